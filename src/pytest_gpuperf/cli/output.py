@@ -26,11 +26,13 @@ __all__ = [
     "UNREADABLE",
     "WORSE",
     "WRONG_USAGE",
+    "exit_code",
     "print_bytes",
     "print_table",
     "read_run",
     "read_standard_input",
     "say",
+    "start_of",
     "told_on_terminals",
 ]
 
@@ -46,6 +48,13 @@ STANDARD_STREAM = "-"  # in the place of a file: standard input, or standard out
 _WIDTH = 100  # characters of a table
 _ERASE = "\r\x1b[K"
 _LARGEST_RUN_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
+
+
+def exit_code(*, passes: bool | None, strict: bool = False) -> int:
+    """Return the exit code of a decision; None, that nothing was decided, is strict's."""
+    if passes is None:
+        return UNDECIDED if strict else GOOD
+    return GOOD if passes else WORSE
 
 
 def print_bytes(content: bytes) -> int:
@@ -163,6 +172,16 @@ def read_standard_input() -> bytes:
     return sys.stdin.buffer.read()
 
 
+def start_of(path: str) -> bytes:
+    """Return the first bytes of a file; none where it is not one, or unreadable."""
+    with contextlib.suppress(OSError, ValueError):  # whoever reads it reports the error
+        # reading a pipe would block
+        if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - pathlib is not imported on this path
+            with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
+                return file.read(64)
+    return b""
+
+
 def read_run(path: str) -> Run:
     """Return the run of a JSON file; `-` is standard input."""
     from pytest_gpuperf.model.codec import decode_run
@@ -193,9 +212,9 @@ def read_run(path: str) -> Run:
         with told_on_terminals(f"reading {path}"):
             return decode_run(text, path=path)
     except RecordError as error:
-        from pytest_gpuperf.collect.ncu.text import FOREIGN_BYTES, foreign
+        from pytest_gpuperf.collect.translate import foreign
 
-        known = foreign(text[:FOREIGN_BYTES])
+        known = foreign(text)
         if known is None:
             raise
         message, remedy = known

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import (
     GOOD,
+    STANDARD_STREAM,
     print_bytes,
     read_run,
     say,
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["export", "report"]
 
-_STANDARD_OUTPUT = "-"
 _FORMS = {  # by suffix; a stream, as /dev/fd/63, has none
     "": "html",
     ".htm": "html",
@@ -83,7 +84,7 @@ def export(arguments: argparse.Namespace) -> int:
         ReportError: The export cannot be written.
     """
     form, output = arguments.to, arguments.output
-    named_file = output != _STANDARD_OUTPUT
+    named_file = output != STANDARD_STREAM
     if form == "allure" and named_file and not output.endswith(_ALLURE_FILES):
         message = f"Allure does not read {output}"
         remedy = "name a file of its results folder: allure-results/gpuperf-perf.json"
@@ -103,7 +104,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 def _write(path: str, content: bytes) -> int:
     """Write a file, or to standard output."""
-    if path == _STANDARD_OUTPUT:
+    if path == STANDARD_STREAM:
         return print_bytes(content)
     write_whole(path, content)
     return GOOD
@@ -120,8 +121,6 @@ def _say_what_lacks_samples(run: Run) -> None:
 
 def _chrome_trace(file: str) -> bytes:
     """Return the launches of a recording, or of the one that a run names."""
-    from pathlib import Path
-
     from pytest_gpuperf.cli.records import recording_of, traces_of
     from pytest_gpuperf.collect.binary.tools import native_demangler
 

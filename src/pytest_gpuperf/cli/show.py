@@ -6,10 +6,8 @@ metrics of 154 launches are printed as JSON.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.cli.output import (
@@ -17,9 +15,10 @@ from pytest_gpuperf.cli.output import (
     GOOD,
     STANDARD_STREAM,
     print_bytes,
+    start_of,
     told_on_terminals,
 )
-from pytest_gpuperf.collect.ncu.text import capture_text, check_file
+from pytest_gpuperf.collect.ncu.text import MAGIC, capture_text, check_file
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import ConfigError
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["show"]
 
-_CAPTURE = b"NVR\0"  # the first bytes of every report of Nsight Compute
 _BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n")  # ELF, fatbin, archive
 _NO_VALUE = b'"value":null'  # the reader's JSON for a counter that a launch lacks
 
@@ -144,25 +142,14 @@ def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
     return GOOD
 
 
-def _start_of(path: str) -> bytes:
-    """Return the first bytes of a file; none where it is not one."""
-    if Path(path).is_file():  # reading a pipe would block
-        with (
-            contextlib.suppress(OSError),  # the reader reports the error
-            Path(path).open("rb") as file,
-        ):
-            return file.read(64)
-    return b""
-
-
 def _is_binary(path: str) -> bool:
     """Return whether a file may hold compiled kernels."""
-    return _start_of(path).startswith(_BINARIES)
+    return start_of(path).startswith(_BINARIES)
 
 
 def _is_run(path: str) -> bool:
     """Return whether a file is a run, by its first bytes or its name; a stream is one."""
-    start = _start_of(path).lstrip()
-    if start.startswith((b"{", _CAPTURE)):
+    start = start_of(path).lstrip()
+    if start.startswith((b"{", MAGIC)):
         return start.startswith(b"{")
     return path == STANDARD_STREAM or path.endswith(".json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ from pytest_gpuperf.cli.output import (
     read_standard_input,
     say,
 )
-from pytest_gpuperf.collect.ncu.text import FOREIGN_BYTES, foreign
 from pytest_gpuperf.collect.replay import read_recording
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.collect.translate.dcgm import (
     Moment,
     Telemetry,
@@ -41,7 +41,6 @@ from pytest_gpuperf.model.telemetry import (
     ComputedRecord,
     Health,
     TimeLine,
-    WorkloadClass,
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import csv_cell
@@ -152,7 +151,7 @@ def _sources(file: str, interval_s: float) -> list[_Source]:
         ) from error
     if content.lstrip().startswith(b"{"):
         return list(_of_records(read_run(file).records))
-    known = foreign(content[:FOREIGN_BYTES])
+    known = foreign(content)
     if known is not None or b"\0" in content[:FOREIGN_BYTES]:
         message, _ = known or ("it is not text", "")
         raise CaptureFormatError(message, remedy=_READINGS, path=file)
@@ -292,15 +291,10 @@ def _facts(gpu: _Busy) -> dict[str, object]:
         "missing": [] if average is None else list(average.missing),
         "reading_count": summary.reading_count,
         "duration_s": summary.end_s - summary.start_s,
-        "class_s": _by_label(summary.sample_class_s),
+        "class_s": {c.label: s for c, s in summary.sample_class_s.items()},
         "incomplete_s": summary.incomplete_s,
         "unobserved_s": summary.unobserved_s,
     }
-
-
-def _by_label(seconds: Mapping[WorkloadClass, float]) -> dict[str, float]:
-    """Return the seconds of the classes by their labels."""
-    return {workload.label: class_s for workload, class_s in seconds.items()}
 
 
 def _csv(scored: Iterable[tuple[_Source, Scoring]]) -> bytes:

@@ -20,6 +20,7 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Expected
 
 __all__ = [
+    "HEAD_FILE",
     "Recorder",
     "Recording",
     "read_expected",
@@ -31,8 +32,8 @@ __all__ = [
 ]
 
 SCHEMA = "pytest-gpuperf/recording/1"
-_HEAD = "recording.json"
-_PARTIAL = f"{_HEAD}.tmp"  # left behind by a kill
+HEAD_FILE = "recording.json"  # in the folder of a recording
+_PARTIAL = f"{HEAD_FILE}.tmp"  # left behind by a kill
 _KEPT_FILES = ("readings", "traces")
 _REMEDY = "record it again with --gpuperf-record"
 
@@ -135,7 +136,7 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
         _clear(path)
         partial = path / _PARTIAL
         partial.write_text(codec.to_text(head) + "\n", encoding="utf-8")
-        partial.replace(path / _HEAD)
+        partial.replace(path / HEAD_FILE)
     except OSError as error:
         message = f"{folder} cannot be written ({error.strerror})"
         raise ReportError(message, remedy="choose a folder of your own") from error
@@ -147,7 +148,7 @@ def _clear(path: Path) -> None:
     readings = {
         entry.name for kind in _KEPT_FILES for entry in path.glob(f"{kind}-*.jsonl")
     }
-    foreign = names - readings - {_HEAD, _PARTIAL}
+    foreign = names - readings - {HEAD_FILE, _PARTIAL}
     if foreign:
         message = f"{path} holds {min(foreign)}, which is not part of a recording"
         raise ReportError(message, remedy="choose an empty folder")
@@ -168,11 +169,13 @@ def read_recording(folder: str) -> Recording:
     """
     path = Path(folder)
     try:
-        text = (path / _HEAD).read_bytes()
+        text = (path / HEAD_FILE).read_bytes()
         schema = codec.from_text(text, _Stamp).schema
         if schema != SCHEMA:
             message = f"schema {schema!r} is not {SCHEMA!r}"
-            raise CaptureFormatError(message, remedy=_REMEDY, path=str(path / _HEAD))
+            raise CaptureFormatError(
+                message, remedy=_REMEDY, path=str(path / HEAD_FILE)
+            )
         head = codec.from_text(text, _Head)
     except OSError as error:
         message = f"no recording ({error.strerror})"
@@ -180,7 +183,7 @@ def read_recording(folder: str) -> Recording:
     except RecordError as error:
         message = f"no recording ({error.message})"
         raise CaptureFormatError(
-            message, remedy=_REMEDY, path=str(path / _HEAD)
+            message, remedy=_REMEDY, path=str(path / HEAD_FILE)
         ) from error
     return Recording(
         session=head.session,

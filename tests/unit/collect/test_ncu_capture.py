@@ -208,13 +208,13 @@ class TestTheProcess:
         monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.perturb=1")
         runner = FakeRunner([finished(stdout=ANSWER)])
 
-        capture_text(some_file, runner=runner, python="other", timeout_s=7)
+        capture_text(some_file, runner=runner)
 
         (call,) = runner.calls
         assert call.env is not None
         assert call.env["LD_LIBRARY_PATH"] == "/lib"
         assert not {"SECRET", "PYTHONPATH", "PATH", "GLIBC_TUNABLES"} & {*call.env}
-        assert (call.argv[0], call.timeout_s) == ("other", 7)
+        assert (call.argv[0], call.timeout_s) == (sys.executable, 120.0)
 
     def test_that_refuses_the_file_is_a_format_error(self, some_file: Path) -> None:
         """Its reason and the path reach the reader."""

@@ -124,8 +124,6 @@ def read_capture(
     *,
     runner: Runner,
     metrics: Sequence[str] | None = None,
-    python: str = sys.executable,
-    timeout_s: float = 120.0,
 ) -> Capture:
     """
     Read a report; the arguments and errors are those of `capture_text`.
@@ -133,10 +131,7 @@ def read_capture(
     Returns:
         The launches with the requested metrics.
     """
-    text = capture_text(
-        path, runner=runner, metrics=metrics, python=python, timeout_s=timeout_s
-    )
-    return decode_capture(text)
+    return decode_capture(capture_text(path, runner=runner, metrics=metrics))
 
 
 def decode_capture(text: bytes) -> Capture:
@@ -516,8 +511,6 @@ def read_report(
     metrics: Sequence[str] | None,
     *,
     runner: Runner,
-    python: str = sys.executable,
-    timeout_s: float = 120.0,
 ) -> ReadReport:
     """
     Read a report for many questions; the arguments and errors are those of `report_text`.
@@ -527,16 +520,10 @@ def read_report(
 
         metrics: Names; None: all metrics of each launch.
 
-        runner: See `report_text`, as of `python` and `timeout_s`.
-
-        python: See there.
-
-        timeout_s: See there.
+        runner: See `report_text`.
     """
     names = (ALL,) if metrics is None else metrics
-    text = report_text(
-        path, COLUMNS, names, runner=runner, python=python, timeout_s=timeout_s
-    )
+    text = report_text(path, COLUMNS, names, runner=runner)
     launches: list[PlacedLaunch] = []
     present: set[str] = set()
     places: Mapping[str, int] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -75,11 +74,6 @@ class Report:
 
         runner: Starts the reading process.
 
-        python:
-            The interpreter to read with; its version must match the installed ncu-report.
-
-        timeout_s: Timeout of one reading [s], > 0.
-
     Raises:
         ConfigError: Neither a file nor a command is named, or both are.
 
@@ -93,14 +87,10 @@ class Report:
         command: Command | None = None,
         *,
         runner: Runner | None = None,
-        python: str = sys.executable,
-        timeout_s: float = 120.0,
     ) -> None:
         self._file = _file(path, name, command)
         check_file(self._file)
         self._runner = ProcessRunner() if runner is None else runner
-        self._python = python
-        self._timeout_s = timeout_s
         # the last reading is cached: other launches of it need no new process
         self._cached: tuple[tuple[str, ...], tuple[tuple[ReportedLaunch, ...], ...]]
         self._cached = ((), ())
@@ -230,14 +220,7 @@ class Report:
 
     def _text(self, form: str, names: Sequence[str]) -> bytes:
         """Return one form of the report, read by another process."""
-        return report_text(
-            self._file,
-            form,
-            names,
-            runner=self._runner,
-            python=self._python,
-            timeout_s=self._timeout_s,
-        )
+        return report_text(self._file, form, names, runner=self._runner)
 
     def _range(
         self, ranges: Sequence[tuple[ReportedLaunch, ...]], range_idx: int

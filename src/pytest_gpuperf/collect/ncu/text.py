@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Sequence
@@ -17,43 +16,16 @@ from pytest_gpuperf.collect.ncu.extract import (
     VALUES,
 )
 from pytest_gpuperf.collect.runner import Finished, Runner
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectorFailedError,
     CollectorUnavailableError,
 )
 
-__all__ = ["FOREIGN_BYTES", "capture_text", "check_file", "foreign", "report_text"]
+__all__ = ["MAGIC", "capture_text", "check_file", "report_text"]
 
-_MAGIC = b"NVR\0"  # the first bytes of 257 public reports
-FOREIGN_BYTES = 65_536  # of a file's start, which tell what wrote it
-_TIMES = "it has the times of kernels, and none of their counters"
-_MEASURE = (
-    "profile with ncu for counters, or time the call in a test (gpuperf.measure); "
-)
-_OF_NSYS = (_TIMES, f"{_MEASURE}nsys stats prints what this file has")
-_OF_TORCH = (_TIMES, f"{_MEASURE}a browser shows this file at ui.perfetto.dev")
-# files that people give instead of a report or a run: how each begins, what it is, what it
-# has and what to do (Nsight Systems 2023.4, its SQLite export, PyTorch's profiler 2.0)
-_FOREIGN = (
-    (rb"NVIDIA Tegra Profiler Report", "a report of Nsight Systems", *_OF_NSYS),
-    (rb".{0,32}NVIDIA Nsight Systems Stream", "a stream of Nsight Systems", *_OF_NSYS),
-    (
-        rb"SQLite format 3\0.*(?:TARGET_INFO_|META_DATA_EXPORT)",
-        "an export of Nsight Systems",
-        *_OF_NSYS,
-    ),
-    (rb'\s*{.*"traceEvents"', "a trace of PyTorch's profiler", *_OF_TORCH),
-    (rb'\s*{.*"deviceProperties"', "a trace of PyTorch's profiler", *_OF_TORCH),
-    (
-        rb'\s*{.*"machine_info"',
-        "a run of pytest-benchmark",
-        "it is compared by pytest-benchmark compare",
-        "measure again with gpuperf, and keep that run with --gpuperf-json",
-    ),
-    (rb"NVR\0", "a report of Nsight Compute", "", "print it with gpuperf show"),
-    (rb"\x1f\x8b", "compressed with gzip", "", "uncompress it (gunzip)"),
-)
+MAGIC = b"NVR\0"  # the first bytes of 257 public reports
 _NO_REPORT = (
     "it is not a report of Nsight Compute: it does not start with 'NVR\\0'",
     "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed",
@@ -68,6 +40,7 @@ _START = (
 )
 _PACKAGES = str(Path(__file__).parents[3])  # the folder that has pytest_gpuperf
 _LONGEST_REASON = 500
+_TIMEOUT_S = 120.0  # ours, of one reading: 154 launches take 0.3 s
 _LARGEST_BYTES = 1_000_000_000  # 50,000 launches of 20 kB; it is read whole
 # for the dynamic loader and temporary files; no other variable of the caller may change
 # the text of a report
@@ -79,8 +52,6 @@ def capture_text(
     *,
     runner: Runner,
     metrics: Sequence[str] | None = None,
-    python: str = sys.executable,
-    timeout_s: float = 120.0,
 ) -> bytes:
     """
     Return a report as the JSON text that `gpuperf show --format=json` prints.
@@ -88,28 +59,16 @@ def capture_text(
     Args:
         path: The `.ncu-rep` file.
 
-        runner: As in `report_text`, like `python`, `timeout_s` and the errors.
+        runner: As in `report_text`, like the errors.
 
         metrics: Names in the order of the answer; None: all metrics of each launch.
-
-        python: See `report_text`.
-
-        timeout_s: See `report_text`.
     """
     form, names = (ALL_VALUES, ()) if metrics is None else (VALUES, metrics)
-    return report_text(
-        path, form, names, runner=runner, python=python, timeout_s=timeout_s
-    )
+    return report_text(path, form, names, runner=runner)
 
 
 def report_text(
-    path: str | os.PathLike[str],
-    form: str,
-    names: Sequence[str],
-    *,
-    runner: Runner,
-    python: str,
-    timeout_s: float,
+    path: str | os.PathLike[str], form: str, names: Sequence[str], *, runner: Runner
 ) -> bytes:
     """
     Return a report as JSON text.
@@ -126,11 +85,6 @@ def report_text(
 
         runner: Starts the reading process.
 
-        python:
-            The interpreter to read with; its version must match the installed ncu-report.
-
-        timeout_s: Timeout of the reading [s], > 0.
-
     Raises:
         CaptureFormatError: The file is not a whole report.
 
@@ -142,10 +96,10 @@ def report_text(
     """
     file = os.path.abspath(path)  # noqa: PTH100 - links stay as they are
     check_file(file)
-    argv = (python, *_OPTIONS, _START, _PACKAGES, _interface(), form, file, "0")
+    argv = (sys.executable, *_OPTIONS, _START, _PACKAGES, _interface(), form, file, "0")
     finished = runner.run(
         (*argv, *names),
-        timeout_s=timeout_s,
+        timeout_s=_TIMEOUT_S,
         env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
     )
     _check_end(file, finished)
@@ -179,21 +133,8 @@ def check_file(file: str) -> None:
             f"it has {state.st_size / 1e6:.0f} MB, more than {_LARGEST_BYTES / 1e6:.0f}",
             "profile fewer launches into one report, as with --launch-count",
         )
-    if not start.startswith(_MAGIC):
+    if not start.startswith(MAGIC):
         raise _refusal(file, *(foreign(start) or _NO_REPORT))
-
-
-def foreign(start: bytes) -> tuple[str, str] | None:
-    """
-    Return what a file of another tool is and what to do with it; None: not known.
-
-    Args:
-        start: Its first `FOREIGN_BYTES`, or all of it.
-    """
-    for pattern, kind, content, remedy in _FOREIGN:
-        if re.match(pattern, start, re.DOTALL):
-            return ": ".join(filter(None, (f"it is {kind}", content))), remedy
-    return None
 
 
 def _interface() -> str:

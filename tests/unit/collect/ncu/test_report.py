@@ -82,15 +82,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def read_elsewhere(some: Report, form: str, names: Sequence[str]) -> str:
     """Return what a process of its own reads of a report."""
-    text = report_text(
-        some.path,
-        form,
-        names,
-        runner=ProcessRunner(),
-        python=sys.executable,
-        timeout_s=60,
-    )
-    return text.decode()
+    return report_text(some.path, form, names, runner=ProcessRunner()).decode()
 
 
 @pytest.fixture(
