@@ -11,9 +11,7 @@ import msgspec
 
 from pytest_gpuperf.cli.output import (
     CAPTURE_START,
-    GOOD,
-    UNDECIDED,
-    WORSE,
+    exit_code,
     print_table,
     told_on_terminals,
 )
@@ -21,11 +19,11 @@ from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.translate.counters import captured_facts, standard_counters
 from pytest_gpuperf.errors import CaptureFormatError, ConfigError
-from pytest_gpuperf.judge.captures import (
+from pytest_gpuperf.judge.files import (
     COMPARED,
     CaptureSide,
-    Direction,
     KernelCounters,
+    captures_pass,
     differences,
     mismatch,
 )
@@ -90,11 +88,7 @@ def compare_captures(paths: Sequence[str], arguments: argparse.Namespace) -> int
             ],
         },
     )
-    directions = {difference.direction for difference in compared}
-    if Direction.WORSE in directions:
-        return WORSE
-    decided = directions & {Direction.SAME, Direction.BETTER}
-    return UNDECIDED if arguments.strict and not decided else GOOD
+    return exit_code(passes=captures_pass(compared), strict=arguments.strict)
 
 
 def _capture(path: str) -> CaptureSide:

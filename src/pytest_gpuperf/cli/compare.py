@@ -10,29 +10,23 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import (
-    GOOD,
-    UNDECIDED,
-    WORSE,
+    exit_code,
     print_bytes,
     print_table,
     read_run,
+    start_of,
 )
-from pytest_gpuperf.collect.replay import read_recording
+from pytest_gpuperf.collect.ncu.text import MAGIC
+from pytest_gpuperf.collect.replay import HEAD_FILE, read_recording
+from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, RecordError
-from pytest_gpuperf.judge.case import (
-    Case,
-    Policy,
-    ValuePair,
-    case_of,
-    is_compared,
-    value_pairs,
-)
+from pytest_gpuperf.judge.case import Case, Policy, case_of
+from pytest_gpuperf.judge.files import ValuePair, is_compared, run_passes, value_pairs
 from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import REFERENCES, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Completeness, Header, Run
-from pytest_gpuperf.model.verdict import JUDGED, Outcome
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import Column
@@ -49,11 +43,9 @@ __all__ = ["compare"]
 
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
-_MAX_REGRESSION = 0.05  # as of pytest's --gpuperf-max-regression
+_MAX_REGRESSION = Config(root="").max_regression  # of a run that is told nothing else
 _CURRENT = "current"  # no session's id: a file may be compared with itself
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
-_CAPTURE = b"NVR\0"  # how a report of Nsight Compute begins
-_RECORDING = "recording.json"  # what a folder of --gpuperf-record holds
 
 _Sessions = dict[RecordKey, list["StoredRecord"]]
 
@@ -74,14 +66,7 @@ def compare(arguments: argparse.Namespace) -> int:
     max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
     judged = _judged(stored, current, max_regression=max_regression)
     _print(_pairs(stored, judged), judged, arguments.format)
-    verdicts = judged.verdicts
-    worse = {Outcome.FAILED, Outcome.REGRESSED}  # without a threshold: only shown
-    if any(
-        v.outcome in worse and (v.limit or v.threshold is not None) for v in verdicts
-    ):
-        return WORSE
-    decided = any(verdict.outcome in JUDGED for verdict in verdicts)
-    return UNDECIDED if arguments.strict and not decided else GOOD
+    return exit_code(passes=run_passes(judged.verdicts), strict=arguments.strict)
 
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
@@ -97,10 +82,7 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
 
 def _is_capture(path: str) -> bool:
     """Return whether a file is a report of Nsight Compute."""
-    if not Path(path).is_file():  # reading a pipe would block
-        return False
-    with Path(path).open("rb") as file:
-        return file.read(len(_CAPTURE)) == _CAPTURE
+    return start_of(path).startswith(MAGIC)
 
 
 def _read_sides(paths: Sequence[str]) -> tuple[_Sessions, Run]:
@@ -150,11 +132,8 @@ def _is_store(path: str) -> bool:
     """Return whether a path is a store of sessions, not a run or a recording."""
     place = Path(path)
     if place.is_dir():
-        return not (place / _RECORDING).exists()
-    if not place.is_file():  # reading a pipe would block
-        return False
-    with place.open("rb") as file:
-        return file.read(len(_STORE)) == _STORE
+        return not (place / HEAD_FILE).exists()
+    return start_of(path).startswith(_STORE)
 
 
 def _read(path: str) -> Run:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.cli.output import (
-    GOOD,
     STANDARD_STREAM,
-    UNDECIDED,
-    WORSE,
+    exit_code,
     print_bytes,
     read_standard_input,
     say,
@@ -20,6 +18,7 @@ from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
 from pytest_gpuperf.compute.parity import compare_parity, measured_parity
 from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.errors import SITE, ConfigError, RecordError
+from pytest_gpuperf.judge.files import scorecard_passes
 from pytest_gpuperf.model.codec import from_builtins
 from pytest_gpuperf.model.reference_json import (
     decode_hardware,
@@ -35,16 +34,13 @@ from pytest_gpuperf.model.scorecard import (
     TrainingScorecard,
 )
 from pytest_gpuperf.model.steps import StepProfile
-from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.scorecard import parity_bytes, scorecard_bytes
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["is_worse", "parity", "score_file", "scorecard"]
+__all__ = ["parity", "score_file", "scorecard"]
 
-# a quantity that the baseline has and this run lacks must not pass either
-_WORSE = frozenset({Outcome.REGRESSED, Outcome.FAILED, Outcome.UNMEASURED})
 _MEASURED = "add --policy=measured"
 
 # fields that a scorecard has too (bottleneck, wall_coverage) do not identify a profile
@@ -108,15 +104,6 @@ def score_file(
     return training_scorecard(
         steps, throughput=throughput, hardware=limits, baseline=base
     )
-
-
-def is_worse(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:
-    """Return whether a quantity regressed or was lost, or an invariant does not hold."""
-    if isinstance(scorecard, TrainingScorecard):
-        return bool(scorecard.regressions)
-    outcomes = [decision.outcome for decision in scorecard.decisions]
-    outcomes += [invariant.outcome for invariant in scorecard.invariants]
-    return not _WORSE.isdisjoint(outcomes)
 
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
@@ -240,7 +227,7 @@ def scorecard(arguments: argparse.Namespace) -> int:
     print_bytes(scorecard_bytes(scored, arguments.format))
     if isinstance(scored, TrainingScorecard) and scored.impossible is not None:
         say([f"gpuperf: {scored.impossible}"])
-    return WORSE if is_worse(scored) else GOOD
+    return exit_code(passes=scorecard_passes(scored))
 
 
 def parity(arguments: argparse.Namespace) -> int:
@@ -252,9 +239,7 @@ def parity(arguments: argparse.Namespace) -> int:
     if arguments.policy == "measured":
         weighed = measured_parity(ours, reference)
         print_bytes(parity_bytes(weighed, arguments.format))
-        if weighed.achieved is None:
-            return UNDECIDED if arguments.strict else GOOD
-        return GOOD if weighed.achieved else WORSE
+        return exit_code(passes=weighed.achieved, strict=arguments.strict)
     comparison = compare_parity(ours, reference)
     print_bytes(parity_bytes(comparison, arguments.format))
-    return GOOD if comparison.parity_achieved else WORSE
+    return exit_code(passes=comparison.parity_achieved)

@@ -1,4 +1,4 @@
-"""What is judged: values of now beside those that are stored."""
+"""Cases: one metric of one test, now and in the stored sessions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.model.environment import Session, differences, facts_of
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
-from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, metric_of
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.metric import Better, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (
     BoundClass,
     Kind,
@@ -20,10 +20,10 @@ from pytest_gpuperf.model.record import (
     Void,
 )
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
-from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = [
     "NO_FACTS",
+    "POLICY",
     "Case",
     "Confirmation",
     "Facts",
@@ -31,16 +31,13 @@ __all__ = [
     "Reference",
     "Retest",
     "StoredValue",
-    "ValuePair",
     "best_source",
     "case_of",
     "comparable_sessions",
     "confirmation_of",
     "direction",
-    "is_compared",
     "newest_case",
     "newest_reference",
-    "value_pairs",
 ]
 
 Facts = Mapping[str, tuple[str, str]]
@@ -104,6 +101,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
         """Return the nominal level of a run with so many pairs of test and metric."""
         share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
         return self.alpha * share / self.look_count
+
+
+POLICY = Policy()  # the rule as docs/judging.md states it
 
 
 class StoredValue(BulkRecord, frozen=True, kw_only=True):
@@ -420,9 +420,9 @@ def confirmation_of(
 
         control: Whether it is a control.
     """
-    mine = [record for record in retest.records if record.key == case.key]
-    void = tuple(r.void.text for r in mine if r.void is not None)
-    usable = [record for record in mine if record.void is None]
+    records = [record for record in retest.records if record.key == case.key]
+    void = tuple(r.void.text for r in records if r.void is not None)
+    usable = [record for record in records if record.void is None]
     chosen = _alike_now(_whole(case.metric.name, usable), case.estimate)
     lacking = () if chosen else retest.lacking(case.metric.name, usable)
     silent = not (chosen or void or lacking)
@@ -583,140 +583,3 @@ def _rank(source: str) -> tuple[int, str]:
     """Return the place of a source among all; by name where they are equal."""
     ranked = source in _BEST_FIRST
     return (_BEST_FIRST.index(source) if ranked else len(_BEST_FIRST), source)
-
-
-class ValuePair(Frozen, frozen=True, kw_only=True):
-    """
-    One metric of one measurement, then and now.
-
-    Attributes:
-        key: The measurement.
-
-        metric: The metric.
-
-        unit: The unit of both values.
-
-        was: The mean of the older sessions [unit]; None: they do not have it.
-
-        now: The value of the last run [unit]; None: it does not have it.
-
-        half_width: How far the ratio reaches either way, by the samples of the runs alone
-            [fraction]; None: a value has no interval.
-
-        verdict: What was decided; None: the run does not have it.
-    """
-
-    key: RecordKey
-    metric: str
-    unit: str
-    was: float | None = None
-    now: float | None = None
-    half_width: float | None = None
-    verdict: Verdict | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """The value now over the one before; None: one is missing, or 0."""
-        if self.was is None or self.now is None or self.was == 0:
-            return None
-        return self.now / self.was
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The ends of the ratio: between sessions where a verdict has them."""
-        change = None if self.verdict is None else self.verdict.change
-        if change is not None and change.low is not None and change.high is not None:
-            return 1 + change.low, 1 + change.high
-        if self.ratio is None or self.half_width is None:
-            return None
-        return self.ratio * (1 - self.half_width), self.ratio * (1 + self.half_width)
-
-    @property
-    def worsening(self) -> float:
-        """How much worse it is, for sorting [log]; infinite where one side lacks it."""
-        if self.ratio is None or self.ratio <= 0:
-            return math.inf if self.was != self.now else 0.0
-        higher = direction(metric_of(self.metric, unit=self.unit)) is Better.HIGHER
-        return -math.log(self.ratio) if higher else math.log(self.ratio)
-
-
-def is_compared(name: str) -> bool:
-    """Return whether files are compared by a metric."""
-    metric = METRICS.get(name)
-    if metric is None or metric.better is Better.NEITHER:
-        return False
-    return metric.exact or name == "time"
-
-
-def value_pairs(
-    current: Mapping[RecordKey, Sequence[SessionValue]],
-    stored: Mapping[RecordKey, Sequence[SessionValue]],
-    verdicts: Mapping[tuple[RecordKey, str], Verdict],
-) -> list[ValuePair]:
-    """
-    Return each compared metric of each measurement, the worst first.
-
-    Args:
-        current: Values of the last run.
-
-        stored: Values of all older sessions.
-
-        verdicts: The last run's, by measurement and metric; what they were decided by
-            replaces the means.
-    """
-    pairs = []
-    for key in dict.fromkeys((*current, *stored)):
-        now, then = current.get(key, ()), stored.get(key, ())
-        for metric in dict.fromkeys(value.metric for value in (*now, *then)):
-            if is_compared(metric):
-                pair = _pair(key, metric, now, then)
-                verdict = verdicts.get((key, metric))
-                if verdict is not None and verdict.change is not None:
-                    change = verdict.change
-                    pair = replace(pair, was=change.reference, now=change.current)
-                pairs.append(replace(pair, verdict=verdict))
-    return sorted(pairs, key=lambda pair: -pair.worsening)
-
-
-def _pair(
-    key: RecordKey,
-    metric: str,
-    now: Sequence[SessionValue],
-    then: Sequence[SessionValue],
-) -> ValuePair:
-    """Return a metric then and now, by the best source that both sides have."""
-    values_now, values_then = (
-        [value for value in side if value.metric == metric] for side in (now, then)
-    )
-    sources = {v.source for v in values_now} & {v.source for v in values_then}
-    source = best_source(sources or {v.source for v in (*values_now, *values_then)})
-    values_now, values_then = (
-        [value for value in side if value.source == source]
-        for side in (values_now, values_then)
-    )
-    widths = [_width(side) for side in (values_now, values_then)]
-    certain = [width for width in widths if width is not None]
-    return ValuePair(
-        key=key,
-        metric=metric,
-        unit=(values_now or values_then)[0].unit,
-        was=_mean(values_then),
-        now=_mean(values_now),
-        half_width=math.hypot(*certain) if len(certain) == len(widths) else None,
-    )
-
-
-def _mean(values: Sequence[SessionValue]) -> float | None:
-    """Return the mean of some sessions, each the mean of its processes; None: none."""
-    means = [math.fsum(value.run_values) / len(value.run_values) for value in values]
-    if not means:
-        return None
-    if len(means) == 1 or min(means) <= 0:  # the first is exact
-        return math.fsum(means) / len(means)
-    return math.exp(math.fsum(map(math.log, means)) / len(means))
-
-
-def _width(values: Sequence[SessionValue]) -> float | None:
-    """Return the half-width of the mean of some sessions, by their samples alone."""
-    widths = [width for value in values for width in value.half_widths]
-    return math.hypot(*widths) / len(widths) if widths else None

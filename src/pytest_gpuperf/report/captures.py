@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from pytest_gpuperf.judge.captures import (
+from pytest_gpuperf.judge.files import (
     TOLERANCE,
     CaptureSide,
     Difference,

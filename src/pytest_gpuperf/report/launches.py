@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pytest_gpuperf.judge.files import is_held_clock
 from pytest_gpuperf.model.activity import KernelShape, Trace
 from pytest_gpuperf.model.counters import CounterGap, LaunchDetails
 from pytest_gpuperf.model.frozen import Frozen
@@ -217,8 +218,6 @@ def _microseconds(time_ns: int | None) -> str:
     return _UNKNOWN if time_ns is None else f"{time_ns / 1000:.3f}"
 
 
-# ours: a boost clock varies by less, and a base clock is a tenth and more below it
-_HELD_CLOCK = 0.95
 _LONGEST_NAME = 200  # characters: a lambda of torch has a thousand
 _LABEL_WIDTH = 11  # of the longest label
 
@@ -345,7 +344,7 @@ def _clocks(details: LaunchDetails) -> str:
         return ", ".join(parts)
     parts[0] += f" of {display.value(rated_hz, 'Hz')} rated"
     text = ", ".join(parts)
-    if sm_hz < _HELD_CLOCK * rated_hz:
+    if is_held_clock(sm_hz, rated_hz):
         text += (
             ": below its boost clock, as where ncu locks the base clock; outside ncu "
             "the time differs"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 
 import pytest
 
-from pytest_gpuperf.cli.output import told_on_terminals
+from pytest_gpuperf import cli
+from pytest_gpuperf.cli.output import exit_code, told_on_terminals
 
 
 class Screen(io.StringIO):
@@ -62,3 +64,25 @@ def test_nothing_is_told_in_logs_or_of_short_work(
 
     assert screen.getvalue() == ""
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("passes", "codes"), [(True, (0, 0)), (False, (1, 1)), (None, (0, 3))]
+)
+def test_a_decision_has_one_exit_code(
+    *, passes: bool | None, codes: tuple[int, int]
+) -> None:
+    """Where nothing was decided, only a strict command says so."""
+    assert (exit_code(passes=passes), exit_code(passes=passes, strict=True)) == codes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the file is one of Linux")
+def test_a_file_that_cannot_be_read_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its first bytes say nothing then; whoever reads it reports the error."""
+    unreadable = "/proc/self/mem"  # a regular file, of which no byte at 0 can be read
+
+    assert cli.main(["compare", unreadable, unreadable]) == 4
+    said = capsys.readouterr().err
+    assert f"{unreadable}: it cannot be read" in said

@@ -1,8 +1,7 @@
-"""The rules of judge/pairing and of the best source: what is compared with what."""
+"""judge.case: what is compared with what, and by which source."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -10,15 +9,11 @@ import pytest
 from pytest_gpuperf.judge.case import (
     Case,
     Retest,
-    ValuePair,
     best_source,
     case_of,
     confirmation_of,
     direction,
-    is_compared,
-    value_pairs,
 )
-from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import (
@@ -32,7 +27,6 @@ from pytest_gpuperf.model.record import (
     VoidCode,
 )
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from unit.judge.building import KEY, estimate, record, session
 
 FACTS = {"device-time": {"gpu_name": "H200"}}
@@ -350,104 +344,3 @@ def test_what_is_in_no_catalogue_has_a_name_and_a_meaning(
 
     assert (found.name, found.meaning, found.family) == (name, meaning, family)
     assert (found.unit, found.better) == ("s", Better.NEITHER)
-
-
-OTHER = replace(KEY, test_id="test_other")
-
-
-def shown(
-    current: list[SessionValue],
-    stored: list[SessionValue],
-    verdict: Verdict | None = None,
-) -> list[ValuePair]:
-    """What is shown of one measurement."""
-    verdicts = {} if verdict is None else {(KEY, "time"): verdict}
-    return value_pairs({KEY: current}, {KEY: stored}, verdicts)
-
-
-def test_files_show_the_means_of_both_sides() -> None:
-    """Of the processes of a session, then of the sessions; times by their ratios."""
-    (pair,) = shown([held(run_values=(1.0, 3.0))], [held(1.0), held(4.0)])
-
-    assert (pair.now, pair.unit) == (2.0, "s")
-    assert pair.was == pytest.approx(2.0)
-    assert pair.ratio == pytest.approx(1.0)
-    assert (pair.half_width, pair.interval) == (None, None)
-
-
-def test_a_mean_with_zeros_is_the_plain_one() -> None:
-    """No ratio of zero has a logarithm; without a first value there is no ratio."""
-    counts = {"metric": "spills_bytes", "unit": "bytes"}
-    (pair,) = shown([held(8.0, **counts)], [held(0.0, **counts), held(4.0, **counts)])
-
-    assert (pair.was, pair.ratio) == (2.0, 4.0)
-    assert shown([held(8.0, **counts)], [held(0.0, **counts)])[0].ratio is None
-
-
-def test_the_interval_of_files_is_that_of_their_samples() -> None:
-    """Both sides add to it, and each session makes its side surer."""
-    sides = [held(half_widths=(0.03,))], [held(half_widths=(0.04, 0.0))]
-    (pair,) = shown(*sides)
-
-    assert pair.half_width == pytest.approx(math.hypot(0.03, 0.02))
-    assert pair.interval is not None
-    assert [end - 1 for end in pair.interval] == pytest.approx(
-        [-math.hypot(0.03, 0.02), math.hypot(0.03, 0.02)]
-    )
-
-
-def test_what_was_decided_replaces_what_the_files_say() -> None:
-    """Value, baseline and interval are those of the decision."""
-    decided = Change(
-        effect=0.2,
-        current=1.2,
-        reference=1.0,
-        session_count=3,
-        run_count=1,
-        low=0.1,
-        high=0.3,
-    )
-    verdict = Verdict(
-        key=KEY,
-        outcome=Outcome.REGRESSED,
-        reason=Reason.SLOWER_THAN_LIMIT,
-        metric="time",
-        change=decided,
-    )
-    (pair,) = shown([held(5.0)], [held(7.0)], verdict)
-
-    assert (pair.was, pair.now) == (1.0, 1.2)
-    assert pair.interval == (1.1, 1.3)
-    assert pair.verdict is verdict
-
-
-def test_files_are_compared_by_the_best_source_of_both() -> None:
-    """One of a single side says nothing of a change."""
-    (pair,) = shown([held(1.0, "cupti"), held(2.0, "event")], [held(3.0, "event")])
-
-    assert (pair.was, pair.now) == (3.0, 2.0)
-
-
-def test_files_are_compared_by_time_and_by_what_is_exact() -> None:
-    """A metric with noise of its own, or without a better direction, is not."""
-    names = ("time", "stack_bytes", "registers", "dram.bytes", "of.my.own")
-
-    assert [name for name in names if is_compared(name)] == ["time", "stack_bytes"]
-
-
-def test_the_worst_comes_first_and_what_a_side_lacks_before_it() -> None:
-    """However the metrics and the tests came."""
-    pairs = value_pairs(
-        {KEY: [held(1.0)], OTHER: [held(2.0)]},
-        {
-            KEY: [held(2.0)],
-            OTHER: [held(1.0), held(3.0, metric="compile.count", unit="count")],
-        },
-        {},
-    )
-
-    assert [(p.key, p.metric, p.now) for p in pairs] == [
-        (OTHER, "compile.count", None),
-        (OTHER, "time", 2.0),
-        (KEY, "time", 1.0),
-    ]

@@ -7,7 +7,6 @@ import math
 import pytest
 
 from pytest_gpuperf.errors import SITE
-from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.selection import not_given, select
 from pytest_gpuperf.model.activity import KernelResources
@@ -48,15 +47,6 @@ def resources(name: str, demangled: str) -> KernelResources:
         shared_bytes=0,
         constant_bytes=0,
     )
-
-
-def test_sources_have_an_order_that_is_no_alphabet() -> None:
-    """Nearest to the device first; those that nobody knows last, by name."""
-    assert best_source(["host", "events", "cupti"]) == "cupti"
-    assert best_source(["host", "events"]) == "events"
-    assert best_source(["another", "host"]) == "host"
-    assert best_source(["zeta", "alpha"]) == "alpha"
-    assert best_source([]) is None
 
 
 @pytest.mark.parametrize(
