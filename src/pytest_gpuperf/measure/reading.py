@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.machine import Machine
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.activity import KernelResources
-    from pytest_gpuperf.model.record import Record, RecordKey
-    from pytest_gpuperf.model.sample import Unmeasured
+    from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work
@@ -356,7 +355,6 @@ _PREFIX = "instructions."
 _LOOP = "loop."
 _IN_LOOP = f"{_PREFIX}{_LOOP}"
 _ALL = "compiled"  # the class of every instruction
-_KIB = 1024
 _LOG_REMEDY = "pass ptxas_log=, what `ptxas -v` printed or a file with it"
 _UNREAD = Gap(
     code=GapCode.NOT_ASKED, reason="its code was not read", remedy="ask for it"
@@ -508,32 +506,22 @@ def kernel_notes(
         if values:
             pick = min if operator.startswith(">") else max
             value, unit, kernel, mix = pick(values, key=lambda worst: worst[0])
-            text = f"{metric} {_exact(value, unit)}{_instead(metric, mix)}"
-            texts.append(f"{kernel.demangled or kernel.name} ({kernel.target}): {text}")
+            present = _present_classes(metric, mix)
+            texts.append(display.compiled(kernel, metric, value, unit, present))
     return tuple(Note(code="kernel", text=text) for text in texts)
 
 
-def _exact(value: float, unit: str) -> str:
-    """Return a value as a compiler prints it: bytes in whole, in KiB where they are so."""
-    if unit != "bytes":
-        return display.value(value, unit)
-    kib = f" ({value / _KIB:g} KiB)" if value and not value % _KIB else ""
-    return f"{value:.0f} B{kib}"
-
-
-def _instead(metric: str, mix: InstructionMix | None) -> str:
-    """Return the instructions that a kernel has, the most frequent class first."""
+def _present_classes(metric: str, mix: InstructionMix | None) -> dict[str, int] | None:
+    """Return the classes of a kernel's code, the most frequent first; None: not asked."""
     if not is_compiled(metric) or mix is None or mix.counts is None:
-        return ""
+        return None
     in_loop = metric.startswith(_IN_LOOP)
     classes = {
         name: count
         for name, count in mix.counts.items()
         if count and name.startswith(_LOOP) == in_loop and not name.endswith(_ALL)
     }
-    there = sorted(classes.items(), key=lambda item: -item[1])
-    texts = [f"{name} {count}" for name, count in there] or ["none of any class"]
-    return f"; it has {', '.join(texts)}"
+    return dict(sorted(classes.items(), key=lambda item: -item[1]))
 
 
 def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
