@@ -14,6 +14,7 @@ from pytest_gpuperf.compute.contrast import contrasts
 from pytest_gpuperf.compute.machine import common_moves
 from pytest_gpuperf.config import Config, ConfirmBy, Update
 from pytest_gpuperf.judge.case import (
+    POLICY,
     Case,
     Confirmation,
     Policy,
@@ -108,11 +109,10 @@ def plan_retests(
 
 def look_policy(config: Config) -> Policy:
     """Return the rule's constants for a first look, which a comparison may decide."""
-    policy = Policy()
     if config.confirm_by is ConfirmBy.FRESH:
-        return policy
+        return POLICY
     # the store only finds suspects then, and one session is enough for that
-    return replace(policy, suspect_p=policy.against_suspect_p, least_sessions=1)
+    return replace(POLICY, suspect_p=POLICY.against_suspect_p, least_sessions=1)
 
 
 def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
@@ -161,7 +161,6 @@ def confirmations(
 def machine_shifts(
     cases: Sequence[Case],
     confirmed: Mapping[Name, Confirmation],
-    policy: Policy | None = None,
     *,
     references: Sequence[Reference] = (),
 ) -> tuple[MachineShift, ...]:
@@ -173,11 +172,8 @@ def machine_shifts(
 
         confirmed: What fresh processes gave, by the case's name.
 
-        policy: The rule's constants.
-
         references: What fresh processes timed of reference workloads.
     """
-    policy = policy or Policy()
     classes: dict[str, Case] = {}
     suspects: list[Comparison] = []
     controls: list[Comparison] = []
@@ -186,7 +182,7 @@ def machine_shifts(
         confirmation = confirmed.get(case.name)
         if confirmation is None or not confirmation.run_values:
             continue
-        comparison = comparison_of(case, policy, confirmation)
+        comparison = comparison_of(case, POLICY, confirmation)
         if comparison is not None and not is_exact(comparison):
             classes[comparison.shift_group] = case
             (controls if confirmation.control else suspects).append(comparison)
@@ -201,7 +197,7 @@ def machine_shifts(
             metric=classes[group].metric.name,
             effect=math.expm1(move.log_shift),
             control_count=move.control_count,
-            moved=abs(move.log_shift) > math.log1p(policy.noise_threshold),
+            moved=abs(move.log_shift) > math.log1p(POLICY.noise_threshold),
             controls=tuple(dict.fromkeys(names.get(group, ()))),
         )
         for group, move in sorted(moves.items())
@@ -241,5 +237,5 @@ def _is_steady(case: Case, look: Look) -> bool:
         not (look.worse or look.better)
         and case.limit is not None
         and not case.counts
-        and len(case.stored) >= Policy().least_sessions
+        and len(case.stored) >= POLICY.least_sessions
     )

@@ -256,11 +256,11 @@ def _interval(
 
 
 def _of_sides(
-    estimate: Estimate, again: Sequence[Estimate], spread: Spread | None
+    estimate: Estimate, repeats: Sequence[Estimate], spread: Spread | None
 ) -> PairedRatio:
     """Return a comparison with its interval: of processes where enough measured it."""
-    if len(again) >= ENOUGH_PROCESSES:
-        return ratio_of_processes([e.value for e in again])
+    if len(repeats) >= ENOUGH_PROCESSES:
+        return ratio_of_processes([e.value for e in repeats])
     ratio = PairedRatio(value=estimate.value, low=estimate.low, high=estimate.high)
     if spread is None:  # it is widened by the usual one already
         return ratio

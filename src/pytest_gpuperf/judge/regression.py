@@ -14,7 +14,14 @@ from pytest_gpuperf.compute.change import (
     usual_spreads,
 )
 from pytest_gpuperf.compute.spread import UsualSpread
-from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, direction
+from pytest_gpuperf.judge.case import (
+    POLICY,
+    Case,
+    Confirmation,
+    Policy,
+    Reference,
+    direction,
+)
 from pytest_gpuperf.judge.rule import (
     Ruling,
     clock_of,
@@ -102,7 +109,7 @@ def baseline_spreads(stored: Iterable[StoredRecord]) -> dict[str, UsualSpread]:
 
 def first_look(
     cases: Sequence[Case],
-    policy: Policy | None = None,
+    policy: Policy = POLICY,
     *,
     references: Sequence[Reference] = (),
 ) -> tuple[Look, ...]:
@@ -120,7 +127,6 @@ def first_look(
     Returns:
         One for each case, in their order.
     """
-    policy = policy or Policy()
     compared = [comparable(case, policy) for case in cases]
     comparisons = [c for c in compared if c is not None]
     first_changes = iter(
@@ -139,7 +145,7 @@ def first_look(
 def settle(
     cases: Sequence[Case],
     confirmations: Mapping[Name, Confirmation] = _NOTHING,
-    policy: Policy | None = None,
+    policy: Policy = POLICY,
     *,
     complete: bool = True,
     looks: Sequence[Look] | None = None,
@@ -167,7 +173,6 @@ def settle(
     Returns:
         Verdicts of the cases with a limit, in their order.
     """
-    policy = policy or Policy()
     if looks is None:
         looks = first_look(cases, policy, references=references)
     decisive = _decisive_changes(cases, looks, confirmations, references, policy)
@@ -191,10 +196,9 @@ def settle(
 
 def shown(
     cases: Sequence[Case],
-    policy: Policy | None = None,
+    policy: Policy = POLICY,
     *,
     looks: Sequence[Look] | None = None,
-    references: Sequence[Reference] = (),
 ) -> tuple[Verdict, ...]:
     """
     Return the changes of the cases that nothing gates, for reports.
@@ -205,7 +209,7 @@ def shown(
     if all(case.limit is not None for case in cases):
         return ()
     if looks is None:
-        looks = first_look(cases, policy, references=references)
+        looks = first_look(cases, policy)
     return tuple(
         verdict_of(
             case,
@@ -220,7 +224,6 @@ def shown(
 
 def smallest_seen(
     cases: Sequence[Case],
-    policy: Policy | None = None,
     *,
     references: Sequence[Reference] = (),
     more_sessions: int = 0,
@@ -231,8 +234,6 @@ def smallest_seen(
     Args:
         cases: All pairs of test and metric that the run has.
 
-        policy: The rule's constants.
-
         references: What this session and the stored ones timed of reference workloads.
 
         more_sessions: Sessions that are to be stored besides.
@@ -241,20 +242,19 @@ def smallest_seen(
         Relative effects in the cases' order; None for a case without a limit, with too few
         sessions, or that equality decides.
     """
-    policy = policy or Policy()
-    compared = [comparable(case, policy) for case in cases]
+    compared = [comparable(case, POLICY) for case in cases]
     comparisons = [c for c in compared if c is not None]
     effects = iter(
         detectable_effects(
             comparisons,
-            level=_level(cases, compared, policy),
+            level=_level(cases, compared, POLICY),
             references=reference_comparisons(references, comparisons),
             more_sessions=more_sessions,
         )
     )
     of_cases = [None if c is None else next(effects) for c in compared]
     return tuple(
-        effect if case.limit is not None and suffices(case, policy) else None
+        effect if case.limit is not None and suffices(case, POLICY) else None
         for case, effect in zip(cases, of_cases, strict=True)
     )
 
@@ -313,7 +313,7 @@ def _decisive_changes(
 ) -> list[Change | None]:
     """Return each case's change: of its confirming processes, or of its first value."""
     decisive = [look.change for look in looks]
-    confirmed = [_again(case, confirmations) for case in cases]
+    confirmed = [_fresh_values(case, confirmations) for case in cases]
     suspects = [c is not None and not c.control for c in confirmed]
     if not any(suspects):
         return decisive
@@ -342,7 +342,7 @@ def _decisive_changes(
     return decisive
 
 
-def _again(
+def _fresh_values(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
     """Return the fresh processes of a case, if they gave values; a control's, too."""
@@ -447,7 +447,6 @@ def with_suite(
     looks: Sequence[Look],
     *,
     strict: bool = False,
-    policy: Policy | None = None,
 ) -> tuple[Verdict, ...]:
     """
     Return verdicts with what the suite saw, where it was far worse than fresh processes.
@@ -466,11 +465,8 @@ def with_suite(
         looks: What the first value of each suggests, in the same order.
 
         strict: Whether that leaves the test undecided, instead of being told alone.
-
-        policy: The rule's constants.
     """
-    policy = policy or Policy()
-    least = _least_gaps(cases, looks, policy)
+    least = _least_gaps(cases, looks)
     by_name = {case.name: (case, look) for case, look in zip(cases, looks, strict=True)}
     return tuple(
         _with_suite(verdict, *by_name[name], least[name], strict=strict)
@@ -480,9 +476,7 @@ def with_suite(
     )
 
 
-def _least_gaps(
-    cases: Sequence[Case], looks: Sequence[Look], policy: Policy
-) -> dict[Name, float]:
+def _least_gaps(cases: Sequence[Case], looks: Sequence[Look]) -> dict[Name, float]:
     """Return by how much a first value that is hardly noise must differ from those alone."""
     likely = [
         (case, look.change.p_worse)
@@ -492,11 +486,11 @@ def _least_gaps(
         and look.change.p_worse is not None
     ]
     adjusted = holm([p_value for _, p_value in likely])
-    level = policy.level(len(likely))
+    level = POLICY.level(len(likely))
     return {
         case.name: max(_GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < level else _FAR)
         for (case, p_value), sure in zip(likely, adjusted, strict=True)
-        if p_value < policy.alpha
+        if p_value < POLICY.alpha
     }
 
 

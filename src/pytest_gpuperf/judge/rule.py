@@ -11,6 +11,7 @@ from statistics import fmean
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.machine import at_one_speed
 from pytest_gpuperf.judge.case import (
+    POLICY,
     Case,
     Confirmation,
     Policy,
@@ -260,7 +261,6 @@ _TIMES = frozenset(
     {Family.DEVICE_TIME, Family.HOST_TIME}
 )  # what a machine's shift moves
 _OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})  # measured on it
-_USUAL = Policy()
 _LEAST_OTHERS = 2  # sessions without which no value is left out
 
 
@@ -443,7 +443,7 @@ def _shift_group(case: Case, *, at_one_speed: bool) -> str:
     return f"{case.bound_class.value} {case.metric.name}{left}"
 
 
-def may_regress(case: Case, policy: Policy | None = None) -> bool:
+def may_regress(case: Case, policy: Policy = POLICY) -> bool:
     """
     Return whether a case may be suspected once the whole suite is known.
 
@@ -456,7 +456,6 @@ def may_regress(case: Case, policy: Policy | None = None) -> bool:
 
         policy: The rule's constants.
     """
-    policy = policy or _USUAL
     comparison = comparable(case, policy) if suffices(case, policy) else None
     if case.limit is None or comparison is None:
         return False
@@ -474,9 +473,9 @@ def may_regress(case: Case, policy: Policy | None = None) -> bool:
     return False
 
 
-def needs_confirming(case: Case, policy: Policy | None = None) -> bool:
+def needs_confirming(case: Case, policy: Policy = POLICY) -> bool:
     """Return whether only fresh processes can tell noise of a case from a change."""
-    comparison = comparable(case, policy or _USUAL)
+    comparison = comparable(case, policy)
     exact = comparison is not None and is_exact(comparison)
     return not (exact or case.of_file)
 

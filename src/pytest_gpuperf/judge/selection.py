@@ -127,7 +127,7 @@ def _fixtures(kinds: Sequence[Kind]) -> str:
 
 def _missing(limit: Limit, record: Record) -> Gap:
     """Return why a metric is not in a record."""
-    gap = _told(limit, record)
+    gap = _stated_gap(limit, record)
     if gap is not None:
         return gap
     phases = [e.metric for e in record.estimates if e.metric.startswith(_PHASE)]
@@ -142,7 +142,7 @@ def _missing(limit: Limit, record: Record) -> Gap:
     return Gap(code=GapCode.NOT_DECLARED, reason="it was not measured", remedy=remedy)
 
 
-def _told(limit: Limit, record: Record) -> Gap | None:
+def _stated_gap(limit: Limit, record: Record) -> Gap | None:
     """Return why whoever measured says that a metric has no value; None: nobody does."""
     for gap in record.unmeasured:
         if gap.metric == limit.metric:
@@ -160,7 +160,7 @@ def _of_kernels(
     whole = [e for e in estimates if e.kernel is None]
     if whole or len(estimates) == 1:  # of one kernel alone the whole is its own
         return whole[:1] or list(estimates)
-    return _told(limit, record) or Gap(
+    return _stated_gap(limit, record) or Gap(
         code=GapCode.NO_KERNEL,
         reason=f"{limit.metric} is known by kernel only",
         remedy=f'name the kernel: {limit.metric}["{estimates[0].kernel}"]',

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 
 from pytest_gpuperf.config import Config, Update
-from pytest_gpuperf.judge.case import Policy
+from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
@@ -193,7 +193,7 @@ def _noise_fraction(run: Run) -> float | None:
         and verdict.change.session_spread is not None
     ]
     most = max(spreads, default=0.0)
-    return most if most > Policy().noisy_spread else None
+    return most if most > POLICY.noisy_spread else None
 
 
 def expected_failures(run: Run) -> frozenset[str]:

@@ -16,7 +16,7 @@ from pytest_gpuperf.judge.against import (
     changed_tests,
     look_at,
 )
-from pytest_gpuperf.judge.case import Policy
+from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
 from pytest_gpuperf.model.change import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
@@ -265,7 +265,7 @@ def _of_one_session(first: FirstLook) -> set[str]:
         for case, look in zip(first.cases, first.looks, strict=True)
         if look.suspect and case.key.test_id in first.suspects
     ]
-    decidable = {case.key.test_id for case in suspects if suffices(case, Policy())}
+    decidable = {case.key.test_id for case in suspects if suffices(case, POLICY)}
     return {case.key.test_id for case in suspects} - decidable
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.case import (
+    POLICY,
     Case,
     Confirmation,
     Policy,
@@ -64,7 +65,7 @@ FASTER = (0.80, 0.81, 0.79, 0.80, 0.80)
 def one(
     subject: Case,
     confirmed: Confirmation | None = None,
-    policy: Policy | None = None,
+    policy: Policy = POLICY,
     *,
     complete: bool = True,
 ) -> Verdict:
