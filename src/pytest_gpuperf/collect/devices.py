@@ -160,7 +160,7 @@ def _read_all(nvml: ModuleType) -> DeviceQuery:
                 slices += [_read(nvml, part, index, driver_version) for part in parts]
         except nvml.NVMLError as error:
             reason = reason or f"GPU {index} does not answer: {error}"
-    state = _known(nvml, "nvmlSystemGetConfComputeState")
+    state = _answer(nvml, "nvmlSystemGetConfComputeState")
     return DeviceQuery(
         devices=tuple(devices),
         reason=reason,
@@ -171,9 +171,9 @@ def _read_all(nvml: ModuleType) -> DeviceQuery:
 
 def _parts(nvml: ModuleType, handle: object) -> list[object]:
     """Return NVML's handles of the MIG instances of a GPU; an index may be unused."""
-    count = _known(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    count = _answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
     handles = (
-        _known(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+        _answer(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
         for index in range(count)
     )
     return [handle for handle in handles if handle is not None]
@@ -181,15 +181,15 @@ def _parts(nvml: ModuleType, handle: object) -> list[object]:
 
 def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> Device:
     """Return one device; an unsupported property is None."""
-    memory = _known(nvml, "nvmlDeviceGetMemoryInfo", handle)
-    capability = _known(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
-    limit_milliwatts = _known(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    memory = _answer(nvml, "nvmlDeviceGetMemoryInfo", handle)
+    capability = _answer(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
+    limit_milliwatts = _answer(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle)
     compute_capability = (
         None if capability is None else (int(capability[0]), int(capability[1]))
     )
     name = _text(nvml.nvmlDeviceGetName(handle))
     profile = _profile(name)
-    bus_bits = _known(nvml, "nvmlDeviceGetMemoryBusWidth", handle)
+    bus_bits = _answer(nvml, "nvmlDeviceGetMemoryBusWidth", handle)
     return Device(
         index=index,
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
@@ -225,7 +225,7 @@ def _sm_count(
     nvml: ModuleType, handle: object, capability: tuple[int, int] | None
 ) -> int | None:
     """Return the multiprocessors of a GPU, from its cores."""
-    cores = _known(nvml, "nvmlDeviceGetNumGpuCores", handle)
+    cores = _answer(nvml, "nvmlDeviceGetNumGpuCores", handle)
     if not cores or capability is None or capability < _OLDEST:
         return None
     return int(cores) // (128 if capability >= _WIDER else 64)
@@ -233,11 +233,11 @@ def _sm_count(
 
 def _slice_sm_count(nvml: ModuleType, handle: object) -> int | None:
     """Return the multiprocessors of a slice of a GPU."""
-    attributes = _known(nvml, "nvmlDeviceGetAttributes", handle)
+    attributes = _answer(nvml, "nvmlDeviceGetAttributes", handle)
     return None if attributes is None else int(attributes.multiprocessorCount)
 
 
-def _known(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
+def _answer(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
     """Return NVML's answer; None where device or driver refuses."""
     try:
         return getattr(nvml, function)(*arguments)
@@ -247,13 +247,13 @@ def _known(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa:
 
 def _enabled(nvml: ModuleType, function: str, handle: object) -> bool | None:
     """Return whether a mode is on now; NVML returns the current and the pending one."""
-    modes = _known(nvml, function, handle)
+    modes = _answer(nvml, function, handle)
     return None if modes is None else bool(modes[0])
 
 
 def _clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | None:
     """Return the highest clock of one kind."""
-    clock_mhz = _known(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind)
+    clock_mhz = _answer(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind)
     return None if clock_mhz is None else int(clock_mhz) * HZ_PER_MHZ
 
 

@@ -278,14 +278,9 @@ def _host_hash() -> str:
     parts = (
         _head("/etc/machine-id").strip(),
         _head("/proc/sys/kernel/random/boot_id").strip(),
-        _node_name(),
+        platform.node(),
     )
     return blake3("\0".join(parts).encode()).hexdigest()[:_HOST_HASH_LENGTH]
-
-
-def _node_name() -> str:
-    """Return the host's name."""
-    return platform.node()
 
 
 def _head(path: str) -> str:

@@ -353,7 +353,7 @@ def _acquired(
     waiting: Callable[[ProcessState], object] | None,
 ) -> bool:
     """Wait for a lock, `timeout_s` for each holder; return False if an ancestor holds it."""
-    begun_ns, pause_s, told = SystemClock.now_ns(), 0.0, None
+    begun_ns, pause_s, announced_pid = SystemClock.now_ns(), 0.0, None
     holder = _read(_holder_file(path))
     while True:
         try:
@@ -365,8 +365,12 @@ def _acquired(
                 return False
             if current is not None and current != holder:
                 begun_ns, holder = now_ns, current
-            if waiting is not None and holder is not None and holder.pid != told:
-                told = holder.pid
+            if (
+                waiting is not None
+                and holder is not None
+                and holder.pid != announced_pid
+            ):
+                announced_pid = holder.pid
                 waiting(holder)
             left_s = timeout_s - (now_ns - begun_ns) / NS_PER_S
             if left_s <= 0:

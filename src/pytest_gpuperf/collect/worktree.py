@@ -157,12 +157,6 @@ class Repository:
         """Return another tree: a worktree of this repository, or a submodule."""
         return Repository(root, self._runner, revision=self._revision)
 
-    @property
-    def common_folder(self) -> str:
-        """The folder of the repository itself, the same for all of its worktrees."""
-        folder = self.text("rev-parse", "--git-common-dir")
-        return os.path.realpath(Path(self.root, folder))
-
     def tracked(self) -> frozenset[str]:
         """Return the files that git has of this tree, those of submodules included."""
         return frozenset(self.paths("ls-files", "--recurse-submodules"))

@@ -58,17 +58,12 @@ class Gates(Frozen, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
 
 
-def gates(
-    deltas: DeviceDeltas, *, clocks_hz: Sequence[float] = (), strict: bool = False
-) -> Gates:
+def gates(deltas: DeviceDeltas, *, strict: bool = False) -> Gates:
     """
     Return what the sensors mean for a measurement.
 
     Args:
         deltas: What they counted around it.
-
-        clocks_hz: The multiprocessors' clock at each sample [Hz], in order; empty: the
-            driver's own samples of it are used.
 
         strict: Whether a GPU whose other users cannot be seen is void too.
 
@@ -79,7 +74,7 @@ def gates(
     notes = [*_events(deltas), *_silence(deltas)]
     if deltas.sharing is Sharing.FOREIGN:
         voids.append(_foreign(deltas))
-    drift_void, capped = _capped(deltas, clocks_hz or deltas.ring_sm_clocks_hz)
+    drift_void, capped = _capped(deltas)
     voids.extend(drift_void)
     notes.extend(capped)
     if deltas.sharing is Sharing.UNKNOWN:
@@ -160,14 +155,12 @@ def _foreign(deltas: DeviceDeltas) -> Void:
     )
 
 
-def _capped(
-    deltas: DeviceDeltas, clocks_hz: Sequence[float]
-) -> tuple[list[Void], list[Note]]:
+def _capped(deltas: DeviceDeltas) -> tuple[list[Void], list[Note]]:
     """Return the note on a driver's limit, or the void where the clock drifted."""
     causes = [_cause(deltas, reason) for reason in _CAPPING if _held(deltas, reason)]
     if not causes:
         return [], _blindness(deltas)
-    drift_fraction = clock_drift_fraction(clocks_hz)
+    drift_fraction = clock_drift_fraction(deltas.ring_sm_clocks_hz)
     text = f"{' and '.join(causes)} held the clock down"
     if drift_fraction is None:
         return [], [

@@ -369,7 +369,7 @@ def _share_followed(
     tests: Sequence[Contrast], steps: Sequence[tuple[Sequence[float], float]]
 ) -> FollowedShare:
     """Return which share of the machine's moves the tests of a class follow."""
-    squares = products = own = apart = 0.0
+    squares = products = about_mean = about_move = 0.0
     dof = 0
     for test, (sessions, _) in zip(tests, steps, strict=True):
         mean = test.mean
@@ -378,9 +378,9 @@ def _share_followed(
             distance = value - mean
             squares += step * step
             products += step * distance
-            own += distance * distance
-            apart += (distance - step) ** 2
-    noise = min(apart, own) / max(1, dof)
+            about_mean += distance * distance
+            about_move += (distance - step) ** 2
+    noise = min(about_move, about_mean) / max(1, dof)
     return followed_share(squares=squares, products=products, noise=noise)
 
 

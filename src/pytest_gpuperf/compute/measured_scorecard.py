@@ -397,7 +397,7 @@ def _impossible(profile: StepProfile) -> Iterator[Mistake]:
     times = {"avg_step_ms": profile.avg_step_ms}
     times |= {f"step_ms[{at}]": ms for at, ms in enumerate(profile.step_ms)}
     for name, phase in profile.phases.items():
-        times[f"phases.{name}"] = _exclusive(phase)
+        times[f"phases.{name}"] = _own_ms(phase)
     for at, layer in enumerate(profile.per_layer):
         times[f"per_layer[{at}].fwd_ms"] = layer.fwd_ms
         times[f"per_layer[{at}].bwd_ms"] = layer.bwd_ms
@@ -420,11 +420,6 @@ def _no_counters(counters: Mapping[str, float]) -> Iterator[Mistake]:
             yield Mistake(path=f"counters.{name}", text="unknown counter")
         elif value < 0:
             yield Mistake(path=f"counters.{name}", text=f"{value!r} is below zero")
-
-
-def _exclusive(phase: Phase) -> float:
-    """Return a phase's own time in a step [ms]."""
-    return phase.avg_ms if phase.exclusive_ms is None else phase.exclusive_ms
 
 
 def _roof(hardware: Hardware) -> _Roof:
@@ -524,7 +519,7 @@ def _shares(
     times: dict[str, list[float]] = {}
     for name, phase in profile.phases.items():
         kind = phase.kind or kind_of(name) or SpanKind.OTHER
-        times.setdefault(kind.value, []).append(_exclusive(phase))
+        times.setdefault(kind.value, []).append(_own_ms(phase))
     totals = {kind: math.fsum(ms) for kind, ms in times.items()}
     explained = math.fsum(totals.values())
     totals[UNATTRIBUTED] = max(0.0, step.mean_ms - explained)

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.roofline import (
     TimeBound,
     weakest,
 )
-from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured, unmeasured
 from pytest_gpuperf.model.work import Work
 
 __all__ = [
@@ -83,14 +83,9 @@ class Roof(Frozen, frozen=True, kw_only=True):
     unmeasured: tuple[Unmeasured, ...] = ()
 
 
-def _unmeasured(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
-    """Return why a figure is not known."""
-    return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)
-
-
 _UNDECLARED = Roof(  # of most measurements
     unmeasured=tuple(
-        _unmeasured(metric, GapCode.NOT_DECLARED, "the test declares no work", remedy)
+        unmeasured(metric, GapCode.NOT_DECLARED, "the test declares no work", remedy)
         for metric, remedy in (
             (_FRACTION, "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
             (_INTENSITY, "pass work=Work(bytes=…, flop=…, dtype=…)"),
@@ -378,7 +373,7 @@ def roof_of(
     if work is None:
         return _UNDECLARED
     fraction, attained = (
-        (_unmeasured(_FRACTION, GapCode.NOT_STATED, _USE_UNKNOWN, _SAY_USE), None)
+        (unmeasured(_FRACTION, GapCode.NOT_STATED, _USE_UNKNOWN, _SAY_USE), None)
         if use_unknown
         else _fraction_estimate(work, time, peaks, warm=warm, clock_hz=clock_hz)
     )
@@ -548,20 +543,18 @@ def _fraction_estimate(
     """Return the fraction of the roof with its attainment, or why it is unknown."""
     if peaks is None:
         reason = "the peaks of this device are not known"
-        return _unmeasured(
-            _FRACTION, GapCode.NO_DEVICE, reason, "run it on a GPU"
-        ), None
+        return unmeasured(_FRACTION, GapCode.NO_DEVICE, reason, "run it on a GPU"), None
     try:
         attained = declared_roofline(
             work, time.value, peaks, warm=warm, clock_hz=clock_hz
         )
     except MissingPeakError as error:
         reasons = (error.reason, *(note.rstrip(".") for note in peaks.notes))
-        return _unmeasured(
+        return unmeasured(
             _FRACTION, GapCode.MISSING_PEAK, "; ".join(reasons), error.remedy
         ), None
     except RecordError as error:  # a time of zero: no clock is that fine
-        return _unmeasured(
+        return unmeasured(
             _FRACTION, GapCode.NOT_DEFINED, error.message, "measure more of it"
         ), None
     fraction = Estimate(
@@ -586,7 +579,7 @@ def _at_clock_estimate(
     at_clock = attained.at_clock_fraction
     if at_clock is None:
         remedy = "hold the test to roofline.fraction"
-        return _unmeasured(
+        return unmeasured(
             _AT_CLOCK, GapCode.MISSING_PEAK, attained.at_clock_reason, remedy
         )
     low, high = (
@@ -601,7 +594,7 @@ def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
     if work.flop is None or work.bytes is None:
         missing = "FLOP" if work.flop is None else "bytes"
         remedy = "declare both: Work(flop=…, bytes=…, dtype=…)"
-        return _unmeasured(
+        return unmeasured(
             _INTENSITY,
             GapCode.NOT_DECLARED,
             f"the declared work has no {missing}",
@@ -616,7 +609,7 @@ def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
             label=work.label,
         )
     except RecordError as error:  # more FLOP for a byte than a float holds
-        return _unmeasured(
+        return unmeasured(
             _INTENSITY, GapCode.NOT_DEFINED, error.message, "check the declared work"
         )
 

@@ -27,7 +27,13 @@ from pytest_gpuperf.model.frozen import (
 )
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.roofline import TRAINING_BANDS, Bands, Grade, Peak, Peaks
-from pytest_gpuperf.model.sample import Estimate, Source, SourceLabel, Unmeasured
+from pytest_gpuperf.model.sample import (
+    Estimate,
+    Source,
+    SourceLabel,
+    Unmeasured,
+    unmeasured,
+)
 from pytest_gpuperf.model.scorecard import (
     BOTTLENECK_LIMITS,
     HARDWARE,
@@ -439,24 +445,24 @@ def utilisation_of(
     """
     if work is None or work.flop is None:
         remedy = 'pass work=Work(flop=…, dtype="bf16"), the FLOP of one step'
-        return _gap(
+        return unmeasured(
             "mfu", GapCode.NOT_DECLARED, "the test declares no FLOP of a step", remedy
         )
     if summary is None:
-        return _gap(
+        return unmeasured(
             "mfu", GapCode.NO_KERNEL, "no step counts", "let a step come to its end"
         )
     device_peaks = peaks_of(work, peaks, hardware)
     if device_peaks is None:
         remedy = "declare it: hardware=Hardware(peak_flop_per_s=…, …)"
-        return _gap(
+        return unmeasured(
             "mfu", GapCode.MISSING_PEAK, "the peak of this device is not known", remedy
         )
     alone = Work(flop=work.flop, dtype=work.dtype, label=work.label)
     try:
         attained = declared_roofline(alone, summary.period_s, device_peaks)
     except MissingPeakError as error:
-        return _gap("mfu", GapCode.MISSING_PEAK, error.reason, error.remedy)
+        return unmeasured("mfu", GapCode.MISSING_PEAK, error.reason, error.remedy)
     return Estimate(
         metric="mfu",
         value=attained.fraction,
@@ -547,8 +553,3 @@ def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
         bytes_per_s={},
         unlisted="it is not declared",
     )
-
-
-def _gap(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
-    """Return an unmeasured metric with its reason."""
-    return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)

@@ -327,9 +327,7 @@ def session_spread(
     return Spread(fraction=deviation, parts=parts, session_count=len(stored))
 
 
-def half_width(
-    spread: Spread, *, fraction: float | None = None, confidence: float = CONFIDENCE
-) -> float:
+def half_width(spread: Spread, *, fraction: float | None = None) -> float:
     """
     Return half the width of the two-sided interval of one session's value.
 
@@ -338,12 +336,10 @@ def half_width(
 
         fraction: A standard deviation to take instead of the spread's own.
 
-        confidence: Of the interval, above 0 and below 1.
-
     Returns:
         A share of the value, on a log scale, >= 0.
     """
-    outside = (1 - confidence) / 2
+    outside = (1 - CONFIDENCE) / 2
     deviation = spread.fraction if fraction is None else fraction
     if not spread.parts:
         return NormalDist().inv_cdf(1 - outside) * deviation
@@ -461,25 +457,19 @@ def process_spread(source: str) -> float:
 
 
 def paired_ratio(
-    above: Sequence[float],
-    below: Sequence[float],
-    *,
-    process_count: int = 1,
-    spread: float = _HOST_SPREAD,
+    above: Sequence[float], below: Sequence[float], *, spread: float = _HOST_SPREAD
 ) -> PairedRatio:
     """
     Return the ratio of two interleaved sides.
 
     One process draws one placement and one choice of kernels for each side, which no
-    number of samples averages out: unless 3 processes or more were measured, the interval
-    is widened by what processes usually differ by.
+    number of samples averages out: the interval is widened by what processes usually
+    differ by.
 
     Args:
         above: Samples of the side on top, > 0, in the order they were taken.
 
         below: Samples of the other side; the i-th belongs to the i-th of `above`.
-
-        process_count: Processes that the samples come from.
 
         spread: Standard deviation between processes, relative to the value.
 
@@ -487,7 +477,7 @@ def paired_ratio(
         ValueError: A side has no samples.
 
     Example:
-        >>> paired_ratio([2.0] * 8, [1.0] * 8, process_count=3).low
+        >>> paired_ratio([2.0] * 8, [1.0] * 8, spread=0.0).low
         2.0
     """
     ratios = [math.log(a / b) for a, b in zip(above, below, strict=False)]
@@ -495,9 +485,7 @@ def paired_ratio(
     interval = median_interval(ratios)
     if interval is None:
         return PairedRatio(value=math.exp(middle), low=None, high=None)
-    between = 0.0
-    if process_count < ENOUGH_PROCESSES:
-        between = half_width(Spread(fraction=spread))
+    between = half_width(Spread(fraction=spread))
     return PairedRatio(
         value=math.exp(middle),
         low=math.exp(middle - math.hypot(middle - interval[0], between)),

@@ -123,9 +123,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             attained = replace(attained, grade=grade)
         return replace(record, roofline=attained)
 
-    def compared(
-        self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
-    ) -> Record:
+    def compared(self, key: RecordKey, a: Timing, b: Timing) -> Record:
         """Return the record of a comparison: how many times faster a is than b."""
         # both were timed by turns, with the same timers
         sides = {
@@ -133,11 +131,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
             for source, samples in _by_source(a).items()
         }
         speedups = []
-        for source, (mine, theirs) in sides.items():
-            spread = process_spread(source)
-            ratio = paired_ratio(
-                theirs, mine, process_count=process_count, spread=spread
-            )
+        for source, (times_a, times_b) in sides.items():
+            ratio = paired_ratio(times_b, times_a, spread=process_spread(source))
             speedups.append(
                 Estimate(
                     metric="speedup",
@@ -146,7 +141,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
                     source=source,
                     low=ratio.low,
                     high=ratio.high,
-                    sample_count=len(mine),
+                    sample_count=len(times_a),
                 )
             )
         series = tuple(

@@ -323,7 +323,7 @@ def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
     if metric not in FORMULAS:
         # a fifth of the time in which this module is imported, and rarely needed
         gap = not_given(metric, Kind.CAPTURE)
-        named = f", as {_DURATION}" if metric == "time" else ""
+        named = f", as {translate.DURATION}" if metric == "time" else ""
         remedy = f"{gap.remedy}, or ask for a counter by its own name{named}"
         return CounterGap(code=gap.code, reason=gap.reason, remedy=remedy), ""
     return over_launches(
@@ -468,7 +468,6 @@ def _extent(launch: CapturedLaunch, what: str) -> tuple[int, ...] | None:
     return tuple(numbers) if len(numbers) == len(_SIDES) else None
 
 
-_DURATION = "gpu__time_duration.sum"
 _MOST_LAUNCHES = 2  # that are advised on: limits of three fail by the same cause
 _MOST_SHOWN = 3  # rules of a launch where a person asks for it
 _MOST_RULES = 2  # a report has some twenty; the first ones are worth the others
@@ -521,7 +520,7 @@ def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
     """Return the launch that is worth advice: the longest, else the first."""
 
     def duration(placed: PlacedLaunch) -> float:
-        metric = placed.launch.metrics.get(_DURATION)
+        metric = placed.launch.metrics.get(translate.DURATION)
         is_number = metric is not None and isinstance(metric.value, (int, float))
         return float(metric.value) if is_number else -1.0  # type: ignore[union-attr, arg-type] # is_number says so
 

@@ -20,6 +20,7 @@ from pytest_gpuperf.collect.ncu.command import paired_modes
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.translate.counters import (
     CAPABILITY,
+    DURATION,
     SPELLINGS,
     captured_facts,
 )
@@ -66,7 +67,6 @@ AS_IT_COMES = paired_modes(
 ).cache_control  # of a range, a loop, a whole test
 _RANGE = "range"  # ncu's replay mode that counts a measurement as one thing
 PROFILE_ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=host,ncu"
-_WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one kernel against another's
 
 _BLOCK = Gap(
     code=GapCode.OTHER_WAY,
@@ -536,7 +536,9 @@ class CuptiCounters:
             request=request, time_s=median(timing.samples), trace=observations.trace
         )
         with self._alone():
-            return self._counter.count(call, tuple(dict.fromkeys((*counters, _WEIGHT))))
+            return self._counter.count(
+                call, tuple(dict.fromkeys((*counters, DURATION)))
+            )
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

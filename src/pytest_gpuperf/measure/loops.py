@@ -18,7 +18,13 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Note, Void, VoidCode
 from pytest_gpuperf.model.roofline import Peaks
-from pytest_gpuperf.model.sample import CacheMode, Series, Source, Unmeasured
+from pytest_gpuperf.model.sample import (
+    CacheMode,
+    Series,
+    Source,
+    Unmeasured,
+    unmeasured,
+)
 from pytest_gpuperf.model.scorecard import Hardware
 from pytest_gpuperf.model.steps import Loop, Step, StepSummary, Waiting
 from pytest_gpuperf.model.work import Work
@@ -102,7 +108,7 @@ def loop_record(
 
 def gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
     """Yield what a loop has no value of, and why."""
-    yield _gap(
+    yield unmeasured(
         "time.idle_fraction",
         GapCode.UNSUPPORTED,
         "the host's clock does not see when the device idles",
@@ -110,7 +116,7 @@ def gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
     )
     if loop.peak_memory_bytes is None:
         reason = "torch holds no device memory in this process"
-        yield _gap("memory.peak_bytes", GapCode.UNSUPPORTED, reason, _USE_TORCH)
+        yield unmeasured("memory.peak_bytes", GapCode.UNSUPPORTED, reason, _USE_TORCH)
     if summary is None:
         return
     if summary.exposed_s is None:
@@ -119,11 +125,11 @@ def gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
         if summary.compiled.time_s is None:
             reason = "this version of torch does not say how long it compiled"
             remedy = "limit compile.count instead"
-            yield _gap("compile.time", GapCode.UNSUPPORTED, reason, remedy)
+            yield unmeasured("compile.time", GapCode.UNSUPPORTED, reason, remedy)
     else:
         reason = loop.uncompiled_reason or "its counters were cleared in the loop"
         for name in ("count", "graph_breaks", "time"):
-            yield _gap(f"compile.{name}", GapCode.NOT_STATED, reason, _USE_TORCH)
+            yield unmeasured(f"compile.{name}", GapCode.NOT_STATED, reason, _USE_TORCH)
 
 
 def notes_of(loop: Loop) -> Iterator[Note]:
@@ -219,12 +225,7 @@ def _unexposed(loop: Loop) -> Unmeasured:
     metric = "comm.exposed_time"
     if loop.waiting is not None:
         reason = "the host's clock does not see what the device does beside it"
-        return _gap(metric, GapCode.UNSUPPORTED, reason, _PROFILE)
+        return unmeasured(metric, GapCode.UNSUPPORTED, reason, _PROFILE)
     reason = "no span of kind communication was recorded"
     remedy = 'record it: steps.phase("all_reduce", kind="communication")'
-    return _gap(metric, GapCode.NOT_DECLARED, reason, remedy)
-
-
-def _gap(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
-    """Return why a metric has no value."""
-    return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)
+    return unmeasured(metric, GapCode.NOT_DECLARED, reason, remedy)

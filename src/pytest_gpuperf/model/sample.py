@@ -19,6 +19,7 @@ __all__ = [
     "Source",
     "SourceLabel",
     "Unmeasured",
+    "unmeasured",
 ]
 
 
@@ -215,6 +216,11 @@ class Unmeasured(Gap, frozen=True, kw_only=True):
         return Unmeasured(
             metric=metric, code=gap.code, reason=gap.reason, remedy=gap.remedy
         )
+
+
+def unmeasured(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
+    """Return why a metric could not be had, as `Unmeasured` has it."""
+    return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)
 
 
 class ReferenceSamples(BulkRecord, frozen=True, kw_only=True):

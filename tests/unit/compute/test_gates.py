@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.gates import clock_drift_fraction, gates
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.telemetry import ClockReason, DeviceDeltas, Sharing
 
@@ -75,7 +76,7 @@ def test_capped_is_kept(reason: ClockReason) -> None:
     """A limit of the driver's is kept with a note while the clock stays."""
     clocks = [1980e6] * 20 + [1500e6] * 40
     deltas = around(throttled_s=counted(reason))
-    assert codes(deltas, clocks_hz=clocks) == (None, ["capped"])
+    assert codes(replace(deltas, ring_sm_clocks_hz=tuple(clocks))) == (None, ["capped"])
 
 
 def test_capped_and_drifting() -> None:
@@ -83,23 +84,14 @@ def test_capped_and_drifting() -> None:
     capped = around(throttled_s=counted(ClockReason.SOFTWARE_POWER_CAP))
     slow = [1500e6 * (1 - 0.03 * i / 100) for i in range(200)]
     slower = [1500e6 * (1 - 0.01 * i / 100) for i in range(200)]
-    assert codes(capped, clocks_hz=slow) == ("clock-drift", [])
-    assert codes(capped, clocks_hz=slower) == (None, ["capped"])
+    assert codes(replace(capped, ring_sm_clocks_hz=tuple(slow))) == ("clock-drift", [])
+    assert codes(replace(capped, ring_sm_clocks_hz=tuple(slower))) == (None, ["capped"])
 
 
 def test_drift_without_a_cap() -> None:
     """A clock that drifts while nothing holds it down is not a reason to void."""
     slow = [1500e6 * (1 - 0.03 * i / 100) for i in range(200)]
-    assert codes(around(), clocks_hz=slow) == (None, [])
-
-
-def test_the_drivers_own_clocks_stand_in() -> None:
-    """Where no sample has a clock, the driver's own samples tell of the drift."""
-    ring = tuple(1500e6 * (1 - 0.03 * i / 100) for i in range(200))
-    deltas = around(
-        throttled_s=counted(ClockReason.SOFTWARE_POWER_CAP), ring_sm_clocks_hz=ring
-    )
-    assert codes(deltas) == ("clock-drift", [])
+    assert codes(replace(around(), ring_sm_clocks_hz=tuple(slow))) == (None, [])
 
 
 def test_unknown_drift() -> None:
@@ -279,12 +271,12 @@ def test_a_cap_says_how_long_and_how_far() -> None:
     capped = f"{power.value} (0.25 s) and {board.value} (0.002 s) held the clock down"
     fell = "the clock moved by -50.0% over the last half of the samples"
 
-    assert noted(both, clocks_hz=[2e9] * 20)["capped"] == (
+    assert noted(replace(both, ring_sm_clocks_hz=tuple([2e9] * 20)))["capped"] == (
         f"{capped}; the clock moved by +0.0% over the last half of the samples"
     )
-    assert void_text(both, clocks_hz=[2e9] * 25 + [1e9] * 5) == (
-        f"{capped} and {fell}; preheat for longer, or lock the clock below the cap"
-    )
+    assert void_text(
+        replace(both, ring_sm_clocks_hz=tuple([2e9] * 25 + [1e9] * 5))
+    ) == (f"{capped} and {fell}; preheat for longer, or lock the clock below the cap")
 
 
 def test_a_gpu_that_counts_nothing_says_what_was_looked_at() -> None:

@@ -381,16 +381,6 @@ def test_a_comparison_says_how_many_times_faster() -> None:
     assert record.kind is Kind.COMPARE
 
 
-def test_many_processes_narrow_a_comparison() -> None:
-    """One process draws one placement, which no number of samples averages out."""
-    one = estimate(MAKER.compared(KEY, HOST, HOST), "speedup")
-    five = estimate(MAKER.compared(KEY, HOST, HOST, process_count=5), "speedup")
-
-    assert one.low is not None
-    assert five.low is not None
-    assert one.low < five.low <= 1.0
-
-
 def test_both_sides_of_a_comparison_are_heard() -> None:
     """The notes of both, once each; one void side makes it void."""
     shared, own = Note(code="trend", text="t"), Note(code="own", text="o")

@@ -124,10 +124,10 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
         """Return the names of the variables that are set and not empty."""
         return [name for name in names if self.environment.get(name)]
 
-    def program(self, name: str, folders: Iterable[str] = ()) -> str | None:
-        """Return a program's path on PATH or in more folders; None: not found."""
+    def program(self, name: str) -> str | None:
+        """Return a program's path on PATH; None: not found."""
         on_path = self.environment.get("PATH", "").split(os.pathsep)
-        for folder in filter(None, (*on_path, *folders)):
+        for folder in filter(None, on_path):
             path = f"{folder.rstrip('/')}/{name}"
             if self.at(path).is_file() and os.access(self.at(path), os.X_OK):
                 return path

@@ -272,7 +272,6 @@ def find_peaks(
     *,
     declared: Mapping[str, float] | None = None,
     measured: Mapping[str, float] | None = None,
-    table: GpuTable | None = None,
 ) -> Peaks:
     """
     Return the peaks of a GPU, each with its label and its source.
@@ -284,13 +283,11 @@ def find_peaks(
 
         measured: Peaks measured on it, likewise.
 
-        table: The datasheets; None: those of the package.
-
     Returns:
         A Peak for every data type and level of memory; an unknown one is unavailable,
         with the reason as its source.
     """
-    table = table or load_table()
+    table = load_table()
     card, no_card_reason = table.card_of(device)
     share = _share(device, card)
     measured_layer = _layer_of(measured, SourceLabel.MEASURED, "measured on this GPU")

@@ -271,8 +271,8 @@ class Metric(Frozen, frozen=True):
         if mistakes:
             raise _refusal(called, mistakes)
         if self.subs is not None and parse_name(self.name).rollup is not None:
-            told = ("its name has a roll-up already",)
-            raise _refusal(called, told, remedy=f'write Metric("{self.name}")')
+            mistakes = ["its name has a roll-up already"]
+            raise _refusal(called, mistakes, remedy=f'write Metric("{self.name}")')
         if self.pretty_name is None:
             force_setattr(self, "pretty_name", self.name)
 

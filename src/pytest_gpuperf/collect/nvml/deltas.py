@@ -395,7 +395,6 @@ def second_pass(
     *,
     energy: bool = True,
     gpm: bool = False,
-    preheat_s: float = _PREHEAT_S,
 ) -> SecondPass:
     """
     Call without a gap until energy, power and GPM of a call are known.
@@ -417,15 +416,13 @@ def second_pass(
 
         gpm: Whether GPM is asked for: at least 0.5 s.
 
-        preheat_s: How long to call before [s], >= 0.
-
     Returns:
         What was found, and why for what was not.
     """
     board = deltas.board
     synchronize()
     idle_watts = _idle_watts(board, clock) if energy else None
-    batch = _preheated_batch(fn, clock, synchronize, preheat_s)
+    batch = _preheated_batch(fn, clock, synchronize)
     deltas.begin()
     least_s = max(_ENERGY_PASS_S if energy else 0.0, _GPM_PASS_S if gpm else GPM_GAP_S)
     start_ns = clock.now_ns()
@@ -492,10 +489,7 @@ def _pass_record(
 
 
 def _preheated_batch(
-    fn: Callable[[], object],
-    clock: Clock,
-    synchronize: Callable[[], None],
-    preheat_s: float,
+    fn: Callable[[], object], clock: Clock, synchronize: Callable[[], None]
 ) -> int:
     """Preheat the device; return how many calls keep it busy between two looks."""
     start_ns, batch = clock.now_ns(), 1
@@ -508,7 +502,7 @@ def _preheated_batch(
         took_s = (ended_ns - began_ns) / NS_PER_S
         if took_s < _BATCH_S / 2:
             batch *= 2
-        elif ended_ns - start_ns >= preheat_s * NS_PER_S:
+        elif ended_ns - start_ns >= _PREHEAT_S * NS_PER_S:
             return batch
 
 

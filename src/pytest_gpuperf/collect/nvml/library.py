@@ -23,6 +23,7 @@ from pytest_gpuperf.collect.leases import descends_from
 from pytest_gpuperf.collect.nvml.child import GPM_GAP_S
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import Sharing
 
 __all__ = [
@@ -412,7 +413,6 @@ def _code(error: Exception) -> int:
 
 
 _NOT_SUPPORTED = 3  # nvml.h
-_MIB_BYTES = 1024.0**2  # GPM's rates are MiB/s
 _FRACTIONS = {  # nvml.h, NVML_GPM_METRIC_*
     1: "graphics_active_fraction",  # GRAPHICS_UTIL
     2: "sm_active_fraction",  # SM_UTIL
@@ -560,4 +560,4 @@ def _rate(mib_per_s: float | None) -> float | None:
     """Return a rate in bytes; None: absent, not finite, or below 0."""
     if mib_per_s is None or not isfinite(mib_per_s) or mib_per_s < 0:
         return None
-    return mib_per_s * _MIB_BYTES
+    return mib_per_s * MiB

@@ -13,6 +13,7 @@ from pytest_gpuperf.model.quantity import counter_unit
 
 __all__ = [
     "CAPABILITY",
+    "DURATION",
     "SPELLINGS",
     "Captured",
     "ForeignLaunch",
@@ -325,7 +326,7 @@ def capability_of(launch: ForeignLaunch) -> tuple[int, int] | None:
     return None if major is None or minor is None else (int(major), int(minor))
 
 
-_WEIGHT = "gpu__time_duration.sum"  # the weight of a launch in a mean rate
+DURATION = "gpu__time_duration.sum"  # the weight of a launch in a mean rate
 _NAME = "device__attribute_display_name"
 
 
@@ -362,7 +363,7 @@ def captured_values(counter: str, launches: Sequence[ForeignLaunch]) -> Captured
         launch.metrics[counter] for launch in launches if counter in launch.metrics
     ]
     numbers = [v for v in values if isinstance(v.value, (int, float))]
-    weights = [number_of(launch, _WEIGHT) for launch in launches]
+    weights = [number_of(launch, DURATION) for launch in launches]
     durations = [weight for weight in weights if weight is not None]
     return Captured(
         values=tuple(v.value for v in numbers if isinstance(v.value, (int, float))),
@@ -395,7 +396,7 @@ def needed_counters(
 
         standard: Counters by standard names.
     """
-    return tuple(dict.fromkeys((*counters, *vendor_names(standard), _WEIGHT, _NAME)))
+    return tuple(dict.fromkeys((*counters, *vendor_names(standard), DURATION, _NAME)))
 
 
 def kernel_values(kernel: KernelResources) -> dict[str, tuple[float | None, str]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
 
 Value = float | int | bool
 
-_MIB_BYTES = 1024.0**2  # DCGM writes MB where it means MiB
 _MHZ = 1e6
 # DCGM takes the difference of a counter of KiB and divides by 1000 for its "MB/s".
 _NVLINK_BYTES_PER_S = 1000 * 1024.0
@@ -72,7 +72,7 @@ _CONVERT: Mapping[DcgmUnit, Callable[[float], Value]] = {
     DcgmUnit.BYTES_PER_S: float,
     DcgmUnit.MILLIJOULES: lambda v: v / 1000.0,
     DcgmUnit.MHZ: lambda v: v * _MHZ,
-    DcgmUnit.MIB: lambda v: v * _MIB_BYTES,
+    DcgmUnit.MIB: lambda v: v * MiB,  # DCGM writes MB where it means MiB
     DcgmUnit.WATTS: float,
     DcgmUnit.CELSIUS: float,
     DcgmUnit.COUNT: int,

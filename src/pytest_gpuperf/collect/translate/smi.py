@@ -16,18 +16,18 @@ from pytest_gpuperf.collect.translate.dcgm import (
     refuse_mistakes,
     sentences,
 )
+from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
 __all__ = ["is_smi_table", "smi_records"]
 
-_MIB = 1024.0**2
 # a column's name without its unit: our reading, and the factor of nvidia-smi's unit
 _COLUMNS: dict[str, tuple[str, float]] = {
     "utilization.gpu": ("gpu_busy_fraction", 0.01),
     "utilization.memory": ("memory_busy_fraction", 0.01),
-    "memory.used": ("memory_used_bytes", _MIB),
-    "memory.free": ("memory_free_bytes", _MIB),
-    "memory.reserved": ("memory_reserved_bytes", _MIB),
+    "memory.used": ("memory_used_bytes", MiB),
+    "memory.free": ("memory_free_bytes", MiB),
+    "memory.reserved": ("memory_reserved_bytes", MiB),
     "power.draw": ("power_watts", 1.0),
     "power.draw.instant": ("power_watts", 1.0),
     "enforced.power.limit": ("power_limit_watts", 1.0),
