@@ -209,6 +209,11 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         return self.estimate is not None and self.estimate.source in _FILES
 
     @property
+    def sign(self) -> float:
+        """1 where a larger value is worse, -1 where a smaller one is."""
+        return -1.0 if direction(self.metric) is Better.HIGHER else 1.0
+
+    @property
     def counts(self) -> bool:
         """Whether equal code gives equal values: a count, or what a file says."""
         counted = self.metric.exact or self.metric.family is Family.RESOURCE

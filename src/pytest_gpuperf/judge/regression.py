@@ -20,7 +20,6 @@ from pytest_gpuperf.judge.case import (
     Confirmation,
     Policy,
     Reference,
-    direction,
 )
 from pytest_gpuperf.judge.rule import (
     Ruling,
@@ -38,7 +37,6 @@ from pytest_gpuperf.judge.rule import (
 )
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import BulkRecord, replace
-from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
@@ -423,8 +421,7 @@ def _with_machine(case: Case, change: Change) -> float:
     """Return an effect with what the machine did, so that more is worse."""
     if not change.reference:
         return worsening_of(case, change)
-    sign = -1.0 if direction(case.metric) is Better.HIGHER else 1.0
-    return sign * _relative(change.current, change)
+    return case.sign * _relative(change.current, change)
 
 
 def _unlikely(p_value: float | None, policy: Policy) -> bool:
@@ -506,7 +503,7 @@ def _with_suite(
         return verdict
     if first.effect is None or alone.effect is None:  # nothing is relative to 0
         return verdict
-    sign = -1.0 if direction(case.metric) is Better.HIGHER else 1.0
+    sign = case.sign
     # with what the machine did meanwhile, and without it: the smaller gap counts
     worst_alone = max(sign * alone.effect, sign * _relative(alone.current, alone))
     if (

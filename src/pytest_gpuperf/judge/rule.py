@@ -185,12 +185,11 @@ def _is_short(case: Case) -> bool:
 
 def worsening_of(case: Case, change: Change) -> float:
     """Return an effect so that more is worse; infinite where 0 became something."""
-    sign = -1.0 if direction(case.metric) is Better.HIGHER else 1.0
     if change.effect is not None:
-        return sign * change.effect
+        return case.sign * change.effect
     if change.current == change.reference:
         return 0.0
-    return sign * math.copysign(math.inf, change.current - change.reference)
+    return case.sign * math.copysign(math.inf, change.current - change.reference)
 
 
 def by_equality(worsening: float, limit: float) -> tuple[Outcome, Reason]:
@@ -467,8 +466,7 @@ def may_regress(case: Case, policy: Policy = POLICY) -> bool:
         # something that became of nothing: no limit is a share of that
         nothing = math.copysign(math.inf, _mean(comparison.current))
         change = nothing if effect is None else effect
-        worse = -change if direction(case.metric) is Better.HIGHER else change
-        if worse > share * case.limit:
+        if case.sign * change > share * case.limit:
             return True
     return False
 

@@ -167,8 +167,10 @@ def pairs_of(
                 estimate=None,
                 current=None,
             )
-            both = _Both(case=case, taken=keys.get(key, ()), failures=failures)
-            pair = _pair(both, moves, across)
+            measured = _SideRecords(
+                case=case, taken=keys.get(key, ()), failures=failures
+            )
+            pair = _pair(measured, moves, across)
             if pair.is_gated or pair.values is not None or _is_shown(pair):
                 pairs.append(pair)
     return pairs
@@ -178,7 +180,7 @@ _Taken = tuple[Process, Record]
 _Moves = Mapping[BoundClass, Mapping[Process, float]]
 
 
-class _Both(Frozen, frozen=True, kw_only=True):
+class _SideRecords(Frozen, frozen=True, kw_only=True):
     """
     One metric of one measurement, as all processes give it.
 
@@ -254,19 +256,19 @@ def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
     return {name: reference_moves(workloads) for name, workloads in times.items()}
 
 
-def _pair(both: _Both, moves: _Moves, across: Collection[str]) -> SidePair:
+def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> SidePair:
     """Return both sides of a metric: as values, or with the verdict that needs none."""
-    empty = frozenset(side for side in Side if not both.of_side(side))
+    empty = frozenset(side for side in Side if not measured.of_side(side))
     if empty:
-        return SidePair(case=both.case, verdict=_without_values(both, empty))
-    old = [r for r in both.of_side(Side.OLD) if r.void is None]
+        return SidePair(case=measured.case, verdict=_without_values(measured, empty))
+    old = [r for r in measured.of_side(Side.OLD) if r.void is None]
     if not old:
-        return SidePair(case=both.case, verdict=_void(both))
+        return SidePair(case=measured.case, verdict=_void(measured))
     case = case_of(
-        both.of_side(Side.NEW),
+        measured.of_side(Side.NEW),
         [_stored(record) for record in old],
-        metric=both.case.metric.name,
-        limit=both.case.limit,
+        metric=measured.case.metric.name,
+        limit=measured.case.limit,
         session_id="",
         across=across,
     )
@@ -275,7 +277,7 @@ def _pair(both: _Both, moves: _Moves, across: Collection[str]) -> SidePair:
     if early is not None:
         return SidePair(case=case, verdict=_against(early))
     class_moves = moves.get(case.bound_class, {})
-    return _of_values(case, _values(case, both.taken), class_moves)
+    return _of_values(case, _values(case, measured.taken), class_moves)
 
 
 def _of_values(
@@ -369,25 +371,25 @@ def _exact_verdict(case: Case, sides: SideValues) -> Verdict:
     return replace(verdict, against=evidence)
 
 
-def _without_values(both: _Both, empty: frozenset[Side]) -> Verdict:
+def _without_values(measured: _SideRecords, empty: frozenset[Side]) -> Verdict:
     """Return the verdict of a metric that a side does not have."""
     gaps = [
         gap
-        for process, record in both.taken
+        for process, record in measured.taken
         if process.side in empty
         for gap in record.unmeasured
-        if gap.metric == both.case.metric.name
+        if gap.metric == measured.case.metric.name
     ]
-    failures = [both.failures[side] for side in Side if side in both.failures]
+    failures = [measured.failures[side] for side in Side if side in measured.failures]
     if len(empty) == len(Side) and not failures:
         evidence = VerdictEvidence(gap=next(iter(gaps), None))
         verdict = verdict_of(
-            both.case, Outcome.UNMEASURED, Reason.NOT_MEASURED, evidence=evidence
+            measured.case, Outcome.UNMEASURED, Reason.NOT_MEASURED, evidence=evidence
         )
         return _against(verdict)
     lines = [line for text in failures for line in text.splitlines()]
     verdict = verdict_of(
-        both.case,
+        measured.case,
         Outcome.INCOMPARABLE,
         Reason.SIDE_WITHOUT_VALUE,
         cause=_CAUSES[empty],
@@ -396,12 +398,12 @@ def _without_values(both: _Both, empty: frozenset[Side]) -> Verdict:
     return _against(verdict)
 
 
-def _void(both: _Both) -> Verdict:
+def _void(measured: _SideRecords) -> Verdict:
     """Return the verdict of a metric whose values of the revision are all void."""
-    void = next(r.void for r in both.of_side(Side.OLD) if r.void is not None)
-    gap = Unmeasured.of_metric(both.case.metric.name, void.gap)
+    void = next(r.void for r in measured.of_side(Side.OLD) if r.void is not None)
+    gap = Unmeasured.of_metric(measured.case.metric.name, void.gap)
     verdict = verdict_of(
-        both.case,
+        measured.case,
         Outcome.INCONCLUSIVE,
         Reason.VOID,
         evidence=VerdictEvidence(gap=gap),
