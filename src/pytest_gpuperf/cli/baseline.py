@@ -9,14 +9,21 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import Drop, Restart, dropped_by, stored_record
-from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.baseline.store import Store, open_store
 from pytest_gpuperf.cli.output import GOOD, WORSE, print_table, read_run
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, ConfigError
 from pytest_gpuperf.judge.case import newest_case, newest_reference
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, first_look, smallest_seen
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.record import REFERENCES, RecordKey, Role, StoredRecord
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    Record,
+    RecordKey,
+    Role,
+    SessionValue,
+    StoredRecord,
+)
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
@@ -27,9 +34,7 @@ from pytest_gpuperf.report.lines import Column
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.baseline.store import Store
     from pytest_gpuperf.baseline.text import Damage
-    from pytest_gpuperf.model.record import Record, SessionValue
     from pytest_gpuperf.model.run import Run
 
 __all__ = ["accept", "drop", "listed", "show", "verify"]

@@ -16,8 +16,6 @@ from pytest_gpuperf.report.lines import Column
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.report.lines import Column
-
 __all__ = ["clear", "info", "verify"]
 
 

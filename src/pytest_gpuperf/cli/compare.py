@@ -25,7 +25,13 @@ from pytest_gpuperf.judge.files import ValuePair, is_compared, run_passes, value
 from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import REFERENCES, Record, RecordKey, Role
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    Record,
+    RecordKey,
+    Role,
+    StoredRecord,
+)
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display, words
@@ -35,9 +41,6 @@ from pytest_gpuperf.report.runs import run_bytes
 
 if TYPE_CHECKING:
     import argparse
-
-    from pytest_gpuperf.model.record import StoredRecord
-
 
 __all__ = ["compare"]
 

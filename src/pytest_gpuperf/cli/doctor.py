@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import BLOCKED, DEGRADED, GOOD, print_bytes
-from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
+from pytest_gpuperf.collect.clock import Clock, SystemClock
+from pytest_gpuperf.collect.devices import DeviceQuery, query_devices, with_driver_facts
 from pytest_gpuperf.collect.doctor import look
 from pytest_gpuperf.collect.hardware.measured import (
+    ArrayFramework,
     find_framework,
     measure_peaks,
     store_peaks,
     stored_peaks,
 )
 from pytest_gpuperf.collect.hardware.peaks import find_peaks
-from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
+from pytest_gpuperf.collect.runtime import CudaRuntime, DeviceRuntime, load_driver
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.judge.grade import condition_of
 from pytest_gpuperf.model.frozen import Frozen
@@ -26,10 +27,6 @@ from pytest_gpuperf.report.doctor import doctor_bytes
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.collect.clock import Clock
-    from pytest_gpuperf.collect.devices import DeviceQuery
-    from pytest_gpuperf.collect.hardware.measured import ArrayFramework
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.roofline import Peaks
 

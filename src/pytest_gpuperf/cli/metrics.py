@@ -19,8 +19,6 @@ from pytest_gpuperf.report.metrics import (
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.collect.ncu.catalogue import Catalogue
-
 __all__ = ["check", "chips", "describe", "listed", "passes", "search"]
 
 

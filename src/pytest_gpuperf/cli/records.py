@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.model.sample import Unmeasured
 
-
 __all__ = [
     "absent_from_run",
     "recording_of",

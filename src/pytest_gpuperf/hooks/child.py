@@ -15,7 +15,7 @@ from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.fixture.lenient import LenientFigure
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
-from pytest_gpuperf.measure.bench import bench_of
+from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
@@ -24,7 +24,6 @@ from pytest_gpuperf.pipeline.repeat import ChildSpec
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.measure.bench import Bench
     from pytest_gpuperf.measure.turns import TurnClient
 
 __all__ = ["Child", "prepare"]

@@ -10,11 +10,11 @@ from pytest_gpuperf import options
 from pytest_gpuperf.errors import GpuPerfError, RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.start import command_line, worker_start
-from pytest_gpuperf.measure.site import Site
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused
-from pytest_gpuperf.model.run import Measured
-from pytest_gpuperf.model.verdict import FAILING
+from pytest_gpuperf.model.run import MachineShift, Measured
+from pytest_gpuperf.model.verdict import FAILING, Verdict
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
@@ -24,11 +24,7 @@ from pytest_gpuperf.report.rows import View
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from pytest_gpuperf.measure.site import ProcessIdentity
     from pytest_gpuperf.model.change import Progress
-    from pytest_gpuperf.model.run import MachineShift
-    from pytest_gpuperf.model.verdict import Verdict
-
 
 __all__ = ["Gate"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.collect.clock import NS_PER_S, SystemClock
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
 from pytest_gpuperf.collect.environment import new_session
 from pytest_gpuperf.errors import (
     ConfigError,
@@ -39,10 +39,8 @@ from pytest_gpuperf.report.terminal import start_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.pipeline.isolation import CounterRequest
-
 
 __all__ = [
     "FIXTURE",

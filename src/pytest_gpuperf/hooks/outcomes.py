@@ -13,11 +13,11 @@ from pytest_gpuperf.errors import (
     PerfAssertionError,
 )
 from pytest_gpuperf.fixture import Figure
-from pytest_gpuperf.fixture.values import SWITCH_ON
+from pytest_gpuperf.fixture.values import SWITCH_ON, Perf
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.record import VoidCode
+from pytest_gpuperf.model.record import Record, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.model.verdict import FailedComparison, Outcome
+from pytest_gpuperf.model.verdict import FailedComparison, Outcome, Verdict
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import assert_lines
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.fixture.values import Perf
-    from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import Measured
-    from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = [
     "VerdictRepr",

@@ -11,7 +11,7 @@ from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.grade import grade_of
-from pytest_gpuperf.model.environment import family_facts, family_of
+from pytest_gpuperf.model.environment import Device, family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
@@ -27,10 +27,8 @@ from pytest_gpuperf.model.sample import (
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import Timing
     from pytest_gpuperf.model.activity import KernelResources
-    from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.roofline import Bands, Peaks
     from pytest_gpuperf.model.work import Work
-
 
 __all__ = ["Maker", "median_estimate"]
 

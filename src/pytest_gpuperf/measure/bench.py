@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.measure.machine import Machine
 from pytest_gpuperf.measure.observers import Observers
-from pytest_gpuperf.measure.reading import FileReader, Replay
+from pytest_gpuperf.measure.reading import Advise, FileReader, LookUp, Replay
 from pytest_gpuperf.measure.timing import TimingMeasurer
-from pytest_gpuperf.model.sample import CacheMode
+from pytest_gpuperf.model.sample import CacheMode, Unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.loops import EndLoop
-    from pytest_gpuperf.measure.reading import Advise, LookUp
     from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.measure.turns import TurnClient, Turns
     from pytest_gpuperf.model.record import Record, RecordKey
-    from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 

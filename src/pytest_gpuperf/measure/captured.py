@@ -47,7 +47,7 @@ from pytest_gpuperf.model.counters import (
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import Kind, Note
+from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import limiter_facts
@@ -63,10 +63,8 @@ if TYPE_CHECKING:
     )
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.assemble import Maker
-    from pytest_gpuperf.model.record import Record, RecordKey
     from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work
-
 
 __all__ = [
     "ANALYSED",

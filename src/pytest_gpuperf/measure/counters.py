@@ -29,7 +29,7 @@ from pytest_gpuperf.compute.limiter import LIMITING
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.measure.captured import capture_values, kernel_analyses
 from pytest_gpuperf.model.counters import DECLARED_BYTES
-from pytest_gpuperf.model.environment import family_facts, family_of
+from pytest_gpuperf.model.environment import Device, family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.observers import MeasuredCall, Observers
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.work import Work
-
 
 __all__ = [
     "AS_IT_COMES",

@@ -16,7 +16,7 @@ from pytest_gpuperf.compute.steps import estimates_of, summarize
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.record import Kind, Note, Void, VoidCode
+from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.roofline import Peaks
 from pytest_gpuperf.model.sample import (
     CacheMode,
@@ -31,7 +31,6 @@ from pytest_gpuperf.model.work import Work
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.assemble import Maker
-    from pytest_gpuperf.model.record import Record, RecordKey
 
 __all__ = [
     "EndLoop",

@@ -6,21 +6,17 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
-from pytest_gpuperf.collect.devices import same_device, with_driver_facts
-from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.collect.devices import DeviceQuery, same_device, with_driver_facts
+from pytest_gpuperf.collect.runtime import DeviceRuntime, NoDevice
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Void, VoidCode
-from pytest_gpuperf.model.roofline import Peaks
+from pytest_gpuperf.model.record import Record, RecordKey, Void, VoidCode
+from pytest_gpuperf.model.roofline import DeclaredPeaks, Peaks
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.devices import DeviceQuery
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.environment import Device, Environment
-    from pytest_gpuperf.model.record import Record, RecordKey
-    from pytest_gpuperf.model.roofline import DeclaredPeaks
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.steps import Loop
     from pytest_gpuperf.model.work import Work

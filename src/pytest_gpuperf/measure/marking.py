@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.collect.base import calls, settle
+from pytest_gpuperf.collect.base import TimedCall, calls, settle
 from pytest_gpuperf.collect.ncu.command import paired_modes
 from pytest_gpuperf.collect.ncu.nvtx import Ranges, range_name
 from pytest_gpuperf.collect.timing.contract import refuse_function
@@ -21,15 +21,13 @@ from pytest_gpuperf.measure.reading import FileReader
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.run import ChildAnswer, ProfiledRange
-from pytest_gpuperf.model.sample import Estimate, Source
+from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.base import TimedCall
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.loops import EndLoop
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from pytest_gpuperf.collect.base import calls, settle
+from pytest_gpuperf.collect.base import DeviceTimer, TimedCall, Timing, calls, settle
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.frozen import replace
@@ -18,10 +18,16 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import CacheMode, Source
-from pytest_gpuperf.model.telemetry import Sharing
+from pytest_gpuperf.model.telemetry import (
+    CanonicalRecord,
+    DeviceDeltas,
+    SecondPass,
+    Sharing,
+    TimeLine,
+    UtilizationWindow,
+)
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.base import DeviceTimer, TimedCall, Timing
     from pytest_gpuperf.collect.cupti.activity import ActivityCollector
     from pytest_gpuperf.collect.memory import MemoryUse, MemoryWatch
     from pytest_gpuperf.collect.nvml.deltas import Deltas
@@ -29,14 +35,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.nvml.sampler import Sampler
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.activity import Trace
-    from pytest_gpuperf.model.telemetry import (
-        CanonicalRecord,
-        DeviceDeltas,
-        SecondPass,
-        TimeLine,
-        UtilizationWindow,
-    )
-
 
 __all__ = ["MeasuredCall", "Observations", "Observers"]
 

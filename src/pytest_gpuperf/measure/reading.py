@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_gpuperf.collect.devices import chip_limits, target_capability
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
-from pytest_gpuperf.model.activity import fits_kernel
+from pytest_gpuperf.model.activity import KernelResources, fits_kernel
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import is_compiled
-from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
+from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 from pytest_gpuperf.report import display
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.loops import EndLoop
     from pytest_gpuperf.measure.machine import Machine
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.activity import KernelResources
-    from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.collect.clock import NS_PER_S, CoreLoop
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.environment import known_facts, soft_facts
 from pytest_gpuperf.collect.timing.readings import (
     LEAST_UNINTERRUPTED,
@@ -24,15 +24,13 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.record import REFERENCES, Note, Record, RecordKey, Role
-from pytest_gpuperf.model.sample import ReferenceSamples, Series, Unmeasured
+from pytest_gpuperf.model.sample import CoreSpeed, ReferenceSamples, Series, Unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.measure.turns import TurnClient
     from pytest_gpuperf.model.environment import Environment
-    from pytest_gpuperf.model.sample import CoreSpeed
 
 __all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
-from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.devices import (
     Chosen,
     DeviceQuery,
@@ -25,8 +25,8 @@ from pytest_gpuperf.collect.registry import (
     choose,
     still_absent,
 )
-from pytest_gpuperf.collect.runner import ProcessRunner
-from pytest_gpuperf.collect.runtime import find_runtime
+from pytest_gpuperf.collect.runner import ProcessRunner, Runner
+from pytest_gpuperf.collect.runtime import DeviceRuntime, find_runtime
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Device, Environment, Session
@@ -39,14 +39,10 @@ from pytest_gpuperf.model.sample import Source, Unmeasured
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pytest_gpuperf.collect.clock import Clock
-    from pytest_gpuperf.collect.runner import Runner
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.traces import TraceKeeper
     from pytest_gpuperf.collect.translate.activity import LaunchSink
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.activity import Trace
-
 
 __all__ = ["ProcessIdentity", "Site"]
 

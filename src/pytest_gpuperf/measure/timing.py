@@ -16,12 +16,12 @@ from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
 from pytest_gpuperf.collect.timing.host import HostCollector, RangeTimer
 from pytest_gpuperf.collect.timing.readings import use_is_known
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.config import Lock
+from pytest_gpuperf.config import Lock, Plan
 from pytest_gpuperf.errors import ConfigError, MeasureError
-from pytest_gpuperf.measure.observers import MeasuredCall
+from pytest_gpuperf.measure.observers import MeasuredCall, Observations, Observers
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record
-from pytest_gpuperf.model.sample import CacheMode, Source
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.sample import CacheMode, Source, Unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,18 +29,13 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TakeTurn, TimedCall, Timing
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
-    from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.loops import EndLoop
     from pytest_gpuperf.measure.machine import Machine
-    from pytest_gpuperf.measure.observers import Observations, Observers
     from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.measure.turns import TurnClient, Turns
-    from pytest_gpuperf.model.record import RecordKey
-    from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
-
 
 __all__ = ["CounterSource", "TimingMeasurer"]
 

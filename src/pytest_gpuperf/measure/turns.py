@@ -20,6 +20,7 @@ from pytest_gpuperf.collect.devices import bare_uuid
 from pytest_gpuperf.collect.leases import (
     Presence,
     ProcessActivity,
+    ProcessState,
     descends_from,
     exclusive,
 )
@@ -35,7 +36,6 @@ from pytest_gpuperf.model.telemetry import DeviceDeltas, Sharing
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
-    from pytest_gpuperf.collect.leases import ProcessState
     from pytest_gpuperf.measure.site import Site
 
 __all__ = [

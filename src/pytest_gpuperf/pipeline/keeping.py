@@ -17,13 +17,20 @@ from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.compute.stats import median, quantile
-from pytest_gpuperf.config import Update
-from pytest_gpuperf.judge.case import case_of, comparable_sessions
+from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.judge.case import Case, case_of, comparable_sessions
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.judge.tally import accepted_outcomes
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import REFERENCES, Role
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    Record,
+    RecordKey,
+    Role,
+    SessionValue,
+    StoredRecord,
+)
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEvidence
 from pytest_gpuperf.pipeline.memory import slug_of
@@ -33,16 +40,7 @@ from pytest_gpuperf.report.explanation import completed, listed
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.config import Config
-    from pytest_gpuperf.judge.case import Case
-    from pytest_gpuperf.model.record import (
-        Record,
-        RecordKey,
-        SessionValue,
-        StoredRecord,
-    )
     from pytest_gpuperf.pipeline.suite import Suite
-
 
 __all__ = [
     "confirming",

@@ -7,20 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.baseline.store import Store, open_store
 from pytest_gpuperf.judge.regression import baseline_spreads
 from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import REFERENCES, Kind, Record, RecordKey
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    Kind,
+    Record,
+    RecordKey,
+    StoredRecord,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
-    from pytest_gpuperf.baseline.store import Store
     from pytest_gpuperf.baseline.text import Damage
     from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.model.record import StoredRecord
-
 
 __all__ = ["Memory", "slug_of"]
 

@@ -22,7 +22,7 @@ from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, INCLUDE
 from pytest_gpuperf.collect.ncu.session import Session
 from pytest_gpuperf.collect.ncu.store import EntryStore
 from pytest_gpuperf.collect.runner import Finished
-from pytest_gpuperf.config import NcuReplay
+from pytest_gpuperf.config import Config, NcuReplay
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectError,
@@ -52,9 +52,6 @@ from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine, run_child
 from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.loaded_files import LoadedFile
-    from pytest_gpuperf.collect.ncu.store import EntryStore
-    from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.counters import PassCost
     from pytest_gpuperf.model.environment import Device

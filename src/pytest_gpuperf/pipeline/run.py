@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest
-from pytest_gpuperf.judge.controls import confirmations
+from pytest_gpuperf.judge.controls import FirstLook, confirmations
 from pytest_gpuperf.judge.limit import straddles
 from pytest_gpuperf.judge.rule import needs_confirming
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
-from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import identities_of, repeat
 from pytest_gpuperf.report.display import plural
@@ -24,13 +24,10 @@ from pytest_gpuperf.report.terminal import complaint, side_by_side
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.judge.controls import FirstLook
-    from pytest_gpuperf.model.run import MachineShift, Measured
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.against import Confirmed
     from pytest_gpuperf.pipeline.suite import Suite
-
 
 __all__ = [
     "confirm",

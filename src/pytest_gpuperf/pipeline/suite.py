@@ -17,9 +17,16 @@ from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
-from pytest_gpuperf.model.record import Record, Role
-from pytest_gpuperf.model.run import Completeness, Expected, Header, TestPlace
-from pytest_gpuperf.model.sample import Source
+from pytest_gpuperf.model.record import Record, RecordKey, Role
+from pytest_gpuperf.model.run import (
+    Completeness,
+    Expected,
+    Header,
+    Measured,
+    Run,
+    TestPlace,
+)
+from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Source
 from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -31,10 +38,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.model.change import Against, Progress
-    from pytest_gpuperf.model.record import RecordKey
-    from pytest_gpuperf.model.run import Measured, Run
-    from pytest_gpuperf.model.sample import Estimate, ReferenceSamples
-
 
 __all__ = ["Suite"]
 

@@ -7,26 +7,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge import controls, limit
-from pytest_gpuperf.judge.case import Reference, case_of
+from pytest_gpuperf.judge.case import Case, Confirmation, Reference, Retest, case_of
 from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import may_regress
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role, SessionValue
-from pytest_gpuperf.model.verdict import Outcome, Reason
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
     from pytest_gpuperf.config import Config, Plan
-    from pytest_gpuperf.judge.case import Case, Confirmation, Retest
     from pytest_gpuperf.judge.controls import FirstLook
     from pytest_gpuperf.model.roofline import Bands
     from pytest_gpuperf.model.run import MachineShift, Measured
-    from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.memory import Memory
     from pytest_gpuperf.pipeline.suite import Suite
-
 
 __all__ = [
     "as_confirmed",

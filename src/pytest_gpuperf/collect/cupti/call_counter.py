@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.model.activity import Trace
 
-
 __all__ = ["Call", "CallCounter", "CountedCall"]
 
 _LONGEST_S = 60.0  # of a call's passes: as much as a test under ncu has

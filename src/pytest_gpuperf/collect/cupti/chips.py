@@ -33,6 +33,7 @@ from pytest_gpuperf.collect.cupti.nvperf import (
 from pytest_gpuperf.collect.devices import (
     ORDER_REMEDY,
     UNORDERED,
+    DeviceQuery,
     choose_device,
     order_is_known,
     query_devices,
@@ -43,7 +44,6 @@ from pytest_gpuperf.model.counters import ChipEntry
 from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.devices import DeviceQuery
     from pytest_gpuperf.model.environment import Device
 
 __all__ = [

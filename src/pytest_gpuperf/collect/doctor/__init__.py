@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.doctor.gpus import gpu_findings, read_gpus
-from pytest_gpuperf.collect.doctor.machine import this_machine
+from pytest_gpuperf.collect.doctor.machine import MachineFacts, this_machine
 from pytest_gpuperf.collect.doctor.software import software_findings
 from pytest_gpuperf.collect.doctor.system import process_findings, system_findings
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pytest_gpuperf.collect.doctor.machine import MachineFacts
     from pytest_gpuperf.model.gap import Finding
 
 __all__ = ["look"]

@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.ncu.store import (
     EntryContent,
     EntryStore,
 )
-from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.runner import ProcessRunner, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.collect.ncu.command import Command
     from pytest_gpuperf.collect.ncu.session import Session
-    from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.model.environment import Device
 
 __all__ = ["Cache", "Entry"]
