@@ -21,7 +21,7 @@ from pytest_gpuperf.collect.runtime import CudaRuntime, DeviceRuntime, load_driv
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.judge.grade import condition_of
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.gap import Condition, Finding, Readiness, Status
+from pytest_gpuperf.model.gap import Condition, Finding, Status
 from pytest_gpuperf.report.doctor import doctor_bytes
 
 if TYPE_CHECKING:
@@ -53,11 +53,6 @@ class Examined(Frozen, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...]
     condition: Condition
-
-    @property
-    def ready(self) -> bool:
-        """Whether every concern of a GPU can be measured."""
-        return self.condition.state is Readiness.READY
 
 
 def examine(

@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.gap import Finding, Obstacle, Status, Topic
+from pytest_gpuperf.model.gap import Finding, Obstacle, Readiness, Status, Topic
 from pytest_gpuperf.report.doctor import peaks_bytes
 
 FACTS = DriverFacts(
@@ -60,14 +60,15 @@ def test_every_gpu_has_its_peaks() -> None:
     assert [peaks.device for peaks in found.peaks] == ["NVIDIA H200", "X"]
     assert found.peaks[0].l2_bytes == 62_914_560
     assert found.peaks[1].l2_bytes is None
-    assert found.ready
+    assert found.condition.state is Readiness.READY
 
 
 def test_a_machine_without_a_gpu_says_why() -> None:
     """That is not an error: it is degraded, and has a remark."""
     found = examine(runtime(), query_devices(FakeNvml()))
 
-    assert (found.peaks, found.ready) == ((), False)
+    assert found.peaks == ()
+    assert found.condition.state is not Readiness.READY
     assert found.remarks[0] == "the driver lists no GPU."
 
 

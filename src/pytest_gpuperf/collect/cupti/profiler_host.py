@@ -142,7 +142,7 @@ def get_single_pass_sets(chip_name: str) -> list[str]:
         CollectorUnavailableError: There is no driver, which CUPTI needs for this.
     """
     _checked_chip(chip_name)
-    return list(_native("single-pass sets").get_single_pass_sets(chip_name))
+    return list(_native().get_single_pass_sets(chip_name))
 
 
 def get_metrics_in_single_pass_set(chip_name: str, set_name: str) -> list[str]:
@@ -158,7 +158,7 @@ def get_metrics_in_single_pass_set(chip_name: str, set_name: str) -> list[str]:
     if not set_name:
         message = "set_name is empty; get_single_pass_sets lists the names"
         raise ValueError(message)
-    native = _native("single-pass sets")
+    native = _native()
     return list(native.get_metrics_in_single_pass_set(chip_name, set_name))
 
 
@@ -380,11 +380,11 @@ def _library() -> tuple[Libcupti | None, str]:
     return library, ""
 
 
-def _native(what: str) -> ModuleType:
-    """Return NVIDIA's module for what only it can answer."""
+def _native() -> ModuleType:
+    """Return NVIDIA's module, which alone knows single-pass sets."""
     native, reason = _chosen()
     if native is None:
-        raise unavailable(what, reason)
+        raise unavailable("single-pass sets", reason)
     return native
 
 
