@@ -20,6 +20,8 @@ class FakeClock:
         waits: How often this thread has waited; None: nobody counts.
 
         others_ns: The processor time of other threads [ns].
+
+        traced_by: The package that traces this thread; "": none.
     """
 
     def __init__(self, *, wall_s: float = 1_700_000_000.0) -> None:
@@ -28,6 +30,7 @@ class FakeClock:
         self.waited_ns = 0
         self.waits: int | None = 0
         self.others_ns = 0
+        self.traced_by = ""
 
     def now_ns(self) -> int:
         return self.reading_ns
@@ -43,6 +46,9 @@ class FakeClock:
 
     def waits_count(self) -> int | None:
         return self.waits
+
+    def tracer(self) -> str:
+        return self.traced_by
 
     def advance(self, elapsed_ns: int) -> None:
         self.reading_ns += elapsed_ns

@@ -12,11 +12,12 @@ import sys
 import time
 from typing import Protocol, final
 
-__all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock"]
+__all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock", "tracer"]
 
 NS_PER_S = 1_000_000_000
 _LOOP_COUNT = 600  # about 20 us
 _LOOP_EVERY_NS = 1_000_000  # two loops a millisecond: 4 % of the time
+_TOOLS = range(6)  # that sys.monitoring has numbers for (PEP 669)
 
 
 class Clock(Protocol):
@@ -33,6 +34,9 @@ class Clock(Protocol):
 
     def waits_count(self) -> int | None:
         """Return how often the calling thread has waited; None: nobody counts."""
+
+    def tracer(self) -> str:
+        """Return the package that traces the calling thread, as `coverage`; "": none."""
 
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""
@@ -57,6 +61,10 @@ class SystemClock:
 
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
+    def tracer(self) -> str:
+        """Return the package that traces or profiles the thread now; "": none."""
+        return tracer()
+
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""
         return time.time()
@@ -69,7 +77,7 @@ class SystemClock:
 @final
 class CoreLoop:
     """
-    Times the loop at most once a millisecond.
+    Times the loop at most once a millisecond, and never under a tracer.
 
     Args:
         clock: Gives the time.
@@ -86,17 +94,24 @@ class CoreLoop:
 
         Returns:
             The mean of the last time before it and of one after it; None: there was none
-            before, or the clock stood still.
+            before, the clock stood still, or a tracer would have been timed instead.
         """
-        now_ns = self._clock.now_ns()
         before_ns = self._loop_ns
-        if self._next_ns is None or now_ns >= self._next_ns:
-            # the second is warm: what a sample did to the caches is not part of it
-            self._loop_ns = min(self._ran_ns(), self._ran_ns())
-            self._next_ns = now_ns + _LOOP_EVERY_NS
+        self.refresh()
         if min(before_ns, self._loop_ns) <= 0:
             return None
         return (before_ns + self._loop_ns) / 2 / NS_PER_S
+
+    def refresh(self) -> None:
+        """Time the loop again if its last time is of another millisecond."""
+        now_ns = self._clock.now_ns()
+        if self._next_ns is not None and now_ns < self._next_ns:
+            return
+        # the second is warm: what a sample did to the caches is not part of it
+        self._loop_ns = (
+            0 if self._clock.tracer() else min(self._ran_ns(), self._ran_ns())
+        )
+        self._next_ns = now_ns + _LOOP_EVERY_NS
 
     def _ran_ns(self) -> int:
         """Return the processor time of one loop [ns]: waiting and other work is none."""
@@ -106,3 +121,26 @@ class CoreLoop:
         for number in range(_LOOP_COUNT):
             total += number & 7
         return cpu_ns() - begun_ns
+
+
+def tracer() -> str:
+    """
+    Return the package that traces or profiles this thread, as `coverage`; "": none.
+
+    Its work is part of what Python takes for each line, so that a loop of Python tells
+    nothing of the core.
+    """
+    for traces in (sys.gettrace(), sys.getprofile()):
+        if traces is not None:
+            module = getattr(traces, "__module__", None) or type(traces).__module__
+            return str(module).partition(".")[0]
+    allocations = sys.modules.get("tracemalloc")
+    if allocations is not None and allocations.is_tracing():
+        return "tracemalloc"
+    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+    if monitoring is None:
+        return ""
+    tools = ((number, monitoring.get_tool(number)) for number in _TOOLS)
+    return next(
+        (name for number, name in tools if name and monitoring.get_events(number)), ""
+    )

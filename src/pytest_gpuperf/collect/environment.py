@@ -13,7 +13,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.clock import Clock, tracer
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.environment import DEVICE_METHOD, Device, Environment, Session
@@ -101,7 +101,7 @@ def _environment(
     return Environment(
         cpu_model=_cpu_model(cpuinfo),
         core_count=core_count,
-        python_minor=f"{sys.version_info.major}.{sys.version_info.minor}",
+        python_minor=_python_minor(),
         platform=sys.platform,
         versions=_versions(in_use),
     )
@@ -201,6 +201,9 @@ def soft_facts(
         "xdist_workers": str(workers_count),
     }
     facts |= machine.versions
+    traced_by = tracer()
+    if traced_by:
+        facts["tracer"] = traced_by
     if device is not None:
         facts["gpu_uuid"] = device.uuid
         if device.driver_version is not None:
@@ -245,6 +248,12 @@ def _cpu_model(cpuinfo: str) -> str | None:
         return f"arm {fields.get('CPU implementer', '')}/{fields['CPU part']}"
     # not platform.processor(): it starts a process
     return os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine() or None
+
+
+def _python_minor() -> str:
+    """Return the version without its last part; a free-threaded build is another one."""
+    threads = "t" if "free-threading" in sys.version else ""
+    return f"{sys.version_info.major}.{sys.version_info.minor}{threads}"
 
 
 def _core_count() -> int | None:

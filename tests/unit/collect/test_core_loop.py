@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from itertools import cycle
+from types import SimpleNamespace
 
 import pytest
 
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.base import TimedCall
-from pytest_gpuperf.collect.clock import CoreLoop, SystemClock
+from pytest_gpuperf.collect.clock import CoreLoop, SystemClock, tracer
 from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.collect.timing.host import HostCollector
 
@@ -83,8 +86,9 @@ def test_each_sample_of_a_real_call_has_a_loop() -> None:
     timing = collector.measure(
         TimedCall(fn=lambda: sum(range(20_000)), budget_s=0.2), stop=Ten()
     )
-    waits = {note.code for note in timing.notes} & {"waits", "several-threads"}
-    assert waits or len(timing.core_loops_s) == len(timing.samples)
+    reasons = {"waits", "several-threads", "coarse-cpu-clock", "tracer"}
+    untold = {note.code for note in timing.notes} & reasons
+    assert untold or len(timing.core_loops_s) == len(timing.samples)
     assert all(loop_s > 0 for loop_s in timing.core_loops_s)
 
 
@@ -94,3 +98,172 @@ def test_call_that_waits_has_no_core() -> None:
     collector = HostCollector(clock, NoDevice())
     timing = collector.measure(TimedCall(fn=lambda: clock.wait(MS)), stop=Ten())
     assert timing.core_loops_s == ()
+
+
+class SharedCore(FakeClock):
+    """
+    A clock on which two readings of processor time in a row have a loop between them.
+
+    Attributes:
+        loop_ns: How long the loop takes now [ns].
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop_ns = 20 * US
+        self.in_a_row = False
+
+    def now_ns(self) -> int:
+        self.in_a_row = False
+        return super().now_ns()
+
+    def thread_cpu_ns(self) -> int:
+        if self.in_a_row:
+            self.advance(self.loop_ns)
+        self.in_a_row = True
+        return super().thread_cpu_ns()
+
+
+def test_loop_is_timed_again_after_a_long_setup() -> None:
+    """What the core did before a setup, or before others' turn, is not beside a sample."""
+    clock = SharedCore()
+    speeds_ns = cycle([20 * US, 35 * US])
+    at_samples_ns: list[int] = []
+
+    def setup() -> None:
+        clock.advance(500 * MS)
+        clock.loop_ns = next(speeds_ns)
+
+    def fn() -> None:
+        clock.advance(100 * clock.loop_ns)
+        at_samples_ns.append(clock.loop_ns)
+
+    timing = HostCollector(clock, NoDevice()).measure(
+        TimedCall(fn=fn, setup=setup), stop=Ten()
+    )
+
+    last_ns = at_samples_ns[-len(timing.samples) :]
+    assert timing.core_loops_s == pytest.approx([ns / 1e9 for ns in last_ns])
+
+
+def test_tracer_is_not_timed_for_the_core() -> None:
+    """Lines that a tracer follows take its time: such a loop says nothing, and is told."""
+    clock = SharedCore()
+    clock.traced_by = "coverage"
+    host = HostCollector(clock, NoDevice())
+
+    timing = host.measure(TimedCall(fn=lambda: clock.advance(MS)), stop=Ten())
+    with host.measure_range() as block:
+        clock.advance(MS)
+
+    assert timing.core_loops_s == ()
+    text = "coverage traces what Python does: its work is part of the time"
+    assert [note.text for note in timing.notes] == [text]
+    assert block.timing is not None
+    assert [note.text for note in block.timing.notes] == [text]
+
+
+def test_tracer_that_comes_in_the_middle_spoils_all_loops() -> None:
+    """Half of the samples beside another loop would be two speeds of one core."""
+    clock = SharedCore()
+    calls = iter(range(100))
+
+    def fn() -> None:
+        clock.advance(2 * MS)
+        clock.traced_by = "pydevd" if next(calls) > 8 else ""
+
+    timing = HostCollector(clock, NoDevice()).measure(TimedCall(fn=fn), stop=Ten())
+
+    assert len(timing.samples) == 10
+    assert timing.core_loops_s == ()
+
+
+@pytest.mark.parametrize(
+    ("of_thread", "name"),
+    [
+        ({}, ""),
+        ({"gettrace": pytest.fail}, "_pytest"),
+        ({"getprofile": SimpleNamespace()}, "types"),
+    ],
+)
+def test_what_traces_a_thread_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    of_thread: dict[str, object],
+    name: str,
+) -> None:
+    """By its package: that is what a reader knows."""
+    monkeypatch.setattr(sys, "gettrace", lambda: of_thread.get("gettrace"))
+    monkeypatch.setattr(sys, "getprofile", lambda: of_thread.get("getprofile"))
+    monkeypatch.delattr(sys, "monitoring", raising=False)
+    monkeypatch.setitem(
+        sys.modules, "tracemalloc", SimpleNamespace(is_tracing=lambda: False)
+    )
+
+    assert tracer() == name
+
+
+@pytest.mark.parametrize(
+    ("events", "name"), [({}, ""), ({3: 0}, ""), ({1: 0, 3: 8}, "tool 3")]
+)
+def test_monitoring_tool_traces_where_it_asks_for_events(
+    monkeypatch: pytest.MonkeyPatch, events: dict[int, int], name: str
+) -> None:
+    """One that is registered and listens to nothing takes no time (Python 3.12)."""
+    monitoring = SimpleNamespace(
+        get_tool=lambda tool: f"tool {tool}" if tool in events else None,
+        get_events=events.__getitem__,
+    )
+    for function in ("gettrace", "getprofile"):
+        monkeypatch.setattr(sys, function, lambda: None)
+    monkeypatch.setitem(
+        sys.modules, "tracemalloc", SimpleNamespace(is_tracing=lambda: False)
+    )
+    monkeypatch.setattr(sys, "monitoring", monitoring, raising=False)
+
+    assert tracer() == name
+
+
+def test_traced_allocations_are_a_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most numbers of the loop are allocated."""
+    for function in ("gettrace", "getprofile"):
+        monkeypatch.setattr(sys, function, lambda: None)
+    monkeypatch.setitem(
+        sys.modules, "tracemalloc", SimpleNamespace(is_tracing=lambda: True)
+    )
+
+    assert tracer() == "tracemalloc"
+
+
+class Ticking(FakeClock):
+    """Processor time that comes in ticks; each reading of it takes some time itself."""
+
+    def __init__(self, tick_ns: int, reading_ns: int) -> None:
+        super().__init__()
+        self.tick_ns, self.takes_ns = tick_ns, reading_ns
+
+    def thread_cpu_ns(self) -> int:
+        self.advance(self.takes_ns)
+        return super().thread_cpu_ns() // self.tick_ns * self.tick_ns
+
+
+@pytest.mark.parametrize(
+    ("tick_ns", "reading_ns", "told"),
+    [
+        (15 * US, 300, False),
+        (50 * US, 300, False),
+        (1, 150 * US, True),
+        (1000, 300, True),
+    ],
+)
+def test_ticks_that_are_as_long_as_the_loop_tell_no_speed(
+    tick_ns: int, reading_ns: int, *, told: bool
+) -> None:
+    """It is the tick that makes a clock coarse, not what a reading costs."""
+    clock = Ticking(tick_ns, reading_ns)
+    timing = HostCollector(clock, NoDevice()).measure(
+        TimedCall(fn=lambda: clock.advance(10 * MS)), stop=Ten()
+    )
+
+    codes = [note.code for note in timing.notes]
+    assert codes == ([] if told else ["coarse-cpu-clock"])
+    assert told or timing.core_loops_s == ()

@@ -269,3 +269,33 @@ def test_soft_facts_are_what_an_upgrade_moves() -> None:
     assert "driver" not in soft_facts(
         MACHINE, Device(index=0, uuid="GPU-1", name="NVIDIA H200")
     )
+
+
+def test_tracer_is_a_soft_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with coverage is slower than one without: a change says that it came."""
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    monkeypatch.setattr(sys, "getprofile", lambda: None)
+    monkeypatch.delattr(sys, "monitoring", raising=False)
+    assert "tracer" not in soft_facts(MACHINE)
+    monkeypatch.setattr(sys, "gettrace", lambda: pytest.fail)
+
+    assert soft_facts(MACHINE)["tracer"] == "_pytest"
+
+
+@pytest.mark.parametrize(
+    ("build", "threads"),
+    [
+        ("3.13.1 (main, Dec  3 2024) [GCC 13.2.0]", ""),
+        ("3.13.1 experimental free-threading build (main) [GCC 13.2.0]", "t"),
+        ("3.14.0 free-threading build (main) [Clang 20]", "t"),
+    ],
+)
+def test_free_threaded_python_is_another_python(
+    monkeypatch: pytest.MonkeyPatch, build: str, threads: str
+) -> None:
+    """Its times are not those of the build with the lock, whose number it has."""
+    monkeypatch.setattr(sys, "version", build)
+    surroundings = environment(cpuinfo=f"/nowhere{threads}{len(build)}")
+
+    number = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert surroundings.python_minor == number + threads

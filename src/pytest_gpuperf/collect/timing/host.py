@@ -34,6 +34,7 @@ from pytest_gpuperf.collect.timing.readings import (
     Reading,
     Timers,
     counted_samples,
+    tracer_notes,
 )
 from pytest_gpuperf.collect.timing.sampling import CallSampler, Instruments
 from pytest_gpuperf.errors import MeasureError
@@ -50,7 +51,7 @@ _CHECK_GROWTH = 1.5  # the stop rule sorts all samples: called at 10, 15, 22, 33
 _LATE_FRACTION = 0.1  # most samples may be interrupted, and each check looks at all
 _MOSTLY_RUNNING = 0.5  # of a block; a brief wait in one that computes is no sign
 _CLOCK_READINGS = 200
-_FINE_NS = 100_000  # a clock of ticks steps by 1 ms or more, or stands still
+_FINE_NS = 1_000  # of a tick: the loop that tells the core's speed takes 20 of them
 
 
 class HostCollector:
@@ -341,7 +342,7 @@ class RangeTimer:
             },
             returned=() if returned_s is None else (returned_s,),
             unused=chosen.unused,
-            notes=(*chosen.notes, *notes),
+            notes=(*chosen.notes, *notes, *tracer_notes(self._clock)),
         )
 
 
@@ -439,7 +440,9 @@ def _cpu_clock_is_fine(clock: Clock) -> bool:
     steps = _steps_ns(clock.thread_cpu_ns)
     if not steps:
         return clock.now_ns() == begun_ns  # both stand still
-    return statistics.median_low(steps) <= _FINE_NS
+    # a reading may cost more than a microsecond; a tick is what few readings see
+    moves = 2 * len(steps) > _CLOCK_READINGS
+    return moves or statistics.median_low(steps) <= _FINE_NS
 
 
 def _steps_ns(now_ns: Callable[[], int]) -> list[int]:

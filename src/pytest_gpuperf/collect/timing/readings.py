@@ -26,6 +26,7 @@ from pytest_gpuperf.collect.base import (
     Witness,
     unsettled,
 )
+from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Source
@@ -40,6 +41,7 @@ __all__ = [
     "lies_on_device",
     "median_clock_hz",
     "resolution_of",
+    "tracer_notes",
     "use_is_known",
 ]
 
@@ -350,6 +352,15 @@ def _interrupted_note(interrupted_count: int, count: int, *, by_cpu: bool) -> No
     if by_cpu:
         text += ", so the time is that of the processor"
     return Note(code="interrupted", text=text, doubt=True)
+
+
+def tracer_notes(clock: Clock) -> tuple[Note, ...]:
+    """Return a note on what traces this thread; empty: nothing does."""
+    name = clock.tracer()
+    if not name:
+        return ()
+    text = f"{name} traces what Python does: its work is part of the time"
+    return (Note(code="tracer", text=text),)
 
 
 # Waiting for an idle device takes some 5 us (*unverified on hardware*): a wait ten times

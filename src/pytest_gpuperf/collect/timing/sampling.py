@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.timing.readings import (
     Timers,
     median_clock_hz,
     resolution_of,
+    tracer_notes,
 )
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
@@ -121,6 +122,7 @@ class CallSampler:
         self._output: object = None
         self._presence: _Presence | None = None  # of the thread, in the warm-up
         self._tells_interruptions = True
+        self._core_loop: CoreLoop | None = None  # of samples; None: it tells nothing
         self._waits_count: int | None = None  # before the first sample
         self._waiting_notes: tuple[Note, ...] = ()
 
@@ -147,7 +149,7 @@ class CallSampler:
             )
         self._tells_interruptions = not (self.on_device or self._waiting_notes)
         if self._tells_interruptions:
-            instruments.core_loop.around_s()  # before the first sample
+            self._core_loop = instruments.core_loop
         self._waits_count = instruments.clock.waits_count()
 
     @property
@@ -189,8 +191,8 @@ class CallSampler:
                 interrupted=cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns),
                 cpu_s=None if cpu_ns is None else cpu_ns / total_ns,
                 core_loop_s=None
-                if cpu_ns is None
-                else self._instruments.core_loop.around_s(),
+                if self._core_loop is None
+                else self._core_loop.around_s(),
             )
         if self.on_device:
             timers = self._instruments.timers
@@ -254,6 +256,7 @@ class CallSampler:
                 *notes,
                 *self._short_notes(samples, best),
                 *self._waiting_notes,
+                *tracer_notes(self._instruments.clock),
             ),
             void=self._contract.void(),
         )
@@ -396,6 +399,8 @@ class CallSampler:
             self._flush()
         if self._synchronize is not None:
             self._synchronize()
+        if self._core_loop is not None:  # a setup or a turn of others may take seconds
+            self._core_loop.refresh()
         repeat_count = self._batch_count - 1
         returned_ns = None
         modules_count = len(sys.modules)
@@ -509,8 +514,8 @@ _SEVERAL_THREADS = Note(
 )
 _COARSE_CLOCK = Note(
     code="coarse-cpu-clock",
-    text="the machine's clock of processor time is too coarse: interrupted samples cannot"
-    " be told apart, and all of them count",
+    text="the machine's clock of processor time is too coarse: neither interrupted samples"
+    " nor the speed of the core can be told, and all samples count",
 )
 _WAITS = Note(
     code="waits",
