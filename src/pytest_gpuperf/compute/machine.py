@@ -62,6 +62,9 @@ _PROCESS_NOISE = 0.1**2  # of a process's value, whatever its core did
 _USUAL_SLOPE = 0.7  # before anything is known
 _USUAL_PRECISION = 1 / 0.5**2  # how surely
 _MOST_SLOPE = 1.5
+_MOST_RATIO = 10  # of two loops: neighbours, clocks and kinds of core make less
+# variance of the loop's logarithm between two releases of Python, or two builds: assumed
+_PYTHON_NOISE = 0.05**2
 _DEVIATION = 1.4826  # of normal values, over their median distance from the middle
 
 
@@ -184,7 +187,7 @@ def core_speed(
 
 
 def at_one_speed(
-    current: SessionValue, stored: Sequence[SessionValue]
+    current: SessionValue, stored: Sequence[SessionValue], *, other_python: bool = False
 ) -> AtOneSpeed | None:
     """
     Return values as they would be at the mean speed of the stored sessions' cores.
@@ -197,9 +200,12 @@ def at_one_speed(
 
         stored: The stored ones, >= 1 of them.
 
+        other_python: Whether another release of Python ran the stored loops.
+
     Returns:
         None where a process of the current session, or half of the stored sessions, cannot
-        tell the speed of its core, or a value is not positive.
+        tell the speed of its core, where the loops differ by more than a core can, or a
+        value is not positive.
     """
     known = [session for session in stored if session.cores]
     if not current.cores or 2 * len(known) <= len(stored):
@@ -212,13 +218,17 @@ def at_one_speed(
         return None
     loops = [[math.log(core.loop_s) for core in s.cores] for s in sessions]
     slope, precision = _slope(sessions, loops)
+    apart = max(map(max, loops)) - min(map(min, loops))
+    if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
+        return None  # a file that was edited
     usual = fmean(map(fmean, loops[:-1]))
     distance = median(loops[-1]) - usual
     return AtOneSpeed(
         current=_at_speed(current, usual, slope),
         stored=tuple(_at_speed(session, usual, slope) for session in stored),
         log_shift=slope * distance,
-        variance=distance**2 / precision,
+        variance=distance**2 / precision
+        + (slope**2 * _PYTHON_NOISE if other_python else 0.0),
     )
 
 

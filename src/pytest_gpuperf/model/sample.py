@@ -116,7 +116,7 @@ class CoreSpeed(BulkRecord, array_like=True, frozen=True, kw_only=True):
         slope: By which power of the loop's time the samples followed it while the core
             changed its speed; 0 where it did not.
 
-        precision: One over the variance of `slope`; 0: the samples do not tell.
+        precision: One over the variance of `slope`, >= 0; 0: the samples do not tell.
     """
 
     loop_s: float
@@ -124,11 +124,14 @@ class CoreSpeed(BulkRecord, array_like=True, frozen=True, kw_only=True):
     precision: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite, and a loop that took no time."""
+        """Refuse what is not finite, a loop that took no time, a variance below 0."""
         finite("core", self.loop_s, self.slope, self.precision)
         if self.loop_s <= 0:
             message = f"the loop took {self.loop_s!r} s"
             raise RecordError(message, path="core.loop_s")
+        if self.precision < 0:
+            message = f"{self.precision!r} is not a precision: it is below 0"
+            raise RecordError(message, path="core.precision")
 
 
 class Estimate(BulkRecord, frozen=True, kw_only=True):

@@ -74,7 +74,7 @@ _cores = st.builds(
     CoreSpeed,
     loop_s=st.floats(min_value=1e-9, max_value=1.0),
     slope=_finite,
-    precision=_finite,
+    precision=_finite.map(abs),
 )
 
 

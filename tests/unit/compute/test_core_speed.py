@@ -8,6 +8,8 @@ import random
 import pytest
 
 from pytest_gpuperf.compute.machine import at_one_speed, core_speed
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import CoreSpeed
 
@@ -159,3 +161,41 @@ def test_what_cannot_be_told_is_left_as_it_is(
 ) -> None:
     """A session without a loop, or a value without a logarithm, is not adjusted."""
     assert at_one_speed(now, [then]) is None
+
+
+@pytest.mark.parametrize("loop_s", [1e-300, 1e-7, 1e-2, 1e300])
+def test_loops_that_no_core_can_explain_are_left_alone(loop_s: float) -> None:
+    """A file that was edited by hand moves no value, and stops no run."""
+    stored = [session(1e-3, loops_s=(FAST_S,)) for _ in range(3)]
+    assert at_one_speed(session(1e-3, loops_s=(loop_s,)), stored) is None
+    assert at_one_speed(stored[0], [session(1e-3, loops_s=(loop_s,))]) is None
+
+
+def test_slope_that_has_no_size_is_left_alone() -> None:
+    """Numbers that are too large to add up are no evidence."""
+    now, then = (
+        replace(
+            session(1e-3, loops_s=(FAST_S,)),
+            cores=(CoreSpeed(loop_s=FAST_S, slope=slope, precision=1e300),),
+        )
+        for slope in (1e300, -1e300)
+    )
+    assert at_one_speed(now, [then]) is None
+
+
+def test_negative_precision_is_refused() -> None:
+    """It is one over a variance; the sum of all would come to nothing."""
+    with pytest.raises(RecordError, match="is not a precision"):
+        CoreSpeed(loop_s=FAST_S, slope=1.0, precision=-4.0)
+
+
+def test_loop_of_another_python_is_less_sure() -> None:
+    """Releases of Python differ by some percent in such a loop."""
+    stored = [session(1e-3, loops_s=(FAST_S,)) for _ in range(3)]
+    now = session(1e-3, loops_s=(FAST_S,))
+    alike = at_one_speed(now, stored)
+    other = at_one_speed(now, stored, other_python=True)
+    assert alike is not None
+    assert other is not None
+    assert alike.variance == 0
+    assert math.sqrt(other.variance) == pytest.approx(0.7 * 0.05)

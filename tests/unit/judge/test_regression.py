@@ -26,7 +26,12 @@ from pytest_gpuperf.judge.regression import (
     settle,
     shown,
 )
-from pytest_gpuperf.judge.rule import comparable, early_verdict
+from pytest_gpuperf.judge.rule import (
+    comparable,
+    comparison_of,
+    early_verdict,
+    reference_comparisons,
+)
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import (
@@ -337,6 +342,19 @@ def test_nothing_that_only_the_core_did_is_suspected() -> None:
 
     assert one(subject).outcome is not Outcome.REGRESSED
     assert [look.suspect for look in first_look([subject], Policy())] == [False]
+
+
+def test_other_python_makes_the_speed_of_the_core_unsure() -> None:
+    """Its loop may differ by the interpreter: what that may be widens the interval."""
+    stored_alike = on_shared_core(THEN, told=True)
+    now = replace(case(1.0, THEN), current=stored_alike[0].value, stored=stored_alike)
+    moved = replace(now, moved={"python": ("3.12.3", "3.12.4")})
+    same, other = comparison_of(now, Policy()), comparison_of(moved, Policy())
+
+    assert same is not None
+    assert other is not None
+    assert other.core_variance == pytest.approx(same.core_variance + 0.05**2, rel=0.2)
+    assert other.core_shift == same.core_shift
 
 
 def test_higher_is_better_regresses_downwards() -> None:
@@ -710,6 +728,22 @@ def test_a_reference_of_another_class_says_nothing() -> None:
     assert settle(suite, again, references=other) == plain
     assert settle(suite, again, references=new) == plain
     assert settle(suite, again, references=references(1.1)) != plain
+
+
+def test_reference_is_held_against_the_sessions_that_have_its_loop() -> None:
+    """Tests at one speed would lose again what a slow core did to a raw reference."""
+    told = on_shared_core(THEN, told=True)
+    subject = replace(case(1.0, THEN), current=told[0].value, stored=told)
+    comparison = comparison_of(subject, Policy())
+    assert comparison is not None
+    (slow, *_) = references(1.7)
+    slow = replace(slow, bound_class=BoundClass.HOST, current=told[3].value)
+    mixed = replace(slow, stored=(*on_shared_core(THEN, told=False)[:3], *told[3:]))
+
+    assert reference_comparisons([slow], [comparison]) == []
+    (held,) = reference_comparisons([mixed], [comparison])
+    assert held.session_ids == ("s3", "s4")
+    assert len(held.stored) == 2
 
 
 def test_a_rate_falls_where_the_times_of_references_grow() -> None:

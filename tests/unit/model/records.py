@@ -144,8 +144,9 @@ def _labelled(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _looped(given: dict[str, Any]) -> dict[str, Any]:
-    """Make a core whose loop took some time."""
-    return given | {"loop_s": abs(given["loop_s"]) or 1.0}
+    """Make a core whose loop took some time, and a precision."""
+    loop_s, precision = abs(given["loop_s"]) or 1.0, abs(given["precision"])
+    return given | {"loop_s": loop_s, "precision": precision}
 
 
 def _with_values(given: dict[str, Any]) -> dict[str, Any]:
