@@ -222,7 +222,7 @@ def at_one_speed(
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # a file that was edited
     usual = fmean(map(fmean, loops[:-1]))
-    distance = median(loops[-1]) - usual
+    distance = _told(median(loops[-1]) - usual)
     return AtOneSpeed(
         current=_at_speed(current, usual, slope),
         stored=tuple(_at_speed(session, usual, slope) for session in stored),
@@ -433,6 +433,12 @@ def _slope(
     return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
 
 
+def _told(distance: float) -> float:
+    """Return how much of a loop's distance is the core's: most of it is, if it is far."""
+    square = distance * distance
+    return distance * square / (square + _LOOP_NOISE)
+
+
 def _sum(squares: Iterable[float]) -> float:
     """Return what squares between processes say, as a precision."""
     return math.fsum(squares) / _PROCESS_NOISE
@@ -446,7 +452,7 @@ def _at_speed(session: SessionValue, log_loop: float, slope: float) -> SessionVa
     return replace(
         session,
         run_values=tuple(
-            value * math.exp(slope * (log_loop - math.log(core.loop_s)))
+            value * math.exp(-slope * _told(math.log(core.loop_s) - log_loop))
             for value, core in pairs
         ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from statistics import pstdev
 
 import pytest
 
@@ -86,10 +87,29 @@ def test_value_of_a_slow_core_is_taken_to_the_stored_speed() -> None:
     )
     alike = at_one_speed(now, stored)
     assert alike is not None
-    assert alike.current.run_values == pytest.approx((1e-3,), rel=1e-3)
-    assert alike.log_shift == pytest.approx(math.log(SLOW_S / FAST_S), rel=1e-3)
+    assert alike.current.run_values == pytest.approx((1e-3,), rel=2e-3)
+    assert alike.log_shift == pytest.approx(math.log(SLOW_S / FAST_S), rel=2e-3)
     assert math.sqrt(alike.variance) < 0.01
     assert [s.run_values for s in alike.stored] == [s.run_values for s in stored]
+
+
+def test_noise_of_the_loop_is_not_added_to_a_steady_test() -> None:
+    """Processes on one quiet core differ by 1 % in the loop, and by 0.3 % in a test."""
+    draw = random.Random(3)
+    *stored, now = (
+        session(
+            1e-3 * math.exp(draw.gauss(0, 0.003)),
+            loops_s=(FAST_S * math.exp(draw.gauss(0, 0.01)),),
+        )
+        for _ in range(60)
+    )
+    alike = at_one_speed(now, stored)
+    assert alike is not None
+    before, after = (
+        pstdev(math.log(s.run_values[0]) for s in sessions)
+        for sessions in (stored, alike.stored)
+    )
+    assert after < 1.6 * before  # 2.2 where all of the loop counts
 
 
 def test_change_of_the_code_is_not_taken_out() -> None:
@@ -107,8 +127,8 @@ def test_unknown_slope_leaves_the_shift_uncertain() -> None:
     alike = at_one_speed(session(1e-3, loops_s=(SLOW_S,)), stored)
     assert alike is not None
     distance = math.log(SLOW_S / FAST_S)
-    assert alike.log_shift == pytest.approx(0.7 * distance)
-    assert math.sqrt(alike.variance) == pytest.approx(0.5 * distance)
+    assert alike.log_shift == pytest.approx(0.7 * distance, rel=2e-3)
+    assert math.sqrt(alike.variance) == pytest.approx(0.5 * distance, rel=2e-3)
 
 
 def test_stored_sessions_at_two_speeds_tell_the_slope() -> None:
