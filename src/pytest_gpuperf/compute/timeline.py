@@ -24,6 +24,7 @@ from pytest_gpuperf.model.telemetry import (
     READINGS,
     BottleneckCategory,
     CanonicalRecord,
+    ClockReason,
     ComputedRecord,
     Health,
     TimeLine,
@@ -480,32 +481,94 @@ class _Window:
 
 
 def time_lines(
-    records: Iterable[CanonicalRecord], *, start_s: float, end_s: float
+    records: Iterable[CanonicalRecord],
+    *,
+    start_s: float,
+    end_s: float,
+    longest_s: float = float("inf"),
 ) -> tuple[TimeLine, ...]:
     """
     Return the readings of each GPU in a window, thinned where they are many.
 
     Args:
-        records: Readings of one clock, in the order of time.
+        records: Readings of one clock, in the order of time. Those outside the window
+            tell what held the clock at its begin and at its end.
 
         start_s: When the window began, by their monotonic clock [s].
 
         end_s: When it ended [s].
+
+        longest_s: How much time one reading can describe [s].
     """
     by_gpu: dict[_Key, list[CanonicalRecord]] = {}
     for record in records:
-        if start_s <= record.monotonic_s <= end_s:
-            by_gpu.setdefault((record.gpu_index, record.gpu_uuid), []).append(record)
-    return tuple(
-        _time_line(readings[:: -(-len(readings) // _MOST_POINTS)], start_s)
-        for readings in by_gpu.values()
-    )
+        by_gpu.setdefault((record.gpu_index, record.gpu_uuid), []).append(record)
+    lines = []
+    for readings in by_gpu.values():
+        inside = [r for r in readings if start_s <= r.monotonic_s <= end_s]
+        if inside:
+            thinned = inside[:: -(-len(inside) // _MOST_POINTS)]
+            spans_s = _throttled_spans(readings, (start_s, end_s), longest_s)
+            least_s = (end_s - start_s) / _MOST_POINTS
+            lines.append(_time_line(thinned, start_s, spans_s, least_s))
+    return tuple(lines)
 
 
-def _time_line(records: list[CanonicalRecord], start_s: float) -> TimeLine:
+_Spans = list[tuple[float, float]]  # begin and end of each, from the window's start [s]
+
+
+def _throttled_spans(
+    records: Iterable[CanonicalRecord], window_s: tuple[float, float], longest_s: float
+) -> dict[ClockReason, _Spans] | None:
+    """Return from when to when each reason held one GPU's clock; None: nobody said."""
+    start_s, end_s = window_s
+    spans: dict[ClockReason, _Spans] = {}
+    is_known = False
+    since_s = before_s = start_s
+    for record in records:
+        at_s = record.monotonic_s
+        if at_s - before_s > longest_s:  # the sampler was away
+            since_s = at_s - longest_s
+        before_s = at_s
+        if record.clock_reasons is None:  # it is not read with each sample
+            continue
+        begin_s, finish_s = max(since_s, start_s), min(at_s, end_s)
+        since_s = at_s
+        if begin_s < finish_s:
+            is_known = True
+            for reason in record.clock_reasons:
+                span = begin_s - start_s, finish_s - start_s
+                spans.setdefault(reason, []).append(span)
+    return spans if is_known else None
+
+
+def _joined(spans: _Spans, least_s: float) -> _Spans:
+    """Return spans of which those with less time in between are one."""
+    joined: _Spans = []
+    for span in spans:
+        is_near = joined and span[0] - joined[-1][1] <= least_s
+        begin_s, _ = joined.pop() if is_near else span
+        joined.append((begin_s, span[1]))
+    return joined
+
+
+def _limited(spans: _Spans, least_s: float) -> tuple[tuple[float, float], ...]:
+    """Return spans as a time line has them: a limited number."""
+    exact = _joined(spans, 0.0)
+    return tuple(exact if len(exact) <= _MOST_POINTS else _joined(exact, least_s))
+
+
+def _time_line(
+    records: list[CanonicalRecord],
+    start_s: float,
+    spans_s: Mapping[ClockReason, _Spans] | None,
+    least_s: float,
+) -> TimeLine:
     """Return the readings of one GPU, >= 1 of them."""
     columns = {name: tuple(getattr(r, name) for r in records) for name in _DRAWN}
     computed = (compute(record) for record in records)
+    known = spans_s or {}
+    reasons = [reason for reason in ClockReason if reason in known]
     return TimeLine(
         gpu_index=records[0].gpu_index,
         gpu_uuid=records[0].gpu_uuid,
@@ -515,4 +578,8 @@ def _time_line(records: list[CanonicalRecord], start_s: float) -> TimeLine:
             reading.workload_class.label if has_class(reading) else ""
             for reading in computed
         ),
+        throttled_s=None
+        if spans_s is None
+        else {r: fsum(end - begin for begin, end in known[r]) for r in reasons},
+        throttled_spans_s={r: _limited(known[r], least_s) for r in reasons},
     )

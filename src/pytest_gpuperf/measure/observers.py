@@ -554,7 +554,7 @@ class TelemetrySpan:
             self._records,
             start_s=self._start_s,
             end_s=self._end_s,
-            longest_s=_LONGEST_PERIODS * self._sampler.period_s,
+            longest_s=self._longest_s,
         )
 
     @functools.cached_property
@@ -564,7 +564,17 @@ class TelemetrySpan:
             return ()
         from pytest_gpuperf.compute.timeline import time_lines
 
-        return time_lines(self._records, start_s=self._start_s, end_s=self._end_s)
+        return time_lines(
+            self._records,
+            start_s=self._start_s,
+            end_s=self._end_s,
+            longest_s=self._longest_s,
+        )
+
+    @property
+    def _longest_s(self) -> float:
+        """How much time one reading can describe [s]."""
+        return _LONGEST_PERIODS * self._sampler.period_s
 
     @functools.cached_property
     def _records(self) -> Sequence[CanonicalRecord]:

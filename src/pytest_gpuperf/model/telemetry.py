@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from itertools import chain
 from math import isfinite
 from operator import attrgetter
 
@@ -88,6 +89,19 @@ class Health(str, Enum):
     WARN = "WARN"
     HOT = "HOT"
     CRIT = "CRIT"
+
+
+class ClockReason(str, Enum):
+    """What held a GPU's clock down."""
+
+    SOFTWARE_POWER_CAP = "software power cap"
+    HARDWARE_SLOWDOWN = "hardware slowdown"
+    SYNC_BOOST = "sync boost"
+    SOFTWARE_THERMAL = "software thermal slowdown"
+    HARDWARE_THERMAL = "hardware thermal slowdown"
+    POWER_BRAKE = "power brake"
+    BOARD_LIMIT = "board limit"
+    THERMAL = "thermal slowdown"  # of either kind: older drivers do not tell them apart
 
 
 class CanonicalRecord(Frozen, frozen=True, kw_only=True):
@@ -178,6 +192,9 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
         memory_free_bytes: Device memory free [B].
 
         memory_reserved_bytes: Device memory that the driver keeps [B].
+
+        clock_reasons: What held the clock down; empty: nothing did. It is not a number,
+            and not among `READINGS`.
     """
 
     gpu_index: int
@@ -218,6 +235,7 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
     memory_used_bytes: float | None = None
     memory_free_bytes: float | None = None
     memory_reserved_bytes: float | None = None
+    clock_reasons: frozenset[ClockReason] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not a finite number."""
@@ -234,7 +252,7 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
         refuse(list(not_finite("telemetry", stated(fields))))
 
 
-READINGS = CanonicalRecord.__struct_fields__[4:]
+READINGS = CanonicalRecord.__struct_fields__[4:-1]
 _NUMBERS = (
     "monotonic_s",
     "unix_s",
@@ -295,19 +313,6 @@ class ComputedRecord(Frozen, frozen=True, kw_only=True):
     memory_used_fraction: float | None
     pcie_replay_rate_per_s: float | None
     missing: tuple[str, ...]
-
-
-class ClockReason(str, Enum):
-    """What held a GPU's clock down."""
-
-    SOFTWARE_POWER_CAP = "software power cap"
-    HARDWARE_SLOWDOWN = "hardware slowdown"
-    SYNC_BOOST = "sync boost"
-    SOFTWARE_THERMAL = "software thermal slowdown"
-    HARDWARE_THERMAL = "hardware thermal slowdown"
-    POWER_BRAKE = "power brake"
-    BOARD_LIMIT = "board limit"
-    THERMAL = "thermal slowdown"  # of either kind: older drivers do not tell them apart
 
 
 class Sharing(str, Enum):
@@ -511,6 +516,13 @@ class TimeLine(Frozen, frozen=True, kw_only=True):
             sensor did not say. A sensor that never said anything is left out.
 
         classes: What the GPU was busy with, by the class's label; "": not known.
+
+        throttled_s: How long each reason held the clock down [s], by all readings, those
+            left out of `since_s` too; a reason that never did is left out. None: the
+            sensor did not say, or the file is of an earlier version.
+
+        throttled_spans_s: From when to when each did, from the start of the window [s];
+            where that is often, spans with little time in between are one.
     """
 
     gpu_index: int
@@ -518,9 +530,14 @@ class TimeLine(Frozen, frozen=True, kw_only=True):
     since_s: tuple[float, ...]
     readings: Mapping[str, tuple[float | None, ...]] = {}
     classes: tuple[str, ...] = ()
+    throttled_s: Mapping[ClockReason, float] | None = None
+    throttled_spans_s: Mapping[ClockReason, tuple[tuple[float, float], ...]] = {}
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("time_line.since_s", *self.since_s)
+        finite("time_line.throttled_s", *(self.throttled_s or {}).values())
+        for spans in self.throttled_spans_s.values():
+            finite("time_line.throttled_spans_s", *chain(*spans))
         for name, values in self.readings.items():
             finite(f"time_line.{name}", *values)

@@ -584,3 +584,19 @@ def _counter_events(
                         "ts": since_us + since_s * _US_PER_S,
                         "args": {name: value},
                     }
+        for reason, spans in line.throttled_spans_s.items():
+            for since_s, value in _steps(spans):
+                yield {
+                    "ph": "C",
+                    "name": f"GPU {line.gpu_index} {reason.value}",
+                    "pid": number,
+                    "ts": since_us + since_s * _US_PER_S,
+                    "args": {"throttled": value},
+                }
+
+
+def _steps(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, int]]:
+    """Yield 1 at the begin of each span [s], 0 at its end."""
+    for begin_s, end_s in spans:
+        yield begin_s, 1
+        yield end_s, 0

@@ -133,6 +133,7 @@ def test_source() -> None:
         assert calls.count("nvmlDeviceGetUtilizationRates") == 1
     assert first["power_milliwatts"] == 640_000
     assert first["used_bytes"] == 40_000_000_000
+    assert first["clock_reasons"] == 0
     assert math.isnan(first["gpu_percent"])
     assert math.isnan(first["gpm_since_s"])
     assert dict(zip(COLUMNS, second, strict=False))["gpm_since_s"] == 0.3
@@ -195,11 +196,14 @@ def test_a_field_that_tells_something_else_each_time() -> None:
 
 def test_a_source_of_an_old_driver() -> None:
     """What has another name in an older driver is read by that."""
-    missing = frozenset({"nvmlDeviceGetTemperatureV"})
+    missing = frozenset(
+        {"nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"}
+    )
     with scripted(BURST, missing=missing) as (nvml, _):
         nvml.nvmlInit()
         read = Sensors(nvml, UUID, COLUMNS, GPM, lambda *both: None).read(1.0)
-    assert dict(zip(COLUMNS, read, strict=False))["celsius"] == 35
+    found = dict(zip(COLUMNS, read, strict=False))
+    assert (found["celsius"], found["clock_reasons"]) == (35, 1)
 
 
 def test_a_source_of_an_instance() -> None:
@@ -329,6 +333,20 @@ def test_units() -> None:
     assert found.sm_clock_hz == 1980e6
     assert found.gpu_busy_fraction == pytest.approx(0.99)
     assert found.row_remap_failed is False
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [
+        ({}, None),
+        ({"clock_reasons": 0x3}, set()),  # idle, and held by a setting
+        ({"clock_reasons": 0x44}, {"software power cap", "hardware thermal slowdown"}),
+    ],
+)
+def test_reasons_of_the_clock(bits: dict[str, int], reasons: set[str] | None) -> None:
+    """Limits alone count; a sensor that did not say is not one without limits."""
+    (found,) = canonical([row(0.0, **bits)], (UUID,), [0])
+    assert found.clock_reasons == reasons
 
 
 @pytest.mark.parametrize("hz", [0.0, -1.0, 101.0, math.nan])

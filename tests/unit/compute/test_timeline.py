@@ -24,6 +24,7 @@ from pytest_gpuperf.compute.timeline import (
 )
 from pytest_gpuperf.model import CanonicalRecord, Health, WorkloadClass
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.telemetry import ClockReason
 from unit.compute.telemetry import full, record, records
 
 IDLE, HEAVY = WorkloadClass.IDLE, WorkloadClass.COMPUTE_HEAVY
@@ -355,6 +356,53 @@ def test_a_long_time_line_is_thinned() -> None:
 
     assert line.since_s == tuple(float(second) for second in range(0, 1000, 9))
     assert {*line.classes} == {"compute-heavy"}
+
+
+CAP, HOT = ClockReason.SOFTWARE_POWER_CAP, ClockReason.HARDWARE_THERMAL
+
+
+def held(second: float, *reasons: ClockReason) -> CanonicalRecord:
+    """Return a reading of a clock that these held down."""
+    return record(monotonic_s=second, clock_reasons=frozenset(reasons))
+
+
+def test_a_time_line_says_when_the_clock_was_held_down() -> None:
+    """A reading describes the time since the one before, inside the window."""
+    some = [held(0.0), held(2.0, CAP), held(3.0, CAP, HOT), held(4.0), held(6.0, CAP)]
+    (line,) = time_lines(some, start_s=1.0, end_s=5.0)
+
+    assert line.throttled_spans_s == {CAP: ((0.0, 2.0), (3.0, 4.0)), HOT: ((1.0, 2.0),)}
+    assert line.throttled_s == {CAP: 3.0, HOT: 1.0}
+
+
+def test_a_clock_that_nobody_read_is_not_free() -> None:
+    """No reading is None; readings of a free clock are empty."""
+    (unread,) = time_lines([record(monotonic_s=1.0)], start_s=0.0, end_s=2.0)
+    (free,) = time_lines([held(1.0)], start_s=0.0, end_s=2.0)
+
+    assert (unread.throttled_s, free.throttled_s) == (None, {})
+    assert (unread.throttled_spans_s, free.throttled_spans_s) == ({}, {})
+
+
+def test_a_throttled_span_ends_where_nobody_sampled() -> None:
+    """A reading says nothing of the time in which the sampler was away."""
+    between = record(monotonic_s=4.5)  # a sample without this sensor
+    some = [held(0.0), held(1.0, CAP), held(4.0, CAP), between, held(5.0, CAP)]
+    (line,) = time_lines(some, start_s=0.0, end_s=9.0, longest_s=1.0)
+
+    assert line.throttled_spans_s == {CAP: ((0.0, 1.0), (3.0, 5.0))}
+    assert line.throttled_s == {CAP: 3.0}
+
+
+def test_a_clock_that_flutters_has_few_spans() -> None:
+    """They are joined for the drawing; the seconds stay exact."""
+    some = [held(i / 10, *[CAP] * (i % 2)) for i in range(1001)]
+    (line,) = time_lines(some, start_s=0.0, end_s=100.0)
+
+    assert line.throttled_s is not None
+    assert line.throttled_s[CAP] == pytest.approx(50.0)
+    (span,) = line.throttled_spans_s[CAP]
+    assert span == pytest.approx((0.0, 99.9))
 
 
 def test_all_readings_make_a_window_from_one_period_before_the_first() -> None:

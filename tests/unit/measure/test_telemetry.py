@@ -31,7 +31,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.telemetry import DeviceDeltas, Sharing
+from pytest_gpuperf.model.telemetry import ClockReason, DeviceDeltas, Sharing
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 OTHER = UUID.replace("0e0f", "ffff")
@@ -45,15 +45,18 @@ SCRIPT = f"""
 ,*,gpm,1
 ,*,power.mw,350000
 ,*,gpm.5,0
+0,*,clocks.reasons,0x1
 0,*,gpm.1,0
 0,*,gpm.2,0
 0,*,gpm.10,0
 {BUSY_MS[0]},*,gpm.1,100
 {BUSY_MS[0]},*,gpm.2,92
 {BUSY_MS[0]},*,gpm.10,30
+{BUSY_MS[0]},*,clocks.reasons,0x4
 {BUSY_MS[1]},*,gpm.1,0
 {BUSY_MS[1]},*,gpm.2,0
 {BUSY_MS[1]},*,gpm.10,0
+{BUSY_MS[1]},*,clocks.reasons,0x1
 """
 GPM = GPM_METRICS
 CAPACITY = 1 << 10
@@ -191,6 +194,10 @@ def test_a_measurement_has_its_part_of_the_time_line(
     (line,) = record.time_lines
     assert len(line.since_s) == pytest.approx(2 * HZ, abs=1)
     assert {*line.classes} == {"idle", "compute-heavy"}
+    # the sample at 3 s describes the period before it
+    (span,) = line.throttled_spans_s[ClockReason.SOFTWARE_POWER_CAP]
+    assert span == pytest.approx((0.5 - 1 / HZ, 2.0))
+    assert line.throttled_s == {ClockReason.SOFTWARE_POWER_CAP: span[1] - span[0]}
 
 
 def test_a_measurement_that_is_shorter_than_an_average(

@@ -31,7 +31,8 @@ def test_only_the_gpu_and_the_time_are_needed() -> None:
     """Every reading is None until a source says it."""
     assert len(READINGS) == 34
     assert {getattr(RECORD, name) for name in READINGS} == {None}
-    assert CanonicalRecord.__struct_fields__[4:] == READINGS
+    assert CanonicalRecord.__struct_fields__[4:] == (*READINGS, "clock_reasons")
+    assert RECORD.clock_reasons is None
 
 
 def test_a_stored_zero_is_not_an_absent_value() -> None:

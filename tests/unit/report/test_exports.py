@@ -25,7 +25,7 @@ from pytest_gpuperf.model.activity import (
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series
-from pytest_gpuperf.model.telemetry import TimeLine
+from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
 from pytest_gpuperf.report import exports
 from pytest_gpuperf.report.exports import chrome_trace_bytes
 from pytest_gpuperf.report.rows import sample_statistics
@@ -292,12 +292,34 @@ def test_no_name_is_too_strange_for_a_format(write: Any) -> None:
     assert write(runs.run()).decode() != text or not text
 
 
+NONE = dict.fromkeys(COLUMNS, array("I"))  # of no launch
+
+
 def events_of(trace: Trace, *lines: TimeLine) -> list[dict[str, Any]]:
     """Return the events of one measurement's trace."""
     record = replace(runs.record("test_a"), time_lines=lines)
     content = json.loads(chrome_trace_bytes([(record, trace)]))
     events: list[dict[str, Any]] = content["traceEvents"]
     return events
+
+
+def test_a_trace_says_when_the_clock_was_held_down() -> None:
+    """A counter a reason, 1 as long as it held."""
+    cap = ClockReason.SOFTWARE_POWER_CAP
+    line = TimeLine(
+        gpu_index=1,
+        gpu_uuid="",
+        since_s=(),
+        throttled_s={cap: 1.5},
+        throttled_spans_s={cap: ((0.5, 2.0),)},
+    )
+    trace = Trace(begun_ns=0, ended_ns=10**9, launches=Launches(shapes=(), **NONE))
+    counters = [e for e in events_of(trace, line) if e["ph"] == "C"]
+
+    assert [(e["name"], e["ts"], e["args"]) for e in counters] == [
+        ("GPU 1 software power cap", 5e5, {"throttled": 1}),
+        ("GPU 1 software power cap", 2e6, {"throttled": 0}),
+    ]
 
 
 def test_a_trace_has_a_process_a_test_and_a_thread_a_stream() -> None:

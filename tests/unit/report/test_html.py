@@ -22,7 +22,7 @@ from pytest_gpuperf.model.record import Kind, Record, Role, SessionValue, Stored
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series, SourceLabel
-from pytest_gpuperf.model.telemetry import TimeLine
+from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
 from pytest_gpuperf.report.html.page import STATUSES, Page, html_bytes
@@ -492,7 +492,7 @@ def test_a_time_line_is_drawn_where_sensors_were_sampled() -> None:
             "sm_clock_hz": (1.98e9, 1.98e9, 1.74e9),
             "power_watts": (300.0, None, None),
         },
-        classes=("idle", "compute-heavy", "compute-heavy"),
+        classes=("idle", "idle", "compute-heavy"),
     )
     record = replace(runs.record("test_a", runs.time_of(1e-3)), time_lines=(line,))
     (test,) = Page(runs.run((record,))).tests
@@ -507,6 +507,43 @@ def test_a_time_line_is_drawn_where_sensors_were_sampled() -> None:
         ("50%", "50%", "compute-heavy"),
     ]
     assert read(runs.run((record,))).of("polyline")
+    assert figure.clock == "whether a limit held the clock down is not recorded"
+
+
+def test_a_time_line_shows_when_the_clock_was_held_down() -> None:
+    """Each reason has a lane that says how long; the sensors are shaded meanwhile."""
+    cap, hot = ClockReason.SOFTWARE_POWER_CAP, ClockReason.HARDWARE_THERMAL
+    line = TimeLine(
+        gpu_index=0,
+        gpu_uuid="",
+        since_s=(0.5, 2.0),
+        readings={"sm_clock_hz": (1.98e9, 1.74e9)},
+        throttled_s={cap: 0.8, hot: 0.5},
+        throttled_spans_s={cap: ((0.0, 0.2), (1.0, 1.6)), hot: ((1.5, 2.0),)},
+    )
+    record = replace(runs.record("test_a", runs.time_of(1e-3)), time_lines=(line,))
+    (test,) = Page(runs.run((record,))).tests
+    assert test.panel is not None
+    (figure,) = test.panel.time_lines
+    first, second = figure.throttled
+
+    assert (first.name, first.share) == ("software power cap", "800 ms, 40 %")
+    assert [span[:2] for span in first.spans] == [("0%", "10%"), ("50%", "30%")]
+    assert second.text == (
+        "hardware thermal slowdown held the clock down for 500 ms, 25 %: 1.50 … 2.00 s"
+    )
+    assert figure.shades == (("0.0", "100.0"), ("500.0", "500.0"))
+    text = read(runs.run((record,))).text()
+    assert "shaded: the clock was held down" in text
+    assert "whether a limit" not in text
+
+
+def test_a_free_clock_is_told() -> None:
+    """A time line without a band says that nothing held the clock down."""
+    line = TimeLine(gpu_index=0, gpu_uuid="", since_s=(0.0, 1.0), throttled_s={})
+    record = replace(runs.record("test_a", runs.time_of(1e-3)), time_lines=(line,))
+
+    assert "nothing held the clock down" in read(runs.run((record,))).text()
 
 
 def test_right_is_worse_for_every_metric() -> None:

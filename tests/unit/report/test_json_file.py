@@ -36,7 +36,7 @@ def test_the_schema_of_the_package_is_the_schema_of_the_records() -> None:
 def ordered(part: Any) -> Any:
     """Return a schema whose alternatives have one order: that of msgspec has changed."""
     if isinstance(part, dict):
-        return {name: ordered(each) for name, each in part.items()}
+        return {name: ordered(part[name]) for name in sorted(part)}
     if isinstance(part, list):
         return sorted(map(ordered, part), key=json.dumps)
     return part

@@ -53,7 +53,7 @@ __all__ = [
     "schedule",
 ]
 
-MAGIC = 6_071_003.0  # the first double of a ring; another layout has another
+MAGIC = 6_071_004.0  # the first double of a ring; another layout has another
 HEAD = {
     "magic": 0,
     "capacity": 1,
@@ -89,6 +89,7 @@ COLUMNS = (
     "reserved_bytes",
     "limit_milliwatts",
     "default_limit_milliwatts",
+    "clock_reasons",
     "gpm_since_s",
 )
 _RING, _ANSWER, _NOWHERE = 0, 1, 2  # descriptors: standard input, output, error
@@ -349,7 +350,17 @@ class Sensors:
             self._number(
                 "nvmlDeviceGetPowerManagementDefaultLimit", "default_limit_milliwatts"
             ),
+            self._clock_reasons(),
         ]
+
+    def _clock_reasons(self) -> _Call | None:
+        """Return what reads why the clock is low; drivers before 535 have the old name."""
+        name = "nvmlDeviceGetCurrentClocksEventReasons"
+        try:
+            self._function(name)
+        except self._nvml.NVMLError:
+            name = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        return self._call(name, {"clock_reasons": "value"}, ctypes.c_ulonglong())
 
     def _clock(self, column: str, kind: int) -> _Call | None:
         """Return what reads one of the clocks."""

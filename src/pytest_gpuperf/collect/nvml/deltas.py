@@ -25,6 +25,7 @@ from pytest_gpuperf.collect.nvml.library import (
     Board,
     GpmPair,
     Neighbours,
+    clock_reasons,
     gap_of,
 )
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -119,14 +120,6 @@ _US_PER_S = 1_000_000
 _MOST_XIDS = 64  # in one test; a GPU that reports more is broken enough
 
 _TOTAL_POWER, _SM_CLOCK = 0, 5  # nvmlSamplingType_t
-_REASONS = {  # nvml.h, nvmlClocksEventReason*; the other bits are settings, no limits
-    0x4: ClockReason.SOFTWARE_POWER_CAP,
-    0x8: ClockReason.HARDWARE_SLOWDOWN,
-    0x10: ClockReason.SYNC_BOOST,
-    0x20: ClockReason.SOFTWARE_THERMAL,
-    0x40: ClockReason.HARDWARE_THERMAL,
-    0x80: ClockReason.POWER_BRAKE,
-}
 
 
 class _Reading(NamedTuple):
@@ -211,7 +204,7 @@ class Deltas:
             gpu_index=board.index,
             duration_s=duration_s,
             energy_joules=energy_joules if duration_s >= _ENERGY_S else None,
-            reasons=_clock_reasons(before.reasons | after.reasons),
+            reasons=clock_reasons(before.reasons | after.reasons),
             memory_used_bytes=after.used_bytes,
             memory_used_change_bytes=(
                 None
@@ -330,11 +323,6 @@ def _temperature_celsius(board: Board) -> float | None:
 
     celsius: float | None = board.read("temperature", read)
     return celsius
-
-
-def _clock_reasons(bits: int) -> frozenset[ClockReason]:
-    """Return the reasons that bits stand for."""
-    return frozenset(reason for bit, reason in _REASONS.items() if bit & bits)
 
 
 def _counter_changes(

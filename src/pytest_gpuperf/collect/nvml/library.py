@@ -24,7 +24,7 @@ from pytest_gpuperf.collect.nvml.child import GPM_GAP_S
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.quantity import MiB
-from pytest_gpuperf.model.telemetry import Sharing
+from pytest_gpuperf.model.telemetry import ClockReason, Sharing
 
 __all__ = [
     "GPM_METRICS",
@@ -32,6 +32,7 @@ __all__ = [
     "Board",
     "GpmPair",
     "Neighbours",
+    "clock_reasons",
     "gap_of",
     "gpm_readings",
     "open_board",
@@ -513,6 +514,30 @@ class GpmPair:
             metric.metricId: None if metric.nvmlReturn else metric.value
             for metric in request.metrics[: len(GPM_METRICS)]
         }
+
+
+_CLOCK_REASONS = {  # nvml.h, nvmlClocksEventReason*; the other bits are settings
+    0x4: ClockReason.SOFTWARE_POWER_CAP,
+    0x8: ClockReason.HARDWARE_SLOWDOWN,
+    0x10: ClockReason.SYNC_BOOST,
+    0x20: ClockReason.SOFTWARE_THERMAL,
+    0x40: ClockReason.HARDWARE_THERMAL,
+    0x80: ClockReason.POWER_BRAKE,
+}
+
+
+def clock_reasons(bits: int) -> frozenset[ClockReason]:
+    """
+    Return what holds a clock down, from NVML's bits.
+
+    Args:
+        bits: Of nvmlDeviceGetCurrentClocksEventReasons.
+
+    Example:
+        >>> [reason.value for reason in clock_reasons(0x1 | 0x4)]  # 0x1: idle
+        ['software power cap']
+    """
+    return frozenset(reason for bit, reason in _CLOCK_REASONS.items() if bit & bits)
 
 
 def gpm_readings(values: Mapping[int, float | None]) -> dict[str, float | None]:

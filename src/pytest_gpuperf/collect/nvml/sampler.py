@@ -43,6 +43,7 @@ from pytest_gpuperf.collect.leases import (
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.library import (
     GPM_METRICS,
+    clock_reasons,
     gap_of,
     gpm_readings,
     why_unavailable,
@@ -484,10 +485,10 @@ def _gpm(row: Sequence[float]) -> dict[str, float | None]:
     return gpm_readings(dict(zip(GPM_METRICS, values, strict=True)))
 
 
-def _plain(row: Sequence[float]) -> dict[str, float | int | bool]:
+def _plain(row: Sequence[float]) -> dict[str, Any]:
     """Return the readings that one record has by itself."""
     values = _columns(row)
-    readings: dict[str, float | int | bool] = {
+    readings: dict[str, Any] = {
         reading: values[column] * scale
         for column, (reading, scale) in _PLAIN.items()
         if column in values
@@ -499,6 +500,8 @@ def _plain(row: Sequence[float]) -> dict[str, float | int | bool]:
     }
     if "remap_failed" in values:
         readings["row_remap_failed"] = values["remap_failed"] > 0
+    if "clock_reasons" in values:
+        readings["clock_reasons"] = clock_reasons(int(values["clock_reasons"]))
     return readings
 
 

@@ -7,8 +7,10 @@ and on paper, without a script.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import METRICS, Better
@@ -16,6 +18,7 @@ from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import css_percent
+from pytest_gpuperf.report.explanation import listed
 
 __all__ = [
     "Blocks",
@@ -26,6 +29,7 @@ __all__ = [
     "LogAxis",
     "SensorBand",
     "Share",
+    "ThrottleBand",
     "TimeLineFigure",
     "blocks",
     "bullet",
@@ -388,9 +392,29 @@ class SensorBand(Frozen, frozen=True, kw_only=True):
     points: str
 
 
+class ThrottleBand(Frozen, frozen=True, kw_only=True):
+    """
+    When one reason held the clock down.
+
+    Attributes:
+        name: The reason.
+
+        share: How long, and which share of the time line.
+
+        spans: Start, width and text of each stretch.
+
+        text: All of it in words.
+    """
+
+    name: str
+    share: str
+    spans: tuple[tuple[str, str, str], ...]
+    text: str
+
+
 class TimeLineFigure(Frozen, frozen=True, kw_only=True):
     """
-    The sensors of a GPU over a measurement.
+    The sensors of a GPU over a measurement, from its begin on.
 
     Attributes:
         duration: How long it took.
@@ -401,12 +425,21 @@ class TimeLineFigure(Frozen, frozen=True, kw_only=True):
 
         classes: Start, width and name of each stretch of one class of work, and whether
             the name has room in it.
+
+        throttled: The reasons that held the clock down.
+
+        shades: Start and width of each stretch in which any of them did [band's units].
+
+        clock: Whether the clock was held down, in words.
     """
 
     duration: str
     count: int
     bands: tuple[SensorBand, ...]
     classes: tuple[tuple[str, str, str, bool], ...]
+    throttled: tuple[ThrottleBand, ...]
+    shades: tuple[tuple[str, str], ...]
+    clock: str
 
 
 class Share(Frozen, frozen=True, kw_only=True):
@@ -450,9 +483,10 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
     """Return the sensors of a GPU as bands; None: a single reading is not a line."""
     if len(line.since_s) < 2:  # noqa: PLR2004 - two ends
         return None
-    start_s, end_s = line.since_s[0], line.since_s[-1]
-    span_s = (end_s - start_s) or 1.0
-    places = [(since_s - start_s) / span_s for since_s in line.since_s]
+    spans_s = line.throttled_spans_s
+    ends_s = (end_s for spans in spans_s.values() for _, end_s in spans)
+    span_s = max([line.since_s[-1], *ends_s]) or 1.0
+    places = [since_s / span_s for since_s in line.since_s]
     bands = (
         _band_of(name, line.readings[name], places)
         for name in _SENSORS
@@ -463,7 +497,63 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
         count=len(places),
         bands=tuple(band for band in bands if band is not None),
         classes=tuple(_class_parts(line.classes, places)),
+        throttled=tuple(
+            _throttle_band(reason.value, held_s, spans_s.get(reason, ()), span_s)
+            for reason, held_s in (line.throttled_s or {}).items()
+        ),
+        shades=tuple(
+            (_of_band(begin_s / span_s), _of_band((end_s - begin_s) / span_s))
+            for begin_s, end_s in _united(spans_s.values())
+        ),
+        clock=_clock_text(line),
     )
+
+
+def _clock_text(line: TimeLine) -> str:
+    """Return whether something held the clock down, in words."""
+    if line.throttled_s is None:
+        return "whether a limit held the clock down is not recorded"
+    if line.throttled_s:
+        return "shaded: the clock was held down"
+    return "nothing held the clock down"
+
+
+def _of_band(share: float) -> str:
+    """Return a share of a band's width in its units."""
+    return f"{_BAND_WIDTH * share:.1f}"
+
+
+def _throttle_band(
+    name: str, held_s: float, spans: Sequence[tuple[float, float]], whole_s: float
+) -> ThrottleBand:
+    """Return when one reason held the clock down."""
+    texts = [display.interval(begin_s, end_s, "s") for begin_s, end_s in spans]
+    share = f"{display.value(held_s, 's')}, {display.whole_percent(held_s / whole_s)}"
+    return ThrottleBand(
+        name=name,
+        share=share,
+        spans=tuple(
+            (
+                css_percent(begin_s / whole_s),
+                css_percent((end_s - begin_s) / whole_s),
+                text,
+            )
+            for (begin_s, end_s), text in zip(spans, texts, strict=True)
+        ),
+        text=f"{name} held the clock down for {share}: {listed(texts)}",
+    )
+
+
+def _united(
+    spans: Iterable[Sequence[tuple[float, float]]],
+) -> Iterator[tuple[float, float]]:
+    """Yield stretches without their overlaps."""
+    ordered = sorted(span for several in spans for span in several)
+    while ordered:
+        begin_s, end_s = ordered.pop(0)
+        while ordered and ordered[0][0] <= end_s:
+            end_s = max(end_s, ordered.pop(0)[1])
+        yield begin_s, end_s
 
 
 def _band_of(
@@ -495,15 +585,15 @@ def _class_parts(
     """Yield start, width and name of each stretch of one class, and if a name fits."""
     if not any(classes):
         return
-    first = 0
-    for place in range(1, len(classes) + 1):
-        if place == len(classes) or classes[place] != classes[first]:
-            begin = places[first]
-            end = places[min(place, len(classes) - 1)]
-            share = end - begin
-            name = classes[first] or "not known"
-            yield css_percent(begin), css_percent(share), name, share > _NAMED
-            first = place
+    begin = end = 0.0  # a reading describes the time since the one before it
+    for name, several in itertools.groupby(
+        zip(classes, places, strict=True), key=itemgetter(0)
+    ):
+        begin, end = end, [*several][-1][1]
+        share = end - begin
+        if share > 0:
+            text = name or "not known"
+            yield css_percent(begin), css_percent(share), text, share > _NAMED
 
 
 def utilization_shares(window: UtilizationWindow) -> tuple[Share, ...]:
