@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Record, RecordKey, SessionValue, StoredRecord
+from pytest_gpuperf.model.record import (
+    Record,
+    RecordKey,
+    SessionValue,
+    StoredKernel,
+    StoredRecord,
+)
 from pytest_gpuperf.model.sample import Estimate
 
 __all__ = [
@@ -26,6 +39,8 @@ __all__ = [
 
 # docs/judging.md section 2: a baseline has at most so many sessions of a test and choice
 SESSION_LIMIT = 20
+_MOST_KERNELS = 64  # of a test whose kernels are stored: more make its lines long
+_TIME_DIGITS = 4  # of a kernel's time, which no verdict uses
 
 
 class Append(Frozen, frozen=True, kw_only=True):
@@ -176,8 +191,8 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
     """
     Return one session's records, of several processes, as a baseline stores them.
 
-    Values of single kernels are dropped; key, choice and facts are those of the first
-    record.
+    Values of single kernels are dropped; key, choice, facts and kernels are those of the
+    first record.
 
     Args:
         records: One for each process, of one key and none void, >= 1 of them.
@@ -199,7 +214,20 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
         facts=first.facts,
         soft_facts=first.soft_facts,
         bound_class=first.bound_class,
+        kernels=tuple(_stored_kernels(first)),
     )
+
+
+def _stored_kernels(record: Record) -> Iterator[StoredKernel]:
+    """Yield the kernels of a record; none of many: half a list says nothing is new."""
+    activity = record.activity
+    if activity is None or activity.kernels_count > _MOST_KERNELS:
+        return
+    for use in activity.kernels:
+        yield StoredKernel(
+            name=use.demangled or use.shape.name,
+            total_s=float(f"{use.total_s:.{_TIME_DIGITS}g}"),
+        )
 
 
 def slugs_holding(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from pytest_gpuperf.model.record import (
     BoundClass,
     RecordKey,
     SessionValue,
+    StoredKernel,
     StoredRecord,
 )
 
@@ -69,6 +70,10 @@ class _Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
         soft_facts: Soft facts that the session's head does not have.
 
         bound_class: What moves together with it when the machine moves.
+
+        kernels: The digest of the names of its kernels.
+
+        kernel_times_s: How long each of them took [s], in the order of the names.
     """
 
     test: str
@@ -79,6 +84,8 @@ class _Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     choice: str | None = None
     soft_facts: Mapping[str, str] = {}
     bound_class: BoundClass = BoundClass.HOST
+    kernels: str = ""
+    kernel_times_s: tuple[float, ...] = ()
 
 
 class _Head(Frozen, frozen=True, gc=False, omit_defaults=True):
@@ -94,6 +101,7 @@ class _Head(Frozen, frozen=True, gc=False, omit_defaults=True):
 
 
 _Facts = dict[str, dict[str, str]]
+_Names = tuple[str, ...]  # of the kernels that ran, most time first
 
 
 class _Section(Frozen, frozen=True):
@@ -103,6 +111,7 @@ class _Section(Frozen, frozen=True):
     sessions: dict[str, msgspec.Raw]
     facts: dict[str, msgspec.Raw]
     records: list[msgspec.Raw]
+    kernels: Mapping[str, msgspec.Raw] = {}  # none in files of earlier versions
 
 
 class _Content(Frozen, frozen=True):
@@ -157,6 +166,7 @@ _DECODER = msgspec.json.Decoder(_Content)
 _ROW = msgspec.json.Decoder(_Row[SessionValue])
 _HEAD = msgspec.json.Decoder(_Head)
 _FACTS = msgspec.json.Decoder(_Facts)
+_NAMES = msgspec.json.Decoder(_Names)
 
 _SUM = b',"sum":"'  # how the last field of a row begins
 _SUM_LENGTH = len(_SUM) + 12 + len('"}')
@@ -203,6 +213,7 @@ def _check_rows(text: bytes) -> None:
             (_ROW, section.records),
             (_HEAD, section.sessions.values()),
             (_FACTS, section.facts.values()),
+            (_NAMES, section.kernels.values()),
         ):
             for entry in entries:
                 if bytes(entry) != b"null":  # which ends each list and each table
@@ -215,6 +226,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     ordered = [record for key in sorted(records) for record in records[key]]
     heads = _Heads(ordered)
     facts = _FactTable()
+    kernels = _NameTable()
     rows = [
         _Row[list[object]](
             test=record.key.test_id.removeprefix(prefix),
@@ -225,6 +237,8 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             values=tuple(map(_value, record.values)),
             soft_facts=heads.rest(record),
             bound_class=record.bound_class,
+            kernels=kernels.digest(tuple(k.name for k in record.kernels)),
+            kernel_times_s=tuple(float(k.total_s) for k in record.kernels),
         )
         for record in ordered
     ]
@@ -232,6 +246,8 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     yield from (f'"{key}":{head},' for key, head in heads.table())
     yield '"":null},"facts":{'
     yield from (f'"{key}":{text},' for key, text in facts.table())
+    yield '"":null},"kernels":{'
+    yield from (f'"{key}":{text},' for key, text in kernels.table())
     yield '"":null},"records":['
     prefix_of_sum = _summed_prefix(name)
     yield from (f"{_with_checksum(_json(row), prefix_of_sum)}," for row in rows)
@@ -317,6 +333,26 @@ class _FactTable:
             text = _json({family: dict(names) for family, names in facts.items()})
             key = self._keys[id(facts)] = digest(text.encode())
             self._texts[key] = text
+        return key
+
+    def table(self) -> list[tuple[str, str]]:
+        """Return digest and text of each set, by digest."""
+        return sorted(self._texts.items())
+
+
+class _NameTable:
+    """The names of kernels that ran together, each set of them once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def digest(self, names: _Names) -> str:
+        """Return the key of some names in the lines, and register them; "": none."""
+        if not names:
+            return ""
+        text = _json(names)
+        key = digest(text.encode())
+        self._texts[key] = text
         return key
 
     def table(self) -> list[tuple[str, str]]:
@@ -491,6 +527,7 @@ class _Reader:
         prefix = section.name if keyed_by == "module" else ""
         heads = self._heads(section)
         facts = self._facts(section)
+        names_of = self._names(section)
         keys: dict[tuple[str, str], RecordKey] = {}
         prefix_of_sum = _summed_prefix(section.name)
         tests = None
@@ -508,9 +545,11 @@ class _Reader:
             names = (row.test, row.name)
             if names not in keys:
                 keys[names] = RecordKey(test_id=prefix + row.test, name=row.name)
-            records.append(
-                _record(row, keys[names], *heads[row.session], facts[row.facts])
-            )
+            record = _record(row, keys[names], *heads[row.session], facts[row.facts])
+            if row.kernels in names_of:  # else no verdict misses them
+                kernels = _kernels(names_of[row.kernels], row.kernel_times_s)
+                record = msgspec.structs.replace(record, kernels=kernels)
+            records.append(record)
         return records
 
     def _row(
@@ -552,6 +591,13 @@ class _Reader:
             key: self._entry(key, raw, _FACTS) for key, raw in section.facts.items()
         }
         return {key: facts for key, facts in entries.items() if facts is not None}
+
+    def _names(self, section: _Section) -> dict[str, _Names]:
+        """Return the names of kernels of a section by their keys."""
+        entries = {
+            key: self._entry(key, raw, _NAMES) for key, raw in section.kernels.items()
+        }
+        return {key: names for key, names in entries.items() if names is not None}
 
     def _entry(
         self, key: str, raw: msgspec.Raw, decoder: msgspec.json.Decoder[_V]
@@ -624,6 +670,14 @@ def _record(
         bound_class=row.bound_class,
         arrival=head.arrival,
     )
+
+
+def _kernels(names: _Names, times_s: Sequence[float]) -> tuple[StoredKernel, ...]:
+    """Return the kernels of a row; () where a line lost some."""
+    if len(names) != len(times_s):
+        return ()
+    pairs = zip(names, times_s, strict=True)
+    return tuple(StoredKernel(name=name, total_s=total_s) for name, total_s in pairs)
 
 
 def _session(head: _Head) -> Session:

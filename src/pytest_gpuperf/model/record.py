@@ -299,6 +299,24 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         )
 
 
+class StoredKernel(BulkRecord, array_like=True, frozen=True, kw_only=True):
+    """
+    A kernel of one shape in a stored session; in a file, a list.
+
+    Attributes:
+        name: As a reader writes it, where a demangler was there.
+
+        total_s: How long all of its launches took, together [s].
+    """
+
+    name: str
+    total_s: float
+
+    def __post_init__(self) -> None:
+        """Refuse a time that is not finite."""
+        finite("session.kernels", self.total_s)
+
+
 class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     """
     One measurement in one session: a line of the baseline.
@@ -320,6 +338,9 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
 
         arrival: The number of the session in its store: a later one has a higher number,
             whatever the clock said; 0: not stored yet, or stored before there were numbers.
+
+        kernels: Those that ran in the first process, most time first: all of them, or
+            none where they are many or nobody could see them.
     """
 
     key: RecordKey
@@ -330,3 +351,4 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     soft_facts: Mapping[str, str] = {}
     bound_class: BoundClass = BoundClass.HOST
     arrival: int = 0
+    kernels: tuple[StoredKernel, ...] = ()

@@ -413,17 +413,27 @@ def with_sessions(suite: Suite, run: Run) -> Run:
     records = {r.key: r for r in reversed(run.records) if r.role is Role.MAIN}
     metrics: dict[RecordKey, set[str]] = {}
     for verdict in run.verdicts:
-        if verdict.change is not None and verdict.key in records:
+        changed = verdict.change is not None or verdict.reason is Reason.OTHER_KERNEL
+        if changed and verdict.key in records:
             metrics.setdefault(verdict.key, set()).add(verdict.metric)
     stored: list[StoredRecord] = []
     for key, names in metrics.items():
         now = stored_record([records[key]], run.header.session)
+        sessions = []
         for session in suite.memory.sessions(records[key]):
             values = tuple(_compared(suite, now, session, names))
             if values:
                 bare = replace(session, values=values, facts={}, soft_facts={})
-                stored.append(bare)
+                sessions.append(bare)
+        stored += _with_newest_kernels(sessions)
     return replace(run, stored=tuple(stored))
+
+
+def _with_newest_kernels(sessions: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
+    """Yield sessions, oldest first, of which the newest with kernels alone has some."""
+    newest = max((i for i, one in enumerate(sessions) if one.kernels), default=-1)
+    for place, session in enumerate(sessions):
+        yield session if place == newest else replace(session, kernels=())
 
 
 def _compared(

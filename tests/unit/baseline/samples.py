@@ -12,6 +12,7 @@ from pytest_gpuperf.model.record import (
     BoundClass,
     RecordKey,
     SessionValue,
+    StoredKernel,
     StoredRecord,
 )
 from pytest_gpuperf.model.sample import CoreSpeed
@@ -118,4 +119,7 @@ stored_records = st.builds(
     facts=st.dictionaries(_names, _words, max_size=2),
     soft_facts=_words,
     bound_class=st.sampled_from(BoundClass),
+    kernels=st.lists(
+        st.builds(StoredKernel, name=_names, total_s=_finite), max_size=3
+    ).map(tuple),
 )

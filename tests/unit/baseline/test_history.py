@@ -19,7 +19,8 @@ from pytest_gpuperf.baseline.history import (
     slugs_holding,
     stored_record,
 )
-from pytest_gpuperf.model.record import Kind, Record, Role, StoredRecord
+from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
+from pytest_gpuperf.model.record import Kind, Record, Role, StoredKernel, StoredRecord
 from pytest_gpuperf.model.sample import Estimate
 from unit.baseline.samples import key, session, stored, stored_records, value
 
@@ -189,6 +190,47 @@ def test_single_kernels_are_not_stored() -> None:
     )
 
     assert kept.values == ()
+
+
+def ran(count: int) -> ActivitySummary:
+    """Return a call that ran so many kernels."""
+    uses = tuple(
+        KernelUse(
+            shape=KernelShape(
+                name=f"_Z{number}",
+                grid=(1, 1, 1),
+                block=(32, 1, 1),
+                registers_count=16,
+                shared_bytes=0,
+                dynamic_shared_bytes=0,
+                stack_bytes=0,
+            ),
+            demangled=None if number else "gemm()",
+            count=1,
+            total_s=1.23456789e-3,
+        )
+        for number in range(count)
+    )
+    return ActivitySummary(kernels=uses, kernels_count=count)
+
+
+def test_names_and_times_of_kernels_are_stored() -> None:
+    """As a reader writes them; four digits say which kernel takes the time."""
+    kept = stored_record([record(activity=ran(2))], session(1))
+
+    assert kept.kernels == (
+        StoredKernel(name="gemm()", total_s=1.235e-3),
+        StoredKernel(name="_Z1", total_s=1.235e-3),
+    )
+
+
+def test_of_many_kernels_none_is_stored() -> None:
+    """A part of the list would call the others new."""
+    most, more = (
+        stored_record([record(activity=ran(n))], session(1)) for n in (64, 65)
+    )
+
+    assert (len(most.kernels), more.kernels) == (64, ())
 
 
 def test_a_value_of_zero_has_no_relative_width() -> None:

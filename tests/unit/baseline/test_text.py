@@ -23,7 +23,7 @@ from pytest_gpuperf.errors import (
     SchemaVersionError,
 )
 from pytest_gpuperf.model.metric import Family
-from pytest_gpuperf.model.record import StoredRecord
+from pytest_gpuperf.model.record import StoredKernel, StoredRecord
 from unit.baseline.samples import TEST, key, stored, stored_records, value
 
 MODULE = "tests/test_gemm.py"
@@ -113,6 +113,43 @@ def test_what_repeats_stands_once() -> None:
     assert text.count("2.11.0") == 1
     assert text.count("s0001") == 1
     assert max(map(len, text.splitlines())) < 200
+
+
+def with_kernels(number: int, *names: str, **given: Any) -> StoredRecord:
+    """Return a session that ran these kernels, 1 ms each."""
+    kernels = tuple(StoredKernel(name=name, total_s=1e-3) for name in names)
+    return stored(number, kernels=kernels, **given)
+
+
+def test_names_of_kernels_stand_once() -> None:
+    """A session more is a short line more, however long the names are."""
+    records = [with_kernels(n, "gemm" * 99, "norm") for n in range(1, 5)]
+    text = text_of(*records)
+
+    assert text.count(b"gemm" * 99) == 1
+    assert read(text) == tuple(records)
+    assert len(text_of(*records)) - len(text_of(*records[1:])) < 400
+
+
+def test_a_session_counts_without_the_names_of_its_kernels() -> None:
+    """A damaged line of names is named; values and choice are still compared."""
+    text = text_of(with_kernels(1, "gemm"))
+    broken = text.replace(b'["gemm"]', b'["gamm"]')
+    found = decode(broken, path="x.json", keyed_by="module")
+
+    assert found.sections[MODULE][key()] == (stored(1),)
+    assert [damage.reason for damage in found.damage] == [
+        "it differs from its checksum"
+    ]
+
+
+def test_a_file_without_names_of_kernels_is_read() -> None:
+    """Files of earlier versions have no table of them."""
+    loose = json.loads(text_of(stored(1)))
+    for section in filter(None, loose["sections"]):
+        assert section.pop("kernels") == {"": None}
+
+    assert read(json.dumps(loose).encode()) == (stored(1),)
 
 
 def test_soft_facts_that_differ_stand_in_their_line() -> None:
@@ -221,32 +258,32 @@ def resummed(text: bytes) -> bytes:
 DAMAGED = {
     "head": (GOOD.replace(b"0a1b2c", b"0a1b2d", 1), 3, "it differs from its checksum"),
     "facts": (GOOD.replace(b"H200", b"H100", 1), 6, "it differs from its checksum"),
-    "value": (GOOD.replace(b"[0.14", b"[0.15", 1), 8, "it differs from its checksum"),
+    "value": (GOOD.replace(b"[0.14", b"[0.15", 1), 9, "it differs from its checksum"),
     "choice": (
         GOOD.replace(b"c0ffee", b"c0ffef", 1),
-        8,
+        9,
         "it differs from its checksum",
     ),
     "checksum": (
         GOOD.replace(b'"sum":"', b'"sum":"0', 1),
-        8,
+        9,
         "it differs from its checksum",
     ),
-    "bad text": (GOOD.replace(b"c0ffee", b"c0ffe\xff", 1), 8, "utf-8"),
-    "no comma": (GOOD.replace(b'"test"', b'"test" 1', 1), 8, "it is not JSON"),
-    "no end": (GOOD.replace(b'"},\n{', b'"}\n{', 1), 8, "it is not JSON"),
-    "wrong type": (GOOD.replace(b'[["time"', b"[[5", 1), 8, "values[0]"),
-    "no run": (resummed(re.sub(rb"\[0\.14\d+\]", b"[]", GOOD, count=1)), 8, ">= 1"),
-    "huge": (GOOD.replace(b"[0.14", b"[1e999,0.14", 1), 8, "out of range"),
-    "negative": (GOOD.replace(b"[0.004]", b"[-0.004]", 1), 8, ">= 0"),
+    "bad text": (GOOD.replace(b"c0ffee", b"c0ffe\xff", 1), 9, "utf-8"),
+    "no comma": (GOOD.replace(b'"test"', b'"test" 1', 1), 9, "it is not JSON"),
+    "no end": (GOOD.replace(b'"},\n{', b'"}\n{', 1), 9, "it is not JSON"),
+    "wrong type": (GOOD.replace(b'[["time"', b"[[5", 1), 9, "values[0]"),
+    "no run": (resummed(re.sub(rb"\[0\.14\d+\]", b"[]", GOOD, count=1)), 9, ">= 1"),
+    "huge": (GOOD.replace(b"[0.14", b"[1e999,0.14", 1), 9, "out of range"),
+    "negative": (GOOD.replace(b"[0.004]", b"[-0.004]", 1), 9, ">= 0"),
     "negative time": (
         resummed(GOOD.replace(b"[0.14", b"[-0.14", 1)),
-        8,
+        9,
         "time of '::test_gemm[4096]' is -0.142857 s, but cannot be negative",
     ),
     "no session": (
         resummed(re.sub(rb'"session":"\w+"', b'"session":"x"', GOOD, count=1)),
-        8,
+        9,
         "its session or its facts are left out",
     ),
 }

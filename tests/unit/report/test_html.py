@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
 from pytest_gpuperf.model.change import AgainstEvidence
@@ -25,6 +26,7 @@ from pytest_gpuperf.model.sample import Series, SourceLabel
 from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
+from pytest_gpuperf.report.html.kernels import KernelTable
 from pytest_gpuperf.report.html.page import STATUSES, Page, html_bytes
 
 if importlib.util.find_spec("jinja2") is None:
@@ -400,47 +402,80 @@ def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
     assert not document.of("img")
 
 
-def test_kernels_of_an_earlier_run_stand_beside_those_of_now() -> None:
-    """By name, whatever else moved; what is new or gone says so."""
-
-    def used(*kernels: tuple[str, int, float]) -> Record:
-        return replace(
-            runs.record("test_a", runs.time_of(1e-3)),
-            activity=ActivitySummary(
-                kernels_count=1,
-                kernels=tuple(
-                    KernelUse(
-                        shape=KernelShape(
-                            name=name,
-                            grid=(grid, 1, 1),
-                            block=(128, 1, 1),
-                            registers_count=32,
-                            shared_bytes=0,
-                            dynamic_shared_bytes=0,
-                            stack_bytes=0,
-                        ),
-                        demangled=None,
-                        count=1,
-                        total_s=total_s,
-                    )
-                    for name, grid, total_s in kernels
-                ),
+def with_kernels(*kernels: tuple[str, int, float]) -> Record:
+    """Return a record of kernels, each with its grid and time [s]."""
+    return replace(
+        runs.record("test_a", runs.time_of(1e-3)),
+        activity=ActivitySummary(
+            kernels_count=len(kernels),
+            kernels=tuple(
+                KernelUse(
+                    shape=KernelShape(
+                        name=name,
+                        grid=(grid, 1, 1),
+                        block=(128, 1, 1),
+                        registers_count=32,
+                        shared_bytes=0,
+                        dynamic_shared_bytes=0,
+                        stack_bytes=0,
+                    ),
+                    demangled=None,
+                    count=1,
+                    total_s=total_s,
+                )
+                for name, grid, total_s in kernels
             ),
-        )
+        ),
+    )
 
-    older = runs.run((used(("gemm", 8, 2e-3), ("norm", 8, 1e-3)),), session_id="s0")
-    (test,) = Page(
-        runs.run((used(("gemm", 9, 3e-3), ("axpy", 1, 1e-3)),)), (older,)
-    ).tests
+
+NOW = with_kernels(("gemm", 9, 3e-3), ("axpy", 1, 1e-3))
+COMPARED = [
+    (1, "gemm", "2.00 ms", "+50.0 %"),
+    (2, "axpy", "", "new"),
+    (0, "norm", "1.00 ms", "gone"),
+]
+
+
+def kernel_table(run: Run, *older: Run) -> KernelTable:
+    """Return the kernels of a run's only test."""
+    (test,) = Page(run, older).tests
     assert test.panel is not None
     assert test.panel.kernels is not None
-    rows = [(r.number, r.name, r.before, r.change) for r in test.panel.kernels.rows]
+    return test.panel.kernels
 
-    assert rows == [
-        (1, "gemm", "2.00 ms", "+50.0 %"),
-        (2, "axpy", "", "new"),
-        (0, "norm", "1.00 ms", "gone"),
-    ]
+
+def test_kernels_of_an_earlier_run_stand_beside_those_of_now() -> None:
+    """By name, whatever else moved; what is new or gone says so."""
+    then = with_kernels(("gemm", 8, 2e-3), ("norm", 8, 1e-3))
+    table = kernel_table(runs.run((NOW,)), runs.run((then,), session_id="s0"))
+
+    assert [(r.number, r.name, r.before, r.change) for r in table.rows] == COMPARED
+    assert (table.before, table.moved) == (
+        "the newest of the earlier runs",
+        "1 new, 1 gone",
+    )
+
+
+def test_kernels_of_a_store_stand_beside_those_of_now() -> None:
+    """The newest stored session with names; its day and commit say which it is."""
+    then = with_kernels(("gemm", 8, 2e-3), ("norm", 8, 1e-3))
+    named = stored_record([then], stored("test_a", 2, 1e-3).session)
+    sessions = (stored("test_a", 1, 1e-3), named, stored("test_a", 3, 1e-3))
+    run = replace(runs.run((NOW,)), stored=sessions)
+    table = kernel_table(run)
+
+    assert [(r.number, r.name, r.before, r.change) for r in table.rows] == COMPARED
+    assert table.before == "the stored session of 2026-09-23 14:13 UTC 2abcdef"
+    assert "1 new, 1 gone" in read(run).text()
+
+
+def test_equal_kernels_are_said_to_be_equal() -> None:
+    """Where no kernel came or went, the table says so."""
+    session = stored("test_a", 2, 1e-3).session
+    run = replace(runs.run((NOW,)), stored=(stored_record([NOW], session),))
+
+    assert kernel_table(run).moved == "the same kernels"
 
 
 def test_blocks_against_a_revision_are_drawn() -> None:

@@ -8,14 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_gpuperf.model.activity import KernelUse
 from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.record import Record, StoredKernel, StoredRecord
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
 
-__all__ = ["Bar", "KernelLimits", "KernelRow", "Roofline", "kernel_rows", "roofline"]
+__all__ = [
+    "Bar",
+    "KernelLimits",
+    "KernelRow",
+    "KernelsBefore",
+    "Roofline",
+    "kernel_rows",
+    "kernels_before",
+    "roofline",
+]
 
 _ROOFLINE_PX = 240
 _TINY = 0.001  # a smaller share is said to be smaller
@@ -78,10 +87,16 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
         rows: Them.
 
         metrics: Heads of the values that only some tables have.
+
+        before: Which session its rows are compared with; "": none.
+
+        moved: How many are new and gone, in words; "": it is not compared.
     """
 
     rows: tuple[KernelRow, ...]
     metrics: tuple[str, ...] = ()
+    before: str = ""
+    moved: str = ""
 
     @property
     def count(self) -> int:
@@ -110,8 +125,8 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_compared(self) -> bool:
-        """Whether an earlier run had kernels, too."""
-        return any(row.change for row in self.rows)
+        """Whether the kernels of an earlier session are known."""
+        return bool(self.before)
 
 
 class RooflinePoint(Frozen, frozen=True, kw_only=True):
@@ -172,14 +187,77 @@ class Roofline(Frozen, frozen=True, kw_only=True):
     up: tuple[tuple[float, str], ...]
 
 
-def kernel_rows(record: Record, earlier: Record | None = None) -> KernelTable | None:
+class _Then(Frozen, frozen=True, kw_only=True):
+    """A kernel of an earlier session: its row, its time [s], how it was launched."""
+
+    row: KernelRow
+    total_s: float
+    launch: tuple[object, object] | None = None
+
+
+class KernelsBefore(Frozen, frozen=True, kw_only=True):
+    """
+    The kernels of an earlier session, the longest first.
+
+    Attributes:
+        session: Which session it is.
+
+        kernels: They.
+    """
+
+    session: str
+    kernels: tuple[_Then, ...]
+
+
+def kernels_before(
+    earlier: Record | None, stored: StoredRecord | None
+) -> KernelsBefore | None:
+    """
+    Return the kernels to compare with; None: none are known.
+
+    Args:
+        earlier: The same measurement in an earlier run, which says most.
+
+        stored: The same in a stored session.
+    """
+    if earlier is not None and earlier.activity is not None:
+        uses = earlier.activity.kernels
+        pairs = zip(_used_rows(uses, {}), uses, strict=True)
+        kernels = tuple(
+            _Then(row=row, total_s=use.total_s, launch=_launch(use))
+            for row, use in pairs
+        )
+        if kernels:
+            return KernelsBefore(
+                session="the newest of the earlier runs", kernels=kernels
+            )
+    if stored is None or not stored.kernels:
+        return None
+    session = stored.session
+    names = display.moment(session.started_unix_s), display.commit(session.commit)
+    return KernelsBefore(
+        session=f"the stored session of {' '.join(filter(None, names))}",
+        kernels=tuple(map(_stored_then, stored.kernels)),
+    )
+
+
+def _stored_then(kernel: StoredKernel) -> _Then:
+    """Return a kernel of a store, of which only name and time are known."""
+    time = display.value(kernel.total_s, "s")
+    row = KernelRow(number=0, name=kernel.name, share=None, time=time, launches="")
+    return _Then(row=row, total_s=kernel.total_s)
+
+
+def kernel_rows(
+    record: Record, before: KernelsBefore | None = None
+) -> KernelTable | None:
     """
     Return the kernels of a measurement: CUPTI's, else those of counters.
 
     Args:
         record: What was measured.
 
-        earlier: The same of an earlier run; None: there is none.
+        before: Those of an earlier session; None: they are not known.
     """
     analyses = {analysis.kernel: analysis for analysis in record.analyses}
     uses = record.activity.kernels if record.activity is not None else ()
@@ -193,10 +271,12 @@ def kernel_rows(record: Record, earlier: Record | None = None) -> KernelTable | 
         replace(row, values=tuple(values.get((key, metric), "") for metric in metrics))
         for key, row in zip(keys, rows, strict=True)
     ]
-    before = earlier.activity.kernels if earlier and earlier.activity else ()
-    if uses and before:
-        rows = [*_compared(rows, uses, before)]
-    return KernelTable(rows=tuple(rows), metrics=metrics)
+    if before is None or not uses:
+        return KernelTable(rows=tuple(rows), metrics=metrics)
+    rows = [*_compared(rows, uses, before.kernels)]
+    return KernelTable(
+        rows=tuple(rows), metrics=metrics, before=before.session, moved=_moved(rows)
+    )
 
 
 def _other_values(
@@ -211,6 +291,9 @@ def _other_values(
 
 
 _LAUNCHES = "launches.count"
+
+
+_NEW, _GONE = "new", "gone"  # in place of a change
 
 
 def _used_rows(
@@ -256,28 +339,35 @@ def _analysed_rows(analyses: Sequence[KernelAnalysis]) -> list[KernelRow]:
 
 
 def _compared(
-    rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[KernelUse]
+    rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[_Then]
 ) -> Iterator[KernelRow]:
     """Yield kernels with what they took before; those that are gone come last."""
     left = [*before]
     for row, use in zip(rows, uses, strict=True):
-        alike = [then for then in left if _name(then) == _name(use)]
-        same_launch = [then for then in alike if _launch(then) == _launch(use)]
+        alike = [then for then in left if then.row.name == _name(use)]
+        same_launch = [then for then in alike if then.launch == _launch(use)]
         then = next(iter(same_launch or alike), None)
         if then is None:
-            yield replace(row, change="new")
+            yield replace(row, change=_NEW)
             continue
         left.remove(then)
         moved = use.total_s / then.total_s - 1 if then.total_s else None
         yield replace(
             row,
-            before=display.value(then.total_s, "s"),
+            before=then.row.time,
             change="" if moved is None else display.change(moved),
         )
-    for row in _used_rows(left, {}):
-        yield replace(
-            row, number=0, share=None, time="", before=row.time, change="gone"
-        )
+    for then in left:
+        row = then.row
+        yield replace(row, number=0, share=None, time="", before=row.time, change=_GONE)
+
+
+def _moved(rows: Sequence[KernelRow]) -> str:
+    """Return how many kernels are new and gone, in words."""
+    counts = [(name, sum(row.change == name for row in rows)) for name in (_NEW, _GONE)]
+    if not any(count for _, count in counts):
+        return "the same kernels"
+    return ", ".join(f"{count} {name}" for name, count in counts if count)
 
 
 def _launch(use: KernelUse) -> tuple[object, object]:

@@ -23,6 +23,7 @@ from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import commands, evidence
 from pytest_gpuperf.report.html import figures
 from pytest_gpuperf.report.html.figures import ChangeAxis
+from pytest_gpuperf.report.html.kernels import kernels_before
 from pytest_gpuperf.report.html.panel import (
     GapKey,
     Gaps,
@@ -400,7 +401,9 @@ class Page:
             state=_ASSERTED if asserted else status.meaning,
             shown=_shown_estimate(row, verdict),
             sessions=sessions,
-            earlier=self._sessions.earlier(row),
+            before=kernels_before(
+                self._sessions.earlier(row), self._sessions.stored_with_kernels(row)
+            ),
             is_brief=self.is_large and status in _QUIET,
             commands=()
             if verdict is None

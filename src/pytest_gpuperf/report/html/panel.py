@@ -147,7 +147,7 @@ def panel_of(
     state: str,
     shown: Estimate | None,
     sessions: Sequence[SessionSamples],
-    earlier: Record | None,
+    before: kernels.KernelsBefore | None,
     is_brief: bool,
     commands: tuple[NextCommand, ...],
     moved: tuple[tuple[str, str, str], ...],
@@ -166,7 +166,7 @@ def panel_of(
 
         sessions: Them, oldest first.
 
-        earlier: The same measurement in the newest earlier run; None: there is none.
+        before: The kernels of an earlier session; None: they are not known.
 
         is_brief: Whether a drawing whose numbers stand in a table is left out, and samples
             are drawn by their quantiles.
@@ -182,17 +182,17 @@ def panel_of(
     record = row.record
     changed = next((v for v in row.verdicts if v.change is not None), None)
     metric, unit = ("", "") if shown is None else (shown.metric, shown.unit)
-    stored = [verdict for verdict in row.verdicts if not verdict.of_revision]
+    of_store = [verdict for verdict in row.verdicts if not verdict.of_revision]
     drawn = len({x for s in sessions for x in (s.value, *s.values)}) > 1
     values = tuple(_values(record))
     most_dots = _FEW_DOTS if is_brief else MOST_DOTS
-    table = kernels.kernel_rows(record, earlier) if record is not None else None
+    table = kernels.kernel_rows(record, before) if record is not None else None
     return Panel(
         state=state,
         judgements=tuple(map(_judgement, row.verdicts)),
         doubts=row.doubts(),
         notes=row.notes(),
-        samples=samples(sessions, metric, unit, stored, most_dots=most_dots)
+        samples=samples(sessions, metric, unit, of_store, most_dots=most_dots)
         if drawn
         else None,
         history=history(

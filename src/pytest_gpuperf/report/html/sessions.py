@@ -207,6 +207,11 @@ class Sessions:
         several = (records.get(row.key) for _, records in reversed(self._older))
         return next(filter(None, several), None)
 
+    def stored_with_kernels(self, row: Row) -> StoredRecord | None:
+        """Return the newest stored session whose kernels are known; None: none's are."""
+        several = reversed(self._stored.get(row.key, ()))
+        return next((stored for stored in several if stored.kernels), None)
+
     def _stored_sessions(
         self, row: Row, shown: Estimate
     ) -> Iterator[tuple[_SessionName, SessionSamples]]:
