@@ -84,7 +84,7 @@ def test_the_first_five_minutes_go_as_shown(project: Project) -> None:
     stored = [project.spawn(*each.split()) for each in typed[2:]]
 
     assert first.returncode == 0, first.stdout
-    assert "judged 1 of 1: 1 by its own assert" in first.stdout
+    assert "judged 1 of 1: 1 passed its own assert" in first.stdout
     assert [each.returncode for each in stored] == [0, 0, 0], stored[-1].stdout
     counted: list[dict[str, int]] = []
     for text in (code, slower):

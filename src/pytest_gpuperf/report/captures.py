@@ -37,6 +37,7 @@ from pytest_gpuperf.report.lines import (
 )
 
 __all__ = [
+    "KERNEL_WIDTH",
     "Analyses",
     "CaptureLike",
     "LaunchLike",
@@ -172,6 +173,7 @@ _FIRST = {
 }
 _UNIT_IN_HEAD = frozenset({"launch__registers_per_thread"})
 _NO_BREAK = "\u00a0"  # keeps a name with its number; a space when it is printed
+KERNEL_WIDTH = 40  # of a kernel's name in a table: less does not tell two apart
 _NAME_WIDTH = 60  # a template's whole name fills a screen
 _DEVICE = "device__attribute_display_name"  # where a report says the GPU's name
 # what stands below a launch where the line has no room for it, the least first
@@ -439,6 +441,7 @@ def _named(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[Column, .
             head="kernel",
             cells=kernel_names(launches, spelled),
             shrinks=True,
+            wanted=KERNEL_WIDTH,
         ),
         Column(
             head="note",

@@ -10,6 +10,7 @@ from pytest_gpuperf.model.counters import Analysis
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
+    KERNEL_WIDTH,
     Analyses,
     CaptureLike,
     LaunchLike,
@@ -215,7 +216,12 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
         return Column(head=head, cells=cells, blank="n/a", right=True, rank=rank)
 
     return (
-        Column(head="kernel", cells=tuple(row.name for row in rows), shrinks=True),
+        Column(
+            head="kernel",
+            cells=tuple(row.name for row in rows),
+            shrinks=True,
+            wanted=KERNEL_WIDTH,
+        ),
         column("launches", lambda row: str(row.launches_count)),
         column("total", lambda row: _seconds(row.times_s and row.total_s)),
         column("share", _share),

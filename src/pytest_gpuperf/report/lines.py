@@ -132,6 +132,8 @@ class Column(Frozen, frozen=True, kw_only=True):
 
         shrinks: Whether its cells may be shortened in the middle.
 
+        wanted: Characters to which they are shortened before another column is dropped.
+
         right: Whether it is set to the right, as whole numbers are.
 
         rank: Columns of the highest rank go first where the width is too small; 0 is
@@ -142,6 +144,7 @@ class Column(Frozen, frozen=True, kw_only=True):
     cells: tuple[str, ...]
     blank: str = ""
     shrinks: bool = False
+    wanted: int = _LEAST_WIDTH
     right: bool = False
     rank: int = 0
 
@@ -157,7 +160,7 @@ def text_table(columns: Sequence[Column], *, width: int) -> tuple[str, ...]:
             are dropped by their rank; a table that still does not fit is wider.
     """
     shown = [column for column in columns if any(column.cells)]
-    while _least(shown) > width and any(column.rank for column in shown):
+    while _wanted(shown) > width and any(column.rank for column in shown):
         last = max(column.rank for column in shown)
         shown = [column for column in shown if column.rank != last]
     if not shown:
@@ -218,10 +221,10 @@ def _filled(column: Column) -> tuple[str, ...]:
     return tuple(cell or column.blank for cell in column.cells)
 
 
-def _least(columns: Sequence[Column]) -> int:
-    """Return the width that columns need when all that shrinks has shrunk."""
+def _wanted(columns: Sequence[Column]) -> int:
+    """Return the width that columns want when all that shrinks has shrunk."""
     needs = [
-        min(_natural(column), _LEAST_WIDTH) if column.shrinks else _natural(column)
+        min(_natural(column), column.wanted) if column.shrinks else _natural(column)
         for column in columns
     ]
     return sum(needs) + len(_GAP) * max(0, len(needs) - 1)

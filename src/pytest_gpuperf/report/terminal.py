@@ -447,7 +447,7 @@ def held_line(count: int, confirm: int, revision: str | None = None) -> str:
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
     if revision is not None:
         revision = display.escape(revision)
-        text += f"; they are compared with {revision}, by turns in fresh processes"
+        text += f"; they are compared with {revision}, interleaved in fresh processes"
     if not confirm:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
@@ -497,7 +497,7 @@ def _decided(counted: Tally) -> list[str]:
     own = "its own assert" if counted.asserted_count == 1 else "their own asserts"
     return [
         *(_counted(counted, name) for name in _JUDGED_ORDER),
-        _count_of(counted.asserted_count, f"by {own}"),
+        _count_of(counted.asserted_count, f"passed {own}"),
         _count_of(counted.xfailed_count, XFAILED),
     ]
 
@@ -695,7 +695,7 @@ def _beside(counted: Tally) -> str:
         for name in _OPEN_ORDER
         if (verdicts := [v for v in counted.open_beside.values() if v.outcome == name])
     ]
-    return f"of the judged also {', '.join(parts)}" if parts else ""
+    return f"also {', '.join(parts)} in judged tests" if parts else ""
 
 
 def _counted(counted: Tally, name: str) -> str:

@@ -75,6 +75,19 @@ def test_a_row_can_stand_elsewhere() -> None:
     assert orders["name"] == sorted(orders["name"])
 
 
+@pytest.mark.parametrize(("width", "name"), [(100, 40), (70, 21), (200, 51)])
+def test_names_have_what_other_columns_leave(width: int, name: int) -> None:
+    """Least, greatest and longest go before a name loses what tells it apart."""
+    long = launch(0, f"gemm_{'x' * 40}_tail64")
+    capture = Capture(ranges=(CapturedRange(launches=(long,)),))
+    text = kernels_bytes(capture, "text", analyses=[ANALYSES[:1]], width=width)
+    head, row, *_ = text.decode().splitlines()
+
+    assert len(head) <= width
+    assert len(row.partition("  ")[0]) >= name
+    assert ("max" in head) == (width == 200)
+
+
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_what_is_left_out_is_said(form: str) -> None:
     """With the share of the time that it has, and how much there is in all."""
