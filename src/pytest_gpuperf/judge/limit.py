@@ -209,6 +209,9 @@ def _decide(
         estimate=estimate,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
+        assumed=interval is not None
+        and spread is None
+        and record.kind is not Kind.COMPARE,
         confirmations=_relative(limit, retested),
     )
 

@@ -275,6 +275,9 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
         high: Its upper end.
 
+        assumed: Whether the interval is the usual one of such a metric, because fewer
+            than 3 stored sessions say how far they lie apart here.
+
         change: The effect against the baseline.
 
         confirmations: The effect in each confirming process, without the machine's part.
@@ -307,6 +310,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     estimate: Estimate | None = None
     low: float | None = None
     high: float | None = None
+    assumed: bool = False
     change: Change | None = None
     confirmations: tuple[float, ...] = ()
     in_suite: Change | None = None

@@ -22,6 +22,7 @@ __all__ = [
     "NO_HARDWARE",
     "OUTCOMES",
     "REASONS",
+    "USUAL_INTERVAL",
     "blocks",
     "building",
     "change",
@@ -273,6 +274,9 @@ _WITHOUT_VALUE = {
     Cause.NEW_SIDE: "the working tree gave no value",
     Cause.BOTH_SIDES: "neither side gave a value",
 }
+USUAL_INTERVAL = (
+    "the interval is the usual one of such a value: no 3 comparable sessions are stored"
+)
 _HASH = 8  # characters of a choice of kernels that a reader needs to tell two apart
 
 
@@ -352,6 +356,8 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if verdict.cause in _WITHOUT_VALUE:
         yield _WITHOUT_VALUE[verdict.cause]
     yield from evidence.lines
+    if reason is Reason.STRADDLES_LIMIT and verdict.assumed:
+        yield USUAL_INTERVAL
     again = "" if verdict.of_revision else " again"
     for gap in evidence.lacking:
         yield f"{gap.metric} was not measured{again}: {gap.reason}"

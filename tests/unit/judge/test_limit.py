@@ -75,6 +75,23 @@ def test_the_interval_decides(value: float, outcome: Outcome, reason: Reason) ->
     assert verdict.limit == parse_limit("time <= 60 us")
 
 
+@pytest.mark.parametrize(
+    ("spread", "assumed"), [(None, True), (Spread(fraction=0.015), False)]
+)
+def test_an_assumed_interval_says_so(spread: Spread | None, *, assumed: bool) -> None:
+    """Whoever reads the JSON can tell a prior from what sessions differ by."""
+    limit = parse_limit("time <= 60 us")
+    verdict = judge_limit(limit, record(estimate(60 * US)), spread=spread)
+
+    assert verdict.assumed is assumed
+    assert verdict.low is not None
+
+
+def test_a_point_is_not_an_assumed_interval() -> None:
+    """What is compared exactly has no interval at all."""
+    assert not judged("registers == 64", estimate(64, "registers", unit="")).assumed
+
+
 def test_a_lower_bound_is_its_mirror() -> None:
     """At least 80 % passes above, fails below, and straddles in between."""
     text = "roofline.fraction >= 80 %"

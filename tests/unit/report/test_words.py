@@ -131,6 +131,12 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "",
     ),
     (
+        replace(verdict(Reason.STRADDLES_LIMIT), assumed=True),
+        (words.USUAL_INTERVAL,),
+        "decide it in fresh processes (--gpuperf-confirm), or move the limit",
+        "",
+    ),
+    (
         verdict(Reason.STRADDLES_LIMIT, Cause.STILL_STRADDLES),
         (),
         "move the limit away from the value, or reduce the noise",
