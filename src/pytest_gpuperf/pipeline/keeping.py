@@ -332,7 +332,7 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
     if effects:
         later = _effects_seen(suite, cases, keys, more_sessions=MORE_SESSIONS)
         text += f" and sees {display.least(median([*effects.values()]))} or more"
-        more = f"with {MORE_SESSIONS} more {display.least(median([*later.values()]))}"
+        more = f"with {MORE_SESSIONS} more: {display.least(median([*later.values()]))}"
         if len(effects) > 1:
             worst = max(effects, key=effects.__getitem__)
             text += f" in half of its tests, {display.least(effects[worst])} in {worst}"

@@ -65,7 +65,7 @@ class Row(Frozen, frozen=True, kw_only=True):
 
         record: What the main process measured; None where it measured nothing.
 
-        verdicts: All that were given.
+        verdicts: All that were given; the one that speaks for it is the first.
 
         xfailed: Whether it failed as the xfail mark of its test expects.
 
@@ -323,13 +323,21 @@ def rows(run: Run) -> tuple[Row, ...]:
         Row(
             key=key,
             record=records.get(key),
-            verdicts=tuple(verdicts.get(key, ())),
+            verdicts=_speaking_first(verdicts.get(key, ())),
             xfailed=key.test_id in expected
             and any(v.outcome in FAILING for v in verdicts.get(key, ())),
             group=groups.get(key.test_id, ""),
         )
         for key in dict.fromkeys([*order, *verdicts])
     )
+
+
+def _speaking_first(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Return the verdicts of a row: its value and its change are those of the first."""
+    if not verdicts:
+        return ()
+    first = speaking([v for v in verdicts if v.decides] or verdicts)
+    return (first, *(verdict for verdict in verdicts if verdict is not first))
 
 
 def by_group(table: Iterable[Row]) -> list[tuple[str, list[Row]]]:

@@ -10,6 +10,7 @@ from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.steps import Compiled, LayerTimes, OperationTimes, StepSummary
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
@@ -232,9 +233,10 @@ def steps_lines(
         room = width - len(_INDENT) - left
         for place, part in enumerate(wrapped(text, width=room)):
             yield Line(f"{_INDENT}{'' if place else label:{left}}{part.text}")
-    missing = _missing(record)
-    if missing:
-        yield from wrapped(missing, width=width, depth=1, style=Style.FAINT)
+    texts = [f"{name} ({display.escape(reason)})" for name, reason in _missing(record)]
+    if texts:
+        text = f"not measured: {', '.join(texts)}"
+        yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
     for note in record.notes:
         text = f"note: {display.escape(note.text)}"
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
@@ -263,11 +265,11 @@ def steps_markdown(record: Record, *, called: str = "") -> str:
     lines += [*markdown_table(table), ""]
     for columns in step_tables(record.steps, display.code):
         lines += [*markdown_table(columns), ""]
-    missing = _missing(record)
-    texts = [missing] if missing else []
-    texts += [f"note: {display.escape(note.text)}" for note in record.notes]
-    for text in texts:
-        lines += [display.code(text), ""]
+    items = [f"- {name}: {prose(reason)}" for name, reason in _missing(record)]
+    if items:
+        lines += ["not measured:", "", *items, ""]
+    for note in record.notes:
+        lines += [prose(f"note: {note.text}"), ""]
     return "\n".join(lines)
 
 
@@ -416,14 +418,11 @@ def _grade(steps: StepSummary) -> str:
     return f"{steps.grade} (training scorecard: {share} of the bandwidth bound)"
 
 
-def _missing(record: Record) -> str:
-    """Return the expected metrics that were not measured, with why, in one line."""
+def _missing(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield the expected metrics that were not measured, each with why."""
     gaps = {gap.metric: gap.reason for gap in record.unmeasured}
-    texts: list[str] = [
-        f"{name} ({display.escape(gaps[metric])})"
-        for metric, name in _EXPECTED.items()
-        if metric in gaps
-    ]
+    for metric, name in _EXPECTED.items():
+        if metric in gaps:
+            yield name, gaps[metric]
     if record.steps is not None and record.steps.grade is None:
-        texts.append("grade (the hardware is not known)")
-    return f"not measured: {', '.join(texts)}" if texts else ""
+        yield "grade", "the hardware is not known"

@@ -508,6 +508,33 @@ def test_blocks_against_a_revision_are_drawn() -> None:
     assert test.change.startswith("+7.9")
 
 
+def test_a_row_shows_what_its_verdict_is_about() -> None:
+    """Regressed against a revision: not the value and change of the store beside it."""
+    of_store = replace(
+        runs.REGRESSED,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=Reason.NOT_CONFIRMED,
+        change=runs.change(0.02, 1.7e-4),
+    )
+    of_revision = replace(
+        runs.REGRESSED,
+        baseline=None,
+        confirmations=(),
+        against=AgainstEvidence(block_count=4),
+        change=runs.change(0.5, 2.0e-4),
+    )
+    record = runs.record("test_gemm[4096]", runs.time_of(1.8e-4))
+    (test,) = Page(runs.run((record,), (of_store, of_revision))).tests
+    assert test.panel is not None
+
+    assert (test.value, test.change) == ("200 us", "+50.0 %")
+    assert test.effect == pytest.approx(0.5)
+    assert [one.outcome for one in test.panel.judgements] == [
+        "regressed",
+        "inconclusive",
+    ]
+
+
 def test_a_column_that_is_empty_is_not_there() -> None:
     """Neither its head nor its place; the legend leaves it out, too."""
     page = Page(runs.run((runs.record("test_a", runs.time_of(1e-3)),)))

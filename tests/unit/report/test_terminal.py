@@ -738,8 +738,8 @@ def test_a_comparison_with_a_revision_has_a_column_and_a_block_of_its_own() -> N
 
     assert screen(terminal.summary(run)) == drawn(
         """
-        test             time    ±       vs baseline  vs revision  verdict
-        test_gemm[4096]  172 us  ±0.3 %  +1.2 %       +7.9 %       REGRESSED
+        test             time    vs baseline  vs revision  verdict
+        test_gemm[4096]  183 us  +1.2 %       +7.9 %       REGRESSED
         REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, these blocks see
             >= 1.6 %
             8 blocks; the same code differed by ±0.8 %

@@ -360,7 +360,9 @@ class Page:
         sessions = self._sessions.of(row, shown)
         has_panel = place < self._most_panels or status.fails
         test = self._groups.get(row.key.test_id)
-        text = row.change or row.revision_change
+        changes = row.change, row.revision_change
+        if verdict is not None and verdict.of_revision:
+            changes = changes[::-1]
         return Test(
             id=_address(str(row.key)),
             test_id=row.key.test_id,
@@ -374,9 +376,9 @@ class Page:
             value=_value_text(row, shown),
             spread=_beside(row, shown),
             number=None if shown is None else shown.value,
-            change=text,
+            change=changes[0] or changes[1],
             effect=_effect(row),
-            strip=_strip(row, self.axis, text),
+            strip=_strip(row, self.axis, changes[0] or changes[1]),
             bullet=bullet_of(verdict),
             line=_line(status, verdict),
             roofline=row.roofline,
