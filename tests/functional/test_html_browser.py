@@ -229,8 +229,6 @@ def test_keys_move_and_open(opened: Opened) -> None:
 
 def test_commands_are_copied(opened: Opened) -> None:
     """The button says so; it is made when its panel is opened."""
-    from playwright.sync_api import expect
-
     assert opened.page.locator(".cmd button").count() == 0
     opened.page.click(f'.t[data-name="{GEMM}"] summary')
     button = opened.page.locator(f'.t[data-name="{GEMM}"] .cmd button').first
