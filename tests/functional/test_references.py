@@ -126,11 +126,14 @@ def _steady_and_faster(project: Project, ratio: float) -> None:
     """Let the stored sessions be of a machine that always took less for its workloads."""
     (stored,) = project.path.glob(".gpuperf/*/gpuperf~*.json")
     times: dict[str, float] = {}  # of the first session, by workload
+    cores: dict[str, str] = {}  # the same: what they were faster by, no loop tells
 
     def steady(row: re.Match[str]) -> str:
         time_s = times.setdefault(row["name"], float(row["time"]) / ratio)
-        after = re.sub(r"\[\[.*?\]\]", "[]", row["after"])  # no speed of the core
-        return f"{row['before']}{time_s!r}{after}"
+        speed = re.compile(r"\[\[.*?\]\]")
+        told = speed.search(row["after"])
+        core = cores.setdefault(row["name"], "[]" if told is None else told[0])
+        return f"{row['before']}{time_s!r}{speed.sub(core, row['after'])}"
 
     text = stored.read_text("utf-8")
     row = (

@@ -157,7 +157,7 @@ def references_of(
 def _reference(
     suite: Suite, records: Sequence[Record], session_id: str | None
 ) -> Reference | None:
-    """Return one workload; None: only fresh processes timed it."""
+    """Return one workload; None: fresh processes alone timed it, or a tracer did it."""
     measured = [record for record in records if record.role is not Role.CONFIRM]
     fresh = [record for record in records if record.role is Role.CONFIRM]
     if not measured:
@@ -170,6 +170,10 @@ def _reference(
         session_id=suite.site.session.id if session_id is None else session_id,
         across=suite.config.compare_across,
     )
+    if (
+        "tracer" in case.moved
+    ):  # what coverage adds to Python's work is not the machine's
+        return None
     times = [estimate for record in fresh for estimate in record.estimates]
     return Reference(
         name=case.key.name,
