@@ -229,7 +229,12 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
         column("min", lambda row: _seconds(row.times_s and min(row.times_s)), rank=3),
         column("max", lambda row: _seconds(row.times_s and max(row.times_s)), rank=2),
         column("longest launch", lambda row: str(row.longest), rank=1),
-        Column(head="limiter", cells=tuple(row.limiter for row in rows), blank="n/a"),
+        Column(
+            head="limiter",
+            cells=tuple(row.limiter for row in rows),
+            blank="n/a",
+            shrinks=True,
+        ),
     )
 
 

@@ -132,7 +132,8 @@ class Column(Frozen, frozen=True, kw_only=True):
 
         shrinks: Whether its cells may be shortened in the middle.
 
-        wanted: Characters to which they are shortened before another column is dropped.
+        wanted: Characters to which they are shortened before a column is dropped, or one
+            that wants fewer is shortened further.
 
         right: Whether it is set to the right, as whole numbers are.
 
@@ -239,11 +240,12 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
     """Return the width of every column; those that shrink share what is too much."""
     widths = [_natural(column) for column in columns]
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    for place, column in enumerate(columns):
-        if excess > 0 and column.shrinks:
-            room = max(0, widths[place] - _LEAST_WIDTH)
-            widths[place] -= min(room, excess)
-            excess -= min(room, excess)
+    wanted = [(place, c.wanted) for place, c in enumerate(columns) if c.shrinks]
+    least = [(place, _LEAST_WIDTH) for place, _ in wanted]
+    for place, floor in (*wanted, *least):
+        room = max(0, min(widths[place] - floor, excess))
+        widths[place] -= room
+        excess -= room
     return widths
 
 
