@@ -298,6 +298,8 @@ def modules_that_differ(
     for path in differing:
         if is_test_file(path) and not path.endswith("conftest.py"):
             continue
+        if not path.endswith((*_CODE, ".so", ".pyd", "/")):  # a stored baseline, data
+            continue
         bare = path.rpartition(".")[0]
         matches = {
             stem
@@ -305,8 +307,7 @@ def modules_that_differ(
             if f"/{bare}".endswith(f"/{stem}")
         }
         modules = {m.removesuffix("/__init__").replace("/", ".") for m in matches}
-        is_code = path.endswith((*_CODE, "/"))
-        names |= modules or ({path} if is_code else set())
+        names |= modules or {path}
     return tuple(sorted(names))
 
 

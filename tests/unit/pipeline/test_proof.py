@@ -261,6 +261,13 @@ def test_what_differs_is_named_as_it_is_imported() -> None:
     )
     assert modules_that_differ(own, ["src/pkg/__init__.py"]) == ("pkg",)
     assert modules_that_differ(own, []) == ()
+    assert modules_that_differ(own, [".gpuperf/cpu/core.json", "src/pkg/core.md"]) == ()
+    assert (
+        modules_that_differ(
+            [("test_core", "/repo/tests/test_core.py")], [".gpuperf/cpu/test_core.json"]
+        )
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
