@@ -208,7 +208,7 @@ def test_a_value_that_fresh_processes_put_within_a_limit_is_theirs(
         """
     )
     ended = project.run(
-        *("--gpuperf-confirm=5", "--junitxml=junit.xml"),
+        *("--gpuperf-confirm=2", "--junitxml=junit.xml"),
         "-ogpuperf_junit_properties=true",
     )
     (case,) = project.junit()

@@ -157,6 +157,9 @@ def test_what_waits_does_not_move_with_what_computes(project: Project) -> None:
         import os
         import time
 
+        import pytest
+
+        @pytest.mark.gpuperf(iterations=20)
         def test_it(gpuperf):
             gpuperf(time.sleep, float(os.environ.get("SLEEP_S", "0.002")))
         """
