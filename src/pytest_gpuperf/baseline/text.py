@@ -238,7 +238,8 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             soft_facts=heads.rest(record),
             bound_class=record.bound_class,
             kernels=kernels.digest(tuple(k.name for k in record.kernels)),
-            kernel_times_s=tuple(float(k.total_s) for k in record.kernels),
+            # msgspec leaves out this very (), and Python 3.10 makes another one
+            kernel_times_s=tuple(float(k.total_s) for k in record.kernels) or (),
         )
         for record in ordered
     ]
