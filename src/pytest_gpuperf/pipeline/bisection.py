@@ -44,6 +44,8 @@ __all__ = [
     "Trial",
     "TrialOutcome",
     "bisect",
+    "bounds",
+    "next_place",
 ]
 
 _STATE = "gpuperf-bisect.json"  # in git's own folder, as git's bisect keeps its state
@@ -273,7 +275,7 @@ def _search(
         if trial is None:
             trial = trier.tried(commits[index].id, limit)
             state.add(trial)
-        low, high = _bounds(commits, state)
+        low, high = bounds(state.outcomes(commits))
         tell(trial, commits[index], high - low)
         return trial
 
@@ -284,9 +286,9 @@ def _search(
         return SearchResult(ending=ending, trial=whole)
     effect = 0.0 if whole.change is None else whole.change.effect or 0.0
     half = abs(math.sqrt(1 + effect) - 1)
-    while (index := _next(commits, state)) is not None:
+    while (index := next_place(state.outcomes(commits))) is not None:
         tried(index, half)
-    low, high = _bounds(commits, state)
+    low, high = bounds(state.outcomes(commits))
     if high - low > 1:
         between = tuple(commits[low + 1 : high + 1])
         return SearchResult(ending=Ending.NARROWED, commits=between, trial=whole)
@@ -298,23 +300,35 @@ def _search(
     return SearchResult(ending=ending, commits=(commits[high],), trial=last)
 
 
-def _bounds(commits: Sequence[Commit], state: _State) -> tuple[int, int]:
-    """Return the places of the last good commit (-1: the good one itself) and the first bad."""
-    outcomes = [state.outcome(commit.id) for commit in commits]
-    bad = [i for i, o in enumerate(outcomes) if o is TrialOutcome.BAD]
-    high = min(bad, default=len(commits) - 1)
-    good = [i for i, o in enumerate(outcomes[:high]) if o is TrialOutcome.GOOD]
+def bounds(outcomes: Sequence[TrialOutcome | None]) -> tuple[int, int]:
+    """
+    Return the places of the last good commit and of the first bad one.
+
+    Args:
+        outcomes: Of each commit, the oldest first; None: it was not tried.
+
+    Returns:
+        Places from 0; -1 is the commit before the first, which is good.
+    """
+    bad = [i for i, outcome in enumerate(outcomes) if outcome is TrialOutcome.BAD]
+    high = min(bad, default=len(outcomes) - 1)
+    known = enumerate(outcomes[:high])
+    good = [i for i, outcome in known if outcome is TrialOutcome.GOOD]
     return max(good, default=-1), high
 
 
-def _next(commits: Sequence[Commit], state: _State) -> int | None:
-    """Return the untried commit that is nearest to the middle; None: there is none."""
-    low, high = _bounds(commits, state)
-    untried = [
-        index
-        for index in range(low + 1, high)
-        if state.outcome(commits[index].id) is None
-    ]
+def next_place(outcomes: Sequence[TrialOutcome | None]) -> int | None:
+    """
+    Return the commit to try next: the untried one that is nearest to the middle.
+
+    Args:
+        outcomes: Of each commit, the oldest first; None: it was not tried.
+
+    Returns:
+        Its place from 0; None: no other commit can say more.
+    """
+    low, high = bounds(outcomes)
+    untried = [i for i in range(low + 1, high) if outcomes[i] is None]
     middle = (low + high) / 2
     return min(untried, key=lambda index: abs(index - middle), default=None)
 
@@ -476,10 +490,10 @@ class _State:
         """Return the trial of a commit; None: it was not tried."""
         return next((t for t in self.trials if t.commit_id == commit_id), None)
 
-    def outcome(self, commit_id: str) -> TrialOutcome | None:
-        """Return what was said of a commit; None: it was not tried."""
-        trial = self.trial(commit_id)
-        return None if trial is None else trial.outcome
+    def outcomes(self, commits: Sequence[Commit]) -> list[TrialOutcome | None]:
+        """Return what was said of each commit; None: it was not tried."""
+        known = {trial.commit_id: trial.outcome for trial in self.trials}
+        return [known.get(commit.id) for commit in commits]
 
     def add(self, trial: Trial) -> None:
         """
