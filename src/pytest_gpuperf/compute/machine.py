@@ -62,6 +62,9 @@ _PROCESS_NOISE = 0.1**2  # of a process's value, whatever its core did
 _USUAL_SLOPE = 0.7  # before anything is known
 _USUAL_PRECISION = 1 / 0.5**2  # how surely
 _MOST_SLOPE = 1.5
+_OTHER_SLOPES = max(_USUAL_SLOPE, _MOST_SLOPE - _USUAL_SLOPE)  # from the usual one
+# of a process's logarithm, whatever its core did: what is further off was not the core
+_MOST_CHANGE = 0.2
 _MOST_RATIO = 10  # of two loops: neighbours, clocks and kinds of core make less
 # variance of the loop's logarithm between two releases of Python, or two builds: assumed
 _PYTHON_NOISE = 0.05**2
@@ -420,17 +423,33 @@ def _slope(
             precision += core.precision
     # the current processes among themselves: what they changed by is to be found out
     for group in (range(len(sessions) - 1), (len(sessions) - 1,)):
-        pairs = [
-            (loop, math.log(value))
-            for place in group
-            for loop, value in zip(
-                loops[place], sessions[place].run_values, strict=True
-            )
-        ]
-        middle = fmean(loop for loop, _ in pairs)
-        weighted += _sum((loop - middle) * time for loop, time in pairs)
-        precision += _sum((loop - middle) ** 2 for loop, _ in pairs)
+        pairs = _explained(
+            [
+                (loop, math.log(value))
+                for place in group
+                for loop, value in zip(
+                    loops[place], sessions[place].run_values, strict=True
+                )
+            ]
+        )
+        if pairs:
+            middle = fmean(loop for loop, _ in pairs)
+            weighted += _sum((loop - middle) * time for loop, time in pairs)
+            precision += _sum((loop - middle) ** 2 for loop, _ in pairs)
     return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
+
+
+def _explained(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the pairs of loop and time that some power of the loop's time explains."""
+    usual_loop = median(loop for loop, _ in pairs)
+    rests = [time - _USUAL_SLOPE * loop for loop, time in pairs]
+    usual_rest = median(rests)
+    return [
+        pair
+        for pair, rest in zip(pairs, rests, strict=True)
+        if abs(rest - usual_rest)
+        <= _OTHER_SLOPES * abs(pair[0] - usual_loop) + _MOST_CHANGE
+    ]
 
 
 def _told(distance: float) -> float:

@@ -144,6 +144,25 @@ def test_stored_sessions_at_two_speeds_tell_the_slope() -> None:
     assert abs(after) < 0.15 * before
 
 
+@pytest.mark.parametrize("loop_s", [FAST_S, SLOW_S, 1.7 * SLOW_S])
+def test_session_that_no_core_explains_tells_no_slope(loop_s: float) -> None:
+    """A session three times off does not say how a test follows its core."""
+    stored = [
+        session(1e-3 * speed, loops_s=(FAST_S * speed,))
+        for speed in (1.0, 1.7, 1.0, 1.7)
+    ]
+    off = session(3e-3 * (loop_s / FAST_S), loops_s=(loop_s,))
+    now = session(1e-3, loops_s=(FAST_S,))
+    without, alike = at_one_speed(now, stored), at_one_speed(now, [*stored, off])
+    assert without is not None
+    assert alike is not None
+
+    def apart(sessions: tuple[SessionValue, ...]) -> float:
+        return math.log(sessions[1].run_values[0] / sessions[0].run_values[0])
+
+    assert apart(alike.stored) == pytest.approx(apart(without.stored), abs=0.05)
+
+
 def test_fresh_processes_are_taken_to_one_speed_each() -> None:
     """A fresh process on a slow core agrees with the others afterwards."""
     stored = [session(1e-3, loops_s=(FAST_S,)) for _ in range(3)]
