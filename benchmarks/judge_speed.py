@@ -21,7 +21,7 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import collector_paused
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import RecordKey, SessionValue
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import CoreSpeed, Estimate
 
 SECONDS = 5.0  # of the processor, for 10,000 tests
 MEGABYTES = 400.0  # of the whole process, inputs included
@@ -50,15 +50,21 @@ def _case(
 ) -> Case:
     """Return one metric of one test."""
     metric = METRICS[name]
+    source = "cupti" if metric.exact else "host"
+
+    def cores() -> tuple[CoreSpeed, ...]:  # no two processes find it equally fast
+        loop_s = draw.lognormvariate(-10.8, 0.1)
+        return (CoreSpeed(loop_s=loop_s, slope=0.9, precision=10.0),)
 
     def value() -> SessionValue:
         exact = metric.exact
         return SessionValue(
             metric=name,
             unit=metric.unit or "",
-            source="cupti",
+            source=source,
             run_values=(64.0 if exact else draw.lognormvariate(-9, 0.01),),
             half_widths=() if exact else (0.004,),
+            cores=cores() if name == "time" else (),
         )
 
     current = value()
@@ -70,7 +76,7 @@ def _case(
             metric=name,
             value=current.run_values[0],
             unit=metric.unit or "",
-            source="cupti",
+            source=source,
         ),
         current=current,
         choice="k",

@@ -43,7 +43,7 @@ _REFERENCE_RATIO = 2.0**2  # variance of a test over that of a steadier referenc
 
 # the inverse of a mixture takes long: in a large group it is made for so many variances
 _TABLE = 32  # rows, and the largest group that needs none
-_EXTRA_DIGITS = 2  # tests whose extra variances agree so far share a table
+_LEAST_EXTRA = 1e-8  # a deviation of 0.01 %: less is counted as this
 
 
 def is_exact(comparison: Comparison) -> bool:
@@ -403,18 +403,36 @@ class Tables:
         """Return the difference that has each of some probabilities without a change."""
         if not self._large or part.floor:
             return self._direct(p_values, test.dof, residual.variance, part, residual)
-        exact = residual.extra
-        extra = float(f"{exact:.{_EXTRA_DIGITS}e}") if exact else 0.0
-        key = (p_values, test.dof, extra)
+        log = math.log(residual.variance)
+        table = partial(self._table, p_values, test.dof, part)
+        if not residual.extra:
+            return self._interpolated(table(0.0), log)
+        place = math.log2(max(residual.extra, _LEAST_EXTRA))
+        number = math.floor(place)
+        below, above = (
+            self._interpolated(table(extra), log)
+            for extra in (2.0**number, 2.0 ** (number + 1))
+        )
+        share = place - number  # on lines between logarithms: at most 0.8 % too far
+        return [
+            less ** (1 - share) * more**share
+            for less, more in zip(below, above, strict=True)
+        ]
+
+    def _table(
+        self, p_values: tuple[float, ...], dof: int, part: Part, extra: float
+    ) -> list[list[float]]:
+        """Return the logarithms of the reaches of each variance of the table."""
+        key = (p_values, dof, extra)
         table = self._tables.get(key)
         if table is None:
             like = Residual(difference=0.0, variance=0.0, extra=extra)
             rows = [
-                self._direct(p_values, test.dof, math.exp(log), part, like)
+                self._direct(p_values, dof, math.exp(log), part, like)
                 for log in self._logs
             ]
             table = self._tables[key] = [[*map(math.log, row)] for row in rows]
-        return self._interpolated(table, math.log(residual.variance))
+        return table
 
     def _direct(
         self,
