@@ -23,7 +23,7 @@ __all__ = [
     "pytest_exception_interact",
 ]
 
-_FAILURE_LINES = 12  # of a module that cannot be collected
+_FAILURE_LINES = 3  # of a module that cannot be collected: its error stands last
 _failures: dict[str, str] = {}
 _errors: list[BaseException] = []
 
@@ -39,8 +39,10 @@ def pytest_exception_interact(
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Keep why something could not be collected."""
     if report.failed:
-        lines = report.longreprtext.splitlines()[-_FAILURE_LINES:]
-        _failures[report.nodeid] = _encodable("\n".join(lines))
+        lines = report.longreprtext.splitlines()
+        told = [line[1:].strip() for line in lines if line.startswith("E ")] or lines
+        # one line: it becomes part of a sentence
+        _failures[report.nodeid] = _encodable(" | ".join(told[-_FAILURE_LINES:]))
 
 
 @pytest.hookimpl(trylast=True)  # after whoever deselects
