@@ -205,8 +205,8 @@ def _write_synced(path: Path, text: bytes, *, like: Path) -> None:
     """Write a new file with another's mode and wait until its bytes are on the disk."""
     path.unlink(missing_ok=True)  # left by a killed run, or a link
     with path.open("xb") as stream:
-        with contextlib.suppress(FileNotFoundError):
-            path.chmod(stat.S_IMODE(like.stat().st_mode))
+        if hasattr(os, "fchmod") and like.exists():
+            os.fchmod(stream.fileno(), stat.S_IMODE(like.stat().st_mode))
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

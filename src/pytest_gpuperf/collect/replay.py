@@ -27,6 +27,7 @@ __all__ = [
     "read_readings",
     "read_recording",
     "start_recording",
+    "unlinked",
     "without_samples",
     "write_expected",
 ]
@@ -111,7 +112,7 @@ class Recorder:
         """
         size = self.path.stat().st_size if self.path.exists() else 0
         try:
-            with self.path.open("ab") as file:
+            with open(self.path, "ab", opener=unlinked) as file:
                 file.write(codec.to_text(record).encode() + b"\n")
         except OSError as error:
             with contextlib.suppress(OSError):  # remove the incomplete line
@@ -120,6 +121,11 @@ class Recorder:
             raise ReportError(
                 message, remedy="make room, or choose another folder"
             ) from error
+
+
+def unlinked(path: str, flags: int) -> int:
+    """Open a file of a recording, whose folder others may share; raise OSError for a link."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def start_recording(folder: str, session: Session, environment: Environment) -> None:
@@ -135,7 +141,8 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
         path.mkdir(parents=True, exist_ok=True)
         _clear(path)
         partial = path / _PARTIAL
-        partial.write_text(codec.to_text(head) + "\n", encoding="utf-8")
+        with partial.open("x", encoding="utf-8") as file:  # never through a link
+            file.write(codec.to_text(head) + "\n")
         partial.replace(path / HEAD_FILE)
     except OSError as error:
         message = f"{folder} cannot be written ({error.strerror})"

@@ -197,9 +197,10 @@ def _replace(target: Path, content: bytes) -> None:
     """Write beside a file and put it in its place, with its mode; clean up."""
     half = target.with_name(f".{target.name}.{os.getpid()}.half")
     try:
-        with half.open("wb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                half.chmod(stat.S_IMODE(target.stat().st_mode))
+        half.unlink(missing_ok=True)  # left by a killed run, or somebody's link
+        with half.open("xb") as file:
+            if hasattr(os, "fchmod") and target.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

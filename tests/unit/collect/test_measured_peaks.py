@@ -328,6 +328,18 @@ def test_a_place_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
     assert stored_peaks(gpu(), tmp_path).reason
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """It would never answer; the reason says how to name another file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    assert "it is a folder or a device" in stored_peaks(gpu(), pipe).reason
+    with pytest.raises(CollectError, match="it is a folder or a device") as caught:
+        store_peaks(gpu(), VALUES, pipe)
+    assert FILE_VARIABLE in caught.value.remedy
+
+
 def test_a_file_where_a_folder_should_be_is_an_error(tmp_path: Path) -> None:
     """The folder cannot be made, and nothing is left behind."""
     (tmp_path / "file").write_text("x", "utf-8")
@@ -349,6 +361,17 @@ def test_the_file_stands_in_the_users_cache(
     monkeypatch.setenv(FILE_VARIABLE, "mine.json")
 
     assert peaks_file() == Path("mine.json")
+
+
+def test_the_file_is_not_written_through_a_link_beside_it(tmp_path: Path) -> None:
+    """Whoever shares the folder may have guessed the name of the unfinished file."""
+    file, victim = tmp_path / "peaks.json", tmp_path / "victim"
+    victim.write_text("precious", "utf-8")
+    (tmp_path / f"peaks.json.{os.getpid()}.tmp").symlink_to(victim)
+    store_peaks(gpu(), VALUES, file)
+
+    assert victim.read_text("utf-8") == "precious"
+    assert stored_peaks(gpu(), file).values == VALUES
 
 
 def test_the_file_is_readable_by_people(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,22 @@ def test_a_recorder_without_its_folder_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(ReportError, match=r"readings-main\.jsonl cannot be written"):
         recorder.keep(record())
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="this system follows links")
+def test_a_recording_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """Its folder may be for several users, who know the names in it."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "recording"
+    replay.start_recording(str(folder), SESSION, ENVIRONMENT)
+    recorder = Recorder(str(folder), writer="main")
+    recorder.path.symlink_to(victim)
+
+    with pytest.raises(ReportError, match="cannot be written"):
+        recorder.keep(record())
+
+    assert victim.read_text() == "precious"
 
 
 def test_readings_are_never_replaced(folder: str) -> None:

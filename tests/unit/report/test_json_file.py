@@ -132,6 +132,18 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     assert isinstance(caught.value.__cause__, OSError)
 
 
+def test_a_report_is_not_written_through_a_link_beside_it(tmp_path: Path) -> None:
+    """Whoever shares the folder may have guessed the name of the unfinished file."""
+    path, victim = tmp_path / "run.json", tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / f".run.json.{os.getpid()}.half").symlink_to(victim)
+    write_whole(str(path), b"content")
+
+    assert victim.read_text() == "precious"
+    assert path.read_bytes() == b"content"
+    assert not path.is_symlink()
+
+
 def test_what_was_begun_is_removed_when_it_is_stopped(tmp_path: Path) -> None:
     """Ctrl-C or a wrong value in the middle of a report leaves no file."""
     with pytest.raises(TypeError):

@@ -119,7 +119,9 @@ def store_peaks(
     temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.unlink(missing_ok=True)  # left by a killed run, or somebody's link
+        with temporary.open("x", encoding="utf-8") as stream:
+            stream.write(text + "\n")
         temporary.replace(file)  # atomic
     except OSError as error:
         with contextlib.suppress(OSError):  # it may not exist
@@ -139,6 +141,9 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
         CollectError: The file cannot be read, or is not a file of peaks.
     """
     try:
+        if file.exists() and not file.is_file():  # a pipe would never answer
+            message = f"{file}: it cannot be read (it is a folder or a device)"
+            raise CollectError(message, remedy=f"set {FILE_VARIABLE} to a file")
         text = file.read_bytes()
     except FileNotFoundError:
         return {}

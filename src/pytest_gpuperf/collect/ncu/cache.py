@@ -388,7 +388,9 @@ def _write(path: Path, content: bytes) -> None:
     staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        staged.write_bytes(content)
+        staged.unlink(missing_ok=True)  # left by a killed run, or somebody's link
+        with staged.open("xb") as file:
+            file.write(content)
         staged.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -508,8 +508,9 @@ def _clear(log: Path, report: Path) -> None:
     """
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
-        log.write_bytes(b"")
-        report.unlink(missing_ok=True)
+        for path in (log, report):
+            path.unlink(missing_ok=True)
+        log.touch(exist_ok=False)  # never through a link of somebody else's
     except OSError as error:
         message = f"{report}: no report can be written there ({error.strerror})"
         raise CollectError(message, remedy="give another output") from error

@@ -485,6 +485,18 @@ def test_a_hit_is_put_where_this_command_says(bench: Bench) -> None:
     assert (bench.folder / "deep" / "second.v1.log").exists()
 
 
+def test_a_hit_is_not_written_through_a_link_beside_it(bench: Bench) -> None:
+    """Whoever shares the folder may have guessed the name of the unfinished file."""
+    bench.run("first")
+    victim = bench.folder / "victim"
+    victim.write_text("precious")
+    (bench.folder / f".second.ncu-rep.{os.getpid()}.tmp").symlink_to(victim)
+    bench.run("second")
+
+    assert victim.read_text() == "precious"
+    assert (bench.folder / "second.ncu-rep").stat().st_size > len("precious")
+
+
 def test_get_puts_nothing_elsewhere(bench: Bench) -> None:
     """It says where the report is in the cache."""
     bench.run("first")

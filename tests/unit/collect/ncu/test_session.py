@@ -137,6 +137,19 @@ class TestAttempts:
 
         assert runner.found == [(b"", False), (b"", False)]
 
+    def test_a_log_is_not_emptied_through_a_link(
+        self, session: Session, tmp_path: Path
+    ) -> None:
+        """Whoever shares the folder of the output knows the log's name."""
+        victim = tmp_path / "victim"
+        victim.write_text("precious", encoding="ascii")
+        session.command.log.symlink_to(victim)
+        session, _ = scripted(session, (0, "", b"NVR"))
+
+        session.run()
+
+        assert victim.read_text("ascii") == "precious"
+
     def test_a_busy_driver_is_asked_again(self, session: Session) -> None:
         """The waits grow to the last attempt, as documented: 0.6, 1.2, 1.8, 2.4 s."""
         clock = FakeClock()
