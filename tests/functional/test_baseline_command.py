@@ -311,13 +311,14 @@ def test_a_run_without_a_measurement_replaces_no_report_by_a_good_one(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a named pipe")
-def test_a_pipe_is_no_run_and_is_not_waited_for(
+def test_a_pipe_is_not_read_and_not_waited_for(
     tmp_path: Path, command: Command
 ) -> None:
     """Nobody may ever write into it; a device may never end."""
     os.mkfifo(tmp_path / "pipe.json")
+    scorecard = ("scorecard", "--throughput=1", "--hardware=gb10")
 
-    for words in (("show",), ("verify",)):
+    for words in (("show",), ("verify",), ("utilization",), scorecard):
         command(*words, str(tmp_path / "pipe.json"))
         assert command.code == 4
         assert "it is a folder or a device" in command.errors

@@ -29,6 +29,7 @@ __all__ = [
     "exit_code",
     "print_bytes",
     "print_table",
+    "read_file",
     "read_run",
     "read_standard_input",
     "say",
@@ -47,7 +48,7 @@ STANDARD_STREAM = "-"  # in the place of a file: standard input, or standard out
 
 _WIDTH = 100  # characters of a table
 _ERASE = "\r\x1b[K"
-_LARGEST_RUN_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
+_LARGEST_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
 
 
 def exit_code(*, passes: bool | None, strict: bool = False) -> int:
@@ -182,32 +183,42 @@ def start_of(path: str) -> bytes:
     return b""
 
 
+def read_file(path: str, *, remedy: str) -> bytes:
+    """
+    Return the bytes of a file.
+
+    Args:
+        path: A regular file; a pipe might never answer, and a device never end.
+
+        remedy: What to name instead of what is none, or is too large.
+
+    Raises:
+        RecordError: It is not such a file, is too large, or cannot be read.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 - pathlib is not imported on this path
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordError("it is a folder or a device", path=path, remedy=remedy)
+        if status.st_size > _LARGEST_BYTES:
+            most = f"more than the {_LARGEST_BYTES / 1e6:.0f} that are read"
+            message = f"it has {status.st_size / 1e6:.0f} MB, {most}"
+            raise RecordError(message, path=path, remedy=remedy)
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
+            return file.read()
+    except OSError as error:
+        message = f"it cannot be read ({error.strerror})"
+        raise RecordError(
+            message, path=path, remedy="check the path and its permissions"
+        ) from error
+
+
 def read_run(path: str) -> Run:
     """Return the run of a JSON file; `-` is standard input."""
     from pytest_gpuperf.model.codec import decode_run
 
     if path == STANDARD_STREAM:
         return decode_run(read_standard_input(), path="standard input")
-    try:
-        status = os.stat(path)  # noqa: PTH116 - pathlib is not imported on this path
-        if not stat.S_ISREG(status.st_mode):
-            raise RecordError(
-                "it is a folder or a device", path=path, remedy="name a run's JSON file"
-            )
-        if status.st_size > _LARGEST_RUN_BYTES:
-            raise RecordError(
-                f"it has {status.st_size / 1e6:.0f} MB, and a run at most "
-                f"{_LARGEST_RUN_BYTES / 1e6:.0f}",
-                path=path,
-                remedy="name a file written by --gpuperf-json",
-            )
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
-            text = file.read()
-    except OSError as error:
-        message = f"it cannot be read ({error.strerror})"
-        raise RecordError(
-            message, path=path, remedy="check the path and its permissions"
-        ) from error
+    text = read_file(path, remedy="name a file written by --gpuperf-json")
     try:
         with told_on_terminals(f"reading {path}"):
             return decode_run(text, path=path)

@@ -10,6 +10,7 @@ from pytest_gpuperf.cli.output import (
     STANDARD_STREAM,
     exit_code,
     print_bytes,
+    read_file,
     read_standard_input,
     say,
 )
@@ -108,14 +109,9 @@ def score_file(
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
     """Return the decoded content of a JSON file; errors name the file."""
-    try:
-        is_stream = path == STANDARD_STREAM
-        text = read_standard_input() if is_stream else Path(path).read_bytes()
-    except OSError as error:
-        message = f"it cannot be read ({error.strerror})"
-        raise RecordError(
-            message, path=path, remedy="check the path and its permissions"
-        ) from error
+    is_stream = path == STANDARD_STREAM
+    remedy = "name a JSON file, or - for standard input"
+    text = read_standard_input() if is_stream else read_file(path, remedy=remedy)
     loose = load_json(text, path=path)
     try:
         return decode(loose)

@@ -12,6 +12,7 @@ from pytest_gpuperf.cli.output import (
     STANDARD_STREAM,
     print_bytes,
     print_table,
+    read_file,
     read_run,
     read_standard_input,
     say,
@@ -139,16 +140,9 @@ def _sources(file: str, interval_s: float) -> list[_Source]:
     """Return the readings of a file, by what they are of."""
     if file == STANDARD_STREAM:
         return [_of_text(read_standard_input(), "standard input", interval_s)]
-    path = Path(file)
-    if path.is_dir():
+    if Path(file).is_dir():
         return list(_of_records(read_recording(file).records.values()))
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        message = f"it cannot be read ({error.strerror})"
-        raise CaptureFormatError(
-            message, remedy="check the path and its permissions", path=file
-        ) from error
+    content = read_file(file, remedy=f"{_READINGS}, or - for standard input")
     if content.lstrip().startswith(b"{"):
         return list(_of_records(read_run(file).records))
     known = foreign(content)

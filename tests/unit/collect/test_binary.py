@@ -333,6 +333,14 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         assert caught.value.path == str(path)
 
 
+def test_a_log_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    """It would never answer; a folder has no text."""
+    os.mkfifo(tmp_path / "pipe")
+    for log in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(CaptureFormatError, match="is a folder or a device"):
+            read_binary(b"", ptxas_log=log, runner=FakeRunner())
+
+
 @pytest.mark.parametrize("source", [None, 5, [], (), {"cubin": b""}])
 def test_what_stands_for_no_binary_is_refused(source: object) -> None:
     """Nothing to read is an error, never an empty answer."""

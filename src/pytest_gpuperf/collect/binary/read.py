@@ -292,15 +292,17 @@ def _log_text(log: str | os.PathLike[str]) -> str:
     text = os.fspath(log)
     if "\n" in text or not text.strip():
         return text
+    remedy = "name the file with what ptxas -v printed, or pass the text"
+    path = Path(text)
     try:
-        return Path(text).read_text(encoding="utf-8", errors="replace")
+        if path.exists() and not path.is_file():  # a pipe would never answer
+            message = "the compiler's log is a folder or a device"
+            raise CaptureFormatError(message, remedy=remedy, path=text)
+        return path.read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise CaptureFormatError(
-            f"the compiler's log cannot be read ({reason})",
-            remedy="name the file with what ptxas -v printed, or pass the text",
-            path=text,
-        ) from error
+        message = f"the compiler's log cannot be read ({reason})"
+        raise CaptureFormatError(message, remedy=remedy, path=text) from error
 
 
 def read_mixes(
