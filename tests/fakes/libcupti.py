@@ -49,6 +49,10 @@ class FakeCupti:
 
         enabled: What Enable got.
 
+        sets: Single-pass set: its metrics, where the version has such sets.
+
+        host_set: The set that the last host was made for; None: none.
+
         open_count: Objects that were made and not given back.
     """
 
@@ -70,6 +74,8 @@ class FakeCupti:
         self.calls: list[str] = []
         self.configured: dict[str, int] = {}
         self.enabled: dict[str, int] = {}
+        self.sets: dict[str, list[str]] = {}
+        self.host_set: str | None = None
         self.open_count = 0
         self._version = version
         self._chip = chip.encode()
@@ -153,10 +159,32 @@ class FakeCupti:
     def _cuptiProfilerHostInitialize(self, p: Any) -> None:
         assert p.pChipName == self._chip
         p.pHostObject = 0x10
+        name = p.pSinglePassMetricSetName
+        self.host_set = None if name is None else name.decode()
         self.open_count += 1
 
     def _cuptiProfilerHostDeinitialize(self, p: Any) -> None:
         self.open_count -= 1
+
+    def _cuptiProfilerHostGetSinglePassSets(self, p: Any) -> None:
+        if p.ppSinglePassSets:
+            for place, name in enumerate(self.sets):
+                p.ppSinglePassSets[place] = self._text(name.encode())
+        p.numOfSinglePassSets = len(self.sets)
+
+    def _cuptiProfilerHostGetMetricsInSinglePassSet(self, p: Any) -> int:
+        names = self.sets.get(p.pSinglePassSetName.decode())
+        if names is None:
+            return INVALID_PARAMETER
+        text = b"".join(name.encode() + b"\0" for name in names)
+        if p.pMetricsBuffer:
+            ctypes.memmove(p.pMetricsBuffer, text, p.metricsBufferSize)
+            place = 0
+            for number, name in enumerate(names):
+                p.pMetricsIndicesBuffer[number] = place
+                place += len(name) + 1
+        p.numOfMetricsInSinglePassSet, p.metricsBufferSize = len(names), len(text)
+        return 0
 
     def _cuptiProfilerHostGetMetricProperties(self, p: Any) -> int:
         name = p.pMetricName.decode()

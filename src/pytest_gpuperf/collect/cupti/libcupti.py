@@ -127,6 +127,19 @@ CALLS: Mapping[str, type[Parameters]] = MappingProxyType(
             ("pCounterAvailabilityImage", c_void_p),
             ("maxMetricsPerPass", c_size_t),
         ),
+        f"{HOST}GetSinglePassSets": parameters_of(
+            ("pChipName", c_char_p),
+            ("numOfSinglePassSets", c_size_t),
+            ("ppSinglePassSets", POINTER(c_char_p)),
+        ),
+        f"{HOST}GetMetricsInSinglePassSet": parameters_of(
+            ("pChipName", c_char_p),
+            ("pSinglePassSetName", c_char_p),
+            ("numOfMetricsInSinglePassSet", c_size_t),
+            ("metricsBufferSize", c_size_t),
+            ("pMetricsIndicesBuffer", POINTER(c_size_t)),
+            ("pMetricsBuffer", c_void_p),
+        ),
         f"{HOST}GetMetricProperties": parameters_of(
             _HOST,
             ("pMetricName", c_char_p),

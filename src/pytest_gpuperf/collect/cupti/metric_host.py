@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
+from ctypes import c_char_p, c_size_t
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpuperf.collect.cupti.libcupti import (
@@ -39,9 +40,11 @@ __all__ = [
     "LibraryHost",
     "MetricHost",
     "image_array",
+    "metrics_in_set",
     "metrics_per_pass",
     "ncu_unit",
     "require_driver",
+    "single_pass_sets",
 ]
 
 # from 13.2 on the host needs a driver: 13.2 crashes without one, later versions refuse
@@ -99,6 +102,8 @@ class MetricHost:
 
         profiler_type: CUpti_ProfilerType of the profiler that counts.
 
+        set_name: The single-pass set that they are of; None: none.
+
     Attributes:
         metrics: Their full names.
 
@@ -119,17 +124,14 @@ class MetricHost:
         metrics: Sequence[str],
         *,
         profiler_type: int = RANGE_PROFILER,
+        set_name: str | None = None,
     ) -> None:
         require_driver(library)
         self.metrics = tuple(dict.fromkeys(metrics))
         self._library = library
         self._chip = chip
         self._names = metric_names(self.metrics)
-        self._handle: int | None = library.call(
-            f"{HOST}Initialize",
-            profilerType=profiler_type,
-            pChipName=chip.encode(),
-        ).pHostObject
+        self._handle = _initialized(library, chip, profiler_type, set_name)
         try:
             self.image, self.passes_count = self._configured()
         except GpuPerfError:
@@ -266,18 +268,25 @@ class LibraryHost:
 
         profiler_type: CUpti_ProfilerType of the profiler that will collect.
 
+        set_name: One of `single_pass_sets`; None: none.
+
     Raises:
         CollectError: This libcupti does not know the chip, or needs a driver.
     """
 
-    def __init__(self, library: Libcupti, chip: str, profiler_type: int) -> None:
+    def __init__(
+        self,
+        library: Libcupti,
+        chip: str,
+        profiler_type: int,
+        set_name: str | None = None,
+    ) -> None:
         require_driver(library)
         self._library = library
         self._chip = chip
         self._type = profiler_type
-        self._handle: int | None = library.call(
-            f"{HOST}Initialize", profilerType=profiler_type, pChipName=chip.encode()
-        ).pHostObject
+        self._set = set_name
+        self._handle = _initialized(library, chip, profiler_type, set_name)
 
     def deinitialize(self) -> None:
         """Free what libcupti holds; it may be called again."""
@@ -289,7 +298,11 @@ class LibraryHost:
         """Return the configuration image of metrics."""
         try:  # a host of its own: configured metrics add up
             host = MetricHost(
-                self._library, self._chip, metrics, profiler_type=self._type
+                self._library,
+                self._chip,
+                metrics,
+                profiler_type=self._type,
+                set_name=self._set,
             )
         except (UnknownMetricError, ConfigError) as error:
             raise ValueError(str(error)) from error
@@ -303,6 +316,8 @@ class LibraryHost:
         Return the values of metrics in a range or sample of counted data.
 
         Raises:
+            ValueError: The chip lacks a metric, or the data has no such range.
+
             CollectorUnavailableError: There is no driver: nothing was counted here, and
                 libcupti crashes on other data.
         """
@@ -315,9 +330,10 @@ class LibraryHost:
         content = bytes(counter_data_image)
         image = ctypes.create_string_buffer(content, len(content))
         numbers = (ctypes.c_double * len(metrics))()
-        self._ask(
-            "EvaluateToGpuValues",
-            ", ".join(metrics),
+        function = f"{HOST}EvaluateToGpuValues"
+        status, _ = self._library.ask(
+            function,
+            pHostObject=self._handle,
             pCounterDataImage=ctypes.addressof(image),
             counterDataImageSize=len(content),
             rangeIndex=index,
@@ -325,6 +341,13 @@ class LibraryHost:
             numMetrics=len(metrics),
             pMetricValues=numbers,
         )
+        if status in {INVALID_METRIC_NAME, INVALID_PARAMETER}:
+            for name in metrics:  # it does not say which of both it means
+                self.get_metric_properties(name)
+            message = f"counter_data_image ({len(content)} bytes) has no range {index}"
+            raise ValueError(message)
+        if status:
+            raise failure(function, status)
         return np.array(numbers, dtype=np.float64)
 
     def get_base_metrics(self, kind: int) -> list[str]:
@@ -393,6 +416,65 @@ def metrics_per_pass(library: Libcupti, chip: str, profiler_type: int) -> int:
         pChipName=chip.encode(),
     )
     return int(answer.maxMetricsPerPass)
+
+
+def single_pass_sets(library: Libcupti, chip: str) -> list[str]:
+    """
+    Return the names of a chip's sets of metrics that fit into one pass.
+
+    Raises:
+        CollectError: This libcupti does not say it: it is older than 13.2, or needs a
+            driver.
+    """
+    require_driver(library)
+    function = f"{HOST}GetSinglePassSets"
+    count = library.call(function, pChipName=chip.encode()).numOfSinglePassSets
+    names = (c_char_p * count)()
+    answer = library.call(
+        function,
+        pChipName=chip.encode(),
+        numOfSinglePassSets=count,
+        ppSinglePassSets=names,
+    )
+    return _texts(names, min(count, answer.numOfSinglePassSets))
+
+
+def metrics_in_set(library: Libcupti, chip: str, set_name: str) -> list[str]:
+    """
+    Return the metrics of one of `single_pass_sets`.
+
+    Raises:
+        CollectError: This libcupti does not say it, or the chip has no such set.
+    """
+    require_driver(library)
+    function = f"{HOST}GetMetricsInSinglePassSet"
+    asked = {"pChipName": chip.encode(), "pSinglePassSetName": set_name.encode()}
+    sizes = library.call(function, **asked)
+    count, size = sizes.numOfMetricsInSinglePassSet, sizes.metricsBufferSize
+    places, text = (c_size_t * count)(), ctypes.create_string_buffer(size)
+    library.call(
+        function,
+        **asked,
+        numOfMetricsInSinglePassSet=count,
+        metricsBufferSize=size,
+        pMetricsIndicesBuffer=places,
+        pMetricsBuffer=ctypes.addressof(text),
+    )
+    return [text.raw[place:].partition(b"\0")[0].decode() for place in places]
+
+
+def _initialized(
+    library: Libcupti, chip: str, profiler_type: int, set_name: str | None
+) -> int | None:
+    """Return a new host object of libcupti."""
+    name = None if set_name is None else set_name.encode()
+    handle: int | None = library.call(
+        f"{HOST}Initialize",
+        profilerType=profiler_type,
+        pChipName=chip.encode(),
+        pSinglePassMetricSetName=name,
+    ).pHostObject
+    return handle
 
 
 def _texts(names: Any, count: int) -> list[str]:  # noqa: ANN401 - a C array has no type

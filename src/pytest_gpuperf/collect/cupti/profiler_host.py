@@ -21,8 +21,10 @@ from pytest_gpuperf.collect.cupti.libcupti import Libcupti, load
 from pytest_gpuperf.collect.cupti.metric_host import (
     LibraryHost,
     image_array,
+    metrics_in_set,
     metrics_per_pass,
     require_driver,
+    single_pass_sets,
 )
 from pytest_gpuperf.errors import (
     CollectError,
@@ -49,6 +51,7 @@ __all__ = [
     "get_supported_chips",
 ]
 
+_SETS_SINCE = 130200  # the version of libcupti that has single-pass sets
 _MAGIC_PLACE, _MAGIC = slice(4, 8), b"LOPC"  # of a configuration image
 
 _E = TypeVar("_E", bound=IntEnum)
@@ -142,7 +145,10 @@ def get_single_pass_sets(chip_name: str) -> list[str]:
         CollectorUnavailableError: There is no driver, which CUPTI needs for this.
     """
     _checked_chip(chip_name)
-    return list(_native().get_single_pass_sets(chip_name))
+    native, reason = _chosen()
+    if native is not None:
+        return list(native.get_single_pass_sets(chip_name))
+    return single_pass_sets(_library_of_sets(reason), chip_name)
 
 
 def get_metrics_in_single_pass_set(chip_name: str, set_name: str) -> list[str]:
@@ -158,8 +164,12 @@ def get_metrics_in_single_pass_set(chip_name: str, set_name: str) -> list[str]:
     if not set_name:
         message = "set_name is empty; get_single_pass_sets lists the names"
         raise ValueError(message)
-    native = _native()
-    return list(native.get_metrics_in_single_pass_set(chip_name, set_name))
+    native, reason = _chosen()
+    if native is not None:
+        return list(native.get_metrics_in_single_pass_set(chip_name, set_name))
+    library = _library_of_sets(reason)
+    _check_set(library, chip_name, set_name)
+    return metrics_in_set(library, chip_name, set_name)
 
 
 def get_num_of_passes(config_image: NDArray[np.uint8]) -> int:
@@ -257,21 +267,21 @@ class ProfilerHost:
             self._host = host
             return
         if self._set is not None:
-            self._refuse_set(chip, reason)
+            self._check_set(chip, reason)
         library, why = _library()
         if library is not None:
-            self._host = LibraryHost(library, chip, self._type)
+            self._host = LibraryHost(library, chip, self._type, self._set)
         elif self._type is ProfilerType.RANGE_PROFILER:
             self._host = OfflineHost(chip, evaluator(chip), reason=reason)
         else:
             raise unavailable(f"the metrics of {self._type.name}", f"{reason}; {why}")
 
-    def _refuse_set(self, chip: str, reason: str) -> None:
-        """Refuse a set of one pass: only NVIDIA's module knows which there are."""
+    def _check_set(self, chip: str, reason: str) -> None:
+        """Refuse a set of one pass that there is not, or that nobody here knows."""
         if self._type is ProfilerType.RANGE_PROFILER:
             message = f"{chip} has no single-pass set {self._set!r} for RANGE_PROFILER"
             raise ValueError(message)
-        raise unavailable("single-pass sets", reason)
+        _check_set(_library_of_sets(reason), chip, str(self._set))
 
     def deinitialize(self) -> None:
         """Free the library's host; it may be called again."""
@@ -380,12 +390,22 @@ def _library() -> tuple[Libcupti | None, str]:
     return library, ""
 
 
-def _native() -> ModuleType:
-    """Return NVIDIA's module, which alone knows single-pass sets."""
-    native, reason = _chosen()
-    if native is None:
-        raise unavailable("single-pass sets", reason)
-    return native
+def _library_of_sets(reason: str) -> Libcupti:
+    """Return the libcupti that knows single-pass sets, where NVIDIA's module does not."""
+    library, why = _library()
+    if library is None:
+        raise unavailable("single-pass sets", f"{reason}; {why}")
+    if library.version < _SETS_SINCE:
+        raise unavailable("single-pass sets", f"{reason}; {library.name} has none")
+    return library
+
+
+def _check_set(library: Libcupti, chip: str, name: str) -> None:
+    """Raise ValueError unless a chip has a single-pass set."""
+    names = single_pass_sets(library, chip)
+    if name not in names:
+        message = f"{chip} has no single-pass set {name!r}; it has {', '.join(names)}"
+        raise ValueError(message)
 
 
 def _checked_chip(chip_name: str) -> str:

@@ -280,6 +280,73 @@ def test_a_newer_libcupti_without_a_driver_is_not_asked() -> None:
         LibraryHost(newer, "GH100", ProfilerType.RANGE_PROFILER)
 
 
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> FakeCupti:
+    """Return the libcupti that answers with a driver, because NVIDIA's module refuses."""
+    need_library()
+    made = FakeCupti({"dram__bytes.sum": "byte"}, version=130500)
+    made.sets = {"Triage": ["dram__bytes.sum", "gpc__cycles"], "Other": []}
+    library = Libcupti(made, path="the double", driver=object)
+    monkeypatch.setattr(profiler_host, "_chosen", lambda: (None, "it refuses"))
+    monkeypatch.setattr(profiler_host, "_library", lambda: (library, ""))
+    return made
+
+
+def test_libcupti_itself_knows_single_pass_sets(double: FakeCupti) -> None:
+    """With a driver that is too old for NVIDIA's module, say; a host is made for one."""
+    assert cupti.get_single_pass_sets("GH100") == ["Triage", "Other"]
+    assert cupti.get_metrics_in_single_pass_set("GH100", "Other") == []
+    assert cupti.get_metrics_in_single_pass_set("GH100", "Triage") == [
+        "dram__bytes.sum",
+        "gpc__cycles",
+    ]
+    made = ProfilerHost("GH100", ProfilerType.PM_SAMPLING, "Triage")
+    made.initialize()
+    assert double.host_set == "Triage"
+    assert len(made.create_config_image(["dram__bytes.sum"]))
+    assert double.host_set == "Triage"
+    made.deinitialize()
+    assert double.open_count == 0
+
+
+def test_data_of_nothing_are_not_blamed_on_a_metric(double: FakeCupti) -> None:
+    """Libcupti has one status for both; a metric that there is not is named all the same."""
+    double.status_of["cuptiProfilerHostEvaluateToGpuValues"] = 1
+    made = ProfilerHost("GH100", ProfilerType.RANGE_PROFILER)
+    made.initialize()
+    nothing = np.zeros(8, dtype=np.uint8)
+
+    with pytest.raises(ValueError, match=r"image \(8 bytes\) has no range 0"):
+        made.evaluate_metric_values(nothing, ["dram__bytes.sum"], 0)
+    with pytest.raises(ValueError, match="no metric 'nonsense'"):
+        made.evaluate_metric_values(nothing, ["nonsense"], 0)
+
+
+def test_a_set_that_there_is_not_is_a_mistake(double: FakeCupti) -> None:
+    """It is named, and those that there are."""
+    asks: list[Callable[[], object]] = [
+        lambda: cupti.get_metrics_in_single_pass_set("GH100", "nosuch"),
+        lambda: ProfilerHost("GH100", ProfilerType.PM_SAMPLING, "nosuch").initialize(),
+    ]
+    for ask in asks:
+        with pytest.raises(ValueError, match="'nosuch'; it has Triage, Other"):
+            ask()
+    assert double.open_count == 0
+
+
+def test_an_old_libcupti_has_no_sets(
+    double: FakeCupti, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 13.2; the error says so, and what would have them."""
+    older = FakeCupti(version=130000)
+    library = Libcupti(older, path="the double", driver=lambda: None)
+    monkeypatch.setattr(profiler_host, "_library", lambda: (library, ""))
+
+    with pytest.raises(CollectorUnavailableError, match=r"cupti 13\.0 has none"):
+        cupti.get_single_pass_sets("GH100")
+    assert double.calls == older.calls == []
+
+
 def test_a_set_of_the_other_profiler_is_a_mistake(host: ProfilerHost) -> None:
     """Sets are of PM sampling; offline, too, nothing else is accepted silently."""
     assert host.get_base_metrics(MetricType.COUNTER)
