@@ -52,6 +52,8 @@ _LIMIT_DIGITS = 6  # of a limit: people write fewer, computed limits have more
 _ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
 _PLAIN_EXPONENTS = range(-4, 16)  # outside, 1.23e-09 is shorter than the zeros
 
+_KIB = int(KiB)  # [B]; from a MiB on sizes are decimal
+
 _WIDE = Context(prec=1100)  # every float written out has fewer digits
 
 Prefixes = tuple[tuple[str, int], ...]
@@ -113,6 +115,8 @@ def value(
     unit, (exact, *bounds) = _in_si(unit, number, *limits)
     if unit == "fraction":
         bounds += [Decimal(0), Decimal(1)]
+    if kib := _in_kib(exact, unit):
+        return kib
     return _written(_rounded_within(exact, unit, digits, bounds), unit, exact)
 
 
@@ -157,7 +161,7 @@ def exactly(number: float, unit: str) -> str:
         ('60 us', '5 %')
     """
     unit, (exact,) = _in_si(unit, number)
-    return _bare(exact, unit)
+    return _in_kib(exact, unit) or _bare(exact, unit)
 
 
 def verbatim(number: float, unit: str) -> str:
@@ -194,6 +198,9 @@ def pair(
         ('60.0001 us', '60 us')
     """
     unit, (left, right) = _in_si(unit, number, reference)
+    kib = _in_kib(left, unit), _in_kib(right, unit)
+    if all(kib):
+        return kib
     shown, shown_reference = left, right
     for digits in range(_DIGITS, _ALL_DIGITS):
         shown = _rounded(left, unit, digits)
@@ -395,6 +402,13 @@ def _in_si(unit: str, *numbers: float) -> tuple[str, list[Decimal]]:
         return unit, exact
     factor = _exact(scale.factor)
     return scale.si, [_WIDE.multiply(number, factor) for number in exact]
+
+
+def _in_kib(number: Decimal, unit: str) -> str:
+    """Return a whole number of KiB as limits of shared memory are written; "": it is none."""
+    if unit != "bytes" or not _KIB <= number < _KIB**2 or number % _KIB:
+        return ""
+    return f"{int(number) // _KIB} KiB"
 
 
 def _keeps_order(

@@ -42,7 +42,9 @@ def order(left: Decimal | float, right: Decimal | float) -> int:
         (1234.5, "s", "1234 s"),
         (0.0, "s", "0 s"),
         (-0.0, "s", "0 s"),
-        (98304, "bytes", "98.3 kB"),
+        (98304, "bytes", "96 KiB"),
+        (98305, "bytes", "98.3 kB"),
+        (1048576, "bytes", "1.05 MB"),
         (40, "bytes", "40 B"),
         (1.1e9, "bytes", "1.1 GB"),
         (3.35e12, "bytes/s", "3.35 TB/s"),
@@ -58,7 +60,7 @@ def order(left: Decimal | float, right: Decimal | float) -> int:
         (1.98e9, "Hz", "1.98 GHz"),
         (76800000, "byte", "76.8 MB"),
         (64, "byte", "64 B"),
-        (32.768, "Kbyte", "32.8 kB"),
+        (32.768, "Kbyte", "32 KiB"),
         (2.4e12, "byte/second", "2.40 TB/s"),
         (1.5, "Gbyte/s", "1.50 GB/s"),
         (32.768, "Kbyte/block", "32.8 Kbyte/block"),
@@ -172,6 +174,13 @@ def test_a_change_never_looks_on_the_other_side_of_its_limit(
 def test_a_change_has_a_sign_and_one_place(effect: float, text: str) -> None:
     """A change is written in percent, with its sign."""
     assert display.change(effect) == text
+
+
+def test_whole_kib_are_beside_whole_kib_alone() -> None:
+    """A limit is shown as it was written; two values of a pair have one unit."""
+    assert display.exactly(49152, "bytes") == "48 KiB"
+    assert display.pair(65536, 49152, "bytes", is_limit=True) == ("64 KiB", "48 KiB")
+    assert display.pair(4224, 4096, "bytes") == ("4.22 kB", "4.10 kB")
 
 
 def test_an_interval_names_its_unit_once() -> None:
