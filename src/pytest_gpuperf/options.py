@@ -399,8 +399,8 @@ def is_controller(config: pytest.Config) -> bool:
 
 def only_shows(config: pytest.Config) -> bool:
     """Return whether pytest is going to show what it would do, and run no test."""
-    options = config.option
-    return bool(getattr(options, "setuponly", False) or options.collectonly)
+    names = ("setuponly", "collectonly", "showfixtures", "show_fixtures_per_test")
+    return any(getattr(config.option, name, False) for name in names)
 
 
 def writes_reports(config: pytest.Config) -> bool:

@@ -239,13 +239,14 @@ def test_an_assert_that_held_is_counted_as_such(
     assert lines(project.run(), last)
 
 
+@pytest.mark.parametrize("shown", ["--setup-plan", "--fixtures", "--fixtures-per-test"])
 @pytest.mark.parametrize("workers", [ALONE, WORKERS])
-def test_a_plan_of_the_setup_judges_nothing(
-    project: Project, workers: tuple[str, ...]
+def test_what_only_shows_judges_nothing(
+    project: Project, workers: tuple[str, ...], shown: str
 ) -> None:
     """A named baseline does not fail it, and it writes no report of a run."""
     project.store(VALUES)
-    ended = project.run(*GATE, *workers, "--setup-plan", "--gpuperf-json=run.json")
+    ended = project.run(*GATE, *workers, shown, "--gpuperf-json=run.json")
 
     assert ended.ret == 0
     assert not lines(ended, "judged")

@@ -626,6 +626,13 @@ def test_names_of_any_letters_leave_the_junit_file_well_formed(
         assert any(seen in name for name in case.properties)
 
 
+def test_the_fixture_is_shown_by_its_test(project: Project) -> None:
+    """A traceback of pytest prints the arguments of every test that fails."""
+    project.write("def test_it(gpuperf):\n    assert 0\n")
+
+    assert lines(project.run(), "gpuperf = <GpuPerf of test_it.py::test_it>")
+
+
 @pytest.mark.parametrize("name", ["::error::x", "##[error]x"])
 def test_no_line_is_a_command_of_a_ci_runner(project: Project, name: str) -> None:
     """Whoever names a metric cannot speak to the machine that runs the tests."""
