@@ -151,10 +151,18 @@ def _matching(
         )
     )
     if not chosen:
-        names = (k.demangled or k.name for cubin in cubins for k in cubin.kernels)
         message = f"no kernel fits {pattern!r}"
-        raise CaptureFormatError(message, remedy=f"there are {few(names)}", path=file)
+        remedy = f"there are {few(_names_like(pattern, cubins))}"
+        raise CaptureFormatError(message, remedy=remedy, path=file)
     return chosen
+
+
+def _names_like(pattern: str, cubins: Sequence[Cubin]) -> list[str]:
+    """Return the kernels of cubins as they are written, what is spelled alike first."""
+    word = pattern.strip("*?").casefold()
+    full = (escape(k.demangled or k.name) for cubin in cubins for k in cubin.kernels)
+    names = dict.fromkeys(kernel_name(plain_name(n), _NAME_WIDTH) for n in full)
+    return sorted(names, key=lambda name: word not in name.casefold())
 
 
 def _occupancy(kernel: KernelResources) -> Occupancy | None:

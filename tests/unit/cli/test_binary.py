@@ -102,6 +102,18 @@ def test_a_mistake_is_told(
     assert words in capfdbinary.readouterr().err.decode()
 
 
+def test_a_pattern_that_fits_nothing_gets_short_names(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """What differs by its case alone comes first."""
+    assert cli.main(["show", str(GOLD / "kernels.fatbin"), "--kernel=*SUM"]) == 4
+    told = capfdbinary.readouterr().err.decode()
+
+    assert "there are block_sum, " in told
+    assert "spilling<64>, " in told
+    assert "(float" not in told
+
+
 def test_a_block_is_of_a_binary_alone(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
