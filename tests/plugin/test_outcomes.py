@@ -325,6 +325,23 @@ def test_changed_inputs_make_a_measurement_void(project: Project) -> None:
     assert project.run("--gpuperf-strict").parseoutcomes() == {"failed": 1}
 
 
+def test_a_void_value_is_unmeasured_in_its_own_row(project: Project) -> None:
+    """Whichever measurement of the test it is; no block calls it by another word."""
+    project.write("""
+        def test_it(gpuperf):
+            gpuperf.measure(sorted, [3, 1, 2], name="good")
+            data = [3, 1, 2]
+            assert gpuperf.measure(data.append, 1, name="bad").time < 1
+    """)
+    ended = project.run()
+
+    (bad,) = lines(ended, "test_it bad")
+    (good,) = lines(ended, "test_it good")
+    assert bad.endswith("unmeasured")
+    assert not good.endswith("unmeasured")
+    assert not lines(ended, "inconclusive")
+
+
 def test_a_void_value_cannot_be_asserted_on(project: Project) -> None:
     """Reading a void time raises: the assert never gets a number to compare."""
     project.write(

@@ -403,10 +403,9 @@ def straddles(verdict: Verdict) -> bool:
 
 def lacking(measured: Measured) -> list[Verdict]:
     """Return verdicts on the values that a test asked for in vain, and on void ones."""
-    key = RecordKey(test_id=measured.test_id)
     verdicts = [
         Verdict(
-            key=measured.records[0].key if measured.records else key,
+            key=_asked(refusal, measured),
             metric=refusal.metric,
             outcome=Outcome.UNMEASURED,
             reason=Reason.NOT_MEASURED,
@@ -430,6 +429,17 @@ def lacking(measured: Measured) -> list[Verdict]:
             )
         )
     return verdicts
+
+
+def _asked(refusal: Unmeasured, measured: Measured) -> RecordKey:
+    """Return the measurement that has not what a test asked for: the first that says so."""
+    for record in measured.records:
+        is_void = record.void is not None and record.void.gap.code is refusal.code
+        if is_void or any(gap.metric == refusal.metric for gap in record.unmeasured):
+            return record.key
+    if measured.records:
+        return measured.records[0].key
+    return RecordKey(test_id=measured.test_id)
 
 
 def lost_alone(test_id: str, failure: str) -> Verdict:
