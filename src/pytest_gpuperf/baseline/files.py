@@ -135,8 +135,9 @@ def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
             f"{lock}: the file system does not support locks ({error})",
             remedy="name a store on a local disk",
         ) from error
-    except OSError as error:
-        raise _unusable("written", error, lock.parent) from error
+    except OSError as error:  # a link is the lock's own, anything else the folder's
+        place = lock if error.errno == errno.ELOOP else lock.parent
+        raise _unusable("written", error, place) from error
     try:
         yield
     finally:

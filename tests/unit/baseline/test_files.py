@@ -245,6 +245,21 @@ def test_a_lock_that_is_held_is_named(tmp_path: Path) -> None:
     store.write("h200", [Append(record=stored(2))])
 
 
+@unix
+def test_a_link_in_place_of_the_lock_is_named(tmp_path: Path) -> None:
+    """Whoever shares the folder may have put it there; its target stays as it is."""
+    lock, victim = tmp_path / "a.lock", tmp_path / "victim"
+    victim.write_text("precious")
+    lock.symlink_to(victim)
+
+    with (
+        pytest.raises(BaselineError, match=r"a\.lock: cannot be written"),
+        locked(lock, timeout_s=0),
+    ):
+        pass
+    assert victim.read_text() == "precious"
+
+
 def test_an_error_inside_opens_the_lock(tmp_path: Path) -> None:
     """The next run does not wait for one that failed."""
     with pytest.raises(KeyError), locked(tmp_path / "a.lock", timeout_s=0):
