@@ -206,8 +206,10 @@ def _write_synced(path: Path, text: bytes, *, like: Path) -> None:
     """Write a new file with another's mode and wait until its bytes are on the disk."""
     path.unlink(missing_ok=True)  # left by a killed run, or a link
     with path.open("xb") as stream:
-        if hasattr(os, "fchmod") and like.exists():
-            os.fchmod(stream.fileno(), stat.S_IMODE(like.stat().st_mode))
+        with contextlib.suppress(FileNotFoundError):
+            mode = stat.S_IMODE(like.stat().st_mode)
+            if hasattr(os, "fchmod"):
+                os.fchmod(stream.fileno(), mode)
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

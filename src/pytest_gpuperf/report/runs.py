@@ -199,8 +199,10 @@ def _replace(target: Path, content: bytes) -> None:
     try:
         half.unlink(missing_ok=True)  # left by a killed run, or somebody's link
         with half.open("xb") as file:
-            if hasattr(os, "fchmod") and target.exists():
-                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+            with contextlib.suppress(FileNotFoundError):
+                mode = stat.S_IMODE(target.stat().st_mode)
+                if hasattr(os, "fchmod"):
+                    os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
