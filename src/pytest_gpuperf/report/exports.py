@@ -189,7 +189,11 @@ def _allure_metric(value: _Value, began_ms: int) -> dict[str, object]:
 
 
 def pytorch_bytes(run: Run) -> bytes:
-    """Return a run as records of PyTorch's benchmark database: one for each metric."""
+    """
+    Return a run as records of PyTorch's benchmark database: one for each metric.
+
+    Its pages show two decimals, and its maps hold texts only.
+    """
     environment, session = run.header.environment, run.header.session
     about = {
         "session": session.id,
@@ -198,14 +202,16 @@ def pytorch_bytes(run: Run) -> bytes:
         "cpu": environment.cpu_model,
         **environment.versions,
     }
-    return json_bytes([_pytorch_record(value, about) for value in _best(run)])
+    known = {name: text for name, text in about.items() if text is not None}
+    return json_bytes([_pytorch_record(value, known) for value in _best(run)])
 
 
-def _pytorch_record(value: _Value, about: Mapping[str, object]) -> dict[str, object]:
+def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object]:
     """Return one value as a record."""
     record, first, verdict = value.row.record, value.first, value.verdict
     device = record.device if record is not None else None
     dtype = record.work.dtype if record is not None and record.work else None
+    number, unit = display.in_fine_unit(value.number, first.unit)
     return {
         "benchmark": {
             "name": "pytest-gpuperf",
@@ -216,9 +222,9 @@ def _pytorch_record(value: _Value, about: Mapping[str, object]) -> dict[str, obj
         "model": {"name": escape(str(value.row.key))},
         "metric": {
             "name": escape(value.metric),
-            "benchmark_values": [value.number],
+            "benchmark_values": [number],
             "extra_info": {
-                "unit": first.unit,
+                "unit": escape(unit),
                 "source": first.source,
                 "outcome": verdict.outcome.value if verdict is not None else "",
             },

@@ -183,17 +183,27 @@ def test_allure_has_a_unit_and_a_direction_of_each_value() -> None:
 
 
 def test_pytorch_has_a_record_for_each_metric() -> None:
-    """With the values as a list, and what was measured where."""
-    first, *_ = json.loads(exports.pytorch_bytes(runs.gpu_run()))
+    """
+    With the values as a list, and what was measured where; its maps hold texts only.
+
+    Its pages round to two decimals, which makes seconds 0.
+    """
+    first, *others = json.loads(exports.pytorch_bytes(runs.gpu_run()))
 
     assert first["model"] == {"name": "tests/test_gemm.py::test_rmsnorm[8192]"}
     assert first["metric"] == {
         "name": "time",
-        "benchmark_values": [41.2e-6],
-        "extra_info": {"unit": "s", "source": "events", "outcome": "unchanged"},
+        "benchmark_values": [41.2],
+        "extra_info": {"unit": "us", "source": "events", "outcome": "unchanged"},
     }
     assert first["benchmark"]["name"] == "pytest-gpuperf"
     assert first["benchmark"]["extra_info"]["device"] == "NVIDIA H200"
+    maps = [
+        part["extra_info"]
+        for record in (first, *others)
+        for part in (record["benchmark"], record["metric"])
+    ]
+    assert {type(text) for one in maps for text in one.values()} == {str}
 
 
 def test_pytest_benchmark_has_what_was_sampled() -> None:
