@@ -68,3 +68,14 @@ def test_only_its_own_head_is_taken_for_a_table() -> None:
     assert is_smi_table("utilization.gpu [%], power.draw [W]\n1 %, 2 W")
     assert not is_smi_table("#Entity   SMACT   TENSO")
     assert not is_smi_table("")
+
+
+@pytest.mark.parametrize(
+    ("percent", "share"), [("41", 0.41), ("7", 0.07), ("58", 0.58)]
+)
+def test_a_share_is_the_float_that_people_write(percent: str, share: float) -> None:
+    """41 % is 0.41: a factor of 0.01 gives floats beside it."""
+    text = f"index, utilization.gpu [%]\n0, {percent} %\n"
+    (record,) = read(text).records
+
+    assert record.gpu_busy_fraction == share

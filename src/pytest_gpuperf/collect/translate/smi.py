@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from decimal import Decimal
 from math import isfinite
 
 from pytest_gpuperf.collect.translate.dcgm import (
@@ -163,11 +164,16 @@ def _readings(values: dict[str, str]) -> dict[str, float | int | None]:
         if name in _COLUMNS:
             reading, factor = _COLUMNS[name]
             number = _number(text)
-            readings[reading] = None if number is None else factor * number
+            readings[reading] = None if number is None else _scaled(number, factor)
         elif name in _COUNTS:
             number = _number(text)
             readings[_COUNTS[name]] = None if number is None else int(number)
     return readings
+
+
+def _scaled(number: float, factor: float) -> float:
+    """Return a number in our unit: 41 % is 0.41, and not a float beside it."""
+    return float(Decimal(repr(number)) * Decimal(repr(factor)))
 
 
 def _number(text: str) -> float | None:
