@@ -54,6 +54,7 @@ ENDS_WITH = {
     "gpuperf doctor": {0, 1, 2},  # what this machine is
     "gpuperf metrics check --chip=GB20B": {1},
     "gpuperf metrics check --chip=GH100 time": {1},
+    "gpuperf parity": {1},  # shows an operation that is slower
     "gpuperf scorecard": {1},  # shows an invariant that is unmeasured
 }
 
@@ -159,8 +160,8 @@ def readers(project: Project) -> None:
     project.store(gemm, sessions=2)
     project.write(gemm, "tests/test_gemm.py")
     project.run("-q", "--gpuperf-update=new", "--gpuperf-json=run.json")
-    profile = ROOT / "examples" / "profiles" / "step_profile.json"
-    shutil.copy(profile, project.path)
+    profiles = ROOT / "examples" / "profiles"
+    shutil.copytree(profiles, project.path, dirs_exist_ok=True)
     entity = "#Entity SMACT SMOCC TENSO DRAMA GRACT\nID\n"
     project.write(entity + "GPU 0 0.9 0.5 0.6 0.4 0.9\n" * 3, "readings.txt")
     project.environment.setenv("GPUPERF_CACHE_DIR", str(project.path / "cache"))

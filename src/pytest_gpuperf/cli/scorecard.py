@@ -15,12 +15,16 @@ from pytest_gpuperf.cli.output import (
     say,
 )
 from pytest_gpuperf.collect.hardware.peaks import load_table
-from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
+from pytest_gpuperf.compute.measured_scorecard import (
+    measured_scorecard,
+    parse_invariant,
+)
 from pytest_gpuperf.compute.parity import compare_parity, measured_parity
 from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.errors import SITE, ConfigError, RecordError
 from pytest_gpuperf.judge.files import scorecard_passes
 from pytest_gpuperf.model.codec import from_builtins
+from pytest_gpuperf.model.parity import ParityProfile
 from pytest_gpuperf.model.reference_json import (
     decode_hardware,
     decode_parity_profile,
@@ -31,6 +35,7 @@ from pytest_gpuperf.model.reference_json import (
 from pytest_gpuperf.model.scorecard import (
     HARDWARE,
     Hardware,
+    Invariant,
     MeasuredScorecard,
     TrainingScorecard,
 )
@@ -79,11 +84,12 @@ def score_file(
         invariants: Conditions on the step, as `parse_invariant` reads them.
 
     Raises:
-        ConfigError: The hardware is unknown, the baseline is of another policy, or the
-            reference policy does not support an argument.
+        ConfigError: The hardware or an invariant is unknown, the baseline is of another
+            policy, or the reference policy does not support an argument.
 
         RecordError: A file cannot be read; all its mistakes are named.
     """
+    conditions = _invariants(invariants)
     limits = _hardware(hardware, measured=measured)
     steps = _of(profile, lambda obj: _step_profile(obj, ours=measured))
     older = [_of(path, _any_scorecard) for path in baseline]
@@ -93,9 +99,9 @@ def score_file(
             throughput=throughput,
             hardware=limits,
             baseline=older,
-            invariants=invariants,
+            invariants=conditions,
         )
-    if invariants or len(older) > 1:
+    if conditions or len(older) > 1:
         message = "the reference policy takes one baseline and no invariants"
         raise ConfigError(message, remedy=_MEASURED)
     base = older[0] if older else None
@@ -110,13 +116,36 @@ def score_file(
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
     """Return the decoded content of a JSON file; errors name the file."""
     is_stream = path == STANDARD_STREAM
+    name = "standard input" if is_stream else path
     remedy = "name a JSON file, or - for standard input"
     text = read_standard_input() if is_stream else read_file(path, remedy=remedy)
-    loose = load_json(text, path=path)
+    loose = load_json(text, path=name)
     try:
         return decode(loose)
     except RecordError as error:
-        raise RecordError(error.message, path=path, remedy=error.remedy) from error
+        raise RecordError(error.message, path=name, remedy=error.remedy) from error
+
+
+def _parity_profile(obj: object) -> ParityProfile:
+    """
+    Return one side of a parity comparison.
+
+    Raises:
+        RecordError: It is a profile of another kind, or a field is wrong.
+    """
+    if isinstance(obj, Mapping) and _PROFILE_FIELDS & obj.keys() and "ops" not in obj:
+        message = "it is a step profile, which gpuperf scorecard reads"
+        remedy = f"write what {SITE}/scorecard.html#4-parity shows"
+        raise RecordError(message, path="", remedy=remedy)
+    return decode_parity_profile(obj)
+
+
+def _invariants(texts: Sequence[str]) -> list[Invariant]:
+    """Return conditions on the step; one that is none is an error of the command line."""
+    try:
+        return [parse_invariant(text) for text in texts]
+    except RecordError as error:
+        raise ConfigError(error.message, remedy=error.remedy) from error
 
 
 def _step_profile(obj: object, *, ours: bool) -> StepProfile:
@@ -229,8 +258,7 @@ def scorecard(arguments: argparse.Namespace) -> int:
 def parity(arguments: argparse.Namespace) -> int:
     """Compare the steps of two runtimes."""
     ours, reference = (
-        _of(path, decode_parity_profile)
-        for path in (arguments.ours, arguments.reference)
+        _of(path, _parity_profile) for path in (arguments.ours, arguments.reference)
     )
     if arguments.policy == "measured":
         weighed = measured_parity(ours, reference)

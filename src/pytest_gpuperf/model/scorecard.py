@@ -371,10 +371,15 @@ class TrainingScorecard(Frozen, frozen=True, kw_only=True):
         if peak is None or rate <= peak or peak <= 0:
             return None
         return (
-            f"{rate:.0f} tokens/s are more than the {peak:.3g} that the hardware allows "
-            f"({rate / peak:.2f} times): the throughput, the bandwidth or the bytes per "
-            "token are wrong, and the grade means nothing"
+            f"{_plain(rate)} tokens/s are more than the {_plain(peak)} that the hardware "
+            f"allows ({_plain(rate / peak)} times): the throughput, the bandwidth or the "
+            "bytes per token are wrong, and the grade means nothing"
         )
+
+
+def _plain(number: float) -> str:
+    """Return a number above 0 with three digits or more, and no exponent if it is large."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"  # noqa: PLR2004 - three digits before the point
 
 
 UNATTRIBUTED = "unattributed"  # the kind of the time in no phase

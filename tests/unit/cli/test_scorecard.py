@@ -60,7 +60,9 @@ def test_an_impossible_efficiency_has_no_grade(
 
     assert b"n/a" in out.split(b"\n")[2]
     assert b"impossible" in out
-    assert b"(210.00 times)" in err
+    assert (
+        b"210 tokens/s are more than the 1 that the hardware allows (210 times)" in err
+    )
     assert scored(profile, "300,1e9") == 0
     assert b"impossible" not in capfdbinary.readouterr().out
 
@@ -106,3 +108,13 @@ def test_too_little_in_common_is_undecided(
     assert b"unknown" in capfdbinary.readouterr().out
     assert cli.main(["parity", ours, broken]) == 4
     assert b"broken.json" in capfdbinary.readouterr().err
+
+
+def test_a_profile_of_another_kind_is_named(
+    tmp_path: Path, profile: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Who gives a step profile to parity is told the command that reads it."""
+    ours = written(tmp_path, "ours.json", OURS)
+
+    assert cli.main(["parity", ours, profile]) == 4
+    assert b"profile.json: it is a step profile" in capfdbinary.readouterr().err
