@@ -265,6 +265,7 @@ def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
         (("compare", "a.json", "b.json"), 4, "b.json: it cannot be read"),
         (("show", "x.ncu-rep", "--top=0"), 2, "not a whole number from 1 on"),
         (("show", "."), 4, "it is a folder"),
+        (("show", "."), 4, "pytest --gpuperf-replay=."),
         (("cache", "info", "--folder=nowhere"), 2, "'nowhere' is not a folder"),
         (("cache", "clear", f"--folder={__file__}"), 2, "is not a folder"),
     ],

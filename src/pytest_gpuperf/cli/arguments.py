@@ -7,10 +7,11 @@ it runs.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pytest_gpuperf.cli.output import print_bytes
+from pytest_gpuperf.cli.output import WRONG_USAGE, print_bytes, say
 from pytest_gpuperf.errors import UnitError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _EXAMPLES = {  # by the words of a command; a test parses each of them
     "report": "run.json -o report.html",
     "export": "run.json --to openmetrics -o metrics.txt",
     "bisect": "tests/test_gemm.py::test_gemm --good v1.2",
+    "baseline": "list .gpuperf",
     "baseline list": ".gpuperf",
     "baseline show": ".gpuperf tests/test_gemm.py::test_gemm",
     "baseline drop": ".gpuperf 3",
@@ -52,18 +54,33 @@ _EXAMPLES = {  # by the words of a command; a test parses each of them
     "scorecard": "step.json --throughput 210 --hardware 'NVIDIA H200,158e6'",
     "parity": "ours.json reference.json --policy measured",
     "utilization": "readings.txt --format csv",
+    "metrics": "search dram bytes --chip sm_90",
     "metrics chips": "--format json",
     "metrics list": "--chip sm_90 --kind ratio",
     "metrics search": "dram bytes --chip sm_90",
     "metrics describe": "dram__bytes.sum --chip sm_90",
     "metrics check": "dram__bytes.sum,sm__cycles_elapsed.avg --chip sm_90",
     "metrics passes": "dram__bytes.sum lts__t_sectors.sum --chip sm_90",
+    "cache": "info",
     "cache info": "--format json",
     "cache verify": "",
     "cache clear": "",
     "completion": "bash",
 }
 _MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends an error with what to do instead, as every other error here."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage, the error and an example of the command; exit with 2."""
+        self.print_usage(sys.stderr)
+        remedy = f"see {self.prog} --help"
+        if " " in self.prog:  # the epilog of the whole is the exit codes
+            remedy = f"{remedy}; {self.epilog}"
+        say([f"{self.prog}: error: {message}", f"    remedy: {remedy}"])
+        self.exit(WRONG_USAGE)
 
 
 class _Joined(argparse.Action):
@@ -98,7 +115,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    whole = argparse.ArgumentParser(
+    whole: argparse.ArgumentParser = _Parser(
         prog="gpuperf",
         description="Show and compare what pytest-gpuperf and Nsight Compute measured.",
         epilog=_EXIT_CODES,
@@ -136,12 +153,19 @@ def parser() -> argparse.ArgumentParser:
 def completion(arguments: argparse.Namespace) -> int:
     """Print what makes a shell complete the command line."""
     words: dict[str, list[str]] = {"": []}
+    values: dict[tuple[str, str], Sequence[str]] = {}  # by command and option
     for path, command in _commands(parser()):
         first, _, second = path.partition(" ")
         words["" if not second else first].append(second or first)
-        options = [o for a in command._actions for o in a.option_strings]  # noqa: SLF001 - argparse has no other list of them
-        words.setdefault(first, []).extend(o for o in options if o.startswith("--"))
-    script = _fish(words) if arguments.shell == "fish" else _bash(words)
+        own = words.setdefault(first, [])
+        for action in command._actions:  # noqa: SLF001 - argparse has no other list of them
+            options = [o for o in action.option_strings if o.startswith("--")]
+            own += options
+            if action.choices is not None and not isinstance(action.choices, Mapping):
+                choices = [*map(str, action.choices)]
+                values.update(((first, option), choices) for option in options)
+                own += [] if options else choices
+    script = (_fish if arguments.shell == "fish" else _bash)(words, values)
     return print_bytes(script.encode())
 
 
@@ -157,35 +181,49 @@ def _commands(
                 yield from _commands(command, words)
 
 
-def _bash(words: Mapping[str, Sequence[str]]) -> str:
+def _bash(
+    words: Mapping[str, Sequence[str]], values: Mapping[tuple[str, str], Sequence[str]]
+) -> str:
     """Return a script for bash, and for zsh with its functions of bash."""
-    cases = "\n".join(
-        f"      {name}) words='{' '.join(dict.fromkeys(options))}' ;;"
-        for name, options in words.items()
-        if name
+    cases = {f"'{name} {option}'": own for (name, option), own in values.items()}
+    cases |= {f"'{name} '*": own for name, own in words.items() if name}
+    lines = "\n".join(
+        f"      {case}) words='{' '.join(dict.fromkeys(own))}' ;;"
+        for case, own in cases.items()
     )
     return f"""\
 [ -n "$ZSH_VERSION" ] && autoload -U +X bashcompinit && bashcompinit
 _gpuperf() {{
   local words='{" ".join(words[""])}'
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
+  local hidden='--*'
+  # bash takes --format=json for three words
+  [ "$word" = = ] && word=
+  [ "$before" = = ] && before="${{COMP_WORDS[COMP_CWORD-2]}}"
+  # a word that is not begun yet may be a file
+  case "$word" in -*) hidden= ;; esac
   if [ "$COMP_CWORD" -gt 1 ]; then
-    case "${{COMP_WORDS[1]}}" in
-{cases}
+    case "${{COMP_WORDS[1]}} $before" in
+{lines}
     esac
   fi
-  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+  COMPREPLY=($(compgen -W "$words" -X "$hidden" -- "$word"))
 }}
 complete -o default -F _gpuperf gpuperf
 """
 
 
-def _fish(words: Mapping[str, Sequence[str]]) -> str:
+def _fish(
+    words: Mapping[str, Sequence[str]], values: Mapping[tuple[str, str], Sequence[str]]
+) -> str:
     """Return a script for fish."""
     lines = [f"complete -c gpuperf -n __fish_use_subcommand -a '{' '.join(words[''])}'"]
     for name, options in words.items():
         condition = f"-n '__fish_seen_subcommand_from {name}'"
         for option in dict.fromkeys(options if name else ()):
             word = f"-l {option[2:]}" if option.startswith("--") else f"-a {option}"
+            if (name, option) in values:
+                word = f"{word} -x -a '{' '.join(values[name, option])}'"
             lines.append(f"complete -c gpuperf {condition} {word}")
     return "\n".join(lines) + "\n"
 

@@ -165,12 +165,17 @@ def read_standard_input() -> bytes:
     Return all of standard input.
 
     Raises:
-        RecordError: It is closed.
+        RecordError: It is closed, or empty.
     """
     if sys.stdin is None:  # closed by the caller: `<&-`
         message = "standard input is closed"
-        raise RecordError(message, path="-", remedy="name a file, or pipe one into it")
-    return sys.stdin.buffer.read()
+        raise RecordError(message, path="", remedy="name a file, or pipe one into it")
+    content = sys.stdin.buffer.read()
+    if not content:
+        message = "standard input is empty"
+        remedy = "pipe a file into it; only one argument can be -"
+        raise RecordError(message, path="", remedy=remedy)
+    return content
 
 
 def start_of(path: str) -> bytes:
@@ -216,12 +221,13 @@ def read_run(path: str) -> Run:
     """Return the run of a JSON file; `-` is standard input."""
     from pytest_gpuperf.model.codec import decode_run
 
-    if path == STANDARD_STREAM:
-        return decode_run(read_standard_input(), path="standard input")
-    text = read_file(path, remedy="name a file written by --gpuperf-json")
+    is_stream = path == STANDARD_STREAM
+    name = "standard input" if is_stream else path
+    remedy = "name a file written by --gpuperf-json"
+    text = read_standard_input() if is_stream else read_file(path, remedy=remedy)
     try:
-        with told_on_terminals(f"reading {path}"):
-            return decode_run(text, path=path)
+        with told_on_terminals(f"reading {name}"):
+            return decode_run(text, path=name)
     except RecordError as error:
         from pytest_gpuperf.collect.translate import foreign
 
@@ -229,4 +235,4 @@ def read_run(path: str) -> Run:
         if known is None:
             raise
         message, remedy = known
-        raise RecordError(message, path=path, remedy=remedy) from error
+        raise RecordError(message, path=name, remedy=remedy) from error

@@ -20,7 +20,7 @@ from pytest_gpuperf.cli.output import (
 )
 from pytest_gpuperf.collect.ncu.text import MAGIC, capture_text, check_file
 from pytest_gpuperf.collect.runner import ProcessRunner
-from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["show"]
 
 _BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n")  # ELF, fatbin, archive
+_FOLDER = (
+    "name a file in it; of a recording show the launches (--launches), or judge it again: "
+    "pytest --gpuperf-replay={0}"
+)
 _NO_VALUE = b'"value":null'  # the reader's JSON for a counter that a launch lacks
 
 
@@ -47,6 +51,9 @@ def _show_measured(arguments: argparse.Namespace) -> int:
     is_run = _is_run(file)
     if arguments.launches == ():
         return _show_launches(file, form, metrics, is_run=is_run)
+    if os.path.isdir(file):  # noqa: PTH112 - pathlib is not imported on this path
+        message = "it is a folder"
+        raise RecordError(message, path=file, remedy=_FOLDER.format(file))
     if is_run:
         _refuse_choice(arguments)
         from pytest_gpuperf.cli.records import show_run

@@ -111,11 +111,9 @@ def utilization(arguments: argparse.Namespace) -> int:
     sources = _sources(arguments.file, arguments.interval)
     if not any(source.telemetry.records for source in sources):
         message = "it has no reading of a GPU"
-        raise CaptureFormatError(
-            message,
-            remedy=_READINGS,
-            path=arguments.file,
-        )
+        is_stream = arguments.file == STANDARD_STREAM
+        path = "standard input" if is_stream else arguments.file
+        raise CaptureFormatError(message, remedy=_READINGS, path=path)
     notes = (note for source in sources for note in source.telemetry.notes)
     say(f"gpuperf: {note}" for note in dict.fromkeys(notes))
     scored = [

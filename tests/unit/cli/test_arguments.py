@@ -18,7 +18,7 @@ from pytest_gpuperf.model.codec import decode_run, encode_run
 BASH = shutil.which("bash") or ""
 COMMANDS = (
     *("show", "compare", "report", "bisect", "verify", "doctor", "scorecard"),
-    *("parity", "utilization", "completion"),
+    *("parity", "utilization", "completion", "export", "baseline", "metrics", "cache"),
     *(f"baseline {action}" for action in ("list", "show", "drop", "accept")),
     *(f"metrics {what}" for what in ("chips", "list", "search", "describe", "check")),
     *("metrics passes", "cache info", "cache verify", "cache clear"),
@@ -47,13 +47,23 @@ def test_every_command_shows_an_example_that_it_takes(
         ("gpuperf utili", "utilization"),
         ("gpuperf show --det", "--details"),
         ("gpuperf baseline acc", "accept"),
+        ("gpuperf show --sort co", "count"),
+        ("gpuperf report a.json --format = ma", "markdown"),
+        ("gpuperf export --to pyt", "pytest-benchmark pytorch"),
+        ("gpuperf parity --policy =", "reference measured"),
+        ("gpuperf show ''", ""),
+        ("gpuperf completion ''", "bash zsh fish"),
         ("gpuperf nonsense --x", ""),
     ],
 )
-def test_bash_completes_commands_and_options(
+def test_bash_completes_commands_options_and_their_values(
     words: str, expected: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """The script is what `eval` takes; where it knows nothing, files are completed."""
+    """
+    The script is what `eval` takes; bash splits words at an equals sign.
+
+    Where it knows nothing, and where no option was begun, files are completed.
+    """
     assert cli.main(["completion", "bash"]) == 0
     script = capfdbinary.readouterr().out.decode()
     ask = f'COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; _gpuperf; echo "${{COMPREPLY[@]}}"'
@@ -76,6 +86,28 @@ def test_fish_has_the_same_words(capfdbinary: pytest.CaptureFixture[bytes]) -> N
     seen = "-n '__fish_seen_subcommand_from"
     assert f"complete -c gpuperf {seen} show' -l details" in script
     assert f"complete -c gpuperf {seen} cache' -a verify" in script
+    kinds = "counter ratio throughput"
+    assert f"complete -c gpuperf {seen} metrics' -l kind -x -a '{kinds}'" in script
+
+
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        ("verify", "see gpuperf verify --help; example: gpuperf verify run.json"),
+        ("metrics list --kind=x", "see gpuperf metrics list --help; example: gpuperf"),
+        ("cache", "see gpuperf cache --help; example: gpuperf cache info"),
+        ("nonsense", "see gpuperf --help\n"),
+    ],
+)
+def test_a_wrong_command_line_has_a_remedy(
+    typed: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What to type instead, below what is wrong; it ends with 2."""
+    with pytest.raises(SystemExit) as caught:
+        parse(typed.split())
+
+    assert caught.value.code == 2
+    assert f"\n    remedy: {remedy}" in capsys.readouterr().err
 
 
 def test_a_dash_is_standard_input(

@@ -36,7 +36,7 @@ _FOREIGN = (
         "it is compared by pytest-benchmark compare",
         "measure again with gpuperf, and keep that run with --gpuperf-json",
     ),
-    (rb"NVR\0", "a report of Nsight Compute", "", "print it with gpuperf show"),
+    (rb"NVR\0", "a report of Nsight Compute", "", "print it with gpuperf show FILE"),
     (rb"\x1f\x8b", "compressed with gzip", "", "uncompress it (gunzip)"),
 )
 
