@@ -229,6 +229,7 @@ def test_main_stores_and_a_pull_request_is_gated(pipeline: Pipeline) -> None:
 
 
 @of(
+    "The ten lines",
     "A pull request against its target on GitHub",
     "A merge request against its target on GitLab",
 )
@@ -294,11 +295,19 @@ def test_a_shard_has_a_store_of_its_own(pipeline: Pipeline) -> None:
 def test_a_recipe_is_safe_to_copy(recipe: Recipe) -> None:
     """It installs the plugin, ends in time, and no script is made of foreign text."""
     assert "python -m pip install -e . pytest pytest-gpuperf" in recipe.text
-    assert re.search(r"timeout(-minutes)?: ", recipe.text)
+    assert re.search(r"timeout(-minutes)?: |--gpuperf-budget=", recipe.text)
     if recipe.is_github:
         runs = [s for event in ("pull_request", "push") for s in scripts(recipe, event)]
         assert not any("${{" in script for script in runs)
         assert recipe.content["permissions"] == {"contents": "read"}
+
+
+def test_the_page_keeps_the_promise_of_its_title() -> None:
+    """Ten lines below the name of the file."""
+    _, *lines = RECIPES["The ten lines"].text.splitlines()
+
+    assert PAGE.startswith("# CI in ten lines\n")
+    assert len(lines) == 10
 
 
 def exit_codes() -> dict[int, tuple[bool, bool]]:
