@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from fakes.project import XDIST, Project, lines
+from fakes.project import XDIST, Project, command, lines
 
 THREE = """
     import os
@@ -121,3 +124,39 @@ def test_they_all_stand_beside_xdist(project: Project, names: tuple[str, ...]) -
         ("test_it[1]",),
         ("test_it[2]", "failure"),
     ]
+
+
+def test_pytest_benchmark_compares_what_we_export(project: Project) -> None:
+    """Both fixtures measure in one file, and its own command reads our samples."""
+    pytest.importorskip("pytest_benchmark")
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(group="a|b", iterations=5)
+        @pytest.mark.parametrize("name", ['"<x>,1', "%d"])
+        def test_ours(gpuperf, name):
+            assert gpuperf(sorted, [2, 1]) == [1, 2]
+
+        def test_theirs(benchmark):
+            assert benchmark(sorted, [2, 1]) == [1, 2]
+        """
+    )
+    theirs = ("-p", "pytest_benchmark.plugin", "--benchmark-max-time=0.01")
+    ended = project.spawn(*theirs, "--gpuperf-json=run.json")
+    for name in ("was.json", "now.json"):
+        target = ("--to=pytest-benchmark", "-o", name)
+        assert command("export", "run.json", *target, folder=project.path).stderr == ""
+    compared = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "compare", "was.json", "now.json"],
+        capture_output=True,
+        check=False,
+        cwd=project.path,
+        encoding="utf-8",
+        timeout=120,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert compared.returncode == 0, compared.stdout + compared.stderr
+    assert compared.stdout.count("test_ours[%d]") == 2
+    assert "benchmark 'a|b'" in compared.stdout
