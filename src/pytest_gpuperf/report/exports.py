@@ -321,13 +321,14 @@ def pytest_benchmark_bytes(run: Run) -> bytes:
 def _benchmark(row: Row) -> dict[str, object]:
     """Return a measurement as pytest-benchmark has it."""
     path, _, name = row.key.test_id.partition("::")
-    _, bracket, parameter = name.partition("[")
+    function, bracket, parameter = name.partition("[")  # which may hold :: as well
+    short = f"{function.rpartition('::')[2]}{bracket}{parameter}"
     suffix = f" {row.key.name}" if row.key.name else ""
     estimates = row.record.estimates if row.record is not None else ()
     values = {e.metric: e.value for e in reversed(estimates) if not e.kernel}
     return {
         "group": row.group or None,
-        "name": escape(f"{name.rpartition('::')[2] or path}{suffix}"),
+        "name": escape(f"{short or path}{suffix}"),
         "fullname": escape(f"{row.key.test_id}{suffix}"),
         "params": None,
         "param": escape(parameter.removesuffix("]")) if bracket else None,

@@ -243,6 +243,26 @@ def test_pytest_benchmark_has_what_was_sampled() -> None:
     assert len(exports.without_times(sampled())) == 4
 
 
+@pytest.mark.parametrize(
+    ("test", "name", "parameter"),
+    [
+        ("TestA::test_b[std::sort]", "test_b[std::sort]", "std::sort"),
+        ("TestA::test_b", "test_b", None),
+    ],
+)
+def test_a_parameter_with_colons_stays_whole(
+    test: str, name: str, parameter: str | None
+) -> None:
+    """The name for pytest-benchmark begins behind the class, not inside a parameter."""
+    run = sampled()
+    first, *others = run.records
+    renamed = replace(first, key=runs.key(test))
+    content = exports.pytest_benchmark_bytes(replace(run, records=(renamed, *others)))
+    (benchmark,) = json.loads(content)["benchmarks"]
+
+    assert (benchmark["name"], benchmark["param"]) == (name, parameter)
+
+
 @pytest.mark.parametrize("samples", [(2.0,), (0.0, 0.0)])
 def test_few_or_empty_samples_have_statistics(samples: tuple[float, ...]) -> None:
     """One sample has no spread, and no time has no rate."""
