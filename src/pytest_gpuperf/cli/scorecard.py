@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -210,7 +211,10 @@ def _declared(text: str) -> Hardware:
         )
     except ValueError as error:  # includes RecordError
         message = f"{text!r} is not two finite numbers, or a known GPU and a number"
-        raise ConfigError(message, remedy=remedy) from error
+        known = {name for card in load_table().cards for name in card.names}
+        close = ", ".join(difflib.get_close_matches(named.strip(), sorted(known)))
+        meant = f"; did you mean {close}?" if close else ""
+        raise ConfigError(message, remedy=f"{remedy}{meant}") from error
     if min(bandwidth, size) <= 0:
         message = f"{text!r}: bandwidth and bytes per token must be above 0"
         raise ConfigError(message, remedy=remedy)

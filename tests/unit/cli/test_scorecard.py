@@ -48,7 +48,9 @@ def test_a_gpu_is_named_as_the_driver_names_it(
     assert scored(profile, "H200") == 2
     assert b'"H200,158e6"' in capfdbinary.readouterr().err
     assert scored(profile, "NVIDIA H2,1e9") == 2
-    assert b"a known GPU" in capfdbinary.readouterr().err
+    said = capfdbinary.readouterr().err
+    assert b"a known GPU" in said
+    assert b"did you mean NVIDIA H200" in said
 
 
 def test_an_impossible_efficiency_has_no_grade(
