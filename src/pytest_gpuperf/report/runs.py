@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -32,6 +33,8 @@ STANDARD_OUTPUT = "-"
 _READER_TRIES = 100  # 2 s: a reader that was started beside the run is there by then
 _TRY_AGAIN_S = 0.02
 _REMEDY = "name a file in a folder that exists and can be written to"
+_FREE = "free space, or name a file on another disk"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def run_bytes(run: Run, form: str, *, width: int | None = None) -> bytes:
@@ -135,7 +138,8 @@ def write_whole(path: str, content: bytes) -> None:
         else:
             _replace(_target(path), content)
     except OSError as error:
-        raise _refusal(path, error.strerror or str(error)) from error
+        remedy = _FREE if error.errno in _FULL else _REMEDY
+        raise _refusal(path, error.strerror or str(error), remedy) from error
 
 
 def is_stream(path: str) -> bool:
@@ -213,7 +217,7 @@ def _replace(target: Path, content: bytes) -> None:
         raise
 
 
-def _refusal(path: str, reason: str) -> ReportError:
+def _refusal(path: str, reason: str, remedy: str = _REMEDY) -> ReportError:
     """Return the error that names the file."""
     message = f"{path}: the report cannot be written: {reason}"
-    return ReportError(message, remedy=_REMEDY)
+    return ReportError(message, remedy=remedy)

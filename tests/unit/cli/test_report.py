@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,13 @@ def test_a_name_of_another_form_is_refused(
     assert cli.main(["report", run, "-o", str(tmp_path / name)]) == 2
     assert "end its name with .html, .md or .csv" in capfd.readouterr().err
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the device is one of Linux")
+def test_a_full_disk_is_told_apart(run: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Another folder of the same disk would not help."""
+    assert cli.main(["report", run, "-o", "/dev/full", "--format=csv"]) == 4
+    assert "remedy: free space" in capfd.readouterr().err
 
 
 def test_a_form_can_be_named(
