@@ -346,8 +346,13 @@ def failure_text(
 
 def _advice_lines(failed: Mapping[Perf, Sequence[FailedComparison]]) -> list[str]:
     """Return the tools' advice for the failed measurements, without duplicates."""
-    notes = (note for perf, why in failed.items() for note in perf.advice(why))
-    return [f"    {escape(note.text)}" for note in notes]
+    advised = [part for perf, why in failed.items() for part in perf.advice(why)]
+    if not advised:
+        return []
+    # of captures and binaries that failed alone
+    from pytest_gpuperf.report.launches import advice_texts
+
+    return [f"    {escape(text)}" for part in advised for text in advice_texts(part)]
 
 
 def _headline(verdict: Verdict) -> str:

@@ -37,29 +37,26 @@ from pytest_gpuperf.compute.roofline import (
 from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
+    AdvisedLaunch,
     Analysis,
     CounterGap,
     Evidence,
     KernelAnalysis,
+    LaunchAdvice,
     LaunchCounters,
     LaunchDetails,
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
-from pytest_gpuperf.report import display
-from pytest_gpuperf.report.captures import limiter_facts
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.launches import (
         Capture,
         CapturedLaunch,
-        LaunchAdvice,
         PlacedLaunch,
-        RuleResult,
-        StallLine,
     )
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.assemble import Maker
@@ -68,7 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANALYSED",
-    "advice",
+    "advised_launches",
     "analyses",
     "capture_record",
     "capture_values",
@@ -446,10 +443,7 @@ def details(
         stalls=tuple(
             Evidence(name=name, value=share) for name, share in stalls[:_SHOWN_STALLS]
         ),
-        sources=() if advised is None else tuple(map(_source_text, advised.stalls)),
-        rules=()
-        if advised is None
-        else tuple(map(_rule_text, _best_rules(advised)[:_MOST_SHOWN])),
+        advice=LaunchAdvice(rules=()) if advised is None else _ranked(advised),
     )
 
 
@@ -467,21 +461,18 @@ def _extent(launch: CapturedLaunch, what: str) -> tuple[int, ...] | None:
 
 
 _MOST_LAUNCHES = 2  # that are advised on: limits of three fail by the same cause
-_MOST_SHOWN = 3  # rules of a launch where a person asks for it
-_MOST_RULES = 2  # a report has some twenty; the first ones are worth the others
 _ADVISING = frozenset({"optimization", "warning", "error"})
-_LONGEST = 300  # of a rule's message: it goes on for a paragraph
 
 
-def advice(
+def advised_launches(
     path: str,
     launches: Sequence[PlacedLaunch],
     failed: Sequence[FailedComparison],
     *,
     runner: Runner,
-) -> tuple[Note, ...]:
+) -> list[AdvisedLaunch]:
     """
-    Return what a report says of the launches that failed, else of the longest one.
+    Return the launches that failed with what the report advises, else the longest one.
 
     Args:
         path: The report.
@@ -499,19 +490,26 @@ def advice(
 
     where = PurePath(path)
     report = Report(path=str(where.parent), name=where.stem, runner=runner)
-    culprits: dict[tuple[int, int], tuple[PlacedLaunch, list[str]]] = {}
+    culprits: dict[tuple[int, int], tuple[PlacedLaunch, list[Evidence]]] = {}
     for comparison in dict.fromkeys(failed):
-        placed, value = _worst(comparison, launches) or (_longest(launches), "")
+        worst = _worst(comparison, launches)
+        placed = _longest(launches) if worst is None else worst[0]
         place = placed.range_index, placed.index
-        culprits.setdefault(place, (placed, []))[1].append(value)
+        _, values = culprits.setdefault(place, (placed, []))
+        if worst is not None:
+            values.append(worst[1])
     if not culprits:
         culprits[0, 0] = (_longest(launches), [])
-    notes: list[Note] = []
-    for placed, values in list(culprits.values())[:_MOST_LAUNCHES]:
-        name = f"{placed.kernel} (launch {placed.index})"
-        advised = report.advice(placed.index, placed.range_index)
-        notes += _launch_notes(name, placed.launch, values, advised)
-    return tuple(notes)
+    return [
+        AdvisedLaunch(
+            kernel=placed.kernel,
+            index=placed.index,
+            failed=tuple(values),
+            analysis=_analysed(placed.launch),
+            advice=_ranked(report.advice(placed.index, placed.range_index)),
+        )
+        for placed, values in list(culprits.values())[:_MOST_LAUNCHES]
+    ]
 
 
 def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
@@ -527,7 +525,7 @@ def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
 
 def _worst(
     comparison: FailedComparison, launches: Sequence[PlacedLaunch]
-) -> tuple[PlacedLaunch, str] | None:
+) -> tuple[PlacedLaunch, Evidence] | None:
     """Return the launch with the worst value and that value; None: none has one."""
     metric, operator, pattern = comparison
     names = _standard([metric])
@@ -542,65 +540,13 @@ def _worst(
         return None
     pick = min if operator.startswith(">") else max
     value, unit, placed = pick(values, key=lambda worst: worst[0])
-    number = display.value(value, unit) if metric in METRICS else f"{value:g} {unit}"
-    return placed, f"{metric} {number}"
+    return placed, Evidence(name=metric, value=value, unit=unit)
 
 
-def _launch_notes(
-    name: str, launch: CapturedLaunch, values: Sequence[str], advised: LaunchAdvice
-) -> list[Note]:
-    """Return what is worth saying of one launch, what limits it first."""
-    facts = [*filter(None, values), *limiter_facts(_analysed(launch))]
-    notes = []
-    if facts:
-        notes.append(Note(code="ncu-limiter", text=f"{name}: {'; '.join(facts)}"))
-    notes += [
-        Note(code="ncu-stall", text=f"{name}: {_stall_text(stall)}")
-        for stall in advised.stalls[:1]
-    ]
-    return notes + [
-        Note(code="ncu-rule", text=f"{name}: {_rule_text(rule)}")
-        for rule in _best_rules(advised)[:_MOST_RULES]
-    ]
-
-
-def _best_rules(advised: LaunchAdvice) -> list[RuleResult]:
-    """Return the rules that advise something, the largest gain first."""
+def _ranked(advised: LaunchAdvice) -> LaunchAdvice:
+    """Return an advice with the rules that advise something, the largest gain first."""
     rules = [rule for rule in advised.rules if rule.level in _ADVISING]
     # before 2023 ncu estimated no gain; where it does, a rule without one has none
     rules = [rule for rule in rules if rule.speedup_fraction] or rules
-    return sorted(rules, key=lambda rule: -(rule.speedup_fraction or 0.0))
-
-
-def _stall_text(stall: StallLine) -> str:
-    """Return where the warps of a launch waited most."""
-    share = display.value(stall.samples_fraction, "fraction")
-    place = _place(stall)
-    return f"{share} of the waiting was at {place}, most for {stall.reason}"
-
-
-def _source_text(stall: StallLine) -> str:
-    """Return a line of the source with its share of the waiting."""
-    share = display.value(stall.samples_fraction, "fraction")
-    return f"{_place(stall)} {share} ({stall.reason})"
-
-
-def _place(stall: StallLine) -> str:
-    """Return the place of a line of the source, or its instruction."""
-    if stall.file is not None and stall.line is not None:
-        return f"{PurePath(stall.file).name}:{stall.line}"
-    return stall.sass or "an instruction that the report does not name"
-
-
-def _rule_text(rule: RuleResult) -> str:
-    """Return what one of ncu's rules says, and what it would gain."""
-    message = " ".join(rule.text.split())
-    if len(message) > _LONGEST:
-        message = f"{message[:_LONGEST].rsplit(' ', 1)[0]} …"
-    gain = ""
-    if rule.speedup_fraction:
-        share = display.value(rule.speedup_fraction, "fraction")
-        scope = "" if rule.speedup_scope == "global" else " of one unit"
-        gain = f" (ncu estimates {share}{scope} to gain)"
-    title = f"{rule.title}: " if rule.title else ""
-    return f"{title}{message}{gain}"
+    rules.sort(key=lambda rule: -(rule.speedup_fraction or 0.0))
+    return replace(advised, rules=tuple(rules))

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_gpuperf.collect.devices import chip_limits, target_capability
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
-from pytest_gpuperf.model.activity import KernelResources, fits_kernel
+from pytest_gpuperf.model.activity import FailedKernel, KernelResources, fits_kernel
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import is_compiled
-from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void, VoidCode
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
-from pytest_gpuperf.report import display
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.loops import EndLoop
     from pytest_gpuperf.measure.machine import Machine
     from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.model.counters import AdvisedLaunch
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work
@@ -52,13 +52,15 @@ __all__ = [
     "capability_text",
     "code_of",
     "compiled_values",
+    "failed_kernels",
     "is_in_code",
-    "kernel_notes",
 ]
 
 LookUp = Callable[[str], Record]  # returns the record with one more metric
-# returns what a tool says of a record, where some comparisons of its values failed
-Advise = Callable[[Sequence["FailedComparison"]], tuple[Note, ...]]
+# returns what explains a record, where some comparisons of its values failed
+Advise = Callable[
+    [Sequence["FailedComparison"]], Sequence["AdvisedLaunch | FailedKernel"]
+]
 
 _DISABLED = Void(
     code=VoidCode.DISABLED, reason="measuring is switched off (--gpuperf-disable)"
@@ -174,8 +176,8 @@ class FileReader:
                 in_code.append(metric)
             return binary_record(maker, key, kernels, code_of(in_code, mixes))
 
-        def advise(failed: Sequence[FailedComparison]) -> tuple[Note, ...]:
-            return kernel_notes(kernels, code_of(in_code, mixes), failed)
+        def advise(failed: Sequence[FailedComparison]) -> list[FailedKernel]:
+            return failed_kernels(kernels, code_of(in_code, mixes), failed)
 
         return with_one_more(), with_one_more, advise
 
@@ -183,7 +185,11 @@ class FileReader:
         self, key: RecordKey, path: str, *, launch_filter: LaunchFilter, plan: Plan
     ) -> tuple[Record, LookUp | None, Advise]:
         """Return a report's record, what looks up another counter, and what advises."""
-        from pytest_gpuperf.measure.captured import advice, capture_record, with_metric
+        from pytest_gpuperf.measure.captured import (
+            advised_launches,
+            capture_record,
+            with_metric,
+        )
 
         metrics = list(dict.fromkeys((*_STANDARD, *plan.counters, *plan.judged)))
 
@@ -210,9 +216,9 @@ class FileReader:
                 )
             return record
 
-        def advise(failed: Sequence[FailedComparison]) -> tuple[Note, ...]:
+        def advise(failed: Sequence[FailedComparison]) -> list[AdvisedLaunch]:
             placed = _chosen(path, self._reports.read(path, metrics), launch_filter)
-            return advice(path, placed, failed, runner=self._runner)
+            return advised_launches(path, placed, failed, runner=self._runner)
 
         return record, with_one_more, advise
 
@@ -477,11 +483,11 @@ def _kernel_metrics(
     return metrics
 
 
-def kernel_notes(
+def failed_kernels(
     kernels: Sequence[KernelResources], code: Code, failed: Sequence[FailedComparison]
-) -> tuple[Note, ...]:
+) -> list[FailedKernel]:
     """
-    Return which kernel of which chip has a value that failed, one note for each.
+    Return the kernel with the worst value of each comparison that failed.
 
     Args:
         kernels: All of a binary.
@@ -490,7 +496,7 @@ def kernel_notes(
 
         failed: The comparisons that failed.
     """
-    texts = []
+    culprits = []
     for metric, operator, pattern in dict.fromkeys(failed):
         values = []
         for index, kernel in enumerate(kernels):
@@ -504,9 +510,16 @@ def kernel_notes(
         if values:
             pick = min if operator.startswith(">") else max
             value, unit, kernel, mix = pick(values, key=lambda worst: worst[0])
-            present = _present_classes(metric, mix)
-            texts.append(display.compiled(kernel, metric, value, unit, present))
-    return tuple(Note(code="kernel", text=text) for text in texts)
+            culprits.append(
+                FailedKernel(
+                    kernel=kernel,
+                    metric=metric,
+                    value=value,
+                    unit=unit,
+                    classes=_present_classes(metric, mix),
+                )
+            )
+    return culprits
 
 
 def _present_classes(metric: str, mix: InstructionMix | None) -> dict[str, int] | None:

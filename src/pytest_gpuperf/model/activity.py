@@ -22,6 +22,7 @@ __all__ = [
     "WHOLE_COUNT",
     "ActivitySummary",
     "Copy",
+    "FailedKernel",
     "KernelResources",
     "KernelShape",
     "KernelUse",
@@ -116,6 +117,30 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
         if self.threads_per_block is not None and self.threads_per_block < 1:
             message = f"a block of {self.threads_per_block} threads"
             raise RecordError(message, path="threads_per_block")
+
+
+class FailedKernel(Frozen, frozen=True, kw_only=True):
+    """
+    A kernel of a binary whose value failed a comparison.
+
+    Attributes:
+        kernel: The kernel.
+
+        metric: The value's metric.
+
+        value: The value [unit].
+
+        unit: The metric's unit.
+
+        classes: The instructions that the kernel has, by class, the most frequent first;
+            None: they were not asked for.
+    """
+
+    kernel: KernelResources
+    metric: str
+    value: float
+    unit: str
+    classes: Mapping[str, int] | None = None
 
 
 class Occupancy(Frozen, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ ones that every formula is written in. The unit is the last word of a name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -22,6 +23,7 @@ __all__ = [
     "PIPES",
     "STALLS",
     "STANDARD",
+    "AdvisedLaunch",
     "Analysis",
     "Bound",
     "BoundSide",
@@ -30,6 +32,7 @@ __all__ = [
     "CounterMode",
     "Evidence",
     "KernelAnalysis",
+    "LaunchAdvice",
     "LaunchCounters",
     "LaunchDetails",
     "Limiter",
@@ -38,6 +41,8 @@ __all__ = [
     "NameCheck",
     "PassCost",
     "ReplayGroup",
+    "RuleResult",
+    "StallLine",
     "merged",
     "mode_conflict",
 ]
@@ -231,7 +236,7 @@ class Evidence(Frozen, frozen=True, kw_only=True):
 
         value: The number.
 
-        unit: `fraction` or `count`.
+        unit: Its unit.
     """
 
     name: str
@@ -327,6 +332,114 @@ class Analysis(Frozen, frozen=True, kw_only=True):
         finite("analysis.duration_s", self.duration_s)
 
 
+# rules link parts of their text: @url:TEXT:TARGET@, and @section:TARGET:TEXT@ like all
+# others; a target may hold colons (a source line has file and number)
+_LINK = r"@url:(?P<url>[^:@]*):[^@]*@|@(?:section|sass|source):[^@]*:(?P<other>[^:@]*)@"
+
+
+class RuleResult(Frozen, frozen=True, kw_only=True):
+    """
+    The result of one of ncu's rules.
+
+    Attributes:
+        rule: The rule's identifier, as `SOLBottleneck`.
+
+        name: Its name, as `Bottleneck`.
+
+        section: The identifier of its section, as `SpeedOfLight`.
+
+        level: `none`, `ok`, `optimization`, `warning` or `error`.
+
+        title: The heading of the message, maybe empty.
+
+        message: The message with ncu's links; `text` is without.
+
+        speedup_fraction: The estimated gain; None: not estimated.
+
+        speedup_scope: `global`, of the kernel's time; `local`, of one unit's use.
+    """
+
+    rule: str
+    name: str
+    section: str
+    level: str
+    title: str
+    message: str
+    speedup_fraction: float | None
+    speedup_scope: str | None
+
+    @property
+    def text(self) -> str:
+        """The message with links replaced by their text."""
+        return re.sub(_LINK, lambda at: at["url"] or at["other"] or "", self.message)
+
+
+class StallLine(Frozen, frozen=True, kw_only=True):
+    """
+    A source line where the warps of a launch waited, from ncu's samples.
+
+    Attributes:
+        file: The source file, as it was compiled; None: compiled without line numbers.
+
+        line: The line in it, from 1; None: as above.
+
+        sass: Its machine instruction with most samples; None: not in the report.
+
+        reason: The most frequent stall reason, as `long_scoreboard`.
+
+        samples_count: Samples of waiting warps at this line, > 0.
+
+        samples_fraction: Their share of all samples of waiting warps.
+    """
+
+    file: str | None
+    line: int | None
+    sass: str | None
+    reason: str
+    samples_count: int
+    samples_fraction: float
+
+
+class LaunchAdvice(Frozen, frozen=True, kw_only=True):
+    """
+    A report's advice on one launch.
+
+    Attributes:
+        rules: The results of ncu's rules; empty if none was collected.
+
+        stalls: The lines where warps waited most, the most first; empty: the launch has
+            no samples.
+    """
+
+    rules: tuple[RuleResult, ...]
+    stalls: tuple[StallLine, ...] = ()
+
+
+class AdvisedLaunch(Frozen, frozen=True, kw_only=True):
+    """
+    A launch of a report that failed comparisons, with what explains its values.
+
+    Attributes:
+        kernel: Its kernel's base name.
+
+        index: Its place in its range.
+
+        failed: Its values that failed, by metric or counter in their own units; empty:
+            it was chosen for its length.
+
+        analysis: What its counters say together.
+
+        advice: The report's own advice: the rules that advise something, the largest
+            gain first.
+    """
+
+    kernel: str
+    index: int
+    failed: tuple[Evidence, ...]
+    analysis: Analysis
+    advice: LaunchAdvice
+
+
 class LaunchDetails(Frozen, frozen=True, kw_only=True):
     """
     What a report has of one launch, as a person reads it first.
@@ -352,9 +465,8 @@ class LaunchDetails(Frozen, frozen=True, kw_only=True):
 
         stalls: The shares of the stalls that cost time, the longest first.
 
-        sources: The source lines where warps waited most, as text.
-
-        rules: What ncu's rules advise, the largest gain first.
+        advice: The report's own advice: the rules that advise something, the largest
+            gain first.
     """
 
     analysis: Analysis
@@ -366,8 +478,7 @@ class LaunchDetails(Frozen, frozen=True, kw_only=True):
     occupancy: Occupancy | None = None
     rooflines: Mapping[str, Roofline] = {}
     stalls: tuple[Evidence, ...] = ()
-    sources: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
+    advice: LaunchAdvice = LaunchAdvice(rules=())
 
 
 class KernelAnalysis(Frozen, frozen=True, kw_only=True):

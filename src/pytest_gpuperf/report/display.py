@@ -9,23 +9,18 @@ from __future__ import annotations
 import datetime
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING
 
-from pytest_gpuperf.model.quantity import KiB, counter_unit
+from pytest_gpuperf.model.quantity import counter_unit
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.report.escape import code, escape, quoted
-
-if TYPE_CHECKING:
-    from pytest_gpuperf.model.activity import KernelResources
 
 __all__ = [
     "change",
     "change_interval",
     "code",
     "commit",
-    "compiled",
     "css_percent",
     "date",
     "escape",
@@ -342,37 +337,6 @@ def date(unix_s: float) -> str:
 def moment(unix_s: float) -> str:
     """Return the minute of a time since the epoch [s], in UTC; "?" where it has none."""
     return _in_utc(unix_s, "%Y-%m-%d %H:%M UTC")
-
-
-def compiled(
-    kernel: KernelResources,
-    metric: str,
-    number: float,
-    unit: str,
-    classes: Mapping[str, int] | None,
-) -> str:
-    """
-    Return what a kernel takes as its compiler prints it: bytes in whole, and in KiB.
-
-    Args:
-        kernel: The kernel.
-
-        metric: What it takes.
-
-        number: How much [unit].
-
-        unit: Its unit.
-
-        classes: The instructions that it has, by class; None: they were not asked for.
-    """
-    text = value(number, unit)
-    if unit == "bytes":
-        kib = f" ({number / KiB:g} KiB)" if number and not number % KiB else ""
-        text = f"{number:.0f} B{kib}"
-    if classes is not None:
-        counts = ", ".join(f"{name} {count}" for name, count in classes.items())
-        text += f"; it has {counts or 'none of any class'}"
-    return f"{kernel.demangled or kernel.name} ({kernel.target}): {metric} {text}"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

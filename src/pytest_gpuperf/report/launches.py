@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
 import msgspec
 
 from pytest_gpuperf.judge.files import is_held_clock
-from pytest_gpuperf.model.activity import KernelShape, Trace
-from pytest_gpuperf.model.counters import CounterGap, LaunchDetails
+from pytest_gpuperf.model.activity import FailedKernel, KernelShape, Trace
+from pytest_gpuperf.model.counters import (
+    AdvisedLaunch,
+    CounterGap,
+    Evidence,
+    LaunchDetails,
+    RuleResult,
+    StallLine,
+)
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import Gap
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.quantity import KiB
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
     evidence_text,
     kernel_name,
+    limiter_facts,
     limiter_text,
     plain_name,
     roof_text,
@@ -30,7 +42,7 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-__all__ = ["DetailedLaunch", "details_bytes", "launch_blocks"]
+__all__ = ["DetailedLaunch", "advice_texts", "details_bytes", "launch_blocks"]
 
 _UNKNOWN = "n/a"
 _HEADS = ("start us", "duration us", "gap us", "device", "stream", "grid", "block")
@@ -39,7 +51,7 @@ _WIDTHS = (14, 12, 12, 6, 6, 14, 10)
 _NAME = "kernel"
 
 
-class _Row(NamedTuple):
+class _TraceRow(NamedTuple):
     """A launch; None: not known."""
 
     shape: KernelShape
@@ -91,7 +103,7 @@ class _Names(dict[str, str]):
         return self[name]
 
 
-def _rows(trace: Trace) -> Iterator[list[_Row]]:
+def _rows(trace: Trace) -> Iterator[list[_TraceRow]]:
     """Yield launches, in the order of CUPTI's records, some thousands at a time."""
     begun_ns = trace.begun_ns
     shapes = trace.launches.shapes
@@ -107,7 +119,7 @@ def _rows(trace: Trace) -> Iterator[list[_Row]]:
             before = ends.get(lane, 0)
             ends[lane] = end
             rows.append(
-                _Row(
+                _TraceRow(
                     shapes[place],
                     start - begun_ns if start else None,
                     end - start if start and end else None,
@@ -144,7 +156,7 @@ def _json(traces: Iterable[tuple[Record, Trace]], names: _Names) -> Iterator[byt
     yield b"\n]}\n"
 
 
-def _plain(row: _Row, names: _Names) -> dict[str, object]:
+def _plain(row: _TraceRow, names: _Names) -> dict[str, object]:
     """Return a launch as JSON has it."""
     shape = row.shape
     return {
@@ -200,7 +212,7 @@ def _title(record: Record, trace: Trace) -> str:
     return f"{record.key}{made_by}: {count}"
 
 
-def _cells(row: _Row) -> tuple[str, ...]:
+def _cells(row: _TraceRow) -> tuple[str, ...]:
     """Return what stands before the kernel's name."""
     return (
         _microseconds(row.start_ns),
@@ -317,8 +329,11 @@ def _facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:
         *((f"{dtype} roof", text) for dtype, text in _rooflines(details)),
         ("limiter", _limiter(details)),
         ("stalls", _numbers((s.name, s.value) for s in details.stalls)),
-        ("waiting at", escape(", ".join(details.sources))),
-        *(("ncu's rule", escape(rule)) for rule in details.rules),
+        ("waiting at", escape(", ".join(map(_source, details.advice.stalls)))),
+        *(
+            ("ncu's rule", escape(_rule(rule)))
+            for rule in details.advice.rules[:_MOST_RULES]
+        ),
     )
     return ((label, text) for label, text in facts if text)
 
@@ -454,3 +469,89 @@ def _numbers(pairs: Iterable[tuple[str, float | None]]) -> str:
         for name, share in pairs
         if share is not None
     )
+
+
+_MOST_RULES = (
+    3  # of ncu's rules: a report has some twenty, the first are worth the rest
+)
+_MOST_RULES_OF_FAILURES = 2  # the failure itself takes lines too
+_LONGEST_RULE = 300  # characters: a rule's message goes on for a paragraph
+
+
+def advice_texts(advised: AdvisedLaunch | FailedKernel | Gap) -> Iterator[str]:
+    """
+    Yield what explains a value that failed, a line each.
+
+    Args:
+        advised: A launch of a report or a kernel of a binary; a gap: why the report was
+            not read.
+    """
+    if isinstance(advised, Gap):
+        yield f"the advice of the report cannot be read: {advised.reason}; {advised.remedy}"
+    elif isinstance(advised, FailedKernel):
+        yield _failed_kernel(advised)
+    else:
+        name = f"{advised.kernel} (launch {advised.index})"
+        facts = [*map(_failed_value, advised.failed), *limiter_facts(advised.analysis)]
+        if facts:
+            yield f"{name}: {'; '.join(facts)}"
+        for stall in advised.advice.stalls[:1]:
+            yield f"{name}: {_stall(stall)}"
+        for rule in advised.advice.rules[:_MOST_RULES_OF_FAILURES]:
+            yield f"{name}: {_rule(rule)}"
+
+
+def _failed_value(failed: Evidence) -> str:
+    """Return a value that failed; a counter's in its own unit."""
+    if failed.name in METRICS:
+        return f"{failed.name} {display.value(failed.value, failed.unit)}"
+    return f"{failed.name} {failed.value:g} {failed.unit}"
+
+
+def _failed_kernel(failed: FailedKernel) -> str:
+    """Return what a kernel takes as its compiler prints it: bytes in whole, and in KiB."""
+    text = display.value(failed.value, failed.unit)
+    if failed.unit == "bytes":
+        is_whole = failed.value and not failed.value % KiB
+        kib = f" ({failed.value / KiB:g} KiB)" if is_whole else ""
+        text = f"{failed.value:.0f} B{kib}"
+    if failed.classes is not None:
+        counts = ", ".join(f"{name} {count}" for name, count in failed.classes.items())
+        text += f"; it has {counts or 'none of any class'}"
+    kernel = failed.kernel
+    return (
+        f"{kernel.demangled or kernel.name} ({kernel.target}): {failed.metric} {text}"
+    )
+
+
+def _stall(stall: StallLine) -> str:
+    """Return where the warps of a launch waited most."""
+    share = display.value(stall.samples_fraction, "fraction")
+    return f"{share} of the waiting was at {_place(stall)}, most for {stall.reason}"
+
+
+def _source(stall: StallLine) -> str:
+    """Return a line of the source with its share of the waiting."""
+    share = display.value(stall.samples_fraction, "fraction")
+    return f"{_place(stall)} {share} ({stall.reason})"
+
+
+def _place(stall: StallLine) -> str:
+    """Return the place of a line of the source, or its instruction."""
+    if stall.file is not None and stall.line is not None:
+        return f"{PurePath(stall.file).name}:{stall.line}"
+    return stall.sass or "an instruction that the report does not name"
+
+
+def _rule(rule: RuleResult) -> str:
+    """Return what one of ncu's rules says, and what it would gain."""
+    message = " ".join(rule.text.split())
+    if len(message) > _LONGEST_RULE:
+        message = f"{message[:_LONGEST_RULE].rsplit(' ', 1)[0]} …"
+    gain = ""
+    if rule.speedup_fraction:
+        share = display.value(rule.speedup_fraction, "fraction")
+        scope = "" if rule.speedup_scope == "global" else " of one unit"
+        gain = f" (ncu estimates {share}{scope} to gain)"
+    title = f"{rule.title}: " if rule.title else ""
+    return f"{title}{message}{gain}"

@@ -10,14 +10,15 @@ from pytest_gpuperf.measure.reading import (
     Code,
     code_of,
     compiled_values,
+    failed_kernels,
     is_in_code,
-    kernel_notes,
 )
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES, METRICS, Family
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import FailedComparison
+from pytest_gpuperf.report.launches import advice_texts
 
 ONE = KernelResources(
     name="one",
@@ -120,9 +121,11 @@ def test_what_failed_is_a_kernels_of_a_chip(
         InstructionMix(kernel="two", counts=counts[1]),
     )
 
-    notes = kernel_notes([ONE, two], Code(metrics=metrics, mixes=mixes), [comparison])
+    code = Code(metrics=metrics, mixes=mixes)
 
-    assert [note.text for note in notes] == [told]
+    (culprit,) = failed_kernels([ONE, two], code, [comparison])
+
+    assert list(advice_texts(culprit)) == [told]
 
 
 def test_without_the_tool_the_resources_are_there() -> None:

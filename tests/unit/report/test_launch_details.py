@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.launches import (
-    CapturedLaunch,
-    CapturedValue,
-    LaunchAdvice,
-    RuleResult,
-    StallLine,
-)
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.measure.captured import details
+from pytest_gpuperf.model.counters import LaunchAdvice, RuleResult, StallLine
 from pytest_gpuperf.report.launches import DetailedLaunch, details_bytes
 
 ELAPSED = "avg.pct_of_peak_sustained_elapsed"
@@ -50,7 +45,6 @@ ADVICE = LaunchAdvice(
             message="Move less.",
             speedup_fraction=0.25,
             speedup_scope="global",
-            focus=(),
         ),
     ),
     stalls=(

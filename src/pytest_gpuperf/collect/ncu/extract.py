@@ -126,7 +126,7 @@ def answer(
         if form == ADVICE:
             number, index = map(int, names)
             return 0, _json(_advice(api, context, number, index)) + "\n"
-        reader = Reader(api, context)
+        reader = LaunchReader(api, context)
         read = {
             VALUES: functools.partial(reader.values, names),
             ALL_VALUES: functools.partial(reader.values, None),
@@ -212,7 +212,7 @@ def _joined(worker: tuple[int, int]) -> list[str]:
 # ------------------------------------------------------------ launches and metrics
 
 
-class Reader:
+class LaunchReader:
     """
     Launches of a loaded report as objects of JSON.
 
@@ -494,14 +494,6 @@ def _rule(api: ModuleType, rule: _Object) -> _Object:
         "speedup_scope": (
             _member(api.SpeedupType, estimate["type"]) if estimate else None
         ),
-        "focus": [
-            [
-                focus["name"],
-                focus["value"] if math.isfinite(focus["value"]) else None,
-                focus["info"],
-            ]
-            for focus in rule.get("focus_metrics", ())
-        ],
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypedDict
@@ -17,6 +16,7 @@ from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter, NvtxDomain
 from pytest_gpuperf.collect.ncu.text import capture_text, report_text
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, RecordError
+from pytest_gpuperf.model.counters import LaunchAdvice
 from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
@@ -24,14 +24,10 @@ __all__ = [
     "CapturedLaunch",
     "CapturedRange",
     "CapturedValue",
-    "FocusMetric",
-    "LaunchAdvice",
     "MetricFacts",
     "PlacedLaunch",
     "ReadReport",
     "ReportedLaunch",
-    "RuleResult",
-    "StallLine",
     "capture_text",
     "decode_advice",
     "decode_capture",
@@ -167,13 +163,6 @@ def _captured_launch(launch: _LaunchObject) -> CapturedLaunch:
     )
 
 
-# rules link parts of their text: @url:TEXT:TARGET@, and @section:TARGET:TEXT@ like all
-# others; a target may hold colons (a source line has file and number)
-_LINK = re.compile(
-    r"@url:(?P<url>[^:@]*):[^@]*@|@(?:section|sass|source):[^@]*:(?P<other>[^:@]*)@"
-)
-
-
 class MetricFacts(Frozen, frozen=True, array_like=True):
     """
     A report's facts of one metric.
@@ -246,104 +235,6 @@ class ReportedLaunch(Frozen, frozen=True, kw_only=True):
         return f"{self.kernel}-{self.index}"
 
 
-class FocusMetric(Frozen, frozen=True, array_like=True):
-    """
-    A number on which a rule is based.
-
-    Attributes:
-        name: A metric's name, or a description.
-
-        value: In the tool's own unit; None: not a number.
-
-        info: The rule's remark on it, as `0.889 < 1.000`.
-    """
-
-    name: str
-    value: float | None
-    info: str
-
-
-class RuleResult(Frozen, frozen=True, kw_only=True):
-    """
-    The result of one of ncu's rules.
-
-    Attributes:
-        rule: The rule's identifier, as `SOLBottleneck`.
-
-        name: Its name, as `Bottleneck`.
-
-        section: The identifier of its section, as `SpeedOfLight`.
-
-        level: `none`, `ok`, `optimization`, `warning` or `error`.
-
-        title: The heading of the message, maybe empty.
-
-        message: The message with ncu's links; `text` is without.
-
-        speedup_fraction: The estimated gain; None: not estimated.
-
-        speedup_scope: `global`, of the kernel's time; `local`, of one unit's use.
-
-        focus: The numbers on which it is based.
-    """
-
-    rule: str
-    name: str
-    section: str
-    level: str
-    title: str
-    message: str
-    speedup_fraction: float | None
-    speedup_scope: str | None
-    focus: tuple[FocusMetric, ...]
-
-    @property
-    def text(self) -> str:
-        """The message with links replaced by their text."""
-        return _LINK.sub(lambda link: link["url"] or link["other"] or "", self.message)
-
-
-class StallLine(Frozen, frozen=True, kw_only=True):
-    """
-    A source line where the warps of a launch waited, from ncu's samples.
-
-    Attributes:
-        file: The source file, as it was compiled; None: compiled without line numbers.
-
-        line: The line in it, from 1; None: as above.
-
-        sass: Its machine instruction with most samples; None: not in the report.
-
-        reason: The most frequent stall reason, as `long_scoreboard`.
-
-        samples_count: Samples of waiting warps at this line, > 0.
-
-        samples_fraction: Their share of all samples of waiting warps.
-    """
-
-    file: str | None
-    line: int | None
-    sass: str | None
-    reason: str
-    samples_count: int
-    samples_fraction: float
-
-
-class LaunchAdvice(Frozen, frozen=True, kw_only=True):
-    """
-    A report's advice on one launch.
-
-    Attributes:
-        rules: The results of ncu's rules; empty if none was collected.
-
-        stalls: The lines where warps waited most, the most first; empty: the launch has
-            no samples.
-    """
-
-    rules: tuple[RuleResult, ...]
-    stalls: tuple[StallLine, ...] = ()
-
-
 _Value = int | float | str | None
 
 
@@ -368,12 +259,12 @@ class _LaunchText(Frozen, frozen=True, kw_only=True):
     correlated: dict[str, _Correlated | None] = msgspec.field(default_factory=dict)
 
 
-class _Range(Frozen, frozen=True, kw_only=True):
+class _RangeText(Frozen, frozen=True, kw_only=True):
     launches: list[_LaunchText]
 
 
 class _Report(Frozen, frozen=True, kw_only=True):
-    ranges: list[_Range]
+    ranges: list[_RangeText]
 
 
 class PlacedLaunch(Frozen, frozen=True, kw_only=True):
@@ -447,7 +338,7 @@ class ReadReport(Frozen, frozen=True, kw_only=True):
         return chosen
 
 
-class _Row(Mapping[str, CapturedValue]):
+class _CounterRow(Mapping[str, CapturedValue]):
     """
     The metrics of one launch; the launches of a report share names and units.
 
@@ -535,12 +426,12 @@ def read_report(
             units = units if launch.units is None else launch.units
             if launch.names is not None:
                 places = {name: place for place, name in enumerate(launch.names)}
-            row = _Row(places, units, launch.values)
+            row = _CounterRow(places, units, launch.values)
             launches.append(_placed(launch, range_index, row))
     return ReadReport(launches=tuple(launches), names=frozenset(present))
 
 
-def _placed(launch: _ColumnsText, range_index: int, row: _Row) -> PlacedLaunch:
+def _placed(launch: _ColumnsText, range_index: int, row: _CounterRow) -> PlacedLaunch:
     """Return a launch as it was written, with its metrics."""
     by_domain: dict[str, tuple[str, ...]] = {}
     for domain in launch.nvtx:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pytest_gpuperf.collect.ncu.extract import ADVICE, ALL, CORRELATED, LAUNCHES
 from pytest_gpuperf.collect.ncu.launches import (
-    LaunchAdvice,
     MetricFacts,
     ReportedLaunch,
     decode_advice,
@@ -43,6 +42,7 @@ from pytest_gpuperf.errors import (
     MissingEntryError,
     WrongEntryError,
 )
+from pytest_gpuperf.model.counters import LaunchAdvice
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.command import Command

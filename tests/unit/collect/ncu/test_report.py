@@ -560,9 +560,6 @@ class TestAdvice:
             "@section:LaunchStats:Launch Statistics@ and @source:a.cu:7:line 7@.",
             "type": 2,
         },
-        "focus_metrics": [
-            {"name": BYTES, "value": math.nan, "severity": 2, "info": "1 < 2"}
-        ],
         "speedup_estimation": {"type": 2, "speedup": 25.0},
     }
 
@@ -571,7 +568,7 @@ class TestAdvice:
         plain = {
             key: value
             for key, value in self.RULE.items()
-            if key not in {"focus_metrics", "speedup_estimation"}
+            if key != "speedup_estimation"
         } | {"rule_message": {"title": "", "message": "m", "type": 9}}
         some = report(tmp_path, [action()], [action(rules=[self.RULE, plain])])
 
@@ -580,8 +577,7 @@ class TestAdvice:
         assert (first.rule, first.level, first.title) == ("Occ", "optimization", "Low")
         assert first.text == "See the guide, Launch Statistics and line 7."
         assert (first.speedup_fraction, first.speedup_scope) == (0.25, "global")
-        assert (first.focus[0].name, first.focus[0].value) == (BYTES, None)
-        assert (second.level, second.speedup_fraction, second.focus) == ("9", None, ())
+        assert (second.level, second.speedup_fraction) == ("9", None)
 
     def test_names_the_lines_where_warps_wait_most(self, tmp_path: Path) -> None:
         """Samples of one line count together; who issues or could does not wait."""
