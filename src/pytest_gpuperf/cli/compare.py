@@ -1,10 +1,10 @@
-"""The command `compare`: the last run beside older runs, recordings and stores."""
+"""The command `compare`: the last of some runs, stores or captures beside the others."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import stored_record
@@ -15,13 +15,29 @@ from pytest_gpuperf.cli.output import (
     print_table,
     read_run,
     start_of,
+    told_on_terminals,
 )
 from pytest_gpuperf.collect.ncu.text import MAGIC
 from pytest_gpuperf.collect.replay import HEAD_FILE, read_recording
+from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.errors import ConfigError, GpuPerfError, RecordError
+from pytest_gpuperf.errors import (
+    CaptureFormatError,
+    ConfigError,
+    GpuPerfError,
+    RecordError,
+)
 from pytest_gpuperf.judge.case import Case, Policy, case_of
-from pytest_gpuperf.judge.files import ValuePair, is_compared, run_passes, value_pairs
+from pytest_gpuperf.judge.files import (
+    CaptureSide,
+    ValuePair,
+    captures_pass,
+    differences,
+    is_compared,
+    mismatch,
+    run_passes,
+    value_pairs,
+)
 from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace
@@ -47,6 +63,7 @@ __all__ = ["compare"]
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
 _MAX_REGRESSION = Config(root="").max_regression  # of a run that is told nothing else
+_CAPTURES_SCHEMA = "pytest-gpuperf/capture-comparison/1"
 _CURRENT = "current"  # no session's id: a file may be compared with itself
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
 
@@ -73,14 +90,67 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Compare captures, which stand beside nothing else."""
+    """Show what changed between two captures, kernel by kernel."""
     runs = [path for path in files if not _is_capture(path)]
     if runs:
         message = f"{', '.join(runs)} is not a capture, and the others are"
         raise ConfigError(message, remedy="name two .ncu-rep files, or none at all")
-    from pytest_gpuperf.cli.captures import compare_captures
+    if len(files) != 2:  # noqa: PLR2004 - then and now
+        message = f"{len(files)} captures were named, and two are compared"
+        raise ConfigError(
+            message, remedy="name the older one first, then the newer one"
+        )
+    # of captures alone
+    from pytest_gpuperf.report.captures import (
+        difference_columns,
+        difference_remarks,
+        mismatch_gap,
+    )
 
-    return compare_captures(files, arguments)
+    was, now = map(_capture, files)
+    obstacle = mismatch(was, now)
+    if obstacle is not None:
+        gap = mismatch_gap(obstacle, files, was, now)
+        raise ConfigError(gap.reason, remedy=gap.remedy)
+    compared = list(differences(was, now))
+    clocks = [was.clock_hz, now.clock_hz]
+    print_table(
+        arguments.format,
+        title=" -> ".join(PurePath(path).name for path in files),
+        table=difference_columns(compared),
+        remarks=difference_remarks(compared, clocks),
+        content={
+            "schema": _CAPTURES_SCHEMA,
+            "sm_clocks_hz": clocks,
+            "differences": [
+                {
+                    "kernel": difference.kernel,
+                    "metric": difference.metric,
+                    "unit": difference.unit,
+                    "was": difference.was,
+                    "now": difference.now,
+                    "verdict": difference.direction,
+                }
+                for difference in compared
+            ],
+        },
+    )
+    return exit_code(passes=captures_pass(compared), strict=arguments.strict)
+
+
+def _capture(path: str) -> CaptureSide:
+    """Return the launches of a capture that were measured, by kernel."""
+    # of captures alone
+    from pytest_gpuperf.collect.ncu.launches import read_capture
+    from pytest_gpuperf.measure.captured import capture_side, first_counters
+
+    with told_on_terminals(f"reading {path}"):
+        capture = read_capture(path, runner=ProcessRunner(), metrics=first_counters())
+    side = capture_side(capture)
+    if side is None:
+        message = "none of its launches was measured"
+        raise CaptureFormatError(message, remedy="profile again", path=path)
+    return side
 
 
 def _is_capture(path: str) -> bool:

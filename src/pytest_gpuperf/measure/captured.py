@@ -34,6 +34,7 @@ from pytest_gpuperf.compute.roofline import (
     counted_roofline,
     counted_rooflines,
 )
+from pytest_gpuperf.judge.files import COMPARED, CaptureSide, KernelCounters
 from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
@@ -68,6 +69,7 @@ __all__ = [
     "advised_launches",
     "analyses",
     "capture_record",
+    "capture_side",
     "capture_values",
     "close_names",
     "details",
@@ -213,6 +215,49 @@ def close_names(name: str, names: Iterable[str]) -> list[str]:
     complete = [longer for longer in ordered if longer.startswith(f"{name}.")]
     return complete[:_MOST_NAMES] or difflib.get_close_matches(
         name, ordered, n=_MOST_NAMES
+    )
+
+
+def capture_side(capture: Capture) -> CaptureSide | None:
+    """Return the launches that were measured, by kernel; None: none was."""
+    kernels: dict[str, list[CapturedLaunch]] = {}
+    for part in capture.ranges:
+        for launch in part.launches:
+            if launch.measured:
+                name = launch.demangled or launch.kernel
+                kernels.setdefault(name, []).append(launch)
+    launches = [launch for group in kernels.values() for launch in group]
+    if not launches:
+        return None
+    return CaptureSide(
+        device=translate.captured_facts(launches[0]),
+        clock_hz=_mean_clock_hz(launches),
+        kernels={name: _kernel_counters(group) for name, group in kernels.items()},
+    )
+
+
+def _mean_clock_hz(launches: Iterable[CapturedLaunch]) -> float | None:
+    """Return the mean clock of launches, weighted by time; None: not collected."""
+    pairs = []
+    for launch in launches:
+        values = standard_counters(launch, ("duration_s", "sm_clock_hz")).values
+        if values.keys() >= {"duration_s", "sm_clock_hz"}:
+            pairs.append((values["duration_s"], values["sm_clock_hz"]))
+    whole_s = math.fsum(time_s for time_s, _ in pairs)
+    if not whole_s > 0:
+        return None
+    return math.fsum(time_s * hertz for time_s, hertz in pairs) / whole_s
+
+
+def _kernel_counters(launches: Sequence[CapturedLaunch]) -> KernelCounters:
+    """Return time and metrics of a kernel's launches together."""
+    counters = (
+        standard_counters(launch, ("duration_s",)).values for launch in launches
+    )
+    estimates, _ = capture_values(launches, COMPARED, None)
+    return KernelCounters(
+        time_s=math.fsum(values.get("duration_s", 0.0) for values in counters),
+        values={e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
     )
 
 

@@ -1,4 +1,4 @@
-"""cli.captures: two reports of Nsight Compute beside one another."""
+"""cli.compare: two reports of Nsight Compute beside one another."""
 
 from __future__ import annotations
 
