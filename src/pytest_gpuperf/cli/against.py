@@ -16,6 +16,7 @@ from pytest_gpuperf.cli.output import (
     UNREADABLE,
     WORSE,
     WRONG_USAGE,
+    exit_code,
     print_bytes,
     read_run,
     say,
@@ -26,8 +27,8 @@ from pytest_gpuperf.collect.runner import run_here
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.judge.files import compared_with_revision, is_decided
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
-from pytest_gpuperf.model.verdict import JUDGED
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline import bisection as search
 from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -42,16 +43,17 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.change import Progress
     from pytest_gpuperf.model.run import Run
 
-__all__ = ["bisect", "compare_with_revision"]
+__all__ = ["EXIT_CODES", "bisect", "compare_with_revision"]
 
-# of pytest: passed, failed, could not collect, broke down, was used wrongly, found no test
-_CODES = {
-    0: GOOD,
-    1: WORSE,
-    2: UNREADABLE,
-    3: UNREADABLE,
-    4: WRONG_USAGE,
-    5: WRONG_USAGE,
+# by the numbers of pytest.ExitCode, which a command does not import
+EXIT_CODES = {
+    0: GOOD,  # OK
+    1: WORSE,  # TESTS_FAILED
+    2: UNREADABLE,  # INTERRUPTED: tests could not be collected
+    3: UNREADABLE,  # INTERNAL_ERROR
+    4: WRONG_USAGE,  # USAGE_ERROR
+    5: WRONG_USAGE,  # NO_TESTS_COLLECTED
+    6: WORSE,  # MAX_WARNINGS_ERROR, which the oldest pytest does not have
 }
 _ENDINGS = {
     search.Ending.FOUND: GOOD,
@@ -80,17 +82,19 @@ def compare_with_revision(arguments: argparse.Namespace) -> int:
         form = arguments.format
         status, interrupted = run_here(argv, quiet=form != "text")
         # pytest ends with one status for Ctrl-C and for tests that cannot be collected
-        code = INTERRUPTED if interrupted else _CODES.get(status, UNREADABLE)
+        code = INTERRUPTED if interrupted else EXIT_CODES.get(status, UNREADABLE)
         run = _run_of(report)
         if run is None:
             return code
         if form != "text":
             print_bytes(run_bytes(run, form))
-        if run.against is not None and run.against.gap is not None and code == WORSE:
-            judged = any(v.of_revision and v.outcome in JUDGED for v in run.verdicts)
-            return code if judged else UNREADABLE
-        decided = any(verdict.outcome in JUDGED for verdict in run.verdicts)
-        return UNDECIDED if arguments.strict and not code and not decided else code
+        if code == GOOD:
+            passes = is_decided(run.verdicts) or None
+            return exit_code(passes=passes, strict=arguments.strict)
+        failed = run.against is not None and run.against.gap is not None
+        if code == WORSE and failed and not compared_with_revision(run.verdicts):
+            return UNREADABLE
+        return code
 
 
 def _option(share: float | None) -> str:

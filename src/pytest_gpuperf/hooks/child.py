@@ -47,7 +47,8 @@ _RESET: dict[str, object] = {
     "gpuperf_csv": None,
 }
 _FAILURE_LINES = 12  # of a test's failure
-_OK, _FAILED, _EMPTY = 0, 1, 5  # of pytest.ExitCode, as a process returns them
+# a profiled process that ends so has done its work
+_ENDINGS = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
 def prepare(config: pytest.Config) -> None:
@@ -156,8 +157,8 @@ class Child:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End well although tests have failed: a profiler would take it for a crash."""
-        if self._counts and session.exitstatus in {_FAILED, _EMPTY}:
-            session.exitstatus = _OK
+        if self._counts and session.exitstatus in _ENDINGS:
+            session.exitstatus = pytest.ExitCode.OK
 
     def _answer(self, answer: ChildAnswer) -> None:
         """Append a line: one write, so that a crash leaves whole ones."""

@@ -38,7 +38,6 @@ _MARKUP: dict[Style, dict[str, bool]] = {
     Style.FAINT: {"light": True},
 }
 _BRIEF = frozenset({"no", "line"})  # tracebacks without all of a failure's text
-_TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED as the number that a process returns
 
 
 class Gate:
@@ -271,7 +270,7 @@ class Gate:
         )
         self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
         if self.suite.complaints and session.exitstatus in {0, None}:
-            session.exitstatus = _TESTS_FAILED
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _complain_of_overruled(self) -> None:
         """Fail the run for verdicts that another plugin reported as a pass."""

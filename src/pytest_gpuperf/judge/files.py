@@ -29,8 +29,10 @@ __all__ = [
     "Mismatch",
     "ValuePair",
     "captures_pass",
+    "compared_with_revision",
     "differences",
     "is_compared",
+    "is_decided",
     "is_held_clock",
     "mismatch",
     "run_passes",
@@ -223,7 +225,17 @@ def run_passes(verdicts: Sequence[Verdict]) -> bool | None:
     gated = (v for v in verdicts if v.limit or v.threshold is not None)
     if any(verdict.outcome in FAILING for verdict in gated):
         return False
-    return True if any(verdict.outcome in JUDGED for verdict in verdicts) else None
+    return True if is_decided(verdicts) else None
+
+
+def is_decided(verdicts: Iterable[Verdict]) -> bool:
+    """Return whether a limit or a change of a run was decided."""
+    return any(verdict.outcome in JUDGED for verdict in verdicts)
+
+
+def compared_with_revision(verdicts: Iterable[Verdict]) -> bool:
+    """Return whether a change against a revision was decided."""
+    return is_decided(verdict for verdict in verdicts if verdict.of_revision)
 
 
 def scorecard_passes(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from pytest_gpuperf import cli
+from pytest_gpuperf.cli.against import EXIT_CODES
 from pytest_gpuperf.cli.output import exit_code, told_on_terminals
 
 
@@ -86,3 +87,19 @@ def test_a_file_that_cannot_be_read_is_named(
     assert cli.main(["compare", unreadable, unreadable]) == 4
     said = capsys.readouterr().err
     assert f"{unreadable}: it cannot be read" in said
+
+
+def test_every_exit_status_of_pytest_is_one_of_the_command() -> None:
+    """By pytest's own list: a status that it adds later is placed here first."""
+    codes = {
+        "OK": 0,
+        "TESTS_FAILED": 1,
+        "INTERRUPTED": 4,
+        "INTERNAL_ERROR": 4,
+        "USAGE_ERROR": 2,
+        "NO_TESTS_COLLECTED": 2,
+        "MAX_WARNINGS_ERROR": 1,
+    }
+
+    for status in pytest.ExitCode:
+        assert EXIT_CODES[status.value] == codes[status.name]
