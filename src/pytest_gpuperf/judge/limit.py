@@ -62,6 +62,7 @@ __all__ = [
     "lost_alone",
     "spread_of",
     "straddles",
+    "without_repeats",
 ]
 
 SpreadOf = Callable[
@@ -440,6 +441,23 @@ def _asked(refusal: Unmeasured, measured: Measured) -> RecordKey:
     if measured.records:
         return measured.records[0].key
     return RecordKey(test_id=measured.test_id)
+
+
+def without_repeats(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return verdicts without those on void values that their test asked for in vain."""
+    refused = {
+        verdict.key
+        for verdict in verdicts
+        if verdict.outcome is Outcome.UNMEASURED
+        and verdict.evidence is not None
+        and verdict.evidence.gap is not None
+        and verdict.evidence.gap.code is GapCode.VOID
+    }
+    return [
+        verdict
+        for verdict in verdicts
+        if verdict.reason is not Reason.VOID or verdict.key not in refused
+    ]
 
 
 def lost_alone(test_id: str, failure: str) -> Verdict:

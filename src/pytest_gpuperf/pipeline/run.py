@@ -10,7 +10,7 @@ from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.controls import FirstLook, confirmations
-from pytest_gpuperf.judge.limit import straddles
+from pytest_gpuperf.judge.limit import straddles, without_repeats
 from pytest_gpuperf.judge.rule import needs_confirming
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
@@ -108,7 +108,7 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
         )
         if by_revision is not None:
             changes = verdicts.as_confirmed(changes, by_revision.verdicts)
-        decided = verdicts.without_repeats((*limits, *changes, *compared))
+        decided = without_repeats((*limits, *changes, *compared))
         suite.verdicts = tuple(map(for_pytest, decided))
     return verdicts.shifts(first, confirmed, references)
 

@@ -13,7 +13,7 @@ from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import may_regress
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role, SessionValue
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ __all__ = [
     "references_of",
     "shifts",
     "spread_of",
-    "without_repeats",
     "worsened",
 ]
 
@@ -218,27 +217,6 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
         ]
         verdicts += lacking(measured)
     return verdicts + [lost_alone(*lost) for lost in suite.failed_alone.items()]
-
-
-def without_repeats(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return verdicts without those on a void value that its test asked for in vain."""
-    refused = {
-        (verdict.key, reason)
-        for verdict in verdicts
-        if verdict.outcome is Outcome.UNMEASURED and (reason := _gap_reason(verdict))
-    }
-    return [
-        verdict
-        for verdict in verdicts
-        if verdict.reason is not Reason.VOID
-        or (verdict.key, _gap_reason(verdict)) not in refused
-    ]
-
-
-def _gap_reason(verdict: Verdict) -> str:
-    """Return why a value is missing or void; "": neither."""
-    evidence = verdict.evidence
-    return "" if evidence is None or evidence.gap is None else evidence.gap.reason
 
 
 def changes(

@@ -17,6 +17,7 @@ from pytest_gpuperf.judge.limit import (
     lacking,
     lost_alone,
     spread_of,
+    without_repeats,
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
@@ -264,6 +265,30 @@ def test_a_void_measurement_has_a_verdict_of_its_own() -> None:
     assert {gap_of(verdict) for verdict in found} == {("the GPU was hot", "cool it")}
     assert lacking(limited) == []
     assert lacking(Measured(test_id=TEST_ID, records=(off,))) == []
+
+
+def test_a_void_value_that_was_asked_for_in_vain_has_one_verdict() -> None:
+    """Whatever remedy each of the two has; another measurement keeps its own."""
+    valued = record(estimate(1.0), void=HOT)
+    second = record(estimate(1.0), key=SECOND, void=HOT)
+    other = Unmeasured(metric="energy", reason="no NVML", remedy="install it")
+    vain = replace(Unmeasured.of_metric("time", HOT.gap), remedy="read another value")
+
+    def kept(refusal: Unmeasured) -> list[tuple[RecordKey, Outcome]]:
+        found = lacking(
+            Measured(test_id=TEST_ID, records=(valued, second), refusals=(refusal,))
+        )
+        return [(verdict.key, verdict.outcome) for verdict in without_repeats(found)]
+
+    assert kept(vain) == [
+        (KEY, Outcome.UNMEASURED),
+        (SECOND, Outcome.INCONCLUSIVE),
+    ]
+    assert kept(other) == [
+        (KEY, Outcome.UNMEASURED),
+        (KEY, Outcome.INCONCLUSIVE),
+        (SECOND, Outcome.INCONCLUSIVE),
+    ]
 
 
 def test_a_test_that_failed_alone_has_failed() -> None:
