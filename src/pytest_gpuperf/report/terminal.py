@@ -46,13 +46,11 @@ from pytest_gpuperf.report.rows import (
 )
 
 __all__ = [
-    "EXPLAINED",
     "Line",
     "Style",
     "comparison_line",
     "complaint",
     "explanation_blocks",
-    "explanation_lines",
     "fitted",
     "header_lines",
     "held_line",
@@ -69,7 +67,7 @@ __all__ = [
 ]
 
 # which verdicts get a block of their own
-EXPLAINED = frozenset(
+_EXPLAINED = frozenset(
     {Outcome.FAILED, Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE}
 )
 
@@ -155,7 +153,6 @@ def summary(
     yield from _explained(
         run,
         names(row.key for row in table),
-        outcomes=EXPLAINED,
         commands=commands,
         width=width,
         in_failures=in_failures,
@@ -294,54 +291,17 @@ def _better_sources(
     )
 
 
-def explanation_lines(
-    run: Run,
-    *,
-    outcomes: frozenset[Outcome] = EXPLAINED,
-    commands: bool = True,
-    width: int = _WIDTH,
-    in_failures: Callable[[Verdict], bool] = _not_in_failures,
-) -> Iterator[Line]:
-    """
-    Yield a block for each verdict that needs one, the gravest last: nearest to the prompt.
-
-    Failures have a block each; more than 3 others with one reason share a block.
-    The machine's drift stands before all of them, once for each class of tests.
-
-    Args:
-        run: The run, judged.
-
-        outcomes: Which verdicts get a block.
-
-        commands: Whether a block says how to reproduce and accept what it shows.
-
-        width: Characters of a line; commands are never broken.
-
-        in_failures: Whether a verdict stands in pytest's FAILURES; one line says which do.
-    """
-    called = names(row.key for row in rows(run))
-    yield from _explained(
-        run,
-        called,
-        outcomes=outcomes,
-        commands=commands,
-        width=width,
-        in_failures=in_failures,
-    )
-
-
 def _explained(
     run: Run,
     called: Mapping[RecordKey, str],
     *,
-    outcomes: frozenset[Outcome],
     commands: bool,
     width: int,
     in_failures: Callable[[Verdict], bool],
 ) -> Iterator[Line]:
     """Yield the blocks of a run's verdicts, whose measurements' names are known."""
     yield from _shift_lines(run, width)
-    verdicts = _needing_words(run, outcomes)
+    verdicts = _needing_words(run)
     above = dict.fromkeys(called[v.key] for v in verdicts if in_failures(v))
     if above:
         text = f"explained in FAILURES above: {listed(above)}"
@@ -375,17 +335,17 @@ def explanation_blocks(
         The blocks; the lines of each are made when they are asked for.
     """
     options = run.header.options if commands else None
-    verdicts = _needing_words(run, EXPLAINED)
+    verdicts = _needing_words(run)
     return _blocks(verdicts, called, options=options, width=width, gravest_first=True)
 
 
-def _needing_words(run: Run, outcomes: frozenset[Outcome]) -> list[Verdict]:
-    """Return the verdicts of some outcomes that their rows do not explain."""
+def _needing_words(run: Run) -> list[Verdict]:
+    """Return the verdicts that need a block and whose rows do not explain them."""
     expected = expected_failures(run)
     return [
         verdict
         for verdict in run.verdicts
-        if verdict.outcome in outcomes
+        if verdict.outcome in _EXPLAINED
         and verdict.key.test_id not in expected
         and not words.building(verdict)
     ]

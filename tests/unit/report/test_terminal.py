@@ -228,7 +228,7 @@ def test_many_tests_of_one_reason_share_a_block() -> None:
     """)
     run = runs.run(verdicts=verdicts)
 
-    assert screen(terminal.explanation_lines(run, width=100)) == expected
+    assert f"\n{expected}\n" in screen(terminal.run_lines(run, width=100))
 
 
 @pytest.mark.parametrize(("spread", "noisy"), [(0.32, True), (0.05, False)])
@@ -255,7 +255,7 @@ def test_failures_never_share_a_block() -> None:
     verdicts = tuple(
         replace(runs.REGRESSED, key=runs.key(f"test_{n}")) for n in range(9)
     )
-    text = screen(terminal.explanation_lines(runs.run(verdicts=verdicts)))
+    text = screen(terminal.run_lines(runs.run(verdicts=verdicts)))
 
     assert text.count("REGRESSED test_") == 9
     assert text.count("accept:") == 9
@@ -458,7 +458,7 @@ def test_what_cannot_be_compared_names_the_facts() -> None:
     alike = tuple(replace(verdict, key=runs.key(f"test_{n}")) for n in range(4))
 
     for verdicts in ((verdict,), alike):
-        text = screen(terminal.explanation_lines(runs.run(verdicts=verdicts)))
+        text = screen(terminal.run_lines(runs.run(verdicts=verdicts)))
         assert "core_count: 8 -> 16" in text
 
 
@@ -492,7 +492,7 @@ def test_what_was_not_confirmed_says_in_which_direction(
     )
     verdict = runs.changed("test_a", Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED, moved)
 
-    assert way in screen(terminal.explanation_lines(runs.run(verdicts=(verdict,))))
+    assert way in screen(terminal.run_lines(runs.run(verdicts=(verdict,))))
 
 
 def shift(bound_class: BoundClass, effect: float, metric: str = "time") -> MachineShift:
@@ -565,11 +565,9 @@ def test_many_that_stand_in_failures_are_counted() -> None:
     verdicts = tuple(
         replace(runs.REGRESSED, key=runs.key(f"test_{number}")) for number in range(30)
     )
-    lines = terminal.explanation_lines(
-        runs.run(verdicts=verdicts), in_failures=lambda _: True
-    )
+    lines = terminal.run_lines(runs.run(verdicts=verdicts), in_failures=lambda _: True)
 
-    assert screen(lines).endswith("test_7, 22 more")
+    assert "test_7, 22 more\n" in screen(lines)
 
 
 def test_a_failure_that_is_expected_is_called_so() -> None:
