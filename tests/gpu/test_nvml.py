@@ -131,10 +131,7 @@ def test_what_counts_never_falls(
         found = during(deltas, clock, runtime, gemm)
         counts = (
             found.energy_joules,
-            found.pcie_tx_bytes,
-            found.pcie_rx_bytes,
             found.pcie_replay_count,
-            found.nvlink_tx_bytes,
             *found.throttled_s.values(),
             *found.ecc_changes.values(),
         )
@@ -148,32 +145,16 @@ def test_memory_that_is_taken_is_seen(torch: Any, deltas: Deltas, board: Board) 
     """Two GiB more are two GiB more in use, within 64 MiB."""
     torch.cuda.empty_cache()
     deltas.begin()
+    before = deltas.end().memory_used_bytes
+    deltas.begin()
     held = torch.empty(2 * GIB, dtype=torch.uint8, device="cuda")
-    found = deltas.end()
+    found = deltas.end().memory_used_bytes
     del held
     torch.cuda.empty_cache()
 
-    assert found.memory_used_change_bytes == pytest.approx(2 * GIB, abs=64 << 20)
-
-
-def test_copies_from_the_host_are_seen_on_the_bus(
-    torch: Any, deltas: Deltas, clock: SystemClock, runtime: DeviceRuntime
-) -> None:
-    """What is copied to the GPU came over PCIe: no less, and at most a quarter more."""
-    host = torch.ones(GIB // 4, dtype=torch.uint8).pin_memory()
-    there = torch.empty(GIB // 4, dtype=torch.uint8, device="cuda")
-    copies = 0
-
-    def work() -> None:
-        nonlocal copies
-        copies += 1
-        there.copy_(host)
-
-    found = during(deltas, clock, runtime, work)
-    received = needed(found.pcie_rx_bytes, found, "PCIe bytes received")
-
-    sent = (copies - 1) * host.numel()  # the first came before
-    assert sent * 0.99 <= received <= sent * 1.25
+    assert before is not None
+    assert found is not None
+    assert found - before == pytest.approx(2 * GIB, abs=64 << 20)
 
 
 def test_the_driver_has_sampled_clock_and_power(
@@ -278,8 +259,6 @@ def test_energy_of_a_call_is_power_times_time(
     assert passed.energy_joules * passed.calls_count == pytest.approx(
         passed.power_watts * passed.duration_s
     )
-    assert passed.idle_power_watts is not None
-    assert passed.power_watts > passed.idle_power_watts
 
 
 def test_the_time_line_follows_the_work(

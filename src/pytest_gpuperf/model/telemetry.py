@@ -344,15 +344,7 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
 
         reasons: Those that held at the first or the last moment.
 
-        pcie_tx_bytes: From the GPU to the host [B].
-
-        pcie_rx_bytes: From the host to the GPU [B].
-
         pcie_replay_count: PCIe packets sent again.
-
-        nvlink_tx_bytes: Sent over all links [B].
-
-        nvlink_rx_bytes: Received over all links [B].
 
         ecc_changes: By how much each count of memory errors and replaced rows moved.
 
@@ -360,8 +352,6 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
 
         memory_used_bytes: Device memory in use at the last moment, what the driver keeps
             left out [B].
-
-        memory_used_change_bytes: By how much that grew [B].
 
         sm_clock_hz: Clock of the multiprocessors at the last moment [Hz].
 
@@ -392,15 +382,10 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
     energy_joules: float | None = None
     throttled_s: Mapping[ClockReason, float] = {}
     reasons: frozenset[ClockReason] = frozenset()
-    pcie_tx_bytes: int | None = None
-    pcie_rx_bytes: int | None = None
     pcie_replay_count: int | None = None
-    nvlink_tx_bytes: int | None = None
-    nvlink_rx_bytes: int | None = None
     ecc_changes: Mapping[str, int] = {}
     xids: tuple[int, ...] | None = None
     memory_used_bytes: int | None = None
-    memory_used_change_bytes: int | None = None
     sm_clock_hz: float | None = None
     temperature_celsius: float | None = None
     ring_sm_clocks_hz: tuple[float, ...] = ()
@@ -427,8 +412,6 @@ class SecondPass(Frozen, frozen=True, kw_only=True):
 
         power_watts: The board's mean power meanwhile [W].
 
-        idle_power_watts: What it drew before, doing nothing [W]; nothing is subtracted.
-
         deltas: What the sensors counted over the whole pass, GPM included.
 
         missing: Sensors that were asked and gave no value, and why.
@@ -438,7 +421,6 @@ class SecondPass(Frozen, frozen=True, kw_only=True):
     duration_s: float
     energy_joules: float | None
     power_watts: float | None
-    idle_power_watts: float | None
     deltas: DeviceDeltas
     missing: Mapping[str, Gap] = {}
 

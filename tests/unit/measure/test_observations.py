@@ -63,7 +63,6 @@ PASS = SecondPass(
     duration_s=2.0,
     energy_joules=0.5,
     power_watts=25.0,
-    idle_power_watts=70.0,
     deltas=DELTAS,
 )
 

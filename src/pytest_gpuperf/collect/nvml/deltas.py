@@ -38,8 +38,6 @@ from pytest_gpuperf.model.telemetry import (
 
 __all__ = ["Deltas", "second_pass"]
 
-_ALL_LINKS = 0xFFFF_FFFF  # scope of an NVLink field: the sum over links
-
 _THROTTLED = {  # nvml.h, NVML_FI_DEV_*: ns since the driver was loaded
     ClockReason.SOFTWARE_POWER_CAP: 74,
     ClockReason.THERMAL: 75,
@@ -61,10 +59,6 @@ _FIELDS: Mapping[str, tuple[int, int]] = {  # sensor -> field, scope
     **{f"time under {reason.value}": (i, 0) for reason, i in _THROTTLED.items()},
     **_ECC,
     "PCIe replays": (94, 0),
-    "PCIe bytes sent": (197, 0),
-    "PCIe bytes received": (198, 0),
-    "NVLink data sent": (138, _ALL_LINKS),
-    "NVLink data received": (139, _ALL_LINKS),
 }
 
 
@@ -115,7 +109,6 @@ class _Counters:
 # The counter moves every 20 to 100 ms, by board (nvmlDeviceGetTotalEnergyConsumption;
 # *unverified on hardware*): below half a second that is more than a tenth of the value.
 _ENERGY_S = 0.5
-_BYTES_PER_KIB = 1024
 _US_PER_S = 1_000_000
 _MOST_XIDS = 64  # in one test; a GPU that reports more is broken enough
 
@@ -206,11 +199,6 @@ class Deltas:
             energy_joules=energy_joules if duration_s >= _ENERGY_S else None,
             reasons=clock_reasons(before.reasons | after.reasons),
             memory_used_bytes=after.used_bytes,
-            memory_used_change_bytes=(
-                None
-                if after.used_bytes is None or before.used_bytes is None
-                else after.used_bytes - before.used_bytes
-            ),
             gpm=gpm,
             gpm_reason=gpm_reason,
             sharing=sharing,
@@ -339,17 +327,8 @@ def _counter_changes(
             if (sensor := f"time under {reason.value}") in rises
         },
         "ecc_changes": {name: changes[name] for name in _ECC if name in changes},
-        "pcie_tx_bytes": rises.get("PCIe bytes sent"),
-        "pcie_rx_bytes": rises.get("PCIe bytes received"),
         "pcie_replay_count": rises.get("PCIe replays"),
-        "nvlink_tx_bytes": _bytes(rises.get("NVLink data sent")),
-        "nvlink_rx_bytes": _bytes(rises.get("NVLink data received")),
     }
-
-
-def _bytes(kib: int | None) -> int | None:
-    """Return KiB as bytes; None: not read."""
-    return None if kib is None else kib * _BYTES_PER_KIB
 
 
 def _increase(before: float | None, after: float | None) -> float | None:
@@ -364,7 +343,6 @@ _ENERGY_PASS_S = 2.0  # docs/judging.md section 5
 _GPM_PASS_S = 0.5  # docs/judging.md section 5
 _LONGEST_PASS_S = 10.0  # docs/judging.md section 5: of a metric
 _BATCH_S = 0.02  # work between two looks at the counter: no longer than its period
-_IDLE_S = 0.5  # as long as the counter needs
 
 
 class _EnergyStep(NamedTuple):
@@ -387,8 +365,8 @@ def second_pass(
     """
     Call without a gap until energy, power and GPM of a call are known.
 
-    First the device idles, so that what it draws then is known; then it is preheated. The
-    counter of energy moves in steps: calls and time are counted from one step to another.
+    First the device is preheated. The counter of energy moves in steps: calls and time are
+    counted from one step to another.
 
     Args:
         fn: One call, its arguments bound; its caches stay as they come.
@@ -409,7 +387,6 @@ def second_pass(
     """
     board = deltas.board
     synchronize()
-    idle_watts = _idle_watts(board, clock) if energy else None
     batch = _preheated_batch(fn, clock, synchronize)
     deltas.begin()
     least_s = max(_ENERGY_PASS_S if energy else 0.0, _GPM_PASS_S if gpm else GPM_GAP_S)
@@ -432,7 +409,7 @@ def second_pass(
             elapsed_s = _span_s(steps)
         if elapsed_s > least_s and calls > batch:
             break
-    return _pass_record(deltas.end(), steps, idle_watts, energy=energy, gpm=gpm)
+    return _pass_record(deltas.end(), steps, energy=energy, gpm=gpm)
 
 
 def _span_s(steps: Sequence[_EnergyStep]) -> float:
@@ -443,7 +420,6 @@ def _span_s(steps: Sequence[_EnergyStep]) -> float:
 def _pass_record(
     counted: DeviceDeltas,
     steps: Sequence[_EnergyStep],
-    idle_watts: float | None,
     *,
     energy: bool,
     gpm: bool,
@@ -470,7 +446,6 @@ def _pass_record(
         duration_s=span_s if good else counted.duration_s,
         energy_joules=joules / calls if good else None,
         power_watts=watts,
-        idle_power_watts=idle_watts,
         deltas=counted,
         missing=missing,
     )
@@ -492,18 +467,6 @@ def _preheated_batch(
             batch *= 2
         elif ended_ns - start_ns >= _PREHEAT_S * NS_PER_S:
             return batch
-
-
-def _idle_watts(board: Board, clock: Clock) -> float | None:
-    """Return what the board draws while nothing runs [W]."""
-    before, start_ns = board.energy_joules(), clock.now_ns()
-    if before is None:
-        return None
-    clock.sleep(_IDLE_S)
-    after, elapsed_s = board.energy_joules(), (clock.now_ns() - start_ns) / NS_PER_S
-    return (
-        (after - before) / elapsed_s if after is not None and after > before else None
-    )
 
 
 def _unstated(reason: str) -> Gap:
