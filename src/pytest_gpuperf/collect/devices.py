@@ -315,7 +315,6 @@ def _limits(
         register_allocation_count=256,  # cuda_occupancy.h, every chip
         warp_allocation_count=4,  # cuda_occupancy.h: sub-partitions of an SM
         max_warps_per_sm_count=warps,
-        max_threads_per_sm_count=warps * 32,
         max_blocks_per_sm_count=blocks,
         max_threads_per_block_count=1024,  # table 27, every chip
         max_barriers_per_sm_count=(  # cuda_occupancy.h: counted from 9.0 on

@@ -164,8 +164,6 @@ class ChipLimits(Frozen, frozen=True, kw_only=True):
 
         max_warps_per_sm_count: Resident warps of a multiprocessor.
 
-        max_threads_per_sm_count: Resident threads of a multiprocessor.
-
         max_blocks_per_sm_count: Resident blocks of a multiprocessor.
 
         max_threads_per_block_count: The largest block.
@@ -192,7 +190,6 @@ class ChipLimits(Frozen, frozen=True, kw_only=True):
     register_allocation_count: int
     warp_allocation_count: int
     max_warps_per_sm_count: int
-    max_threads_per_sm_count: int
     max_blocks_per_sm_count: int
     max_threads_per_block_count: int
     max_barriers_per_sm_count: int | None

@@ -398,7 +398,14 @@ def _occupancy(details: LaunchDetails) -> str:
     text = ", ".join(parts)
     if occupancy is not None and occupancy.fraction < 1:
         blocks = display.plural(occupancy.active_blocks, "block")
-        text += f" by {occupancy.limiter}: {blocks} on an SM"
+        warps = display.plural(occupancy.warps, "warp")
+        text += f" by {occupancy.limiter}: {blocks}, {warps} on an SM"
+        others = [
+            f"{name} {most}"
+            for name, most in occupancy.block_limits.items()
+            if name != occupancy.limiter
+        ]
+        text += f"; other limits: {', '.join(others)}" if others else ""
     return text
 
 

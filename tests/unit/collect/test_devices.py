@@ -259,12 +259,11 @@ def test_the_double_is_like_the_real_library() -> None:
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_limits_agree_with_each_other(capability: tuple[int, int]) -> None:
-    """Threads are warps of 32, and a block's shared memory and the driver's fit an SM."""
+    """A block's shared memory and the driver's fill a multiprocessor."""
     limits = chip_limits(capability)
 
     assert limits is not None
     assert limits.compute_capability == capability
-    assert limits.max_threads_per_sm_count == limits.max_warps_per_sm_count * 32
     assert (
         limits.max_shared_per_block_bytes + limits.reserved_shared_per_block_bytes
         == limits.shared_per_sm_bytes

@@ -6,7 +6,9 @@ import pytest
 
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.measure.captured import details
+from pytest_gpuperf.model.activity import Occupancy
 from pytest_gpuperf.model.counters import LaunchAdvice, RuleResult, StallLine
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.report.launches import DetailedLaunch, details_bytes
 
 ELAPSED = "avg.pct_of_peak_sustained_elapsed"
@@ -119,6 +121,34 @@ def test_the_page_says_what_people_look_for_first(form: str) -> None:
         assert words in text.replace("\\_", "_")
     assert "occupancy" not in text
     assert "block" not in text
+
+
+def test_what_limits_the_blocks_stands_beside_what_else_would() -> None:
+    """Who frees registers sees which resource limits the occupancy next."""
+    occupancy = Occupancy(
+        fraction=0.375,
+        active_blocks=6,
+        warps=24,
+        limiter="registers",
+        block_limits={"threads": 16, "registers": 6, "shared": 7},
+    )
+    captured = launch(**COUNTERS)
+    shown = DetailedLaunch(
+        device="NVIDIA A100",
+        name=captured.demangled,
+        index=captured.index,
+        details=replace(
+            details(captured),
+            derived={"occupancy.theoretical": 0.375},
+            occupancy=occupancy,
+        ),
+    )
+    text = details_bytes([shown], "text", width=200).decode()
+
+    assert (
+        "possible 37.5 % by registers: 6 blocks, 24 warps on an SM; "
+        "other limits: threads 16, shared 7"
+    ) in text
 
 
 def test_a_boosting_clock_is_no_news() -> None:
