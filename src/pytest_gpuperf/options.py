@@ -189,7 +189,7 @@ def _read(config: pytest.Config) -> Config:
     """
     from pytest_gpuperf import config as texts
 
-    reader, count = _Reader(config), texts.parse_count
+    reader, count = _OptionReader(config), texts.parse_count
     baseline, named = reader.baseline()
     read = texts.Config(
         root=str(config.rootpath),
@@ -248,7 +248,7 @@ def _read(config: pytest.Config) -> Config:
     return read
 
 
-class _Reader:
+class _OptionReader:
     """Reads the options and collects their mistakes."""
 
     def __init__(self, config: pytest.Config) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,22 @@ def test_examples_in_docstrings_are_true(path: Path) -> None:
 
     assert found.attempted > 0
     assert found.failed == 0
+
+
+# of Nsight Compute's results: other programs know them by these names
+THEIRS = {"Metric", "Session"}
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """A reader who knows a name from one module is not misled by another."""
+    names = Counter(
+        node.name
+        for path in FILES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    )
+
+    assert {name for name, count in names.items() if count > 1} == THEIRS
 
 
 SENTENCES = {"message", "reason", "remedy", "text"}  # attributes that people read

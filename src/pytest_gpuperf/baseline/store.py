@@ -228,7 +228,7 @@ def open_store(place: str, root: str | Path, *, create: bool = False) -> Store:
     return SingleFileStore(path) if single else DirectoryStore(path)
 
 
-class _Reader:
+class _StoreReader:
     """Reads files of one store, and collects the damage that it meets."""
 
     def __init__(self, keyed_by: KeyedBy) -> None:
@@ -326,7 +326,7 @@ class _FileStore:
     def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
         self._path = path
         self._lock_timeout_s = lock_timeout_s
-        self._reader = _Reader(self.keyed_by)
+        self._reader = _StoreReader(self.keyed_by)
 
     @property
     def damage(self) -> tuple[Damage, ...]:

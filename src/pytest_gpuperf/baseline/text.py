@@ -16,7 +16,7 @@ from pytest_gpuperf.errors import (
     SchemaVersionError,
 )
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused, replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     BoundClass,
@@ -50,7 +50,7 @@ KeyedBy = str  # "module", whose name the lines omit from test ids, or "slug"
 _Arrival = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # more is not a count of runs
 
 
-class _Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
+class _StoredRow(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     """
     A StoredRecord: one line, whose last field is the checksum of what precedes it.
 
@@ -88,7 +88,7 @@ class _Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     kernel_times_s: tuple[float, ...] = ()
 
 
-class _Head(Frozen, frozen=True, gc=False, omit_defaults=True):
+class _StoreHead(Frozen, frozen=True, gc=False, omit_defaults=True):
     """A Session with its arrival number and the soft facts that its records share."""
 
     id: str
@@ -163,8 +163,8 @@ class BaselineFile(BulkRecord, frozen=True, kw_only=True):
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _DECODER = msgspec.json.Decoder(_Content)
-_ROW = msgspec.json.Decoder(_Row[SessionValue])
-_HEAD = msgspec.json.Decoder(_Head)
+_ROW = msgspec.json.Decoder(_StoredRow[SessionValue])
+_HEAD = msgspec.json.Decoder(_StoreHead)
 _FACTS = msgspec.json.Decoder(_Facts)
 _NAMES = msgspec.json.Decoder(_Names)
 
@@ -228,7 +228,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     facts = _FactTable()
     kernels = _NameTable()
     rows = [
-        _Row[list[object]](
+        _StoredRow[list[object]](
             test=record.key.test_id.removeprefix(prefix),
             name=record.key.name,
             session=heads.digest(record),
@@ -377,7 +377,7 @@ def _shared_soft_facts(
 
 def _head(arrival: int, session: Session, soft_facts: dict[str, str]) -> str:
     return _json(
-        _Head(
+        _StoreHead(
             id=session.id,
             started_unix_s=float(session.started_unix_s),
             host=session.host,
@@ -458,7 +458,7 @@ def decode(
         SchemaVersionError: It is a baseline of a later schema version.
     """
     selected = None if test_ids is None else frozenset(test_ids)
-    reader = _Reader(text, path=path, edited=edited)
+    reader = _LineReader(text, path=path, edited=edited)
     try:
         with collector_paused():
             content = reader.content()
@@ -481,7 +481,7 @@ def decode(
         ) from error
 
 
-class _Reader:
+class _LineReader:
     """
     Reads one file, and collects the lines that it leaves out.
 
@@ -549,13 +549,13 @@ class _Reader:
             record = _record(row, keys[names], *heads[row.session], facts[row.facts])
             if row.kernels in names_of:  # else no verdict misses them
                 kernels = _kernels(names_of[row.kernels], row.kernel_times_s)
-                record = msgspec.structs.replace(record, kernels=kernels)
+                record = replace(record, kernels=kernels)
             records.append(record)
         return records
 
     def _row(
         self, raw: msgspec.Raw, prefix: bytes, selected: frozenset[str] | None
-    ) -> _Row[SessionValue] | None:
+    ) -> _StoredRow[SessionValue] | None:
         """Return a row; None: it is left out, or not selected, or it ends the list."""
         text = bytes(raw)
         if text == b"null":
@@ -577,9 +577,9 @@ class _Reader:
             self._leave_out(wrong, raw)
         return None if wrong else row
 
-    def _heads(self, section: _Section) -> dict[str, tuple[_Head, Session]]:
+    def _heads(self, section: _Section) -> dict[str, tuple[_StoreHead, Session]]:
         """Return the heads of a section by their keys."""
-        heads: dict[str, tuple[_Head, Session]] = {}
+        heads: dict[str, tuple[_StoreHead, Session]] = {}
         for key, raw in section.sessions.items():
             head = self._entry(key, raw, _HEAD)
             if head is not None:
@@ -641,21 +641,21 @@ def _is_entry(line: bytes) -> bool:
     return True
 
 
-def _is_unchanged(row: _Row[SessionValue], text: bytes, prefix: bytes) -> bool:
+def _is_unchanged(row: _StoredRow[SessionValue], text: bytes, prefix: bytes) -> bool:
     """Return whether a row is what its checksum was made of, in this layout or ours."""
     body, checksum = text[:-_SUM_LENGTH], text[-_SUM_LENGTH:]
     if checksum.startswith(_SUM):
         return checksum[len(_SUM) : -2] == digest(b"%b%b}" % (prefix, body)).encode()
     stated = msgspec.json.decode(text).get("sum")
     values = tuple(map(_value, row.values))
-    ours = _json(msgspec.structs.replace(row, values=values)).encode()
+    ours = _json(replace(row, values=values)).encode()
     return bool(digest(prefix + ours) == stated)
 
 
 def _record(
-    row: _Row[SessionValue],
+    row: _StoredRow[SessionValue],
     key: RecordKey,
-    head: _Head,
+    head: _StoreHead,
     session: Session,
     facts: _Facts,
 ) -> StoredRecord:
@@ -681,7 +681,7 @@ def _kernels(names: _Names, times_s: Sequence[float]) -> tuple[StoredKernel, ...
     return tuple(StoredKernel(name=name, total_s=total_s) for name, total_s in pairs)
 
 
-def _session(head: _Head) -> Session:
+def _session(head: _StoreHead) -> Session:
     return Session(
         id=head.id,
         started_unix_s=head.started_unix_s,
@@ -691,7 +691,7 @@ def _session(head: _Head) -> Session:
     )
 
 
-def _negative(row: _Row[SessionValue]) -> str:
+def _negative(row: _StoredRow[SessionValue]) -> str:
     """Return what is wrong with a value that cannot be negative and is; "": nothing."""
     for value in row.values:
         if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:

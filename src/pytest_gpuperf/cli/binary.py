@@ -37,7 +37,7 @@ _MOST_ROWS = (
 )
 
 
-class _Row(Frozen, frozen=True, kw_only=True):
+class _KernelRow(Frozen, frozen=True, kw_only=True):
     """A kernel compiled for one chip; what is None is not known."""
 
     kernel: KernelResources
@@ -109,7 +109,7 @@ def show_binary(
             remarks.append(f"instructions and spills n/a: {error}")
     kernels = [kernel for cubin in chosen for kernel in cubin.kernels]
     rows = [
-        _Row(kernel=kernel, mix=mix, occupancy=_occupancy(kernel))
+        _KernelRow(kernel=kernel, mix=mix, occupancy=_occupancy(kernel))
         for kernel, mix in zip(kernels, mixes, strict=True)
     ]
     remarks.append(
@@ -172,10 +172,12 @@ def _occupancy(kernel: KernelResources) -> Occupancy | None:
     return None if limits is None else kernel_occupancy(kernel, limits)
 
 
-def _columns(rows: Sequence[_Row], form: str) -> tuple[Column, ...]:
+def _columns(rows: Sequence[_KernelRow], form: str) -> tuple[Column, ...]:
     """Return the table of some kernels; a column without any value is left out."""
 
-    def column(head: str, text: Callable[[_Row], str], *, right: bool = True) -> Column:
+    def column(
+        head: str, text: Callable[[_KernelRow], str], *, right: bool = True
+    ) -> Column:
         return Column(head=head, cells=tuple(map(text, rows)), right=right, blank="n/a")
 
     spelled = display.code if form == "markdown" else str
@@ -211,7 +213,7 @@ def _kib(number: int) -> str:
     return f"{number // _KIB} KiB" if number and not number % _KIB else f"{number} B"
 
 
-def _occupancy_text(row: _Row) -> str:
+def _occupancy_text(row: _KernelRow) -> str:
     """Return the occupancy of a kernel with what limits it."""
     if row.occupancy is None:
         return ""
@@ -221,7 +223,7 @@ def _occupancy_text(row: _Row) -> str:
     )
 
 
-def _classes_text(row: _Row) -> str:
+def _classes_text(row: _KernelRow) -> str:
     """Return the most frequent classes of instructions of a kernel."""
     if row.mix is not None and row.mix.doubt is not None:
         return f"n/a: {row.mix.doubt}"
@@ -234,7 +236,7 @@ def _classes_text(row: _Row) -> str:
     return ", ".join(classes[:_MOST_CLASSES])
 
 
-def _content(row: _Row) -> dict[str, object]:
+def _content(row: _KernelRow) -> dict[str, object]:
     """Return a kernel as JSON."""
     kernel, occupancy = row.kernel, row.occupancy
     return {

@@ -47,7 +47,7 @@ class _Stamp(Frozen, frozen=True, kw_only=True):
     schema: str
 
 
-class _Head(Frozen, frozen=True, kw_only=True):
+class _RecordingHead(Frozen, frozen=True, kw_only=True):
     """The content of `recording.json`."""
 
     schema: str
@@ -136,7 +136,7 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
         ReportError: The folder holds readings or something else, or cannot be written.
     """
     path = Path(folder)
-    head = _Head(schema=SCHEMA, session=session, environment=environment)
+    head = _RecordingHead(schema=SCHEMA, session=session, environment=environment)
     try:
         path.mkdir(parents=True, exist_ok=True)
         _clear(path)
@@ -183,7 +183,7 @@ def read_recording(folder: str) -> Recording:
             raise CaptureFormatError(
                 message, remedy=_REMEDY, path=str(path / HEAD_FILE)
             )
-        head = codec.from_text(text, _Head)
+        head = codec.from_text(text, _RecordingHead)
     except OSError as error:
         message = f"no recording ({error.strerror})"
         raise CaptureFormatError(message, remedy=_REMEDY, path=str(path)) from error

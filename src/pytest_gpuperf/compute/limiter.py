@@ -105,7 +105,7 @@ class IdleShare(Frozen, frozen=True, kw_only=True):
     filled_by: LimiterName
 
 
-class _Roof(NamedTuple):  # some fifteen are made of each launch
+class _CountedRoof(NamedTuple):  # some fifteen are made of each launch
     """One roof with its used share."""
 
     side: BoundSide
@@ -169,7 +169,7 @@ def limiter(
     return _limiter(values, _roofs(values), idle)
 
 
-def _bound(roofs: list[_Roof]) -> Bound | None:
+def _bound(roofs: list[_CountedRoof]) -> Bound | None:
     """Return the closest of some roofs; None: none is close."""
     closest = max(roofs, key=_fraction, default=None)
     if closest is None or closest.fraction < _NEAR:
@@ -178,7 +178,7 @@ def _bound(roofs: list[_Roof]) -> Bound | None:
 
 
 def _limiter(
-    values: Mapping[str, float], roofs: list[_Roof], idle: IdleShare | None
+    values: Mapping[str, float], roofs: list[_CountedRoof], idle: IdleShare | None
 ) -> Limiter | CounterGap:
     """Return the answer of the first rule that holds."""
     if idle is not None and idle.fraction > _IDLE:
@@ -193,7 +193,7 @@ def _limiter(
     return _latency(values, ranked)
 
 
-def _at_roof(ranked: list[_Roof], values: Mapping[str, float]) -> Limiter:
+def _at_roof(ranked: list[_CountedRoof], values: Mapping[str, float]) -> Limiter:
     """Return the limiter of a launch that reaches a roof: the first of these."""
     reached, *rest = ranked
     parts = []
@@ -211,7 +211,7 @@ def _at_roof(ranked: list[_Roof], values: Mapping[str, float]) -> Limiter:
 
 
 def _too_small(
-    waves: float, values: Mapping[str, float], ranked: list[_Roof]
+    waves: float, values: Mapping[str, float], ranked: list[_CountedRoof]
 ) -> Limiter:
     """Return the limiter of a launch with less than one wave of blocks."""
     return Limiter(
@@ -224,7 +224,9 @@ def _too_small(
     )
 
 
-def _latency(values: Mapping[str, float], ranked: list[_Roof]) -> Limiter | CounterGap:
+def _latency(
+    values: Mapping[str, float], ranked: list[_CountedRoof]
+) -> Limiter | CounterGap:
     """Return the limiter of a launch below every roof, or why it is unknown."""
     lacking = _unseen(values, ranked)
     if lacking:
@@ -261,7 +263,7 @@ def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
     return (Evidence(name=name, value=occupancy.fraction),)
 
 
-def _unseen(values: Mapping[str, float], roofs: list[_Roof]) -> tuple[str, ...]:
+def _unseen(values: Mapping[str, float], roofs: list[_CountedRoof]) -> tuple[str, ...]:
     """Return the missing counters that could make another rule hold."""
     needed = [_WHOLE[BoundSide.COMPUTE]]
     if not _MEMORY.keys() <= {roof.limiter for roof in roofs}:
@@ -271,21 +273,23 @@ def _unseen(values: Mapping[str, float], roofs: list[_Roof]) -> tuple[str, ...]:
     return tuple(name for name in needed if name not in values)
 
 
-def _roofs(values: Mapping[str, float]) -> list[_Roof]:
+def _roofs(values: Mapping[str, float]) -> list[_CountedRoof]:
     """Return the collected roofs, in the order that breaks ties."""
     measured = [
         *((*head, value_of(metric, values)) for head, metric in _DERIVED_ROOFS),
         *((*head, values.get(counter)) for head, counter in _PIPE_ROOFS),
     ]
     named = [
-        _Roof(side, limiter, name, fraction)
+        _CountedRoof(side, limiter, name, fraction)
         for side, limiter, name, fraction in measured
         if fraction is not None
     ]
     return [*named, *_wholes(values, named)]
 
 
-def _wholes(values: Mapping[str, float], named: list[_Roof]) -> list[_Roof]:
+def _wholes(
+    values: Mapping[str, float], named: list[_CountedRoof]
+) -> list[_CountedRoof]:
     """Return the sides that are busier than all their collected parts."""
     accounted = dict.fromkeys(BoundSide, 0.0)
     accounted[BoundSide.COMPUTE] = values.get(_LSU, 0.0)
@@ -296,7 +300,7 @@ def _wholes(values: Mapping[str, float], named: list[_Roof]) -> list[_Roof]:
         BoundSide.COMPUTE: (LimiterName.PIPE, "sm"),
     }
     return [
-        _Roof(side, name, text, values[_WHOLE[side]])
+        _CountedRoof(side, name, text, values[_WHOLE[side]])
         for side, (name, text) in sides.items()
         if values.get(_WHOLE[side], 0.0) > accounted[side] + _SLACK
     ]
@@ -308,6 +312,6 @@ def _named(values: Mapping[str, float], metrics: Mapping[str, str]) -> list[Evid
     return [Evidence(name=name, value=value) for name, value in quantities if value]
 
 
-def _fraction(roof: _Roof) -> float:
+def _fraction(roof: _CountedRoof) -> float:
     """Return the used share of a roof."""
     return roof.fraction

@@ -259,7 +259,7 @@ _MADE_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-class _Roof(Frozen, frozen=True, kw_only=True):
+class _StepRoof(Frozen, frozen=True, kw_only=True):
     """What the hardware allows; None: not declared."""
 
     by_memory: float | None
@@ -355,7 +355,7 @@ def measured_scorecard(
 def _numbers(
     profile: StepProfile,
     throughput: float,
-    roof: _Roof,
+    roof: _StepRoof,
     policy: MeasuredPolicy,
     unit: str,
 ) -> MeasuredScorecard:
@@ -422,12 +422,12 @@ def _no_counters(counters: Mapping[str, float]) -> Iterator[Mistake]:
             yield Mistake(path=f"counters.{name}", text=f"{value!r} is below zero")
 
 
-def _roof(hardware: Hardware) -> _Roof:
+def _roof(hardware: Hardware) -> _StepRoof:
     """Return the roofs of the hardware; None where unavailable or not above 0."""
     flop_per_s, flop = hardware.peak_flop_per_s, hardware.flop_per_token
     by_memory = _over(hardware.peak_bw_gb_s * 1e9, hardware.bytes_per_token)
     by_compute = _over(flop_per_s, flop)
-    return _Roof(
+    return _StepRoof(
         by_memory=by_memory if _labelled(hardware, _BY_MEMORY) else None,
         by_compute=by_compute if _labelled(hardware, _BY_COMPUTE) else None,
     )
@@ -473,7 +473,7 @@ def _of_machine(
 
 
 def _grade(
-    efficiency: float | None, roof: _Roof, policy: MeasuredPolicy
+    efficiency: float | None, roof: _StepRoof, policy: MeasuredPolicy
 ) -> Grade | None:
     """Return the grade of a plausible efficiency."""
     if efficiency is None or efficiency > policy.above_roof:

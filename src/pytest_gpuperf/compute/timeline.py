@@ -381,7 +381,7 @@ def utilization_estimates(window: UtilizationWindow) -> Iterator[Estimate]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Series:
+class _SensorSeries:
     """The values of one reading, each with the seconds that it describes."""
 
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -415,8 +415,8 @@ class _Window:
     class_s: dict[WorkloadClass, list[float]] = field(default_factory=dict)
     health_s: dict[Health, list[float]] = field(default_factory=dict)
     incomplete_s: list[float] = field(default_factory=list)
-    scores: _Series = field(default_factory=_Series)
-    series: dict[str, _Series] = field(default_factory=dict)
+    scores: _SensorSeries = field(default_factory=_SensorSeries)
+    series: dict[str, _SensorSeries] = field(default_factory=dict)
     last: dict[str, object] = field(default_factory=dict)
     before: CanonicalRecord | None = None
     newest: CanonicalRecord | None = None
@@ -440,7 +440,7 @@ class _Window:
         for name in AVERAGED:
             value = getattr(record, name)
             if value is not None:
-                self.series.setdefault(name, _Series()).add(value, part_s)
+                self.series.setdefault(name, _SensorSeries()).add(value, part_s)
         for name in _LAST:
             value = getattr(record, name)
             if value is not None:

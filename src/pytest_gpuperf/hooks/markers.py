@@ -68,7 +68,7 @@ def read_markers(
         item.stash[TEST_ID] = item.nodeid  # before loadgroup appends the group's name
         if item.get_closest_marker("gpuperf") is None:
             item.add_marker("gpuperf")  # so that -m gpuperf selects it
-        reader = _Reader(item)
+        reader = _MarkerReader(item)
         item.stash[PLAN] = plan = reader.plan()
         mistakes += [f"{item.nodeid}: {text}" for text in reader.mistakes]
         if plan.counters or any(is_counter(limit.metric) for limit in plan.limits):
@@ -80,7 +80,7 @@ def read_markers(
         report.longrepr = "\n".join(dict.fromkeys(mistakes))
 
 
-class _Reader:
+class _MarkerReader:
     """Reads the markers of one test and collects their mistakes."""
 
     def __init__(self, item: pytest.Item) -> None:

@@ -206,13 +206,13 @@ def _decoded(
     obj: object, kind: type[_T], *, ours: bool = False, complete: bool = False
 ) -> _T:
     """Return the record of an object, or refuse the object with all of its mistakes."""
-    reader = _Reader(_COMPUTED if ours else _COMPUTED | _OURS, complete=complete)
+    reader = _FieldReader(_COMPUTED if ours else _COMPUTED | _OURS, complete=complete)
     record: _T = reader.read(obj, kind, "")
     refuse(reader.mistakes, remedy=_REMEDY)
     return record
 
 
-class _Reader:
+class _FieldReader:
     """
     Parsed JSON as values of the types of records; collects what is wrong with it.
 

@@ -209,7 +209,7 @@ def bisect(
         restart: Whether to forget an earlier search of the same kind.
 
     Raises:
-        RevisionError: A revision is not there, or the good one is no ancestor.
+        RevisionError: A revision is not there, or the good one is not an ancestor.
 
         ConfigError: There is no commit between them.
     """
@@ -220,7 +220,7 @@ def bisect(
         bad=repository.commit_of(request.bad),
     )
     commits = _commits(repository, request)
-    state = _State(repository, request, restart=restart)
+    state = _SearchState(repository, request, restart=restart)
     trier = _Trier(
         request,
         repository=repository,
@@ -264,7 +264,7 @@ def _commits(repository: Repository, request: BisectRequest) -> list[Commit]:
 
 def _search(
     commits: Sequence[Commit],
-    state: _State,
+    state: _SearchState,
     trier: _Trier,
     tell: Callable[[Trial, Commit, int], object],
 ) -> SearchResult:
@@ -460,7 +460,7 @@ def _skipped(commit_id: str, reason: str) -> Trial:
     return Trial(commit_id=commit_id, outcome=TrialOutcome.SKIPPED, reason=reason)
 
 
-class _State:
+class _SearchState:
     """
     The trials of a search, kept in a file after each.
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.run import ChildAnswer
 
 
-__all__ = ["BlockRequest", "SideCommand", "TwoSides", "run_block"]
+__all__ = ["BlockRequest", "SideStart", "TwoSides", "run_block"]
 
 _PAIR = 2  # one of each side
 _BREAK_S = 0.1  # between two blocks: another run looks at the lock every 0.05 s
@@ -42,7 +42,7 @@ _NO_SOCKETS = Gap(
 )
 
 
-class SideCommand(Protocol):
+class SideStart(Protocol):
     """How a process of one side is started."""
 
     @property
@@ -68,11 +68,11 @@ class TwoSides(Protocol):
     """The two sides of a comparison."""
 
     @property
-    def old(self) -> SideCommand:
+    def old(self) -> SideStart:
         """The revision."""
 
     @property
-    def new(self) -> SideCommand:
+    def new(self) -> SideStart:
         """The working tree."""
 
 
@@ -221,7 +221,7 @@ class _Member(Frozen, frozen=True, kw_only=True):
         scratch: Its folder.
     """
 
-    command: SideCommand
+    command: SideStart
     index: int
     block: int
     caches: Mapping[str, str]

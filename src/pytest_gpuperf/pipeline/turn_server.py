@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "Rotation", "TurnServer"]
 
 
-class _State(Enum):
+class _TurnState(Enum):
     """What a process of a rotation does."""
 
     FREE = "free"  # works between two measurements, beside others
@@ -55,7 +55,7 @@ class _Process(msgspec.Struct, kw_only=True):
         count: How many measurements of its test it has begun.
     """
 
-    state: _State = _State.FREE
+    state: _TurnState = _TurnState.FREE
     stage: Stage = Stage.END
     key: tuple[str, str] | None = None
     count: int = 0
@@ -86,9 +86,9 @@ class Rotation:
     def ask(self, name: str, request: TurnRequest) -> None:
         """Take what a process asks for; it waits from now on."""
         process = self._processes[name]
-        if process.state is _State.GONE:  # what it sent last comes late
+        if process.state is _TurnState.GONE:  # what it sent last comes late
             return
-        process.state, process.stage = _State.WAITING, request.stage
+        process.state, process.stage = _TurnState.WAITING, request.stage
         if request.stage is Stage.BEGIN:
             same = process.key is not None and process.key[0] == request.test_id
             before = process.count if same else 0
@@ -97,14 +97,14 @@ class Rotation:
 
     def leave(self, name: str) -> None:
         """Wait for a process no longer: it has ended."""
-        self._processes[name].state = _State.GONE
+        self._processes[name].state = _TurnState.GONE
         self._members.discard(name)
 
     @property
     def present(self) -> tuple[str, ...]:
         """The processes that have not ended."""
         return tuple(
-            n for n, p in self._processes.items() if p.state is not _State.GONE
+            n for n, p in self._processes.items() if p.state is not _TurnState.GONE
         )
 
     @property
@@ -113,7 +113,7 @@ class Rotation:
         return tuple(
             name
             for name, process in self._processes.items()
-            if process.state in {_State.FREE, _State.RUNNING}
+            if process.state in {_TurnState.FREE, _TurnState.RUNNING}
         )
 
     def grants(self) -> Iterator[tuple[str, bytes]]:
@@ -126,7 +126,7 @@ class Rotation:
             yield from self._release()
             return
         name, answer = self._next()
-        self._processes[name].state = _State.RUNNING
+        self._processes[name].state = _TurnState.RUNNING
         yield name, answer
 
     def _choose(self) -> None:
@@ -171,7 +171,7 @@ class Rotation:
     def _release(self) -> Iterator[tuple[str, bytes]]:
         """Let all members go on to what comes between two measurements."""
         for name in sorted(self._members):
-            self._processes[name].state = _State.FREE
+            self._processes[name].state = _TurnState.FREE
             yield name, GO
         self._members = set()
 

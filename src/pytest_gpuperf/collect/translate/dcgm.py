@@ -508,7 +508,7 @@ def exporter_records(
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
-            series = _Series.read(line.strip())
+            series = _FieldSeries.read(line.strip())
         except ValueError as error:
             mistakes.append(f"line {line_number}: {error}")
             continue
@@ -551,7 +551,7 @@ class _Gathered:
         self.values[source] = None if source in self.conflicts else merged
 
 
-class _Series(Frozen, frozen=True, kw_only=True):
+class _FieldSeries(Frozen, frozen=True, kw_only=True):
     """One line of the exporter."""
 
     field: Field | None
@@ -560,7 +560,7 @@ class _Series(Frozen, frozen=True, kw_only=True):
     stamp_s: float | None
 
     @classmethod
-    def read(cls, line: str) -> _Series:
+    def read(cls, line: str) -> _FieldSeries:
         """
         Return the content of a line.
 

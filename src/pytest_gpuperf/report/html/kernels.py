@@ -20,7 +20,7 @@ __all__ = [
     "KernelLimits",
     "KernelRow",
     "KernelsBefore",
-    "Roofline",
+    "RooflineFigure",
     "kernel_rows",
     "kernels_before",
     "roofline",
@@ -147,7 +147,7 @@ class RooflinePoint(Frozen, frozen=True, kw_only=True):
     radius: float
 
 
-class Roof(Frozen, frozen=True, kw_only=True):
+class RoofFigure(Frozen, frozen=True, kw_only=True):
     """A flat roof: from where, how high, and what it is called."""
 
     x: str
@@ -155,7 +155,7 @@ class Roof(Frozen, frozen=True, kw_only=True):
     label: str
 
 
-class Roofline(Frozen, frozen=True, kw_only=True):
+class RooflineFigure(Frozen, frozen=True, kw_only=True):
     """
     Points under a roof of memory and one or two of computing, both axes logarithmic.
 
@@ -179,7 +179,7 @@ class Roofline(Frozen, frozen=True, kw_only=True):
 
     height: int
     slope: tuple[str, float, str, float]
-    flats: tuple[Roof, ...]
+    flats: tuple[RoofFigure, ...]
     memory_label: tuple[str, float, str]
     sources: tuple[str, ...]
     points: tuple[RooflinePoint, ...]
@@ -445,7 +445,7 @@ class _Standing(Frozen, frozen=True, kw_only=True):
         return min(self.intensity * self.slope, self.flat)
 
 
-def roofline(record: Record) -> Roofline | None:
+def roofline(record: Record) -> RooflineFigure | None:
     """Return a call and its kernels under their roofs; None: none has a place there."""
     standings = [*_standings(record)]
     if not standings:
@@ -463,7 +463,7 @@ def roofline(record: Record) -> Roofline | None:
     ridge = max(flats) / slope
     start = max(low / 4, floor / slope)  # where the memory roof leaves the floor
     middle = math.sqrt(start * ridge)
-    return Roofline(
+    return RooflineFigure(
         height=_ROOFLINE_PX,
         slope=(
             css_percent(across.at(start)),
@@ -472,7 +472,7 @@ def roofline(record: Record) -> Roofline | None:
             up.at(max(flats)),
         ),
         flats=tuple(
-            Roof(
+            RoofFigure(
                 x=css_percent(across.at(flat / slope)),
                 y=up.at(flat),
                 label=f"{_compute_name(record, flat)} "

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["STATUSES", "Page", "Status", "html_bytes"]
+__all__ = ["STATUSES", "Page", "PageStatus", "html_bytes"]
 
 _UNWRAPPED = 10_000  # characters: the browser breaks lines
 # facts that stand in the line of the machine, or are a part of another
@@ -51,7 +51,7 @@ _MANY = 200  # more rows are a large page: the browser lays out only what is see
 _ID_BYTES = 5  # two of 10,000 tests share an address once in 20,000 pages
 
 
-class Status(Frozen, frozen=True, kw_only=True):
+class PageStatus(Frozen, frozen=True, kw_only=True):
     """
     What the page calls the state of a test.
 
@@ -79,14 +79,14 @@ _OUTCOMES_IN_ORDER = (
     Outcome.UNCHANGED,
     Outcome.PASSED,
 )
-_BROKEN = Status(
+_BROKEN = PageStatus(
     name="broken", meaning="It failed before anything was judged.", fails=True
 )
-_VOID = Status(name="void", meaning="Its measurement must not be judged.")
-_XFAILED = Status(name="xfailed", meaning="It failed as its xfail mark expects.")
-_UNJUDGED = Status(name="unjudged", meaning="It was measured, and has no limit.")
+_VOID = PageStatus(name="void", meaning="Its measurement must not be judged.")
+_XFAILED = PageStatus(name="xfailed", meaning="It failed as its xfail mark expects.")
+_UNJUDGED = PageStatus(name="unjudged", meaning="It was measured, and has no limit.")
 _OF_OUTCOMES = {
-    outcome: Status(
+    outcome: PageStatus(
         name=outcome.value,
         meaning=words.OUTCOMES[outcome],
         fails=outcome in FAILING,
@@ -126,7 +126,7 @@ class Test(Frozen, frozen=True, kw_only=True):
     name: str
     group: str
     place: str
-    status: Status
+    status: PageStatus
     label: str
     value: str
     spread: str
@@ -195,7 +195,7 @@ class Page:
         size = 0.0 if effect is None else abs(math.log(max(1 + effect, 1e-9)))
         return _RANKS[self._status(row).name], -size
 
-    def _status(self, row: Row) -> Status:
+    def _status(self, row: Row) -> PageStatus:
         """Return what the page calls the state of a row."""
         if row.xfailed:
             return _XFAILED
@@ -212,7 +212,7 @@ class Page:
     @property
     def headline(self) -> str:
         """The run in one sentence."""
-        statuses: dict[str, Status] = {}
+        statuses: dict[str, PageStatus] = {}
         for test in self.tests:  # the worst of a test's measurements comes first
             statuses.setdefault(test.test_id, test.status)
         failing = Counter(s.name for s in statuses.values() if s.fails)
@@ -260,7 +260,7 @@ class Page:
         return display.moment(self.run.header.session.started_unix_s)
 
     @property
-    def chips(self) -> tuple[tuple[Status, int], ...]:
+    def chips(self) -> tuple[tuple[PageStatus, int], ...]:
         """Every state that a test has, worst first, with its count."""
         counts = Counter(test.status.name for test in self.tests)
         return tuple((s, counts[s.name]) for s in STATUSES if counts[s.name])
@@ -391,7 +391,7 @@ class Page:
     def _panel(
         self,
         row: Row,
-        status: Status,
+        status: PageStatus,
         verdict: Verdict | None,
         sessions: Sequence[SessionSamples],
     ) -> Panel:
@@ -485,7 +485,7 @@ def _strip(row: Row, axis: ChangeAxis, text: str) -> figures.ChangeStrip | None:
     return next(filter(None, strips), None)
 
 
-def _line(status: Status, verdict: Verdict | None) -> str:
+def _line(status: PageStatus, verdict: Verdict | None) -> str:
     """Return what stands below a row that needs a word; "" for the others."""
     if verdict is None or verdict.outcome in JUDGED - FAILING:
         return status.meaning if status in {_BROKEN, _VOID} else ""

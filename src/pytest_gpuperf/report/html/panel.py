@@ -82,7 +82,7 @@ class Table(Frozen, frozen=True, kw_only=True):
         return zip(*(c.cells for c in self.columns), strict=True)
 
 
-class Loop(Frozen, frozen=True, kw_only=True):
+class LoopCard(Frozen, frozen=True, kw_only=True):
     """The scorecard of a loop."""
 
     grade: str
@@ -99,7 +99,7 @@ class Utilization(Frozen, frozen=True, kw_only=True):
     shares: tuple[figures.Share, ...]
 
 
-class Comparison(Frozen, frozen=True, kw_only=True):
+class RevisionPart(Frozen, frozen=True, kw_only=True):
     """One metric of a test against a revision: its blocks, and the values of both sides."""
 
     metric: str
@@ -116,14 +116,14 @@ class Panel(Frozen, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     samples: Samples | None
     history: History | None
-    against: tuple[Comparison, ...]
-    roofline: kernels.Roofline | None
+    against: tuple[RevisionPart, ...]
+    roofline: kernels.RooflineFigure | None
     roof: kernels.Bar | None
     roof_origin: str
     kernels: kernels.KernelTable | None
     per_kernel: Table | None
     binary: Table | None
-    loop: Loop | None
+    loop: LoopCard | None
     utilization: tuple[Utilization, ...]
     time_lines: tuple[figures.TimeLineFigure, ...]
     commands: tuple[tuple[str, str], ...]
@@ -223,14 +223,14 @@ def panel_of(
     )
 
 
-def _comparisons(row: Row) -> Iterator[Comparison]:
+def _comparisons(row: Row) -> Iterator[RevisionPart]:
     """Yield what was compared with a revision."""
     for verdict in row.verdicts:
         drawn = figures.blocks(verdict, evidence(verdict))
         if drawn is not None and verdict.estimate is not None:
             unit = verdict.estimate.unit
             both = sides(verdict)
-            yield Comparison(
+            yield RevisionPart(
                 metric=verdict.metric,
                 blocks=drawn,
                 sides=samples(both, verdict.metric, unit, ()),
@@ -351,7 +351,7 @@ def _binary(record: Record | None) -> Table | None:
     )
 
 
-def _loop(record: Record | None) -> Loop | None:
+def _loop(record: Record | None) -> LoopCard | None:
     """Return the scorecard of a loop; None: the test has none."""
     steps = record.steps if record is not None else None
     if record is None or steps is None:
@@ -361,7 +361,7 @@ def _loop(record: Record | None) -> Loop | None:
     if phases and rest_s > 0:
         phases.append(("in no phase", rest_s))
     tables = [Table(heading=t[0].head, columns=t) for t in step_tables(steps, str)]
-    return Loop(
+    return LoopCard(
         grade=steps.grade or "",
         facts=tuple(step_facts(record)),
         period=display.value(steps.period_s, "s"),
