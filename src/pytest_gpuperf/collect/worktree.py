@@ -408,7 +408,7 @@ def _worktrees(repository: Repository) -> list[Path]:
 
 
 def _remove(repository: Repository, scratch: Path) -> None:
-    """Remove a worktree of ours; what is gone already is no error."""
+    """Remove a worktree of ours; what is gone already is not an error."""
     tree = str(scratch / _TREE)
     repository.run("worktree", "unlock", tree)
     # twice: git keeps one that is locked or has submodules

@@ -44,7 +44,7 @@ __all__ = [
 # docs/judging.md section 2: how a class follows the machine
 LEAST_CONTROLS = 3  # the median of fewer is one test's own noise
 _FEW_TESTS = (
-    10  # up to so many a test is left out of its own median; of more it is no part
+    10  # up to so many a test is left out of its own median; of more it is not a part
 )
 _USUAL_SHARE = 0.7  # of the machine's move that tests follow
 _SHARE_PRECISION = 1 / 0.5**2  # how surely that is known

@@ -285,7 +285,7 @@ def _was_compared(verdict: Verdict) -> bool:
 
     What noise left open was compared all the same: the gate was on. That an unchanged
     suite of few tests fails for noise would make people switch it off. One stored session
-    is no comparison, whatever it shows.
+    is not a comparison, whatever it shows.
     """
     if verdict.outcome in JUDGED:
         return True

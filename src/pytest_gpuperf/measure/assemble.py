@@ -259,7 +259,7 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
         for source, middle in medians.items()
         for estimate in _times(by_source[source], middle)
     ]
-    if timing.source == Source.HOST:  # the speed of a core is no matter of a device
+    if timing.source == Source.HOST:  # a device does not depend on the speed of a core
         core = core_speed(timing.samples, timing.core_loops_s)
         estimates[0] = replace(estimates[0], core=core)
     if Source.HOST in medians:

@@ -49,7 +49,7 @@ _LEAST_SAMPLES = 10  # docs/judging.md section 5
 _MOST_SAMPLES = 4096
 _CHECK_GROWTH = 1.5  # the stop rule sorts all samples: called at 10, 15, 22, 33 …
 _LATE_FRACTION = 0.1  # most samples may be interrupted, and each check looks at all
-_MOSTLY_RUNNING = 0.5  # of a block; a brief wait in one that computes is no sign
+_MOSTLY_RUNNING = 0.5  # of a block; a brief wait in one that computes is not a sign
 _CLOCK_READINGS = 200
 _FINE_NS = 1_000  # of a tick: the loop that tells the core's speed takes 20 of them
 
