@@ -76,10 +76,6 @@ class Policy(Frozen, frozen=True, kw_only=True):
         noisy_spread: What sessions usually differ by [fraction] where the machine is too
             noisy for a stored baseline.
 
-        look_count: How often fresh processes may decide about a suspect: one that is
-            beyond its limit and not significant is looked at again. Each look has its
-            share of the level.
-
         selected: Whether suspects are confirmed. Between files of whole runs nothing was
             selected for being bad, so that nothing need be confirmed.
     """
@@ -94,13 +90,12 @@ class Policy(Frozen, frozen=True, kw_only=True):
     least_choice_runs: int = 2
     control_count: int = 8
     noisy_spread: float = 0.2
-    look_count: int = 1
     selected: bool = True
 
     def level(self, pair_count: int) -> float:
         """Return the nominal level of a run with so many pairs of test and metric."""
         share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
-        return self.alpha * share / self.look_count
+        return self.alpha * share
 
 
 POLICY = Policy()  # the rule as docs/judging.md states it

@@ -31,7 +31,6 @@ from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift
-from pytest_gpuperf.model.verdict import Reason, Verdict
 
 __all__ = [
     "FirstLook",
@@ -40,7 +39,6 @@ __all__ = [
     "look_policy",
     "machine_shifts",
     "plan_retests",
-    "undecided",
 ]
 
 Name = tuple[RecordKey, str]
@@ -202,23 +200,6 @@ def machine_shifts(
         )
         for group, move in sorted(moves.items())
         if group in groups
-    )
-
-
-def undecided(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """
-    Return the ids of suspects that fresh processes did not decide.
-
-    With three times as many, and reference workloads as the only controls, one more look
-    may. Its verdicts count for these tests alone, and both looks have half of the level:
-    Policy(look_count=2).
-    """
-    return tuple(
-        dict.fromkeys(
-            verdict.key.test_id
-            for verdict in verdicts
-            if verdict.reason is Reason.NOT_SIGNIFICANT and verdict.confirmations
-        )
     )
 
 
