@@ -99,27 +99,23 @@ class Drop(Frozen, frozen=True, kw_only=True):
 StoreChange = Append | Restart | Drop
 
 
-def keep_newest(
-    records: Iterable[StoredRecord], *, limit: int = SESSION_LIMIT
-) -> tuple[StoredRecord, ...]:
+def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
     """
     Return the sessions of one measurement, none twice, in the order of their arrival.
 
     Args:
         records: Sessions of one key, in any order; of two with equal id and choice the
-            later one in this order stays.
-
-        limit: The most to keep of each choice, >= 1.
+            later one in this order stays. Of each choice `SESSION_LIMIT` are kept.
     """
     unique = {(record.choice, record.session.id): record for record in records}
     ordered = sorted(unique.values(), key=_age)
-    if len(ordered) <= limit:
+    if len(ordered) <= SESSION_LIMIT:
         return tuple(ordered)
     kept_count: dict[str | None, int] = {}
     newest_first = []
     for record in reversed(ordered):
         count = kept_count.get(record.choice, 0)
-        if count < limit:
+        if count < SESSION_LIMIT:
             kept_count[record.choice] = count + 1
             newest_first.append(record)
     return tuple(reversed(newest_first))

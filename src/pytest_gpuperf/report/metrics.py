@@ -32,19 +32,14 @@ __all__ = [
 ]
 
 
-def chip_bytes(
-    chips: Sequence[ChipEntry], form: str, *, width: int | None = None
-) -> bytes:
+def chip_bytes(chips: Sequence[ChipEntry], form: str) -> bytes:
     """
     Return the chips as they are printed [UTF-8].
 
     Args:
         chips: The chips.
 
-        form: text, json or markdown.
-
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none. The other functions of this module have the same arguments.
+        form: text, json or markdown; text is as wide as the terminal.
     """
     if form == "json":
         return json_bytes({"chips": [_chip(chip) for chip in chips]})
@@ -59,12 +54,10 @@ def chip_bytes(
         _numbers("ratios", [chip.ratio_count for chip in chips]),
         _numbers("throughputs", [chip.throughput_count for chip in chips]),
     )
-    return _table(columns, form, width)
+    return _table(columns, form)
 
 
-def entry_bytes(
-    chip: str, entries: Sequence[MetricEntry], form: str, *, width: int | None = None
-) -> bytes:
+def entry_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> bytes:
     """Return metrics as a list [UTF-8], a line each; see `chip_bytes`."""
     if form == "json":
         return json_bytes(
@@ -79,12 +72,10 @@ def entry_bytes(
             cells=tuple(escape(entry.description) for entry in entries),
         ),
     )
-    return _table(columns, form, width)
+    return _table(columns, form)
 
 
-def described_bytes(
-    chip: str, entries: Sequence[MetricEntry], form: str, *, width: int | None = None
-) -> bytes:
+def described_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> bytes:
     """Return metrics with their endings, parts and passes [UTF-8]; see `chip_bytes`."""
     if form == "json":
         metrics = [
@@ -105,13 +96,11 @@ def described_bytes(
         line.text
         for entry in entries
         for row in _described(entry, "{}:")
-        for line in wrapped(row, width=line_width(width))
+        for line in wrapped(row, width=line_width())
     )
 
 
-def check_bytes(
-    chip: str, checks: Sequence[NameCheck], form: str, *, width: int | None = None
-) -> bytes:
+def check_bytes(chip: str, checks: Sequence[NameCheck], form: str) -> bytes:
     """Return whether names are metrics [UTF-8], a line each; see `chip_bytes`."""
     if form == "json":
         names = [
@@ -134,15 +123,15 @@ def check_bytes(
                 head="note", cells=tuple(escape(check.explanation) for check in checks)
             ),
         )
-        return _table(columns, form, width)
+        return _table(columns, form)
     return text_bytes(
         line.text
         for check in checks
-        for line in wrapped(_checked(check), width=line_width(width))
+        for line in wrapped(_checked(check), width=line_width())
     )
 
 
-def cost_bytes(cost: PassCost, form: str, *, width: int | None = None) -> bytes:
+def cost_bytes(cost: PassCost, form: str) -> bytes:
     """Return the passes that metrics need together [UTF-8]; see `chip_bytes`."""
     if form == "json":
         return json_bytes(
@@ -163,7 +152,7 @@ def cost_bytes(cost: PassCost, form: str, *, width: int | None = None) -> bytes:
             right=True,
         ),
     )
-    room = line_width(width)
+    room = line_width()
     head = f"{cost.chip}: {_passes(cost)}"
     notes = [
         f"{escape(name)}: {escape(reason)}" for name, reason in cost.refused.items()
@@ -289,8 +278,8 @@ def _numbers(head: str, values: Sequence[int]) -> Column:
     return Column(head=head, cells=tuple(map(str, values)), right=True)
 
 
-def _table(columns: Sequence[Column], form: str, width: int | None) -> bytes:
+def _table(columns: Sequence[Column], form: str) -> bytes:
     """Return a table in a form."""
     if form == "markdown":
         return text_bytes(markdown_table(columns))
-    return text_bytes(text_table(columns, width=line_width(width)))
+    return text_bytes(text_table(columns, width=line_width()))
