@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from decimal import Context, Decimal
 
-from pytest_gpuperf.model.quantity import counter_unit
+from pytest_gpuperf.model.quantity import KiB, counter_unit
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.report.escape import code, escape, quoted
 
