@@ -20,7 +20,7 @@ from pytest_gpuperf.model.sample import Estimate, Series
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.exports import csv_bytes
 from pytest_gpuperf.report.html.page import html_bytes
-from pytest_gpuperf.report.markdown import run_markdown
+from pytest_gpuperf.report.runs import run_markdown
 
 TARGETS_S = {"JSON written": 1.0, "JSON read": 1.0, "Markdown": 1.0}
 _METRICS = ("time", "time.p50", "time.p95", "time.min", "time.wall", "time.first_call")

@@ -74,7 +74,7 @@ REPORTS = """
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.model.codec import encode_run
-from pytest_gpuperf.report.markdown import run_markdown
+from pytest_gpuperf.report.runs import run_markdown
 
 measured = record(2.0, 4.0)
 verdict = judge_limit(parse_limit(f"{NAME} <= 5"), measured)

@@ -612,7 +612,7 @@ def test_a_loop_travels_from_a_worker(project: Project) -> None:
 def test_a_run_with_a_loop_is_a_markdown_report(project: Project) -> None:
     """The names of the test's own are code, and break no table."""
     from pytest_gpuperf.model.codec import decode_run
-    from pytest_gpuperf.report.markdown import run_markdown
+    from pytest_gpuperf.report.runs import run_markdown
 
     project.write(
         body(

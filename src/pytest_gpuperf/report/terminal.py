@@ -1,27 +1,19 @@
-"""A run as terminal text: title, table, explanations, last line."""
+"""A run as terminal text: title, table, explanations."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pytest_gpuperf.judge.tally import (
-    PRECEDENCE,
-    Complaint,
-    Tally,
-    expected_failures,
-    tally,
-    worst,
-)
+from pytest_gpuperf.judge.tally import PRECEDENCE, Tally, expected_failures, tally
 from pytest_gpuperf.model.change import Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, HeaderNote, MachineShift, Run
 from pytest_gpuperf.model.sample import Source
-from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.explanation import (
     explanation,
@@ -30,31 +22,18 @@ from pytest_gpuperf.report.explanation import (
     listed,
     longrepr_lines,
 )
-from pytest_gpuperf.report.lines import (
-    STYLES,
-    Line,
-    Style,
-    shorten,
-    wrapped,
-)
-from pytest_gpuperf.report.rows import (
-    XFAILED,
-    View,
-    names,
-    rows,
-    table_lines,
-)
+from pytest_gpuperf.report.judged import judged_line
+from pytest_gpuperf.report.lines import Line, Style, shorten, wrapped
+from pytest_gpuperf.report.rows import View, names, rows, table_lines
 
 __all__ = [
     "Line",
     "Style",
     "comparison_line",
-    "complaint",
     "explanation_blocks",
     "fitted",
     "header_lines",
     "held_line",
-    "judged_line",
     "longrepr_lines",
     "nothing_stored",
     "overruled_line",
@@ -78,9 +57,6 @@ _COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
 _WIDTH = 100
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _RULES = 4  # characters of the rules that pytest writes around the title
-_SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
-_JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
-_OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
 _MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
@@ -441,49 +417,6 @@ def _about(duration_s: float) -> str:
     return f"{duration_s / 60:.0f} min"
 
 
-def judged_line(run: Run, counted: Tally | None = None) -> Line:
-    """Return the last line: how many tests were judged, and why the others were not."""
-    counted = counted or tally(run)
-    interrupted = display.escape(run.header.completeness.interrupted)
-    parts = (_decided(counted), (*_undecided(counted, run.header.options), interrupted))
-    text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
-    head = f"judged {counted.judged_count} of {counted.expected_count}"
-    style = Style.BAD if not counted.judged_count else _gravest(counted)
-    return Line(f"{head}: {text}" if text else head, style)
-
-
-def _decided(counted: Tally) -> list[str]:
-    """Return how many tests were judged in which way; "" for none of a way."""
-    own = "its own assert" if counted.asserted_count == 1 else "their own asserts"
-    return [
-        *(_counted(counted, name) for name in _JUDGED_ORDER),
-        _count_of(counted.asserted_count, f"passed {own}"),
-        _count_of(counted.xfailed_count, XFAILED),
-    ]
-
-
-def _undecided(counted: Tally, options: Mapping[str, str]) -> list[str]:
-    """Return how many tests were not judged, and why; "" for none of a reason."""
-    undecided = [_counted(counted, name) for name in _OPEN_ORDER]
-    return [
-        *_unlimited(counted, options, undecided),
-        _beside(counted),
-        _count_of(counted.broken_count, "failed before being judged"),
-        _count_of(
-            counted.ungated_count, "with no gated metric: name it in max_regression"
-        ),
-        _count_of(counted.one_sided_count, "in the working tree alone"),
-        _count_of(counted.missing_count, "without a result"),
-        _count_of(counted.empty_count, "without a measurement"),
-        _count_of(counted.absent_count, "of the baseline did not run"),
-    ]
-
-
-def _count_of(count: int, tests: str) -> str:
-    """Return a count with what it is of; "" for none."""
-    return f"{count} {tests}" if count else ""
-
-
 def side_by_side(workers_count: int) -> str:
     """Return the line of a run whose host times were taken beside each other."""
     return (
@@ -526,25 +459,6 @@ def stored_line(
     if alone_count:
         text += f", {alone_count} of them from fresh processes: slower in the suite"
     return f"{text}; not stored: {left_out}" if left_out else text
-
-
-def complaint(code: Complaint, counted: Tally) -> str:
-    """Return why a run fails as a whole, in words."""
-    if code is Complaint.NOTHING_AGAINST:
-        return "no test was compared with the revision: see the reasons above"
-    if code is Complaint.NOTHING_COMPARED:
-        return (
-            "a baseline was named, but no test was compared with it: see the reasons "
-            "above, or store sessions with --gpuperf-update=new"
-        )
-    if code is Complaint.TOO_FEW_JUDGED:
-        count = counted.expected_count + counted.absent_count
-        return (
-            f"judged {counted.judged_count} of {count} tests; "
-            "--gpuperf-min-judged requires more"
-        )
-    tests = display.plural(counted.missing_count, "test")
-    return f"{tests} without a result (--gpuperf-strict)"
 
 
 def overruled_line(verdict: Verdict) -> str:
@@ -619,89 +533,3 @@ def _brief_cpu(model: str) -> str:
     """Return a processor's name without trade marks and its nominal clock."""
     plain = re.sub(r"\((?:R|TM|tm|r)\)|\bCPU\b|@.*|\d+-Core Processor", "", model)
     return " ".join(plain.split())
-
-
-def _unlimited(
-    counted: Tally, options: Mapping[str, str], undecided: list[str]
-) -> list[str]:
-    """Return the undecided tests, those without limit and baseline included."""
-    count = counted.unlimited_count
-    if "gpuperf_disable" in options:  # one reason for all
-        count += len(counted.of(Outcome.UNMEASURED))
-        undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
-        reason = "disabled"
-    elif options.get("gpuperf_max_regression", "").strip() == "off":
-        reason = "without a limit (--gpuperf-max-regression=off)"
-    elif "gpuperf_against" in options:
-        reason = "not compared with the revision"
-    else:
-        reason = "without marker limit or baseline"
-    return [*undecided, f"{count} {reason}"] if count else undecided
-
-
-def _gravest(counted: Tally) -> Style:
-    """Return the style of the worst verdict."""
-    if not counted.verdicts:
-        return Style.DOUBT
-    gravest = worst(counted.verdicts.values()).outcome
-    good = gravest in JUDGED and gravest not in FAILING
-    return STYLES[Outcome.NEW if good and counted.of(Outcome.NEW) else gravest]
-
-
-def _beside(counted: Tally) -> str:
-    """Return which judged tests have a second verdict that is open, and why."""
-    parts = [
-        _outcome_count(verdicts, name)
-        for name in _OPEN_ORDER
-        if (verdicts := [v for v in counted.open_beside.values() if v.outcome == name])
-    ]
-    return f"also {', '.join(parts)} in judged tests" if parts else ""
-
-
-def _counted(counted: Tally, name: str) -> str:
-    """Return the number of tests with an outcome, and why."""
-    verdicts = counted.of(Outcome(name))
-    return _outcome_count(verdicts, name) if verdicts else ""
-
-
-def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
-    """Return how many verdicts of an outcome there are, and what to know of them."""
-    if name == "unchanged":
-        aside = _blind(verdicts)
-    else:
-        aside = _reasons_of(verdicts) if name in _OPEN_ORDER[:3] else ""
-    return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
-
-
-def _blind(verdicts: Sequence[Verdict]) -> str:
-    """Return how many unchanged tests could not have seen a change as large as the limit."""
-    limits = [
-        verdict.threshold
-        for verdict in verdicts
-        if verdict.change is not None
-        and verdict.threshold is not None
-        and verdict.change.blind
-    ]
-    if not limits:
-        return ""
-    same = len(set(limits)) == 1
-    size = display.exactly(limits[0], "fraction") if same else "their limits"
-    return f"{len(limits)} could not have seen {size}"
-
-
-def _reasons_of(verdicts: Sequence[Verdict]) -> str:
-    """Return why tests were not judged, the most frequent reason first."""
-    reasons = Counter(
-        display.escape(verdict.detail[0])
-        if verdict.outcome is Outcome.UNMEASURED and verdict.detail
-        else words.short(verdict.reason)
-        for verdict in verdicts
-    )
-    if len(reasons) == 1:
-        return next(iter(reasons))
-    most = reasons.most_common(_SHOWN_REASONS)
-    texts = [f"{count} {reason}" for reason, count in most]
-    if len(reasons) > _SHOWN_REASONS:
-        left = len(verdicts) - sum(count for _, count in most)
-        texts.append(f"{left} other{'s' if left > 1 else ''}")
-    return ", ".join(texts)

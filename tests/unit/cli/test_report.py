@@ -13,7 +13,7 @@ from pytest_gpuperf import cli
 from pytest_gpuperf.cli.arguments import _EXPORTS
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.report import exports
-from pytest_gpuperf.report.markdown import run_markdown
+from pytest_gpuperf.report.runs import run_markdown
 
 RUN = decode_run(encode_run(runs.gpu_run()))  # whole numbers come back as floats
 

@@ -1,4 +1,4 @@
-"""report.markdown: what fails stands first, and all of it fits a comment."""
+"""report.runs as Markdown: what fails stands first, and all of it fits a comment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.run import TestPlace
 from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.verdict import Outcome, Reason
-from pytest_gpuperf.report.markdown import run_markdown
+from pytest_gpuperf.report.runs import run_markdown
 
 
 def test_a_run_is_a_table_and_a_block() -> None:

@@ -34,8 +34,9 @@ from pytest_gpuperf.report.html.panel import (
     panel_of,
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
+from pytest_gpuperf.report.judged import judged_line
 from pytest_gpuperf.report.rows import Row, names, rows
-from pytest_gpuperf.report.terminal import judged_line, remarks, title
+from pytest_gpuperf.report.terminal import remarks, title
 
 if TYPE_CHECKING:
     from jinja2 import Environment
