@@ -199,7 +199,8 @@ class FakeCupti:
 
     def wait(self, kind: int) -> None:
         """Wait for an event (1), or a stream (3), or let a stream wait (2)."""
-        self._record("Synchronization", 38, self.now_ns, start=self.now_ns, type=kind)
+        now_ns = self.now_ns
+        self._record("Synchronization", 38, now_ns, start=now_ns, end=now_ns, type=kind)
 
     def launch(
         self,

@@ -88,6 +88,7 @@ class Pieces(_TracePart, frozen=True, kw_only=True, tag="pieces", omit_defaults=
     fills: tuple[tuple[int, int, int], ...] = ()
     graphs: tuple[tuple[int, int], ...] = ()
     latencies_ns: tuple[int, ...] = ()
+    wait_ends_ns: tuple[int, ...] = ()
     allocations: tuple[int, ...] = ()
     compilations_ns: tuple[int, ...] = ()
     ranges: tuple[NamedRange, ...] = ()

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from pytest_gpuperf.model.activity import (
+    HOST_WAITS,
     ActivitySummary,
     Copy,
     KernelShape,
@@ -48,6 +49,8 @@ class DeviceUse:
         starts_ns: Starts of the busy intervals, in order [ns].
 
         ends_ns: Their ends [ns].
+
+        copying_ns: Time in which copies alone ran [ns].
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -61,9 +64,32 @@ class DeviceUse:
             ):
                 self.total_ns[place] += length_ns(start, end)
             self._ran(zip(piece.start_ns, piece.end_ns, strict=True))
-        self._ran((copy.start_ns, copy.end_ns) for copy in trace.copies)
         self._ran((start, end) for _, start, end in trace.fills)
         self._ran(trace.graphs)
+        worked_ns = self.busy_ns
+        self._ran((copy.start_ns, copy.end_ns) for copy in trace.copies)
+        self.copying_ns = self.busy_ns - worked_ns
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which anything ran [ns]."""
+        return sum(self.ends_ns) - sum(self.starts_ns)
+
+    def waited_ns(self, wait_ends_ns: Sequence[int]) -> int:
+        """
+        Return the length of the gaps in which a wait of the host ended [ns].
+
+        Args:
+            wait_ends_ns: When each wait ended [ns], in order.
+        """
+        waited = 0
+        for begin, end in zip(
+            self.ends_ns, islice(self.starts_ns, 1, None), strict=False
+        ):
+            place = bisect_left(wait_ends_ns, begin)
+            if place < len(wait_ends_ns) and wait_ends_ns[place] <= end:
+                waited += end - begin
+        return waited
 
     def _ran(self, spans: Iterable[Span]) -> None:
         """Merge more spans into the busy intervals; skip those without both ends."""
@@ -96,7 +122,6 @@ def length_ns(start_ns: int, end_ns: int) -> int:
 
 _NS_PER_S = 1e9
 _LISTED_KERNELS = 256  # a record travels between processes: 60 kB at most
-_WAITS = ("event", "stream", "context")
 _ANONYMOUS = re.compile(r"(\d+)_GLOBAL__N_")
 _CHOICE_DIGITS = 16  # of SHA-256: two of a million choices collide once in 10^7 suites
 
@@ -137,7 +162,7 @@ def summarise(
         fills_count=len(trace.fills),
         fills_bytes=sum(size for size, _, _ in trace.fills),
         synchronizations_count=recorded(
-            "SYNCHRONIZATION", sum(waits.get(kind, 0) for kind in _WAITS)
+            "SYNCHRONIZATION", sum(waits.get(kind, 0) for kind in HOST_WAITS)
         ),
         stream_waits_count=recorded("SYNCHRONIZATION", waits.get("stream_wait", 0)),
         allocations_count=recorded("MEMORY2", len(trace.allocations)),
@@ -156,7 +181,7 @@ def summarise(
         unseen=unseen,
         children=trace.children,
         unrecorded=trace.unrecorded,
-        **_times(use),
+        **_times(use, trace),
     )
 
 
@@ -303,13 +328,13 @@ def _values(summary: ActivitySummary) -> Iterator[tuple[str, float | None]]:
     yield "compile.time", summary.compile_s
 
 
-def _times(use: DeviceUse) -> dict[str, Any]:
+def _times(use: DeviceUse, trace: Trace) -> dict[str, Any]:
     """Return the times of a summary."""
     starts, ends = use.starts_ns, use.ends_ns
     if not starts:
         return {}
-    span_ns = ends[-1] - starts[0]
-    busy_ns = sum(ends) - sum(starts)
+    span_ns, busy_ns = ends[-1] - starts[0], use.busy_ns
+    waited_s = use.waited_ns(trace.wait_ends_ns) / _NS_PER_S
     gaps_ns = map(sub, islice(starts, 1, None), ends)
     return {
         "span_s": span_ns / _NS_PER_S,
@@ -317,6 +342,8 @@ def _times(use: DeviceUse) -> dict[str, Any]:
         "idle_fraction": 1 - busy_ns / span_ns,
         "gaps_count": len(starts) - 1,
         "longest_gap_s": max(gaps_ns, default=0) / _NS_PER_S,
+        "copying_s": use.copying_ns / _NS_PER_S,
+        "waited_s": None if "SYNCHRONIZATION" in trace.unrecorded else waited_s,
     }
 
 

@@ -14,6 +14,7 @@ from pytest_gpuperf.compute.derive import (
     top_stall,
     value_of,
 )
+from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.counters import (
     PIPES,
     Analysis,
@@ -27,7 +28,15 @@ from pytest_gpuperf.model.counters import (
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import GapCode
 
-__all__ = ["ANALYSIS_COUNTERS", "LIMITING", "IdleShare", "analyse", "bound", "limiter"]
+__all__ = [
+    "ANALYSIS_COUNTERS",
+    "LIMITING",
+    "IdleShare",
+    "analyse",
+    "bound",
+    "idle_share",
+    "limiter",
+]
 
 _REACHED = 0.6  # product rule; Nsight Compute calls less of every roof a latency issue
 _NEAR = 0.1  # ours: at less of every roof, the closest one bounds nothing
@@ -93,16 +102,20 @@ ANALYSIS_COUNTERS = (
 
 class IdleShare(Frozen, frozen=True, kw_only=True):
     """
-    Time in which the GPU did nothing.
+    Time in which no kernel ran.
 
     Attributes:
         fraction: Of the whole, 0 to 1.
 
-        filled_by: What filled it: LAUNCH, SYNCHRONIZATION or TRANSFER.
+        filled_by: What filled most of it: LAUNCH, SYNCHRONIZATION or TRANSFER; or why
+            that is not known.
+
+        parts: What each of them filled, as shares of the whole.
     """
 
     fraction: float
-    filled_by: LimiterName
+    filled_by: LimiterName | CounterGap
+    parts: tuple[Evidence, ...] = ()
 
 
 class _CountedRoof(NamedTuple):  # some fifteen are made of each launch
@@ -117,6 +130,73 @@ class _CountedRoof(NamedTuple):  # some fifteen are made of each launch
     def evidence(self) -> Evidence:
         """The roof as evidence."""
         return Evidence(name=self.name, value=self.fraction)
+
+
+def idle_share(activity: ActivitySummary | None) -> IdleShare | None:
+    """
+    Return the time without a kernel in what CUPTI recorded, and what filled it.
+
+    Copies fill the time in which they alone ran. A gap in which a wait of the host ended
+    is the wait's: the host could not launch ahead of it. Every other gap is the
+    launches': the host was not there with the next one.
+
+    Args:
+        activity: What CUPTI recorded; None: nothing.
+
+    Returns:
+        The share; None: nothing was recorded, or nothing that ran has a time.
+    """
+    if activity is None or not activity.span_s or activity.busy_s is None:
+        return None
+    if activity.copying_s is None:  # a file of an earlier version
+        return None
+    whole_s, gaps_s = activity.span_s, activity.span_s - activity.busy_s
+    fraction = (gaps_s + activity.copying_s) / whole_s
+    unknown = _unknown_filling(activity)
+    if unknown is not None or activity.waited_s is None:
+        return IdleShare(fraction=fraction, filled_by=unknown or _NO_WAITS)
+    parts_s = {
+        LimiterName.LAUNCH: gaps_s - activity.waited_s,
+        LimiterName.SYNCHRONIZATION: activity.waited_s,
+        LimiterName.TRANSFER: activity.copying_s,
+    }
+    ordered = sorted(parts_s, key=lambda name: -parts_s[name])
+    return IdleShare(
+        fraction=fraction,
+        filled_by=ordered[0],
+        parts=tuple(
+            Evidence(name=name.value, value=parts_s[name] / whole_s)
+            for name in ordered
+            if parts_s[name] >= _WORTH * whole_s
+        ),
+    )
+
+
+def _unknown_filling(activity: ActivitySummary) -> CounterGap | None:
+    """Return why work may have filled the time without a kernel; None: all was seen."""
+    if activity.untimed_count:
+        return CounterGap(
+            code=GapCode.UNSUPPORTED,
+            reason="no kernel seems to run for much of the time, but CUPTI did not time"
+            f" {activity.untimed_count} of those that did",
+            remedy="update the driver, or measure without other profilers",
+        )
+    if activity.unseen:
+        return CounterGap(
+            code=GapCode.UNSUPPORTED,
+            reason="no kernel seems to run for much of the time, but child processes"
+            f" ({', '.join(activity.unseen)}) may have run some",
+            remedy="do the work in the test's own process",
+        )
+    return None
+
+
+_NO_WAITS = CounterGap(
+    code=GapCode.UNSUPPORTED,
+    reason="no kernel ran for much of the time, and whether the host waited meanwhile"
+    " is not recorded",
+    remedy="pip install --upgrade nvidia-cuda-cupti, or update the driver",
+)
 
 
 def analyse(values: Mapping[str, float], *, idle: IdleShare | None = None) -> Analysis:
@@ -152,7 +232,7 @@ def limiter(
     """
     Return what limits a launch, by the first rule that holds.
 
-    1. More than 0.3 of the time idle: what fills the gap.
+    1. More than 0.3 of the time without a kernel: what fills it, or why that is not known.
     2. The highest of DRAM, L2, L1, tensor and the other pipes, at 0.6 or more; the
        whole of memory or of the SMs, where no part that was seen accounts for it.
     3. Less than one wave of blocks: the grid is too small.
@@ -182,8 +262,10 @@ def _limiter(
 ) -> Limiter | CounterGap:
     """Return the answer of the first rule that holds."""
     if idle is not None and idle.fraction > _IDLE:
-        share = Evidence(name="idle", value=idle.fraction)
-        return Limiter(name=idle.filled_by, evidence=(share,))
+        if isinstance(idle.filled_by, CounterGap):
+            return idle.filled_by
+        share = Evidence(name="no kernel", value=idle.fraction)
+        return Limiter(name=idle.filled_by, evidence=(share, *idle.parts))
     ranked = sorted(roofs, key=_fraction, reverse=True)
     if ranked and ranked[0].fraction >= _REACHED:
         return _at_roof(ranked, values)

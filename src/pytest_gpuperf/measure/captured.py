@@ -28,7 +28,7 @@ from pytest_gpuperf.compute.derive import (
     theoretical_occupancy,
     value_of,
 )
-from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
+from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, IdleShare, analyse
 from pytest_gpuperf.compute.roofline import (
     ROOFLINE_COUNTERS,
     counted_roofline,
@@ -267,24 +267,29 @@ def analyses(capture: Capture) -> tuple[tuple[Analysis | None, ...], ...]:
 
 
 def kernel_analyses(
-    launches: Sequence[CapturedLaunch],
+    launches: Sequence[CapturedLaunch], idle: IdleShare | None = None
 ) -> tuple[KernelAnalysis, ...]:
     """
     Return what limits each kernel, by its longest launch; the longest kernel first.
 
     Kernels whose launches were not all timed come behind the others.
+
+    Args:
+        launches: The launches of one call.
+
+        idle: The time of the call without a kernel; None: not known, as in a report.
     """
     by_name: dict[str, list[tuple[float | None, CapturedLaunch]]] = {}
     for launch in launches:
         if launch.measured:
             timed = standard_counters(launch, ("duration_s",)).values.get("duration_s")
             by_name.setdefault(launch.kernel, []).append((timed, launch))
-    kernels = [_kernel_analysis(runs) for runs in by_name.values()]
+    kernels = [_kernel_analysis(runs, idle) for runs in by_name.values()]
     return tuple(sorted(kernels, key=lambda kernel: -(kernel.total_s or 0.0)))
 
 
 def _kernel_analysis(
-    launches: Sequence[tuple[float | None, CapturedLaunch]],
+    launches: Sequence[tuple[float | None, CapturedLaunch]], idle: IdleShare | None
 ) -> KernelAnalysis:
     """Return what limits one kernel."""
     times = [time_s for time_s, _ in launches if time_s is not None]
@@ -294,7 +299,7 @@ def _kernel_analysis(
         demangled=longest.demangled or longest.kernel,
         launches_count=len(launches),
         total_s=math.fsum(times) if len(times) == len(launches) else None,
-        analysis=_analysed(longest),
+        analysis=_analysed(longest, idle),
     )
 
 
@@ -303,14 +308,18 @@ def _analysis(launch: CapturedLaunch) -> Analysis | None:
     return _analysed(launch) if launch.measured else None
 
 
-def _analysed(launch: CapturedLaunch) -> Analysis:
+def _analysed(launch: CapturedLaunch, idle: IdleShare | None = None) -> Analysis:
     """Return what limits a launch that was measured."""
-    return _analysis_of(launch, standard_counters(launch, _ANALYSIS).values)
+    return _analysis_of(launch, standard_counters(launch, _ANALYSIS).values, idle)
 
 
-def _analysis_of(launch: CapturedLaunch, values: Mapping[str, float]) -> Analysis:
+def _analysis_of(
+    launch: CapturedLaunch,
+    values: Mapping[str, float],
+    idle: IdleShare | None = None,
+) -> Analysis:
     """Return what the counters of a launch say, those that lack by the tool's names."""
-    analysis = replace(analyse(values), roofline=counted_roofline(values))
+    analysis = replace(analyse(values, idle=idle), roofline=counted_roofline(values))
     if not isinstance(analysis.limiter, CounterGap):
         return analysis
     missing = tuple(spelled(name, launch) or name for name in analysis.limiter.missing)

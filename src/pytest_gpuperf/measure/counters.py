@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.translate.counters import (
     captured_facts,
 )
 from pytest_gpuperf.compute.derive import FORMULAS
-from pytest_gpuperf.compute.limiter import LIMITING
+from pytest_gpuperf.compute.limiter import LIMITING, idle_share
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.measure.captured import capture_values, kernel_analyses
 from pytest_gpuperf.model.counters import DECLARED_BYTES
@@ -264,7 +264,9 @@ def with_counters(
         estimates=(*record.estimates, *counted),
         unmeasured=(*record.unmeasured, *(_collected(gap, source) for gap in gaps)),
         facts={**record.facts, **by_family},
-        analyses=kernel_analyses(launches) if by_kernel else (),
+        analyses=kernel_analyses(launches, idle_share(record.activity))
+        if by_kernel
+        else (),
     )
 
 

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 
 __all__ = [
     "COLUMNS",
+    "HOST_WAITS",
     "PIECE_COUNT",
     "WHOLE_COUNT",
     "ActivitySummary",
@@ -181,6 +182,8 @@ COLUMNS = {  # of Launches, and array's code of the numbers that CUPTI has in ea
     "stream": "I",
     "graph": "I",
 }
+
+HOST_WAITS = ("event", "stream", "context")  # what the host waits for
 
 Extent = tuple[int, int, int]  # x, y, z
 
@@ -361,6 +364,8 @@ class Trace(Frozen, frozen=True, kw_only=True):
         synchronizations: Waits of the host by kind: "event", "stream", "context"; and of
             one stream for an event of another: "stream_wait".
 
+        wait_ends_ns: When each wait of the host ended [ns], in order.
+
         allocations: Sizes [B] of the driver's allocations.
 
         compilations_ns: Lengths [ns] of the driver's compilations of PTX.
@@ -393,6 +398,7 @@ class Trace(Frozen, frozen=True, kw_only=True):
     host_launches_count: int = 0
     latencies_ns: Sequence[int] = array("q")
     synchronizations: Mapping[str, int] = {}
+    wait_ends_ns: tuple[int, ...] = ()
     allocations: tuple[int, ...] = ()
     compilations_ns: tuple[int, ...] = ()
     overheads_ns: Mapping[str, int] = {}
@@ -506,6 +512,11 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
 
         longest_gap_s: The longest of them [s]; 0: there was none.
 
+        copying_s: Time of the span in which copies alone ran [s]; None: not known.
+
+        waited_s: Length of the gaps in which a wait of the host ended [s]; None: waits
+            were not recorded.
+
         overhead_s: What CUPTI's records call overhead [s]; None: not recorded.
 
         choice: Hash of what ran and how often; None: no kernel ran, or not all are seen.
@@ -546,6 +557,8 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
     idle_fraction: float | None = None
     gaps_count: int = 0
     longest_gap_s: float = 0.0
+    copying_s: float | None = None
+    waited_s: float | None = None
     overhead_s: float | None = None
     choice: str | None = None
     unlabelled_count: int = 0
@@ -555,6 +568,14 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
     children: tuple[str, ...] = ()
     unrecorded: Mapping[str, str] = {}
     kept: TracePlace | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its kernels are called, most time first; empty: half of them are listed."""
+        if len(self.kernels) < self.kernels_count:
+            return ()
+        names = (use.demangled or use.shape.name for use in self.kernels)
+        return tuple(dict.fromkeys(names))
 
     def __post_init__(self) -> None:
         """Refuse times that are not finite."""
@@ -566,5 +587,7 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
             self.busy_s,
             self.idle_fraction,
             self.longest_gap_s,
+            self.copying_s,
+            self.waited_s,
             self.overhead_s,
         )

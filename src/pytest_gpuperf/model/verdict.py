@@ -133,11 +133,14 @@ class KernelChoice(BulkRecord, frozen=True, kw_only=True):
         count: How many ran them.
 
         total_count: How many there are.
+
+        names: What they are called, most time first; empty: not known.
     """
 
     choice: str | None
     count: int
     total_count: int
+    names: tuple[str, ...] = ()
 
 
 class LeftOut(BulkRecord, frozen=True, kw_only=True):

@@ -116,6 +116,7 @@ TRACES = st.builds(
     host_launches_count=NUMBER,
     latencies_ns=st.lists(SIGNED, max_size=3).map(lambda values: array("q", values)),
     synchronizations=NAMES,
+    wait_ends_ns=st.lists(MOMENT, max_size=2).map(tuple),
     allocations=st.lists(MOMENT, max_size=2).map(tuple),
     compilations_ns=st.lists(SIGNED, max_size=2).map(tuple),
     overheads_ns=NAMES,

@@ -149,10 +149,35 @@ class TestTimes:
         """Moments of this century as floats would be 256 ns apart."""
         assert summarise(trace((1, 2))).span_s == 1e-9
 
+    def test_copies_are_counted_where_they_alone_run(self) -> None:
+        """Beside a kernel or a fill a copy takes no time of its own."""
+        found = summarise(
+            trace(
+                (0, 100),
+                copies=(copy(50, 160), copy(200, 240)),
+                fills=((64, NOW + 150, NOW + 210),),
+            )
+        )
+        assert found.copying_s == pytest.approx(80e-9)
+
+    def test_a_gap_in_which_a_wait_ended_is_that_waits(self) -> None:
+        """A wait that ended while something ran held up nothing."""
+        kernels = ((0, 100), (150, 200), (300, 400))
+        ends = (NOW + 40, NOW + 210, NOW + 220, NOW + 900)
+        found = summarise(trace(*kernels, wait_ends_ns=ends))
+        assert found.waited_s == pytest.approx(100e-9)
+        assert summarise(trace(*kernels)).waited_s == 0
+
+    def test_waits_that_were_not_recorded_filled_nobody_knows_what(self) -> None:
+        """None is not nought."""
+        unseen = trace((0, 100), (150, 200), unrecorded={"SYNCHRONIZATION": "old"})
+        assert summarise(unseen).waited_s is None
+
     def test_nothing_that_ran_has_no_time(self) -> None:
         """None is not nought."""
         found = summarise(trace())
         assert (found.span_s, found.busy_s, found.idle_fraction) == (None, None, None)
+        assert (found.copying_s, found.waited_s) == (None, None)
         assert found.launches_count == 0
 
     def test_work_without_a_time_is_left_out(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,10 @@ from pytest_gpuperf.compute.limiter import (
     IdleShare,
     analyse,
     bound,
+    idle_share,
     limiter,
 )
+from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.counters import (
     PIPES,
     STALLS,
@@ -24,6 +28,7 @@ from pytest_gpuperf.model.counters import (
     Limiter,
     LimiterName,
 )
+from pytest_gpuperf.model.frozen import replace
 
 ROOFS = {
     "dram": "dram_throughput_fraction",
@@ -75,7 +80,7 @@ def test_idle_time_comes_first(filled_by: LimiterName) -> None:
     )
 
     assert found.name is filled_by
-    assert [(each.name, each.value) for each in found.evidence] == [("idle", 0.31)]
+    assert [(each.name, each.value) for each in found.evidence] == [("no kernel", 0.31)]
 
 
 def test_a_little_idle_time_is_none() -> None:
@@ -86,6 +91,62 @@ def test_a_little_idle_time_is_none() -> None:
 
     assert known(launch(dram_throughput_fraction=0.95), idle).name is LimiterName.DRAM
     assert known(launch(dram_throughput_fraction=0.95), more).name is LimiterName.LAUNCH
+
+
+RECORDED = ActivitySummary(span_s=1.0, busy_s=0.6, copying_s=0.1, waited_s=0.3)
+
+
+def test_what_fills_the_time_without_a_kernel_is_the_longest_part() -> None:
+    """Copies that run alone, gaps of waits, and all other gaps."""
+    found = idle_share(RECORDED)
+
+    assert found is not None
+    assert found.fraction == pytest.approx(0.5)
+    assert found.filled_by is LimiterName.SYNCHRONIZATION
+    assert [each.name for each in found.parts] == [
+        *("synchronization", "launch", "transfer")
+    ]
+    assert [each.value for each in found.parts] == pytest.approx([0.3, 0.1, 0.1])
+    assert known(launch(), found).evidence[1:] == found.parts
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"waited_s": None}, "whether the host waited meanwhile is not recorded"),
+        ({"untimed_count": 2}, "CUPTI did not time 2 of those that did"),
+        ({"unseen": ("4711",)}, r"child processes \(4711\) may have run some"),
+    ],
+)
+def test_what_may_have_filled_the_time_is_not_guessed(
+    change: dict[str, object], reason: str
+) -> None:
+    """Where most of the time has no kernel, that alone is said, with what helps."""
+    share = idle_share(replace(RECORDED, **change))
+    found = limiter(launch(dram_throughput_fraction=0.95), idle=share)
+
+    assert isinstance(found, CounterGap)
+    assert re.search(reason, found.reason)
+    assert found.remedy
+
+
+def test_a_busy_device_needs_no_reason_for_its_gaps() -> None:
+    """What filled a tenth of the time limits nothing, known or not."""
+    busy = replace(RECORDED, busy_s=0.9, copying_s=0.0, waited_s=None)
+
+    found = known(launch(dram_throughput_fraction=0.95), idle_share(busy))
+
+    assert found.name is LimiterName.DRAM
+
+
+@pytest.mark.parametrize(
+    "activity", [None, ActivitySummary(), replace(RECORDED, copying_s=None)]
+)
+def test_without_recorded_times_no_time_is_idle(
+    activity: ActivitySummary | None,
+) -> None:
+    """Nothing was recorded, nothing has a time, or a file is of an earlier version."""
+    assert idle_share(activity) is None
 
 
 # 2. roofs

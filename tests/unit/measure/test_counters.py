@@ -4,17 +4,51 @@ from __future__ import annotations
 
 import pytest
 
+from fakes import runs
 from pytest_gpuperf.collect.ncu.catalogue import made_by_ncu
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.measure.counters import (
     cache_control_of,
     counter_metrics,
     made_of,
     may_count_here,
+    with_counters,
 )
+from pytest_gpuperf.model.activity import ActivitySummary
+from pytest_gpuperf.model.counters import Limiter, LimiterName
 from pytest_gpuperf.model.environment import Device
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.sample import CacheMode
 from pytest_gpuperf.model.verdict import Limit
+
+ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+
+
+def limiter_of(activity: ActivitySummary | None) -> Limiter:
+    """Return what limits a kernel at DRAM's roof, in a call of which CUPTI saw so much."""
+    launch = CapturedLaunch(
+        index=0,
+        kernel="gemm",
+        demangled="gemm()",
+        nvtx={},
+        measured=True,
+        metrics={f"dram__throughput.{ELAPSED}": CapturedValue(value=95.0, unit="%")},
+    )
+    record = replace(runs.record("test_a"), activity=activity)
+    joined = with_counters(record, [launch], [], work=None, facts={})
+    (kernel,) = joined.analyses
+    assert isinstance(kernel.analysis.limiter, Limiter)
+    return kernel.analysis.limiter
+
+
+def test_a_call_that_waits_between_its_kernels_is_limited_by_that() -> None:
+    """CUPTI recorded the call, a profiler its kernels alone."""
+    waiting = ActivitySummary(span_s=1.0, busy_s=0.4, copying_s=0.0, waited_s=0.5)
+
+    assert limiter_of(waiting).name is LimiterName.SYNCHRONIZATION
+    assert limiter_of(replace(waiting, busy_s=0.9)).name is LimiterName.DRAM
+    assert limiter_of(None).name is LimiterName.DRAM
 
 
 def limit(metric: str) -> Limit:

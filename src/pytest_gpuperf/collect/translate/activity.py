@@ -36,6 +36,7 @@ from pytest_gpuperf.collect.translate.cupti import (
 )
 from pytest_gpuperf.model.activity import (
     COLUMNS,
+    HOST_WAITS,
     PIECE_COUNT,
     WHOLE_COUNT,
     Copy,
@@ -312,6 +313,7 @@ def read_trace(
             graphs,
         )
         began = bounds.begun_ns.__le__
+        waits = _waits(records, bounds)
         return Trace(
             begun_ns=bounds.begun_ns,
             ended_ns=bounds.ended_ns,
@@ -321,7 +323,10 @@ def read_trace(
             graphs=graphs,
             host_launches_count=sum(map(owner.owns_call, records.launching)),
             latencies_ns=kernels.latencies_ns(graph_records),
-            synchronizations=_waits(records, bounds),
+            synchronizations=Counter(WAITS.get(r.type, UNKNOWN) for r in waits),
+            wait_ends_ns=tuple(
+                sorted(r.end for r in waits if WAITS.get(r.type) in HOST_WAITS)
+            ),
             allocations=_allocations(records, bounds),
             compilations_ns=tuple(
                 r.end - r.start
@@ -431,13 +436,13 @@ def _inside(record: Any, bounds: Bounds) -> bool:  # noqa: ANN401 - a record has
     return bool(bounds.begun_ns <= record.start <= bounds.ended_ns)
 
 
-def _waits(records: Sorted, bounds: Bounds) -> dict[str, int]:
-    """Return waits by kind; the one that ends the window is not one of them."""
-    return Counter(
-        WAITS.get(r.type, UNKNOWN)
-        for r in records.of_kind("SYNCHRONIZATION")
-        if bounds.begun_ns <= r.start < bounds.returned_ns
-    )
+def _waits(records: Sorted, bounds: Bounds) -> list[Any]:
+    """Return the waits; the one that ends the window is not one of them."""
+    return [
+        record
+        for record in records.of_kind("SYNCHRONIZATION")
+        if bounds.begun_ns <= record.start < bounds.returned_ns
+    ]
 
 
 def _allocations(records: Sorted, bounds: Bounds) -> tuple[int, ...]:

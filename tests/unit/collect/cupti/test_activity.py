@@ -26,8 +26,10 @@ from pytest_gpuperf.collect.cupti.subscription import ATTACHED_TOOLS, missing
 from pytest_gpuperf.collect.timing.readings import Reading, Timers
 from pytest_gpuperf.collect.translate.cupti import DRIVER_LAUNCHES, RUNTIME_LAUNCHES
 from pytest_gpuperf.compute.activity import summarise
+from pytest_gpuperf.compute.limiter import idle_share
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.activity import Launches
+from pytest_gpuperf.model.counters import LimiterName
 
 real = pytest.importorskip(
     "cupti.cupti", reason="cupti-python is not installed: pip install cupti-python"
@@ -480,6 +482,24 @@ class TestWindow:
             cupti.advance(US)
         found = summarise(window.trace())
         assert (found.synchronizations_count, found.stream_waits_count) == (3, 1)
+        assert len(window.trace().wait_ends_ns) == 3
+
+    def test_what_fills_the_time_between_kernels_is_known(
+        self, cupti: FakeCupti, collector: ActivityCollector
+    ) -> None:
+        """The host that waits cannot launch ahead; one that does not is late itself."""
+        with collector.window() as window:
+            cupti.launch()
+            cupti.synchronize()
+            cupti.advance(50 * US)
+            cupti.launch()
+            cupti.advance(400 * US)
+            cupti.launch()
+        share = idle_share(summarise(window.trace()))
+        assert share is not None
+        assert share.filled_by is LimiterName.LAUNCH
+        assert [part.name for part in share.parts] == ["launch", "synchronization"]
+        assert share.fraction == pytest.approx(sum(p.value for p in share.parts))
 
     def test_allocations_compilations_and_cost_are_counted(
         self, cupti: FakeCupti, collector: ActivityCollector
