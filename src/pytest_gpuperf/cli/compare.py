@@ -38,7 +38,7 @@ from pytest_gpuperf.judge.files import (
     run_passes,
     value_pairs,
 )
-from pytest_gpuperf.judge.regression import settle, shown
+from pytest_gpuperf.judge.regression import settle, shown, with_kernels
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
@@ -256,7 +256,8 @@ def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) ->
     Time is judged, and what needs no statistics: counts and resources.
     """
     cases: list[Case] = []
-    for key, records in _measured(current).items():
+    measured = _measured(current)
+    for key, records in measured.items():
         metrics = {e.metric for r in records for e in r.estimates if e.kernel is None}
         cases += [
             case_of(
@@ -270,7 +271,10 @@ def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) ->
             if is_compared(metric)
         ]
     limits = tuple(v for v in current.verdicts if v.limit is not None)
-    changes = (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
+    changes = (
+        with_kernels(verdict, measured[verdict.key], stored.get(verdict.key, ()))
+        for verdict in (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
+    )
     return replace(current, verdicts=(*limits, *map(words.for_files, changes)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -37,9 +38,21 @@ from pytest_gpuperf.judge.rule import (
 )
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import BulkRecord, replace
-from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
+from pytest_gpuperf.model.record import (
+    Record,
+    RecordKey,
+    Role,
+    SessionValue,
+    StoredRecord,
+)
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import (
+    KernelChoice,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
 
 __all__ = [
     "MORE_SESSIONS",
@@ -49,6 +62,7 @@ __all__ = [
     "settle",
     "shown",
     "smallest_seen",
+    "with_kernels",
     "with_suite",
 ]
 
@@ -471,6 +485,57 @@ def with_suite(
         else verdict
         for verdict in verdicts
     )
+
+
+def with_kernels(
+    verdict: Verdict, records: Sequence[Record], sessions: Sequence[StoredRecord]
+) -> Verdict:
+    """
+    Return a verdict with the kernels of then and now, where others ran than are stored.
+
+    Args:
+        verdict: The verdict on a change.
+
+        records: All that was measured of the same; fresh processes count, where there are
+            any.
+
+        sessions: The stored sessions of the same.
+    """
+    evidence = verdict.evidence or VerdictEvidence()
+    moved = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
+    if verdict.of_revision or not (moved or evidence.kernels is not None):
+        return verdict
+    fresh = [record for record in records if record.role is Role.CONFIRM]
+    then, now = evidence.kernels or (
+        _most([session.choice for session in sessions]),
+        _most([record.choice for record in fresh or records]),
+    )
+    if then.choice == now.choice or None in {then.choice, now.choice}:
+        return verdict
+    names = _kernel_names(records, sessions)
+    kernels = (
+        replace(then, names=names.get(then.choice, ())),
+        replace(now, names=names.get(now.choice, ())),
+    )
+    return replace(verdict, evidence=replace(evidence, kernels=kernels))
+
+
+def _kernel_names(
+    records: Sequence[Record], sessions: Sequence[StoredRecord]
+) -> dict[str | None, tuple[str, ...]]:
+    """Return the names of the kernels of each choice, as far as they are known."""
+    names = {
+        one.choice: tuple(dict.fromkeys(kernel.name for kernel in one.kernels))
+        for one in sessions
+    }
+    now = {r.choice: r.activity.names for r in records if r.activity is not None}
+    return {choice: some for choice, some in {**names, **now}.items() if some}
+
+
+def _most(choices: Sequence[str | None]) -> KernelChoice:
+    """Return the choice that most of some made; not known where there are none."""
+    choice, count = Counter(choices or [None]).most_common(1)[0]
+    return KernelChoice(choice=choice, count=count, total_count=len(choices))
 
 
 def _least_gaps(cases: Sequence[Case], looks: Sequence[Look]) -> dict[Name, float]:

@@ -276,12 +276,20 @@ def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> Sid
     case = replace(case, stored=())
     if early is not None:
         return SidePair(case=case, verdict=_against(early))
+    names = {
+        record.choice: record.activity.names
+        for _, record in measured.taken
+        if record.activity is not None
+    }
     class_moves = moves.get(case.bound_class, {})
-    return _of_values(case, _values(case, measured.taken), class_moves)
+    return _of_values(case, _values(case, measured.taken), class_moves, names)
 
 
 def _of_values(
-    case: Case, values: Sequence[ProcessValue], moves: Mapping[Process, float]
+    case: Case,
+    values: Sequence[ProcessValue],
+    moves: Mapping[Process, float],
+    names: Mapping[str | None, tuple[str, ...]],
 ) -> SidePair:
     """Return a pair of the choices that both sides made; judged here if it is exact."""
     old, new = (
@@ -294,7 +302,7 @@ def _of_values(
     return SidePair(
         case=case,
         values=sides,
-        kernels=(_most(old), _most(new)),
+        kernels=(_most(old, names), _most(new, names)),
         is_frozen=not shared and len(old) == len(new) == 1,
     )
 
@@ -332,10 +340,17 @@ def _side_values(
     return SideValues(comparison=comparison, values=tuple(values), moves=moves)
 
 
-def _most(choices: Counter[str | None]) -> KernelChoice:
-    """Return the choice that most processes of a side made."""
+def _most(
+    choices: Counter[str | None], names: Mapping[str | None, tuple[str, ...]]
+) -> KernelChoice:
+    """Return the choice that most processes of a side made, with its kernels' names."""
     choice, count = choices.most_common(1)[0]
-    return KernelChoice(choice=choice, count=count, total_count=choices.total())
+    return KernelChoice(
+        choice=choice,
+        count=count,
+        total_count=choices.total(),
+        names=names.get(choice, ()),
+    )
 
 
 def _stored(record: Record) -> StoredRecord:

@@ -109,6 +109,7 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
         )
         if by_revision is not None:
             changes = verdicts.as_confirmed(changes, by_revision.verdicts)
+        changes = verdicts.with_kernels(suite, changes)
         decided = without_repeats((*limits, *changes, *compared))
         suite.verdicts = tuple(map(for_pytest, decided))
     return verdicts.shifts(first, confirmed, references)

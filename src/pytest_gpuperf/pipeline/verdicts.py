@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge import controls, limit
+from pytest_gpuperf.judge import controls, limit, regression
 from pytest_gpuperf.judge.case import Case, Confirmation, Reference, Retest, case_of
 from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
@@ -38,6 +38,7 @@ __all__ = [
     "references_of",
     "shifts",
     "spread_of",
+    "with_kernels",
     "worsened",
 ]
 
@@ -254,6 +255,23 @@ def changes(
     if confirmed:
         judged = with_suite(judged, first.cases, first.looks, strict=strict)
     return (*judged, *shown(first.cases, looks=first.looks))
+
+
+def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Return verdicts with the kernels of then and now, where others ran."""
+    told = {Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE}
+    if all(verdict.outcome not in told for verdict in changes):
+        return tuple(changes)
+    records = grouped(suite.records())
+
+    def named(verdict: Verdict) -> Verdict:
+        several = records.get(verdict.key, ())
+        if verdict.outcome not in told or not several:
+            return verdict
+        sessions = suite.memory.sessions(several[0])
+        return regression.with_kernels(verdict, several, sessions)
+
+    return tuple(map(named, changes))
 
 
 def as_confirmed(

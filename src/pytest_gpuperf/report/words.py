@@ -16,6 +16,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.lines import shorten
 
 __all__ = [
     "GIVE_HARDWARE",
@@ -277,6 +278,8 @@ _WITHOUT_VALUE = {
 USUAL_INTERVAL = (
     "the interval is the usual one of such a value: no 3 comparable sessions are stored"
 )
+_NAME_WIDTH = 60  # of a kernel in a list of several
+_SHOWN_NAMES = 3  # kernels that only one side ran; more are counted
 _HASH = 8  # characters of a choice of kernels that a reader needs to tell two apart
 
 
@@ -377,8 +380,8 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield f"{side}: {', '.join(evidence.stored_sources)}"
     if evidence.kernels is not None:
         old, new = evidence.kernels
-        yield f"{side}: {_kernels(old)} {of_what}"
-        yield f"now: {_kernels(new)} processes"
+        yield f"{side}: {_kernels(old, new)} {of_what}"
+        yield f"now: {_kernels(new, old)} processes"
     if verdict.reason is Reason.TOO_FEW_SESSIONS:
         yield f"{_session_count(verdict)} of {evidence.least_count} sessions stored"
     if evidence.left_out is not None:
@@ -410,12 +413,28 @@ def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
     return f'min_grade="{evidence.grade}" is a fraction of {bound}: {reason}'
 
 
-def _kernels(most: KernelChoice) -> str:
-    """Return the kernels that most sessions or processes ran."""
-    name = (
-        "unknown kernels" if most.choice is None else f"kernels {most.choice[:_HASH]}"
-    )
-    return f"{name} in {most.count} of {most.total_count}"
+def _kernels(most: KernelChoice, others: KernelChoice) -> str:
+    """Return the kernels that most sessions or processes ran, and the others did not."""
+    return f"{_kernel_names(most, others)} in {most.count} of {most.total_count}"
+
+
+def _kernel_names(most: KernelChoice, others: KernelChoice) -> str:
+    """Return the names that tell a choice from another; else its hash."""
+    if most.choice is None:
+        return "unknown kernels"
+    choice = f"kernels {most.choice[:_HASH]}"
+    if not (most.names and others.names):
+        return choice
+    own = [name for name in most.names if name not in others.names]
+    shared = len(most.names) - len(own)
+    if not own:  # fewer of the same, or the same with another grid, block or count
+        same = "the same names" if shared == len(others.names) else "no other name"
+        return f"{choice} ({same})"
+    texts = [shorten(name, _NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
+    if len(own) > _SHOWN_NAMES:
+        texts.append(f"{len(own) - _SHOWN_NAMES} more")
+    beside = f", beside {display.plural(shared, 'kernel')} of both" if shared else ""
+    return f"{', '.join(texts)}{beside},"
 
 
 # of two metrics that would be equal

@@ -20,6 +20,7 @@ from pytest_gpuperf.judge.against import (
     changed_tests,
     look_at,
 )
+from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
@@ -507,6 +508,21 @@ def test_blocks_of_nothing_leave_everything_open() -> None:
 
 # choices of kernels
 
+GEMM = KernelUse(
+    shape=KernelShape(
+        name="gemm",
+        grid=(1, 1, 1),
+        block=(1, 1, 1),
+        registers_count=1,
+        shared_bytes=0,
+        dynamic_shared_bytes=0,
+        stack_bytes=0,
+    ),
+    demangled=None,
+    count=1,
+    total_s=1.0,
+)
+
 
 def test_values_are_compared_within_equal_choices() -> None:
     """A tuner that draws a slower kernel anew in each process makes no change."""
@@ -563,6 +579,7 @@ def test_a_choice_frozen_per_side_is_never_regressed(count: int) -> None:
     blocks = blocks_of(
         {"t0": steady(new=1.5, count=count)},
         choices={"t0": [("a", "a", "b", "b")] * count},
+        activity=ActivitySummary(kernels=(GEMM,), kernels_count=1),
     )
     look = look_at(blocks, gates())
     verdict = only(look)
@@ -577,6 +594,7 @@ def test_a_choice_frozen_per_side_is_never_regressed(count: int) -> None:
     assert verdict.evidence.kernels is not None
     old, new = verdict.evidence.kernels
     assert (old.choice, old.count, old.total_count) == ("a", 2 * count, 2 * count)
+    assert old.names == new.names == ("gemm",)
     assert (new.choice, new.count, new.total_count) == ("b", 2 * count, 2 * count)
     assert verdict.change is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.judge.case import Case, Policy
+from pytest_gpuperf.judge.regression import with_kernels
 from pytest_gpuperf.judge.rule import (
     comparison_of,
     early_verdict,
@@ -12,8 +13,25 @@ from pytest_gpuperf.judge.rule import (
     may_regress,
     needs_confirming,
 )
-from pytest_gpuperf.model.verdict import KernelChoice, Reason
-from unit.judge.building import case, confirmation, estimate, stored
+from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Record, Role, StoredKernel, StoredRecord
+from pytest_gpuperf.model.verdict import (
+    KernelChoice,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
+from unit.judge.building import (
+    KEY,
+    case,
+    confirmation,
+    estimate,
+    record,
+    session,
+    stored,
+)
 
 OLD, NEW = "0123456789abcdef", "fedcba9876543210"
 REPORTED = estimate(1.2, source="ncu-report")
@@ -46,6 +64,95 @@ def test_other_kernels_are_told_with_how_many_ran_them(
         KernelChoice(choice=before, count=2, total_count=3),
         KernelChoice(choice=NEW, count=2, total_count=3),
     )
+
+
+def recorded(*names: str, role: Role = Role.CONFIRM, choice: str = NEW) -> Record:
+    """What a process ran."""
+    shape = KernelShape(
+        name="",
+        grid=(1, 1, 1),
+        block=(1, 1, 1),
+        registers_count=1,
+        shared_bytes=0,
+        dynamic_shared_bytes=0,
+        stack_bytes=0,
+    )
+    uses = (
+        KernelUse(shape=replace(shape, name=n), demangled=None, count=1, total_s=1.0)
+        for n in names
+    )
+    activity = ActivitySummary(kernels=tuple(uses), kernels_count=len(names))
+    return record(choice=choice, role=role, activity=activity)
+
+
+def kept(*names: str, choice: str = OLD) -> StoredRecord:
+    """A stored session with its kernels."""
+    kernels = tuple(StoredKernel(name=name, total_s=1.0) for name in names)
+    return StoredRecord(
+        key=KEY, session=session(1), values=(), choice=choice, kernels=kernels
+    )
+
+
+MOVED = Verdict(
+    key=KEY,
+    metric="time",
+    outcome=Outcome.REGRESSED,
+    reason=Reason.SLOWER_THAN_LIMIT,
+)
+
+
+def test_a_regression_names_the_kernels_that_its_fresh_processes_ran() -> None:
+    """Those of the first process may be another choice; sessions share theirs."""
+    records = [
+        recorded("axpy", role=Role.MAIN, choice="other"),
+        recorded("gemm_64", "gemm_64", "axpy"),
+        recorded("gemm_64", "axpy"),
+    ]
+    sessions = [kept(), kept("gemm_128", "axpy"), kept(choice=NEW)]
+    found = with_kernels(MOVED, records, sessions)
+
+    assert found.evidence is not None
+    assert found.evidence.kernels == (
+        KernelChoice(choice=OLD, count=2, total_count=3, names=("gemm_128", "axpy")),
+        KernelChoice(choice=NEW, count=2, total_count=2, names=("gemm_64", "axpy")),
+    )
+
+
+def test_other_kernels_get_their_names_and_keep_their_counts() -> None:
+    """A choice nobody has a list of keeps its hash."""
+    choices = (
+        KernelChoice(choice=OLD, count=5, total_count=6),
+        KernelChoice(choice=NEW, count=3, total_count=3),
+    )
+    verdict = replace(
+        MOVED,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=Reason.OTHER_KERNEL,
+        evidence=VerdictEvidence(kernels=choices),
+    )
+    found = with_kernels(verdict, [recorded("gemm_64")], [kept()])
+
+    assert found.evidence is not None
+    assert found.evidence.kernels == (
+        choices[0],
+        replace(choices[1], names=("gemm_64",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sessions"),
+    [
+        (MOVED, [kept("gemm_64", choice=NEW)]),
+        (MOVED, []),
+        (replace(MOVED, outcome=Outcome.UNCHANGED), [kept("gemm_128")]),
+    ],
+    ids=["the same kernels", "no session", "nothing to explain"],
+)
+def test_kernels_explain_a_change_alone(
+    verdict: Verdict, sessions: list[StoredRecord]
+) -> None:
+    """Where the same ran, nobody knows, or nothing moved, they are not told."""
+    assert with_kernels(verdict, [recorded("gemm_64")], sessions) == verdict
 
 
 @pytest.mark.parametrize(

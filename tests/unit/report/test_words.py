@@ -297,6 +297,58 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(
             Reason.OTHER_KERNEL,
             kernels=(
+                KernelChoice(
+                    choice=OLD, count=5, total_count=6, names=("gemm_128", "axpy")
+                ),
+                KernelChoice(
+                    choice=NEW,
+                    count=2,
+                    total_count=3,
+                    names=("a", "axpy", "b", "c", "d" * 99),
+                ),
+            ),
+        ),
+        (
+            "stored: gemm_128, beside 1 kernel of both, in 5 of 6 sessions",
+            "now: a, b, c, 1 more, beside 1 kernel of both, in 2 of 3 processes",
+        ),
+        f"{PIN}, store more sessions, or {BY_ANY_REVISION}",
+        "pin the kernel, or name more run files",
+    ),
+    (
+        verdict(
+            Reason.OTHER_KERNEL,
+            kernels=(
+                KernelChoice(choice=OLD, count=5, total_count=6, names=("a", "b")),
+                KernelChoice(choice=NEW, count=3, total_count=3, names=("a",)),
+            ),
+        ),
+        (
+            "stored: b, beside 1 kernel of both, in 5 of 6 sessions",
+            "now: kernels fedcba98 (no other name) in 3 of 3 processes",
+        ),
+        f"{PIN}, store more sessions, or {BY_ANY_REVISION}",
+        "pin the kernel, or name more run files",
+    ),
+    (
+        verdict(
+            Reason.OTHER_KERNEL,
+            kernels=(
+                KernelChoice(choice=OLD, count=5, total_count=6, names=("a", "b")),
+                KernelChoice(choice=NEW, count=3, total_count=3, names=("b", "a")),
+            ),
+        ),
+        (
+            "stored: kernels 01234567 (the same names) in 5 of 6 sessions",
+            "now: kernels fedcba98 (the same names) in 3 of 3 processes",
+        ),
+        f"{PIN}, store more sessions, or {BY_ANY_REVISION}",
+        "pin the kernel, or name more run files",
+    ),
+    (
+        verdict(
+            Reason.OTHER_KERNEL,
+            kernels=(
                 KernelChoice(choice=None, count=6, total_count=6),
                 KernelChoice(choice=NEW, count=3, total_count=3),
             ),
