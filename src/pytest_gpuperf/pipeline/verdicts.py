@@ -13,7 +13,7 @@ from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import may_regress
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role, SessionValue
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:

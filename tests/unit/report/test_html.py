@@ -174,13 +174,30 @@ def test_every_verdict_is_a_row_with_a_word_and_a_shape() -> None:
     ]
 
 
+def test_counts_say_what_they_count() -> None:
+    """The headline counts tests, a chip measurements: where these differ, both are said."""
+    first, second = (
+        replace(runs.REGRESSED, key=replace(runs.REGRESSED.key, name=name))
+        for name in ("", "warm")
+    )
+    document = read(runs.run(verdicts=(first, second, runs.FAILED), expected=4))
+    text = " ".join(document.text().split())
+
+    assert document.text("h1") == "2 of 4 tests fail: 1 missed a limit, 1 regressed."
+    assert "3 measurements of 2 tests:" in text
+    assert "2 regressed in 1 test" in text
+    assert "2 tests without a measurement" in document.text("span")
+    assert "measurements of" not in read(runs.gpu_run()).text()
+    assert "1 test without a measurement" in read(runs.gpu_run()).text("span")
+
+
 def test_a_panel_says_what_the_terminal_says() -> None:
     """Numbers, evidence, remedy, and the lines to type, from the same functions."""
     text = read(runs.gpu_run()).text()
 
     assert "183\u202fµs, was 170\u202fµs: +7.9\u202f%" in text
     assert "confirmed in 3 fresh processes (+7.7 … +8.1\u202f%)" in text
-    assert "since then torch 2.11.0 -> 2.11.1" in text
+    assert "since then torch 2.11.0 → 2.11.1" in text
     assert "store 2 more sessions with --gpuperf-update=new" in text
     command = 'pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf'
     assert command in text
@@ -392,6 +409,7 @@ def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
         "20 %",
     ]
     assert [row.values for row in table.rows] == [("3",), ("",), ("",)]
+    assert "not known not collected" in document.text()
     assert [point.number for point in drawn.points] == ["1", "3"]
     assert [flat.label for flat in drawn.flats] == [
         "fp32 2.10 TFLOP/s",
@@ -453,8 +471,15 @@ def test_kernels_of_an_earlier_run_stand_beside_those_of_now() -> None:
     assert [(r.number, r.name, r.before, r.change) for r in table.rows] == COMPARED
     assert (table.before, table.moved) == (
         "the newest of the earlier runs",
-        "1 new, 1 gone",
+        "together 4.00 ms, was 3.00 ms: +33.3 %; 1 new, 1 gone",
     )
+    differences = [row.difference for row in table.rows]
+    assert differences == ["+1.00 ms", "+1.00 ms", "-1.00 ms"]
+    assert [row.moved for row in table.rows] == [
+        "grid × block 8 × 128 -> 9 × 128",
+        "",
+        "",
+    ]
 
 
 def test_kernels_of_a_store_stand_beside_those_of_now() -> None:
@@ -470,12 +495,35 @@ def test_kernels_of_a_store_stand_beside_those_of_now() -> None:
     assert "1 new, 1 gone" in read(run).text()
 
 
+def test_what_fills_a_call_is_drawn_where_the_device_idles() -> None:
+    """Kernels, copies, waits and launches make up the call; a busy one needs no figure."""
+    idle = ActivitySummary(span_s=1e-3, busy_s=6e-4, copying_s=1e-4, waited_s=3e-4)
+    record = replace(runs.record("test_a", runs.time_of(1e-3)), activity=idle)
+    run = runs.run((record,))
+    (test,) = Page(run).tests
+    assert test.panel is not None
+    assert test.panel.activity is not None
+
+    assert [(s.name, s.text) for s in test.panel.activity.shares] == [
+        ("kernels", "50 %"),
+        ("copies alone", "10 %"),
+        ("gaps in which the host waited", "30 %"),
+        ("gaps between launches", "10 %"),
+    ]
+    assert "Where a call of 1.00\u202fms goes" in read(run).text()
+    for change in ({"busy_s": 1e-3, "copying_s": 0.0}, {"span_s": None}):
+        other = replace(record, activity=replace(idle, **change))
+        (test,) = Page(runs.run((other,))).tests
+        assert test.panel is not None
+        assert test.panel.activity is None
+
+
 def test_equal_kernels_are_said_to_be_equal() -> None:
     """Where no kernel came or went, the table says so."""
     session = stored("test_a", 2, 1e-3).session
     run = replace(runs.run((NOW,)), stored=(stored_record([NOW], session),))
 
-    assert kernel_table(run).moved == "the same kernels"
+    assert kernel_table(run).moved.endswith(": 0.0 %; the same kernels")
 
 
 def test_blocks_against_a_revision_are_drawn() -> None:
@@ -540,6 +588,7 @@ def test_a_column_that_is_empty_is_not_there() -> None:
     page = Page(runs.run((runs.record("test_a", runs.time_of(1e-3)),)))
 
     assert page.absent == ("no-f", "no-d", "no-r", "no-t")
+    assert Page(runs.run((runs.record("test_a"),))).absent[0] == "no-x"
     assert Page(runs.gpu_run()).absent == ("no-t",)
     assert "right is worse" not in read(page.run).text()
 
@@ -567,6 +616,9 @@ def test_a_time_line_is_drawn_where_sensors_were_sampled() -> None:
     assert [(x, width, name) for x, width, name, _ in figure.classes] == [
         ("0%", "50%", "idle"),
         ("50%", "50%", "compute-heavy"),
+    ]
+    assert [text for _, text, _ in figure.ticks] == [
+        *("0", "200 ms", "400 ms", "600 ms", "800 ms", "1 s")
     ]
     assert read(runs.run((record,))).of("polyline")
     assert figure.clock == "whether a limit held the clock down is not recorded"

@@ -64,7 +64,7 @@ _TICKS = (
 )
 _BAND_PX = 28  # height of a sensor's band
 _BAND_WIDTH = 1000  # its width, in units of its own: it stretches
-_NAMED = 0.14  # a narrower stretch has no room for the name of its class
+_NAMED = 0.016  # of the width, for each letter of the name of a class
 # what a time line shows, in order: name and unit by the field of a CanonicalRecord
 _SENSORS = {
     "sm_clock_hz": ("SM clock", "Hz"),
@@ -76,6 +76,8 @@ _SENSORS = {
     "gpu_busy_fraction": ("GPU busy", "fraction"),
 }
 
+_TIME_TICKS = 6  # of a time line: more have no room on a phone
+_NEAR_END = 0.94  # from here on a tick's text is set to the left of its place
 _BLOCK_PX = 12  # a block's line
 _BULLET_ROOM = 1.25  # the track of a limit is so many times its larger end
 
@@ -431,6 +433,8 @@ class TimeLineFigure(Frozen, frozen=True, kw_only=True):
         shades: Start and width of each stretch in which any of them did [band's units].
 
         clock: Whether the clock was held down, in words.
+
+        ticks: Place, text and anchor of round times.
     """
 
     duration: str
@@ -440,6 +444,7 @@ class TimeLineFigure(Frozen, frozen=True, kw_only=True):
     throttled: tuple[ThrottleBand, ...]
     shades: tuple[tuple[str, str], ...]
     clock: str
+    ticks: tuple[tuple[str, str, str], ...]
 
 
 class Share(Frozen, frozen=True, kw_only=True):
@@ -506,7 +511,17 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
             for begin_s, end_s in _united(spans_s.values())
         ),
         clock=_clock_text(line),
+        ticks=tuple(_time_ticks(span_s)),
     )
+
+
+def _time_ticks(span_s: float) -> Iterator[tuple[str, str, str]]:
+    """Yield place, text and anchor of round times from the begin on."""
+    for time_s in _even_steps(0.0, span_s, _TIME_TICKS):
+        share = time_s / span_s
+        anchor = "start" if not time_s else "end" if share > _NEAR_END else "middle"
+        text = display.exactly(time_s, "s") if time_s else "0"
+        yield css_percent(share), text, anchor
 
 
 def _clock_text(line: TimeLine) -> str:
@@ -593,7 +608,12 @@ def _class_parts(
         share = end - begin
         if share > 0:
             text = name or "not known"
-            yield css_percent(begin), css_percent(share), text, share > _NAMED
+            yield (
+                css_percent(begin),
+                css_percent(share),
+                text,
+                share > _NAMED * len(text),
+            )
 
 
 def utilization_shares(window: UtilizationWindow) -> tuple[Share, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.activity import KernelUse
-from pytest_gpuperf.model.counters import KernelAnalysis
+from pytest_gpuperf.model.counters import CounterGap, KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, StoredKernel, StoredRecord
 from pytest_gpuperf.model.roofline import Attainment
@@ -30,6 +30,7 @@ _ROOFLINE_PX = 240
 _TINY = 0.001  # a smaller share is said to be smaller
 _NEAR_EDGE = 0.94  # from here on a label is set to the left of its place
 _ALIKE = 1.15  # roofs that differ by less are one: the clocks of launches differ
+_UNKNOWN = "not known"
 _CALL_PX = 6.0  # radius of the point of a whole call
 _LEAST_PX, _MOST_PX = 4.5, 10.0  # radius of a point, by its share of the time
 _MOST_POINTS = 40  # more lie over each other; the longest kernels are kept
@@ -60,7 +61,11 @@ class KernelRow(Frozen, frozen=True, kw_only=True):
 
         before: Its time in an earlier run.
 
-        change: By how much that differs, or that the kernel is new or gone.
+        difference: By how much time that differs.
+
+        change: The same as a share, or that the kernel is new or gone.
+
+        moved: How else it is launched now, in words; "": as before, or not known.
 
         values: Other metrics of it, in the order of the table's heads.
     """
@@ -75,7 +80,9 @@ class KernelRow(Frozen, frozen=True, kw_only=True):
     shape: str = ""
     limits: KernelLimits | None = None
     before: str = ""
+    difference: str = ""
     change: str = ""
+    moved: str = ""
     values: tuple[str, ...] = ()
 
 
@@ -90,7 +97,8 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
 
         before: Which session its rows are compared with; "": none.
 
-        moved: How many are new and gone, in words; "": it is not compared.
+        moved: What all of them took then and now, and how many are new and gone, in
+            words; "": it is not compared.
     """
 
     rows: tuple[KernelRow, ...]
@@ -274,8 +282,12 @@ def kernel_rows(
     if before is None or not uses:
         return KernelTable(rows=tuple(rows), metrics=metrics)
     rows = [*_compared(rows, uses, before.kernels)]
+    texts = _together(uses, before.kernels), _new_and_gone(rows)
     return KernelTable(
-        rows=tuple(rows), metrics=metrics, before=before.session, moved=_moved(rows)
+        rows=tuple(rows),
+        metrics=metrics,
+        before=before.session,
+        moved="; ".join(filter(None, texts)),
     )
 
 
@@ -348,21 +360,61 @@ def _compared(
         same_launch = [then for then in alike if then.launch == _launch(use)]
         then = next(iter(same_launch or alike), None)
         if then is None:
-            yield replace(row, change=_NEW)
+            yield replace(row, difference=_signed(use.total_s), change=_NEW)
             continue
         left.remove(then)
         moved = use.total_s / then.total_s - 1 if then.total_s else None
         yield replace(
             row,
             before=then.row.time,
+            difference=_signed(use.total_s - then.total_s),
             change="" if moved is None else display.change(moved),
+            moved=_launched_otherwise(then.row, row),
         )
     for then in left:
-        row = then.row
-        yield replace(row, number=0, share=None, time="", before=row.time, change=_GONE)
+        yield replace(
+            then.row,
+            number=0,
+            share=None,
+            time="",
+            before=then.row.time,
+            difference=_signed(-then.total_s),
+            change=_GONE,
+        )
 
 
-def _moved(rows: Sequence[KernelRow]) -> str:
+def _signed(time_s: float) -> str:
+    """Return a difference of two times with its sign; "": there is none."""
+    if not time_s:
+        return ""
+    return f"{'-' if time_s < 0 else '+'}{display.value(abs(time_s), 's')}"
+
+
+def _launched_otherwise(then: KernelRow, now: KernelRow) -> str:
+    """Return what of a kernel's launch has changed; "": nothing, or it is not known."""
+    pairs = {
+        "registers": (then.registers, now.registers),
+        "shared": (then.shared, now.shared),
+        "grid × block": (then.shape, now.shape),
+    }
+    return ", ".join(
+        f"{name} {was} -> {is_now}"
+        for name, (was, is_now) in pairs.items()
+        if was and was != is_now
+    )
+
+
+def _together(uses: Sequence[KernelUse], before: Sequence[_Then]) -> str:
+    """Return what all kernels took, then and now; "": there is no time."""
+    now_s = math.fsum(use.total_s for use in uses)
+    then_s = math.fsum(then.total_s for then in before)
+    if min(now_s, then_s) <= 0:
+        return ""
+    now, then = display.pair(now_s, then_s, "s")
+    return f"together {now}, was {then}: {display.change(now_s / then_s - 1)}"
+
+
+def _new_and_gone(rows: Sequence[KernelRow]) -> str:
     """Return how many kernels are new and gone, in words."""
     counts = [(name, sum(row.change == name for row in rows)) for name in (_NEW, _GONE)]
     if not any(count for _, count in counts):
@@ -384,7 +436,11 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
     """Return what limits a kernel; None: nothing was counted."""
     if analysis is None:
         return None
-    bound = analysis.analysis.bound
+    bound, limiter = analysis.analysis.bound, analysis.analysis.limiter
+    if isinstance(limiter, CounterGap):
+        name, why = _UNKNOWN, limiter.reason
+    else:
+        name, why = limiter_text(limiter), evidence_text(limiter)
     return KernelLimits(
         roof=None
         if bound is None
@@ -393,8 +449,8 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
             text=f"{display.value(bound.fraction, 'fraction', digits=2)} "
             f"{roof_text(bound.roof)}",
         ),
-        limiter=limiter_text(analysis.analysis.limiter),
-        evidence=evidence_text(analysis.analysis.limiter),
+        limiter=name,
+        evidence=why,
         standing=_standing_text(analysis.analysis.roofline),
     )
 

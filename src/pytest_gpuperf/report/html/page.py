@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.judge.tally import speaking, tally
+from pytest_gpuperf.model.counters import CounterGap
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
-from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.run import MachineShift, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.captures import limiter_text
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import commands, evidence
 from pytest_gpuperf.report.html import figures
@@ -144,6 +146,23 @@ class Test(Frozen, frozen=True, kw_only=True):
     panel: Panel | None = None
 
 
+class Chip(Frozen, frozen=True, kw_only=True):
+    """
+    One state that measurements have, and how many.
+
+    Attributes:
+        status: The state.
+
+        count: Measurements that have it.
+
+        tests: In how many tests, in words; "": each test has one measurement.
+    """
+
+    status: PageStatus
+    count: int
+    tests: str = ""
+
+
 class Undecided(Frozen, frozen=True, kw_only=True):
     """Tests that were not judged, for one reason."""
 
@@ -253,7 +272,10 @@ class Page:
     def measured_on(self) -> tuple[str, ...]:
         """What was measured on and with."""
         head = title(self.run, width=_UNWRAPPED)
-        return tuple(head.partition(": ")[2].split(", "))
+        collectors = self.run.header.collectors
+        facts = [f for f in head.partition(": ")[2].split(", ") if f not in collectors]
+        by = f"measured by {', '.join(collectors)}" if collectors else ""
+        return tuple(filter(None, (*facts, by)))
 
     @property
     def started(self) -> str:
@@ -261,10 +283,32 @@ class Page:
         return display.moment(self.run.header.session.started_unix_s)
 
     @property
-    def chips(self) -> tuple[tuple[PageStatus, int], ...]:
-        """Every state that a test has, worst first, with its count."""
-        counts = Counter(test.status.name for test in self.tests)
-        return tuple((s, counts[s.name]) for s in STATUSES if counts[s.name])
+    def chips(self) -> tuple[Chip, ...]:
+        """Every state that a measurement has, worst first."""
+        return tuple(
+            Chip(
+                status=status,
+                count=len(several),
+                tests=f"in {_of_tests(len(set(several)))}" if self.parts else "",
+            )
+            for status in STATUSES
+            if (several := [t.test_id for t in self.tests if t.status == status])
+        )
+
+    @property
+    def parts(self) -> str:
+        """How many measurements of how many tests; "": each has one."""
+        count = len({test.test_id for test in self.tests})
+        if len(self.tests) == count:
+            return ""
+        return f"{len(self.tests)} measurements of {_of_tests(count)}"
+
+    @property
+    def without_row(self) -> str:
+        """How many tests of the run have no measurement; "": none."""
+        count = len({test.test_id for test in self.tests})
+        missing = self.counted.expected_count - count
+        return f"{_of_tests(missing)} without a measurement" if missing > 0 else ""
 
     @property
     def has_changes(self) -> bool:
@@ -280,6 +324,7 @@ class Page:
     def absent(self) -> tuple[str, ...]:
         """Which columns are empty, as CSS classes."""
         present = {
+            "x": any(test.value for test in self.tests),
             "f": self.has_changes or self.has_limits,
             "d": any(test.change for test in self.tests),
             "r": any(test.roofline or test.grade for test in self.tests),
@@ -330,11 +375,7 @@ class Page:
                 f"{complete.reported_count} of {complete.expected_count} tests",
             ),
             ("without a result", ", ".join(complete.missing)),
-            *(
-                (f"controls of the {shift.bound_class.value}-bound drift", names)
-                for shift in self.run.shifts
-                if (names := ", ".join(shift.controls))
-            ),
+            *map(_drift, self.run.shifts),
             *sorted({**environment.versions, **self._common}.items()),
         ]
         facts = [fact for fact in facts if fact[0] not in _OF_MACHINE]
@@ -385,7 +426,7 @@ class Page:
             roofline=row.roofline,
             grade=row.grade,
             trend=trend(sessions, None if shown is None else shown.value),
-            measured="" if shown is not None else ", ".join(row.measured()),
+            measured="" if shown is not None else _measured(row),
             panel=self._panel(row, status, verdict, sessions) if has_panel else None,
         )
 
@@ -426,6 +467,22 @@ class Page:
         if span.last_commit and commit and commit != span.last_commit:
             moved.insert(0, ("commit", span.last_commit[:7], commit[:7]))
         return tuple(moved)
+
+
+def _drift(shift: MachineShift) -> tuple[str, str]:
+    """Return what the machine did to a class of tests, and which tests tell it."""
+    metric = "" if shift.metric == "time" else f" {shift.metric}"
+    controls = display.plural(shift.control_count, "control")
+    named = f": {', '.join(shift.controls)}" if shift.controls else ""
+    name = f"drift of {shift.bound_class.value}-bound{metric or ' times'}"
+    moved = display.change(shift.effect, limits=())
+    noise = "" if shift.moved else ", which is noise"
+    return name, f"{moved}{noise}, by {controls}{named}"
+
+
+def _of_tests(count: int) -> str:
+    """Return a number of tests."""
+    return display.plural(count, "test")
 
 
 def _address(name: str) -> str:
@@ -469,6 +526,15 @@ def _beside(row: Row, shown: Estimate | None) -> str:
     if shown is None:
         return ""
     return row.spread if shown.metric == "time" else words.noun(shown.metric)
+
+
+def _measured(row: Row) -> str:
+    """Return what a row without one value says: its numbers, and what limits it."""
+    texts = [*row.measured()]
+    analyses = row.record.analyses if row.record is not None else ()
+    if analyses and not isinstance(analyses[0].analysis.limiter, CounterGap):
+        texts.append(f"limited by {limiter_text(analyses[0].analysis.limiter)}")
+    return ", ".join(texts)
 
 
 def _effect(row: Row) -> float | None:
@@ -521,6 +587,7 @@ def _common_gaps(every: Iterable[Row]) -> dict[GapKey, Gaps]:
 _FOLDER = Path(__file__).with_name("templates")
 _REMEDY = "pip install 'pytest-gpuperf[html]'"
 _MICRO = re.compile(r"(?<=\d )us\b")
+_ARROW = re.compile(r"(?<= )-&gt;(?= )")  # as escaped
 _MINUS = re.compile(r"(?<![\w\])])-(?=\d)")
 # a number and its unit stay on one line
 _UNIT = re.compile(r"(?<=\d) (?=[µnmkMGTP]?(?:s|B|B/s|FLOP|FLOP/s|J|W|Hz)\b|%|x\b)")
@@ -588,7 +655,8 @@ def _typeset(text: str) -> Markup:
     from markupsafe import escape as escaped
 
     plain = str(escaped(escape(text)))
-    plain = _UNIT.sub(_THIN, _MINUS.sub("−", _MICRO.sub("µs", plain)))
+    plain = _MINUS.sub("−", _MICRO.sub("µs", _ARROW.sub("→", plain)))
+    plain = _UNIT.sub(_THIN, plain)
     return Markup(plain)  # noqa: S704 - escaped above
 
 

@@ -34,6 +34,7 @@ _UNWRAPPED = 10_000  # characters: the browser breaks lines
 _FEW_DOTS = 4
 _MOST_VALUES = 40  # of a test; more are counted
 _COMPILED = {"registers", "stack_bytes", "spills_bytes"}  # have a table of their own
+_IDLE = 0.01  # less time without a kernel is not worth a figure
 _MOST_METRICS = 10  # of each kernel: a wider table is not read
 
 GapKey = tuple[str, str]  # reason and remedy
@@ -99,6 +100,13 @@ class Utilization(Frozen, frozen=True, kw_only=True):
     shares: tuple[figures.Share, ...]
 
 
+class ActivityCard(Frozen, frozen=True, kw_only=True):
+    """Where the time from the first to the last piece of a call's work goes."""
+
+    span: str
+    shares: tuple[figures.Share, ...]
+
+
 class RevisionPart(Frozen, frozen=True, kw_only=True):
     """One metric of a test against a revision: its blocks, and the values of both sides."""
 
@@ -124,6 +132,7 @@ class Panel(Frozen, frozen=True, kw_only=True):
     per_kernel: Table | None
     binary: Table | None
     loop: LoopCard | None
+    activity: ActivityCard | None
     utilization: tuple[Utilization, ...]
     time_lines: tuple[figures.TimeLineFigure, ...]
     commands: tuple[tuple[str, str], ...]
@@ -136,7 +145,8 @@ class Panel(Frozen, frozen=True, kw_only=True):
     @property
     def figure_count(self) -> int:
         """How many figures stand beside each other."""
-        drawn = (self.samples, self.history, self.roofline, self.roof, self.binary)
+        tables = self.binary, self.activity
+        drawn = (self.samples, self.history, self.roofline, self.roof, *tables)
         compared = sum(1 + bool(one.sides) for one in self.against)
         return sum(map(bool, (*drawn, *self.utilization))) + compared
 
@@ -208,6 +218,7 @@ def panel_of(
         per_kernel=None if table is not None else _per_kernel(record),
         binary=_binary(record),
         loop=_loop(record),
+        activity=None if is_brief else _activity(record),
         utilization=tuple(_utilization(row)),
         time_lines=_time_lines(record),
         commands=tuple((one.kind, command_text(one)) for one in commands),
@@ -368,6 +379,26 @@ def _loop(record: Record | None) -> LoopCard | None:
         phases=figures.shares(phases, steps.period_s),
         tables=tuple(t for t in tables if t.heading != "phase"),  # they are drawn
     )
+
+
+def _activity(record: Record | None) -> ActivityCard | None:
+    """Return what ran on the device, and what fills the rest; None: it was never idle."""
+    activity = record.activity if record is not None else None
+    if activity is None or activity.span_s is None or activity.busy_s is None:
+        return None
+    copying_s, waited_s = activity.copying_s or 0.0, activity.waited_s or 0.0
+    idle_s = activity.span_s - activity.busy_s
+    if idle_s + copying_s < _IDLE * activity.span_s:
+        return None
+    gaps = "gaps" if activity.waited_s is None else "gaps between launches"
+    parts = (
+        ("kernels", activity.busy_s - copying_s),
+        ("copies alone", copying_s),
+        ("gaps in which the host waited", waited_s),
+        (gaps, idle_s - waited_s),
+    )
+    shares = figures.shares([part for part in parts if part[1] > 0], activity.span_s)
+    return ActivityCard(span=display.value(activity.span_s, "s"), shares=shares)
 
 
 def _utilization(row: Row) -> Iterator[Utilization]:
