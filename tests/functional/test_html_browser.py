@@ -12,6 +12,7 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Note
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.report.html.page import html_bytes
@@ -314,3 +315,22 @@ def test_a_thousand_tests_are_sorted_at_once(browser: Browser, tmp_path: Path) -
     first = opened.page.get_attribute(".t >> nth=0", "data-name")
     assert first == "tests/test_gemm.py::test_0"
     assert took_ms < 20_000
+    assert opened.page.locator(".panel").count() == 0  # moved rows are light
+
+
+def test_panels_that_were_put_aside_come_back(browser: Browser, tmp_path: Path) -> None:
+    """When their row is opened, linked to, or printed; and words in them are found."""
+    names = [f"test_{number}" for number in range(201)]
+    note = Note(code="n", text="sunflower")
+    noted = [runs.record(name, runs.time_of(1e-3)) for name in names]
+    noted[7] = replace(noted[7], notes=(note,))
+    opened = written(browser, tmp_path, runs.run(tuple(noted)))
+    opened.page.select_option("#sort", "name")
+    opened.page.fill("#q", "sunflower")
+    opened.waits_for("1 of 201 shown")
+    opened.page.click(".t:visible summary")
+
+    assert opened.names() == ["tests/test_gemm.py::test_7"]
+    opened.page.locator(".t[open] .panel", has_text="sunflower").wait_for()
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.page.locator(".panel").count() == 201
