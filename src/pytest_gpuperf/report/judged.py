@@ -26,8 +26,7 @@ def judged_line(run: Run, counted: Tally | None = None) -> Line:
     parts = (_decided(counted), (*_undecided(counted, run.header.options), interrupted))
     text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
     head = f"judged {counted.judged_count} of {counted.expected_count}"
-    style = Style.BAD if not counted.judged_count else _gravest(counted)
-    return Line(f"{head}: {text}" if text else head, style)
+    return Line(f"{head}: {text}" if text else head, _style(counted))
 
 
 def complaint(code: Complaint, counted: Tally) -> str:
@@ -99,10 +98,13 @@ def _unlimited(
     return [*undecided, f"{count} {reason}"] if count else undecided
 
 
-def _gravest(counted: Tally) -> Style:
-    """Return the style of the worst verdict."""
-    if not counted.verdicts:
+def _style(counted: Tally) -> Style:
+    """Return the style of the worst verdict; bad: a gate was asked for and judged nothing."""
+    outcomes = {verdict.outcome for verdict in counted.verdicts.values()}
+    if outcomes <= {Outcome.NEW}:  # nothing is gated yet
         return Style.DOUBT
+    if not counted.judged_count:
+        return Style.BAD
     gravest = worst(counted.verdicts.values()).outcome
     good = gravest in JUDGED and gravest not in FAILING
     return STYLES[Outcome.NEW if good and counted.of(Outcome.NEW) else gravest]

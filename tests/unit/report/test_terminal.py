@@ -362,7 +362,14 @@ def test_a_note_that_puts_the_value_in_doubt_stands_there_without_v() -> None:
     ("verdicts", "expected", "text", "style"),
     [
         ((runs.REGRESSED,), 1, "judged 1 of 1: 1 regressed", Style.BAD),
-        ((new("a"),), 2, "judged 0 of 2: 1 new, 1 without a measurement", Style.BAD),
+        ((), 1, "judged 0 of 1: 1 without a measurement", Style.DOUBT),
+        ((new("a"),), 2, "judged 0 of 2: 1 new, 1 without a measurement", Style.DOUBT),
+        (
+            (new("a"), new("b", "no GPU")),
+            2,
+            "judged 0 of 2: 1 unmeasured (no GPU), 1 new",
+            Style.BAD,
+        ),
         (
             (new("a", "no GPU"), new("b", "no GPU")),
             2,
