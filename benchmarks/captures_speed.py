@@ -4,8 +4,9 @@ Whole pytest processes by turns: a test that reads ten metrics with `gpuperf.cap
 one that reads all values through NVIDIA's classes, as a test without the plugin would.
 What the same pytest takes that reads nothing is subtracted from both within the round:
 the ratios are of the reading alone, its child processes included. They are of the CPU:
-a difference of two wall times is nothing on a machine that others use. "ten" is a direct loop over the counters that the ten
-metrics are made of, where the report has them; it has no goal.
+a difference of two wall times is nothing on a machine that others use. "ten" is a direct
+loop over the counters that the ten metrics are made of, where the report has them; it has
+no goal.
 
     python benchmarks/captures_speed.py FILE.ncu-rep ...
 """
