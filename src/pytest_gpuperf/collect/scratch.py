@@ -1,4 +1,4 @@
-"""Folders in the temporary folder that last as long as the process that made them.
+"""Folders that last as long as the process that made them, and files written whole.
 
     with ScratchFolder("child") as folder:
         ...
@@ -17,11 +17,31 @@ import tempfile
 import weakref
 from pathlib import Path
 
-__all__ = ["ScratchFolder"]
+__all__ = ["ScratchFolder", "write_whole"]
 
 _PREFIX = "gpuperf-"
 _LOCK = ".owner"  # has this name once it is locked: nobody takes it before its owner
 _UNLOCKED = ".new"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """
+    Write a file, in a folder that is made if need be: whole, or not at all.
+
+    Raises:
+        OSError: It cannot be written; nothing is left of it.
+    """
+    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half.unlink(missing_ok=True)  # left by a killed run, or somebody's link
+        with half.open("xb") as file:
+            file.write(content)
+        half.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # it may not exist
+            half.unlink()
+        raise
 
 
 class ScratchFolder:

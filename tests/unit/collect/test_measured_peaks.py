@@ -367,7 +367,7 @@ def test_the_file_is_not_written_through_a_link_beside_it(tmp_path: Path) -> Non
     """Whoever shares the folder may have guessed the name of the unfinished file."""
     file, victim = tmp_path / "peaks.json", tmp_path / "victim"
     victim.write_text("precious", "utf-8")
-    (tmp_path / f"peaks.json.{os.getpid()}.tmp").symlink_to(victim)
+    (tmp_path / f".peaks.json.{os.getpid()}.tmp").symlink_to(victim)
     store_peaks(gpu(), VALUES, file)
 
     assert victim.read_text("utf-8") == "precious"

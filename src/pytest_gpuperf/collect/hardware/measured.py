@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import math
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from platformdirs import user_cache_path
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.scratch import write_whole
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectError,
@@ -116,16 +116,9 @@ def store_peaks(
         "values": dict(values),
     }
     text = json.dumps({"schema": _SCHEMA, "gpus": entries}, indent=1, sort_keys=True)
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)  # left by a killed run, or somebody's link
-        with temporary.open("x", encoding="utf-8") as stream:
-            stream.write(text + "\n")
-        temporary.replace(file)  # atomic
+        write_whole(file, f"{text}\n".encode())
     except OSError as error:
-        with contextlib.suppress(OSError):  # it may not exist
-            temporary.unlink()
         message = f"{file}: it cannot be written ({error.strerror})"
         raise CollectError(
             message, remedy=f"set {FILE_VARIABLE} to another file"

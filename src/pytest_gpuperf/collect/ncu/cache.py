@@ -26,7 +26,7 @@ from pytest_gpuperf.collect.ncu.store import (
     EntryStore,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner, Runner
-from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.scratch import ScratchFolder, write_whole
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen, replace
 
@@ -385,15 +385,8 @@ def _listing(folder: Path) -> list[tuple[str, int, int]]:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file of a command, whole or not at all."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staged.unlink(missing_ok=True)  # left by a killed run, or somebody's link
-        with staged.open("xb") as file:
-            file.write(content)
-        staged.replace(path)
+        write_whole(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            staged.unlink()
         message = f"{path}: it cannot be written ({error.strerror})"
         raise CollectError(message, remedy="give another output") from error
