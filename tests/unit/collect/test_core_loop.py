@@ -63,6 +63,21 @@ def test_second_loop_counts_where_the_first_is_cold() -> None:
     assert loop.around_s() == pytest.approx(20e-6)
 
 
+@pytest.mark.parametrize(("next_ns", "loops"), [(20_200, 1), (20_300, 2)])
+def test_a_loop_as_fast_as_the_last_is_not_timed_twice(
+    next_ns: int, loops: int
+) -> None:
+    """It was not cold; a hundredth is what reading the clock takes."""
+    clock = LoopClock(20 * US, 20 * US, next_ns, next_ns)
+    loop = CoreLoop(clock)
+    loop.around_s()
+    readings = clock.readings
+    clock.advance(2 * MS)
+
+    assert loop.around_s() == pytest.approx((20 * US + next_ns) / 2 / 1e9)
+    assert clock.readings == readings + 2 * loops
+
+
 def test_loop_is_timed_once_a_millisecond() -> None:
     """Short samples share a loop, which would cost more than they otherwise."""
     clock = LoopClock(20 * US, 20 * US)
@@ -176,6 +191,29 @@ def test_tracer_that_comes_in_the_middle_spoils_all_loops() -> None:
 
     assert len(timing.samples) == 10
     assert timing.core_loops_s == ()
+
+
+def test_a_measurement_goes_on_with_the_loop_of_the_last_one() -> None:
+    """A thousand short calls share the loops of their milliseconds."""
+    clock = SharedCore()
+    host = HostCollector(clock, NoDevice())
+    short = TimedCall(fn=lambda: clock.advance(10 * US), iterations=10)
+    first = host.measure(short, stop=Ten())
+    clock.loop_ns = 50 * US  # it would be timed if the last one were forgotten
+    second = host.measure(short, stop=Ten())
+
+    assert first.core_loops_s == second.core_loops_s == pytest.approx([20e-6] * 10)
+
+
+def test_a_tracer_that_comes_between_two_measurements_is_not_beside_the_loop() -> None:
+    """The loop of the last millisecond was not traced, and the samples are."""
+    clock = SharedCore()
+    host = HostCollector(clock, NoDevice())
+    short = TimedCall(fn=lambda: clock.advance(10 * US), iterations=10)
+    host.measure(short, stop=Ten())
+    clock.traced_by = "pydevd"
+
+    assert host.measure(short, stop=Ten()).core_loops_s == ()
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ class HostCollector:
         self._sm_clock_hz = sm_clock_hz
         self._take_turn = take_turn
         self._enough_s = enough_s
+        self._core_loop = CoreLoop(clock)
         self._resolution_ns: int | None = None
         self._cpu_clock_is_fine = False
 
@@ -235,7 +236,7 @@ class HostCollector:
                 resolution_ns=self._resolution_ns,
                 runtime=self._runtime,
                 timers=Timers(self._timers, self._sm_clock_hz),
-                core_loop=CoreLoop(self._clock),
+                core_loop=self._core_loop,
                 sweep=_sweep if collecting else _leave,
             )
         finally:

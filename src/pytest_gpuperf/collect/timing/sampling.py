@@ -234,7 +234,9 @@ class CallSampler:
         alone_s = None if self.on_device and not chosen.unused else first_call_s
         notes = self._contract.notes(samples, self._output, alone_s)
         counted = [self.readings[place] for place in chosen.places]
+        traced = tracer_notes(self._instruments.clock)
         loops_s = [r.core_loop_s for r in counted if r.core_loop_s is not None]
+        told = not traced and len(loops_s) == len(counted)
         return Timing(
             samples=samples,
             source=best,
@@ -248,7 +250,7 @@ class CallSampler:
             warmup_count=self._warmup_count,
             cache_mode=self._cache_mode,
             result=self._output,
-            core_loops_s=tuple(loops_s) if len(loops_s) == len(counted) else (),
+            core_loops_s=tuple(loops_s) if told else (),
             sm_clock_hz=None if chosen.unused else median_clock_hz(counted),
             unused=chosen.unused,
             notes=(
@@ -256,7 +258,7 @@ class CallSampler:
                 *notes,
                 *self._short_notes(samples, best),
                 *self._waiting_notes,
-                *tracer_notes(self._instruments.clock),
+                *traced,
             ),
             void=self._contract.void(),
         )
