@@ -423,16 +423,15 @@ def _slope(
             precision += core.precision
     # the current processes among themselves: what they changed by is to be found out
     for group in (range(len(sessions) - 1), (len(sessions) - 1,)):
-        pairs = _explained(
-            [
-                (loop, math.log(value))
-                for place in group
-                for loop, value in zip(
-                    loops[place], sessions[place].run_values, strict=True
-                )
-            ]
-        )
-        if pairs:
+        pairs = [
+            (loop, math.log(value))
+            for place in group
+            for loop, value in zip(
+                loops[place], sessions[place].run_values, strict=True
+            )
+        ]
+        # one by itself shows no power
+        if len(pairs) > 1 and (pairs := _explained(pairs)):
             middle = fmean(loop for loop, _ in pairs)
             weighted += _sum((loop - middle) * time for loop, time in pairs)
             precision += _sum((loop - middle) ** 2 for loop, _ in pairs)

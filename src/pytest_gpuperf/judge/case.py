@@ -463,8 +463,8 @@ def _best(
     source = best_source(shared or [e.source for e, _ in whole])
     first = next((e for e, _ in whole if e.source == source), None)
     now = _alike_now(whole, first)
-    if not now:
-        return []
+    if len(now) <= 1:  # as a rule
+        return now
     usual, _ = Counter(choice for _, choice in now).most_common(1)[0]
     return [(estimate, choice) for estimate, choice in now if choice == usual]
 

@@ -70,6 +70,7 @@ def plan_retests(
     *,
     straddling: Iterable[str] = (),
     references: Sequence[Reference] = (),
+    compared: Sequence[Comparison | None] | None = None,
 ) -> FirstLook:
     """
     Return what the first values suggest, and which tests to measure again.
@@ -82,9 +83,11 @@ def plan_retests(
         straddling: Ids of tests with a limit that one process could not decide.
 
         references: What this session and the stored ones timed of reference workloads.
+
+        compared: The cases as numbers, where they were made already.
     """
     policy = look_policy(config)
-    looks = first_look(cases, policy, references=references)
+    looks = first_look(cases, policy, references=references, compared=compared)
     pairs = list(zip(cases, looks, strict=True))
     noisy = [case for case, look in pairs if _must_confirm(look, config)]
     suspects = dict.fromkeys((*(case.key.test_id for case in noisy), *straddling))

@@ -124,6 +124,7 @@ def first_look(
     policy: Policy = POLICY,
     *,
     references: Sequence[Reference] = (),
+    compared: Sequence[Comparison | None] | None = None,
 ) -> tuple[Look, ...]:
     """
     Return which cases may have changed, generously.
@@ -136,10 +137,13 @@ def first_look(
 
         references: What this session and the stored ones timed of reference workloads.
 
+        compared: The cases as numbers, where they were made already.
+
     Returns:
         One for each case, in their order.
     """
-    compared = [comparable(case, policy) for case in cases]
+    if compared is None:
+        compared = [comparable(case, policy) for case in cases]
     comparisons = [c for c in compared if c is not None]
     first_changes = iter(
         changes(

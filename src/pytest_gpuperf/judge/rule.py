@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import fmean
+from typing import TypeAlias
 
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.machine import at_one_speed
@@ -37,6 +38,7 @@ from pytest_gpuperf.model.verdict import (
 )
 
 __all__ = [
+    "ComparedCase",
     "Ruling",
     "by_equality",
     "clock_of",
@@ -56,6 +58,8 @@ __all__ = [
 
 # docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
 _ENOUGH_STEPS = 30
+
+ComparedCase: TypeAlias = "tuple[Case, Comparison | None]"  # and the case as numbers
 
 
 class Ruling(Frozen, frozen=True, kw_only=True):
@@ -448,7 +452,9 @@ def _shift_group(case: Case, *, at_one_speed: bool) -> str:
     return f"{case.bound_class.value} {case.metric.name}{left}"
 
 
-def may_regress(case: Case, policy: Policy = POLICY) -> bool:
+def may_regress(
+    case: Case, comparison: Comparison | None, policy: Policy = POLICY
+) -> bool:
     """
     Return whether a case may be suspected once the whole suite is known.
 
@@ -459,10 +465,11 @@ def may_regress(case: Case, policy: Policy = POLICY) -> bool:
     Args:
         case: One pair of test and metric, as its first process measured it.
 
+        comparison: The case as numbers; None: it has none.
+
         policy: The rule's constants.
     """
-    comparison = comparable(case, policy) if suffices(case, policy) else None
-    if case.limit is None or comparison is None:
+    if case.limit is None or comparison is None or not suffices(case, policy):
         return False
     if is_exact(comparison):
         share, effects = 1.0, [exact_change(comparison).effect]

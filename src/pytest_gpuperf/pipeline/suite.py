@@ -36,7 +36,7 @@ from pytest_gpuperf.report.rows import judged_value
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.judge.case import Case
+    from pytest_gpuperf.judge.rule import ComparedCase
     from pytest_gpuperf.model.change import Against, Progress
 
 __all__ = ["Suite"]
@@ -98,7 +98,7 @@ class Suite:
         self.results: dict[str, Measured] = {}
         self.passed: set[str] = set()
         self.failed_alone: dict[str, str] = {}
-        self.first_cases: dict[RecordKey, tuple[Case, ...]] = {}
+        self.first_cases: dict[RecordKey, tuple[ComparedCase, ...]] = {}
         self.repeated: tuple[Record, ...] = ()
         self.confirms = False
         self.verdicts: tuple[Verdict, ...] = ()

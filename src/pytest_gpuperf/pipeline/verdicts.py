@@ -10,7 +10,7 @@ from pytest_gpuperf.judge import controls, limit, regression
 from pytest_gpuperf.judge.case import Case, Confirmation, Reference, Retest, case_of
 from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
-from pytest_gpuperf.judge.rule import may_regress
+from pytest_gpuperf.judge.rule import comparable, may_regress
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
     from pytest_gpuperf.config import Config, Plan
     from pytest_gpuperf.judge.controls import FirstLook
+    from pytest_gpuperf.judge.rule import ComparedCase
     from pytest_gpuperf.model.roofline import Bands
     from pytest_gpuperf.model.run import MachineShift, Measured
     from pytest_gpuperf.pipeline.memory import Memory
@@ -56,7 +57,7 @@ def gates(measured: Measured, config: Config) -> Mapping[str, float | None]:
     return measured.max_regression or {"time": config.max_regression}
 
 
-def cases_of_suite(suite: Suite) -> list[Case]:
+def cases_of_suite(suite: Suite) -> list[ComparedCase]:
     """Return the cases of a whole run: of tests whose body passed, if there is a store."""
     if suite.config.disable or suite.memory.store() is None:
         return []
@@ -69,7 +70,7 @@ def cases_of_suite(suite: Suite) -> list[Case]:
     elsewhere = suite.memory.elsewhere(
         [records_of_key[0] for records_of_key in groups.values()]
     )
-    cases: list[Case] = []
+    cases: list[ComparedCase] = []
     for key, records_of_key in groups.items():
         key_cases = suite.first_cases.get(key)
         if key_cases is None or len(records_of_key) > 1 or key in elsewhere:
@@ -81,9 +82,9 @@ def cases_of_suite(suite: Suite) -> list[Case]:
     return cases
 
 
-def cases_of_test(suite: Suite, measured: Measured) -> list[Case]:
+def cases_of_test(suite: Suite, measured: Measured) -> list[ComparedCase]:
     """Return the cases of one test by its first process alone; the suite keeps them."""
-    cases: list[Case] = []
+    cases: list[ComparedCase] = []
     for key, several in grouped(measured.records).items():
         suite.first_cases[key] = _cases(suite, measured, several)
         cases += suite.first_cases[key]
@@ -96,10 +97,11 @@ def _cases(
     records: list[Record],
     *,
     other_slug_exists: bool = False,
-) -> tuple[Case, ...]:
+) -> tuple[ComparedCase, ...]:
     """Return the cases of one measurement of a test."""
     stored = suite.memory.sessions(records[0])
-    return tuple(
+    policy = controls.look_policy(suite.config)
+    cases = (
         case_of(
             records,
             stored,
@@ -112,6 +114,7 @@ def _cases(
         for metric, limit in gates(measured, suite.config).items()
         if _has(records, metric) or _stands_for(records[0], metric, measured)
     )
+    return tuple((case, comparable(case, policy)) for case in cases)
 
 
 def _has(records: Sequence[Record], metric: str) -> bool:
@@ -130,7 +133,11 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
     if not suite.config.baseline_named:  # what was only found never fails a test
         return []
     policy = controls.look_policy(suite.config)
-    return [c for c in cases_of_test(suite, measured) if may_regress(c, policy)]
+    return [
+        case
+        for case, comparison in cases_of_test(suite, measured)
+        if may_regress(case, comparison, policy)
+    ]
 
 
 def references_of(
@@ -191,11 +198,13 @@ def look(suite: Suite) -> FirstLook:
         for measured in suite.results.values()
         if any(map(straddles, measured.verdicts))
     ]
+    cases = cases_of_suite(suite)
     return controls.plan_retests(
-        cases_of_suite(suite),
+        [case for case, _ in cases],
         suite.config,
         straddling=straddling,
         references=references_of(suite),
+        compared=[comparison for _, comparison in cases],
     )
 
 

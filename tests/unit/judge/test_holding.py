@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.case import Case, Policy
+from pytest_gpuperf.judge.case import POLICY, Case, Policy
 from pytest_gpuperf.judge.regression import first_look
 from pytest_gpuperf.judge.rule import (
+    comparable,
     comparison_of,
     early_verdict,
     group_of,
@@ -27,6 +28,11 @@ VALUES = st.one_of(st.floats(0.5, 2.0), st.sampled_from([-1.0, 0.0, 1.0, 64.0]))
 METRICS = st.sampled_from(["time", "throughput", "registers", "memory.peak_bytes"])
 
 
+def waits_for_the_end(subject: Case) -> bool:
+    """Return whether the outcome of a case's test waits."""
+    return may_regress(subject, comparable(subject, POLICY))
+
+
 @pytest.mark.parametrize(
     ("now", "choice", "waits"),
     [(1.2, "A", True), (1.01, "A", False), (2.4, "B", True), (2.0, "B", False)],
@@ -37,12 +43,12 @@ def test_a_choice_is_compared_with_its_own_sessions(
     """Slower than the sessions of its kernels waits, whatever other kernels took."""
     then = (*stored(THEN, choice="A"), *stored((2.0, 2.02, 1.98), choice="B"))
 
-    assert may_regress(case(now, (), stored=then, choice=choice)) is waits
+    assert waits_for_the_end(case(now, (), stored=then, choice=choice)) is waits
 
 
 def test_a_mean_is_the_one_that_decides() -> None:
     """One slow stored session hides nothing that the judgement by logarithms sees."""
-    assert may_regress(case(1.18, (0.9, 1.0, 1.6)))
+    assert waits_for_the_end(case(1.18, (0.9, 1.0, 1.6)))
 
 
 @given(
@@ -59,7 +65,7 @@ def test_whoever_looks_worse_at_the_end_has_waited(
     subject = case(now, (), metric, stored=sessions, choice=choice)
     (look,) = first_look([subject])
 
-    assert may_regress(subject) or not look.worse
+    assert waits_for_the_end(subject) or not look.worse
 
 
 def own(value: float, then: tuple[float, ...], better: Better) -> Case:
@@ -82,13 +88,13 @@ def test_what_came_of_nothing_waits_where_it_is_worse(
     now: float, better: Better, waits: bool
 ) -> None:
     """Against a baseline of 0 no limit is a share: any step the wrong way waits."""
-    assert may_regress(own(now, (0.0, 0.0, 0.0), better)) is waits
+    assert waits_for_the_end(own(now, (0.0, 0.0, 0.0), better)) is waits
 
 
 def test_a_count_waits_beyond_its_limit_alone() -> None:
     """What is judged by equality is decided by one value: the limit is the border."""
-    assert may_regress(case(68, (64, 64, 64), "registers"))
-    assert not may_regress(case(67, (64, 64, 64), "registers"))
+    assert waits_for_the_end(case(68, (64, 64, 64), "registers"))
+    assert not waits_for_the_end(case(67, (64, 64, 64), "registers"))
 
 
 @pytest.mark.parametrize("limit", [None, 0.05])
@@ -96,7 +102,7 @@ def test_what_cannot_be_judged_does_not_wait(limit: float | None) -> None:
     """Without a limit, or with too few sessions, nothing can regress."""
     then = THEN if limit is None else THEN[:1]
 
-    assert not may_regress(case(9.0, then, limit=limit))
+    assert not waits_for_the_end(case(9.0, then, limit=limit))
 
 
 def elsewhere(**fields: Any) -> Verdict:
@@ -183,8 +189,8 @@ def test_a_change_is_a_share_of_what_was() -> None:
 
     share = Policy().suspect_share
 
-    assert may_regress(replace(drift, limit=0.49 / share))
-    assert not may_regress(replace(drift, limit=0.5 / share))
+    assert waits_for_the_end(replace(drift, limit=0.49 / share))
+    assert not waits_for_the_end(replace(drift, limit=0.5 / share))
 
 
 @pytest.mark.parametrize(
@@ -199,4 +205,4 @@ def test_a_value_that_may_be_left_out_hides_nothing(
     then: tuple[float, ...], *, waits: bool
 ) -> None:
     """Whether it is left out is known at the end, when the test's outcome was told."""
-    assert may_regress(case(1.2, then)) is waits
+    assert waits_for_the_end(case(1.2, then)) is waits
