@@ -12,6 +12,8 @@ import pytest
 from fakes.project import VALUES, XDIST, Project, lines
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.hooks.gate import Gate
+from pytest_gpuperf.model.change import Progress
 
 ALONE = pytest.param((), id="alone")
 WORKERS = pytest.param((*XDIST, "-n2"), id="two-workers")
@@ -761,3 +763,20 @@ def test_facts_that_may_differ_make_sessions_count(project: Project) -> None:
     )
 
     assert lines(ended, "nothing was stored: every baseline has enough sessions")
+
+
+def test_what_a_comparison_waits_for_is_told_once(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two comparisons that take turns wait for each other in each block."""
+    gate = Gate(pytester.parseconfigure())
+    waits = Progress(revision="main", text="waiting for process 7 (an A/B comparison)")
+    looked = Progress(revision="main", block_count=4, test_count=1, looked=True)
+    capsys.readouterr()
+    for progress in (waits, Progress(revision="main"), waits, looked, waits):
+        gate.suite.tell(progress)
+    told = capsys.readouterr().out.splitlines()
+
+    assert told[0] == f"gpuperf: against main: {waits.text}"
+    assert len(told) == 2
+    assert "4 blocks in 0 s" in told[1]

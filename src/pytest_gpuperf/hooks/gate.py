@@ -57,7 +57,7 @@ class Gate:
         self.suite = _suite(config, identity)
         self.suite.tell = self._tell
         self._line_open = False
-        self._last_told = ""
+        self._told: set[str] = set()  # what a comparison did instead of measuring
         # several of one test with --dist=each
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
@@ -204,7 +204,8 @@ class Gate:
         starts = config.replay is None and self.suite.completeness().complete
         confirm = config.confirm if starts and self.suite.confirms else 0
         against = config.against if starts else None
-        _write(reporter, terminal.held_line(count, confirm, against))
+        line = terminal.held_line(count, confirm, against, config.confirm_by)
+        _write(reporter, line)
 
     def _tell(self, progress: Progress) -> None:
         """Say how far a comparison is: over the same line where a person looks on."""
@@ -217,9 +218,9 @@ class Gate:
             self._line_open = True
             if progress.looked:
                 self._end_line()
-        elif progress.looked or (progress.text and text != self._last_told):
+        elif progress.looked or (progress.text and text not in self._told):
             reporter.write_line(text)
-            self._last_told = text
+            self._told.add(text)
 
     def _end_line(self) -> None:
         """End the line that is written over and over."""

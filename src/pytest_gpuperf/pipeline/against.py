@@ -50,6 +50,7 @@ Limits = Mapping[str, Mapping[str, "float | None"]]  # by test id, then by metri
 _SHORT = 12  # digits of a commit that name it in any repository
 _LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
 _PATIENCE_FACTOR = 10.0  # times what a whole block took
+_TOLD_WAIT_S = 1.0  # a shorter one is not noticed
 _UNKNOWN = Gap(
     code=GapCode.NOT_STATED,
     reason="the newest comparable session does not name a commit, or had edited files",
@@ -130,7 +131,7 @@ def compare(
                 only_new=sides.only_new,
             )
             interrupted = looks.take(sides, command.variable)
-            remarks += sides.changed_files()
+            remarks += (*looks.waited(), *sides.changed_files())
     except GpuPerfError as error:
         looks.void(Gap.of(error))
     except KeyboardInterrupt:  # before the first block, or while they are removed
@@ -339,8 +340,7 @@ class _Looks:
         self._look: AgainstLook | None = None
         self._begun_ns = site.clock.now_ns()
         self._measured_ns: int | None = None  # since when blocks are run
-        self._waited_ns = 0  # of that time, for others
-        self._waiting_ns: int | None = None  # since when it waits now
+        self._waited_s = 0.0  # of that time, for other runs
 
     def take(self, sides: Sides, variable: str) -> bool:
         """Run blocks and judge them; return whether Ctrl-C has ended them."""
@@ -352,7 +352,8 @@ class _Looks:
             variable=variable,
             timeout_s=self._timeout_s,
             check=partial(proof, sides),
-            tell=self._hear,
+            tell=lambda text: self._tell(self.progress(text=text)),
+            waited=self._add_wait,
         )
         for block_count in self._policy.look_blocks:
             interrupted = self._measure(sides, request, block_count)
@@ -378,6 +379,12 @@ class _Looks:
     def elapsed_s(self) -> float:
         """Return how long the whole comparison has taken [s]."""
         return (self._site.clock.now_ns() - self._begun_ns) / NS_PER_S
+
+    def waited(self) -> tuple[str, ...]:
+        """Return how long it has waited for other runs, a sentence; empty: it has not."""
+        if self._waited_s < _TOLD_WAIT_S:
+            return ()
+        return (f"waited {self._waited_s:.0f} s in all for other runs",)
 
     def progress(self, *, looked: bool = False, text: str = "") -> Progress:
         """Return how far it is."""
@@ -413,7 +420,6 @@ class _Looks:
                 self.gap = self._over_budget()
                 return False
             self._tell(self.progress())
-            self._waiting_ns = None
             if self.blocks:  # how long a process may be silent is known better now
                 patience_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * self._block_s()
                 timeout_s = min(self._timeout_s, patience_s)
@@ -458,15 +464,12 @@ class _Looks:
         if self._measured_ns is None:
             return 0.0
         now_ns = self._site.clock.now_ns()
-        return (now_ns - self._measured_ns - self._waited_ns) / NS_PER_S
+        return (now_ns - self._measured_ns) / NS_PER_S - self._waited_s
 
-    def _hear(self, text: str) -> None:
-        """Take what a block does instead of measuring; "": it measures again."""
-        now_ns = self._site.clock.now_ns()
-        if not text and self._waiting_ns is not None:
-            self._waited_ns += now_ns - self._waiting_ns
-        self._waiting_ns = now_ns if text else None
-        self._tell(self.progress(text=text))
+    def _add_wait(self, duration_s: float) -> None:
+        """Take how long a block has waited [s]: it measures now."""
+        self._waited_s += duration_s
+        self._tell(self.progress())
 
     def _block_s(self) -> float:
         """Return how long a block takes [s]; 0 before the first one has ended."""

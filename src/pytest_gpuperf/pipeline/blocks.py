@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.leases import exclusive, exclusive_machine
 from pytest_gpuperf.collect.memory import fits_in_memory
 from pytest_gpuperf.collect.scratch import ScratchFolder
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockRequest", "SideStart", "TwoSides", "run_block"]
 
 _PAIR = 2  # one of each side
+_TEST = "an A/B comparison"  # what it needs the machine for, as waiting runs name it
 _BREAK_S = 0.1  # between two blocks: another run looks at the lock every 0.05 s
 _SHOWN_LINES = 15  # of what a failed process printed
 _NO_SOCKETS = Gap(
@@ -88,8 +90,9 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
         check: Called with a side and the scratch folder of a process that has ended:
             returns why its values must not be compared; None: they may.
 
-        tell: Takes sentences about what happens, as that another run is waited for; "":
-            it is waited for no more.
+        tell: Takes sentences about what happens, as that another run is waited for.
+
+        waited: Told how long a block has waited for its turn [s], where it did.
 
         at_once: Processes that are alive at once, at most: 4, 2 or 1.
 
@@ -101,6 +104,7 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     timeout_s: float
     check: Callable[[Side, str], Gap | None]
     tell: Callable[[str], object]
+    waited: Callable[[float], object] = lambda _: None
     at_once: int = 4
     fits: Callable[[int], bool] = fits_in_memory
 
@@ -141,7 +145,7 @@ def run_block(
     runs: list[SideRun] = []
     try:
         with (
-            _alone(site, index, request.tell),
+            _alone(site, index, request),
             ScratchFolder("block") as folder,
         ):
             for members in _members(sides, index, folder, _at_once(request)):
@@ -160,17 +164,14 @@ def run_block(
 
 
 @contextlib.contextmanager
-def _alone(site: Site, index: int, tell: Callable[[str], object]) -> Iterator[None]:
+def _alone(site: Site, index: int, request: BlockRequest) -> Iterator[None]:
     """Keep other runs off the machine and the GPU, where that was not switched off."""
-    config, device = site.config, site.device()
-    test, timeout_s = f"block {index + 1} of an A/B comparison", config.lock_timeout_s
-
-    waited = False
+    config, device, timeout_s = site.config, site.device(), site.config.lock_timeout_s
+    waits_ns: list[int] = []  # when a holder was first waited for
 
     def waiting(holder: ProcessState) -> None:
-        nonlocal waited
-        waited = True
-        tell(f"waiting for process {holder.pid} ({holder.test})")
+        waits_ns.append(site.clock.now_ns())
+        request.tell(f"waiting for process {holder.pid} ({holder.test})")
 
     with contextlib.ExitStack() as held:
         if config.lock is Lock.EXCLUSIVE:
@@ -178,20 +179,20 @@ def _alone(site: Site, index: int, tell: Callable[[str], object]) -> Iterator[No
                 site.clock.sleep(_BREAK_S)
             try:
                 held.enter_context(
-                    exclusive_machine(test=test, timeout_s=timeout_s, waiting=waiting)
+                    exclusive_machine(test=_TEST, timeout_s=timeout_s, waiting=waiting)
                 )
                 if device is not None:
                     held.enter_context(
-                        exclusive(device.uuid, test=test, timeout_s=timeout_s)
+                        exclusive(device.uuid, test=_TEST, timeout_s=timeout_s)
                     )
             except DeviceHeldError:
                 raise
             except CollectError as error:
-                tell(
+                request.tell(
                     f"other runs are not kept from disturbing this one: {error.message}"
                 )
-        if waited:
-            tell("")
+        if waits_ns:
+            request.waited((site.clock.now_ns() - waits_ns[0]) / NS_PER_S)
         yield
 
 

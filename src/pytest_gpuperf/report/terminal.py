@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.judge.tally import PRECEDENCE, Tally, expected_failures, tally
 from pytest_gpuperf.model.change import Progress
 from pytest_gpuperf.model.environment import Device
@@ -56,6 +57,7 @@ _BETTER = frozenset({Source.CUPTI, Source.EVENTS, "lock", "telemetry"})
 _COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
 _WIDTH = 100
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
+_TESTS_MINE = "--gpuperf-against-tests=mine runs them on both sides"
 _RULES = 4  # characters of the rules that pytest writes around the title
 _MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
@@ -168,12 +170,12 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
     if against.gap is not None:
         reason = display.escape(f"{against.gap.reason}; {against.gap.remedy}")
         yield from wrapped(f"{head}: {reason}", width=width, style=Style.DOUBT)
-    for effect, test_ids in (
-        ("in the revision alone", against.only_old),
-        ("in the working tree alone", against.only_new),
+    for effect, test_ids, remedy in (
+        ("in the revision alone", against.only_old, ""),
+        ("in the working tree alone", against.only_new, f"; {_TESTS_MINE}"),
     ):
         if test_ids:
-            text = f"{effect}: {listed(map(display.escape, test_ids))}"
+            text = f"{effect}: {listed(map(display.escape, test_ids))}{remedy}"
             yield from wrapped(text, width=width, style=Style.DOUBT)
 
 
@@ -369,7 +371,12 @@ def _blocks_of(
     ]
 
 
-def held_line(count: int, confirm: int, revision: str | None = None) -> str:
+def held_line(
+    count: int,
+    confirm: int,
+    revision: str | None = None,
+    confirm_by: ConfirmBy = ConfirmBy.FRESH,
+) -> str:
     """
     Return the line before the postponed tests are decided.
 
@@ -379,6 +386,8 @@ def held_line(count: int, confirm: int, revision: str | None = None) -> str:
         confirm: Fresh processes that measure suspects again.
 
         revision: The revision that the tests are compared with; None: with none.
+
+        confirm_by: What decides about suspects.
     """
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
     if revision is not None:
@@ -386,6 +395,8 @@ def held_line(count: int, confirm: int, revision: str | None = None) -> str:
         text += f"; they are compared with {revision}, interleaved in fresh processes"
     if not confirm:
         return text
+    if confirm_by is ConfirmBy.AGAINST:
+        return f"{text}; suspects are compared with the commit of their newest session"
     processes = display.plural(confirm, "fresh process", "fresh processes")
     return f"{text}; {processes} will measure suspected times and counts again"
 

@@ -110,6 +110,8 @@ class Bed:
 
         sentences: What it was told.
 
+        waits_s: How long it was told that it has waited [s].
+
         checked: What was checked: side and scratch folder.
     """
 
@@ -124,6 +126,7 @@ class Bed:
     ) -> None:
         self.runner = ThreadRunner(body)
         self.sentences: list[str] = []
+        self.waits_s: list[float] = []
         self.checked: list[tuple[Side, str]] = []
         self._gap = check
         self.site = Site(
@@ -157,6 +160,7 @@ class Bed:
             timeout_s=timeout_s,
             check=self.check,
             tell=self.sentences.append,
+            waited=self.waits_s.append,
             at_once=at_once,
             fits=lambda count: count <= most_count,
         )
@@ -426,7 +430,7 @@ def held_elsewhere(until: threading.Event) -> threading.Thread:
     held = threading.Event()
 
     def hold() -> None:
-        with exclusive_machine(test="block 7 of an A/B comparison"):
+        with exclusive_machine(test="an A/B comparison"):
             held.set()
             until.wait()
 
@@ -447,8 +451,9 @@ def test_another_run_is_waited_for_and_told() -> None:
     thread.join()
     bed.block()
 
-    waited = f"waiting for process {os.getpid()} (block 7 of an A/B comparison)"
+    waited = f"waiting for process {os.getpid()} (an A/B comparison)"
     assert bed.sentences == [waited]
+    assert bed.waits_s == []  # nobody had it any more
 
 
 def test_two_runs_have_the_machine_by_turns() -> None:
@@ -472,6 +477,9 @@ def test_two_runs_have_the_machine_by_turns() -> None:
     for thread in threads:
         thread.join()
 
+    waits = [len(bed.waits_s) for bed in beds.values()]
+    assert all(waits)
+    assert waits <= [len(bed.sentences) for bed in beds.values()]
     assert order not in (list("aaabbb"), list("bbbaaa"))
 
 

@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.judge.tally import Complaint, tally
 from pytest_gpuperf.model.change import Against, AgainstEvidence, Progress
 from pytest_gpuperf.model.environment import Device
@@ -639,6 +640,9 @@ def test_what_was_held_is_announced() -> None:
     assert terminal.held_line(2, 5) == (
         f"{waited}; 5 fresh processes will measure suspected times and counts again"
     )
+    assert terminal.held_line(2, 5, confirm_by=ConfirmBy.AGAINST) == (
+        f"{waited}; suspects are compared with the commit of their newest session"
+    )
 
 
 def test_the_last_line_adds_up_to_all_tests() -> None:
@@ -777,7 +781,10 @@ def test_a_comparison_with_a_revision_has_a_column_and_a_block_of_its_own() -> N
         ),
         (
             Against(revision="v1", only_old=("t::old",), only_new=("t::new", "t::x")),
-            "in the revision alone: t::old\nin the working tree alone: t::new, t::x",
+            (
+                "in the revision alone: t::old\nin the working tree alone: t::new, t::x; "
+                "--gpuperf-against-tests=mine runs them on both sides"
+            ),
         ),
     ],
 )
