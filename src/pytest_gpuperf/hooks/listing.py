@@ -40,7 +40,9 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Keep why something could not be collected."""
     if report.failed:
         lines = report.longreprtext.splitlines()
-        told = [line[1:].strip() for line in lines if line.startswith("E ")] or lines
+        # what only points to a place of a line says nothing without that line
+        errors = [line[1:].strip() for line in lines if line.startswith("E ")]
+        told = [line for line in errors if any(map(str.isalnum, line))] or lines
         # one line: it becomes part of a sentence
         _failures[report.nodeid] = _encodable(" | ".join(told[-_FAILURE_LINES:]))
 

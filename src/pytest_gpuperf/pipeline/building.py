@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
 from pytest_gpuperf.errors import SidesRefusedError
+from pytest_gpuperf.pipeline.side_process import last_lines
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Builder", "build_in_place", "cache_folder", "project_folder"]
 
 _TABLES = ("[build-system]", "[project]", "[tool.poetry]")  # of a pyproject.toml
-_SHOWN_LINES = 15  # of what a build printed
 _MOST_CACHED = 8  # builds; one of CUDA sources may be 100 MB
 # a copy has no .git, from which these tools read the version; it is not what is measured
 _VERSIONS = {
@@ -212,9 +212,9 @@ def _installer() -> tuple[str, ...]:
 def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
     """Refuse a build that failed."""
     if finished.exit_code:
-        tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
         message = (
-            f"the {command.side.value} side cannot be built in {command.tree}: {tail}"
+            f"the {command.side.value} side cannot be built in {command.tree}: "
+            f"{last_lines(finished)}"
         )
         raise SidesRefusedError(message, remedy=remedy)
 

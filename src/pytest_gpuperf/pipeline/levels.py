@@ -132,18 +132,19 @@ def _next_level(level: int, code: GapCode, *, is_built: bool) -> int | None:
 
 
 def _refused(findings: Mapping[int, Gap]) -> SidesRefusedError:
-    """Return why no level is proven."""
+    """Return why no level is proven: what decides first, then the other levels."""
     lines = [f"level {level}: {gap.reason}" for level, gap in findings.items()]
-    message = "the two sides are not proven to run their own files: "
     # a file that git does not have explains whatever else is wrong
     codes = (GapCode.LOST_FILE, GapCode.FAILED, GapCode.NOT_COLLECTED)
     gaps = list(findings.values())
     decisive = next(
         (gap for code in codes for gap in gaps if gap.code is code), gaps[0]
     )
-    remedy = decisive.remedy
+    others = [line for line, gap in zip(lines, gaps, strict=True) if gap != decisive]
     return SidesRefusedError(
-        message + "; ".join(lines), remedy=remedy, findings=tuple(lines)
+        "; ".join([decisive.reason, *others]),
+        remedy=decisive.remedy,
+        findings=tuple(lines),
     )
 
 
@@ -280,7 +281,7 @@ def _uncollected(settled: Settled) -> Gap | None:
             is_import = collection.is_import_error
             return Gap(
                 code=GapCode.NOT_COLLECTED if is_import else GapCode.FAILED,
-                reason=f"the {side.value} side: {collection.failure}",
+                reason=f"the {side.value} side {collection.failure}",
                 remedy=_COLLECT if side is Side.OLD else _BUILD,
             )
     return None

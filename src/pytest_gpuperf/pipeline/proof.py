@@ -35,7 +35,10 @@ _CODE = (
 _LIBRARY = os.path.realpath(Path(os.__file__).parent)  # its names are nobody's
 _INSTALLED = ("site-packages", "dist-packages")  # may lie in that folder
 _BUILD = "build both sides with the ini option gpuperf_build_command"
-_REPEAT = "leave the working tree as it is while it is measured, and run it again"
+_REPEAT = {
+    Side.OLD: "let its tests write to another folder, as that of tmp_path",
+    Side.NEW: "leave the working tree as it is while it is measured, and run it again",
+}
 
 
 class Loaded(Frozen, frozen=True, kw_only=True):
@@ -274,7 +277,7 @@ def edited(
                 f"{name} of the {side.value} side was edited while it was measured: "
             )
             reason += path
-            return Gap(code=GapCode.EDITED_FILE, reason=reason, remedy=_REPEAT)
+            return Gap(code=GapCode.EDITED_FILE, reason=reason, remedy=_REPEAT[side])
     return None
 
 

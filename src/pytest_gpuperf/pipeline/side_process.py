@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import site
 import sys
@@ -33,6 +34,7 @@ __all__ = [
     "Collection",
     "SideCommand",
     "collect",
+    "last_lines",
 ]
 
 # of git's hooks, of xdist and of coverage, which belong to the parent; and what makes
@@ -214,7 +216,10 @@ def _make_overlay(scratch: str) -> None:
 
 LISTING_VARIABLE = "PYTEST_GPUPERF_LISTING"  # the file to write the tests to
 _PLUGIN = "pytest_gpuperf.hooks.listing"
-_SHOWN_LINES = 15  # of what a process printed that listed nothing
+_SHOWN_LINES = 10  # of what a process printed that did not do what it was started for
+_ERROR = re.compile(
+    r"E {2,}|.*error: ", re.IGNORECASE
+)  # of pytest and of what it calls
 
 
 class CollectedTest(Frozen, frozen=True, kw_only=True):
@@ -260,7 +265,7 @@ class Collection(Frozen, frozen=True, kw_only=True):
 
         loaded: The code that was loaded for it.
 
-        failure: Why it is not complete; "": it is.
+        failure: What the side did not do, to follow its name; "": it is complete.
 
         is_import_error: Whether that is because imports found nothing, or nobody knows.
     """
@@ -316,18 +321,18 @@ def collect(
         except CollectorTimeoutError as error:
             side, remedy = command.side.value, "find out what its imports wait for"
             message = (
-                f"the {side} side did not collect its tests within {timeout_s:g} s"
+                f"the {side} side did not collect its tests within {timeout_s:.3g} s"
             )
             raise CollectorTimeoutError(message, remedy=remedy) from error
         loaded = command.loaded(scratch)
         if not listing.exists():
             _check_room(finished, command.scratch)
-            tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
-            failure = f"it collected nothing (exit {finished.exit_code}): {tail}"
+            said = last_lines(finished, only_errors=True)
+            failure = f"collected nothing (exit {finished.exit_code}): {said}"
             return Collection(tests={}, loaded=loaded, failure=failure)
         listed = codec.from_text(listing.read_bytes(), CollectedTests)
     failures = (
-        f"it cannot collect {name}: {text}" for name, text in listed.failures.items()
+        f"cannot collect {name}: {text}" for name, text in listed.failures.items()
     )
     return Collection(
         tests={test.test_id: test for test in listed.tests},
@@ -335,6 +340,21 @@ def collect(
         failure=next(failures, ""),
         is_import_error=listed.is_import_error,
     )
+
+
+def last_lines(finished: Finished, *, only_errors: bool = False) -> str:
+    """
+    Return the last lines that a process printed, as a part of a sentence.
+
+    Args:
+        finished: The process.
+
+        only_errors: Whether the last one that tells of an error is enough.
+    """
+    lines = [line.strip() for line in finished.log_tail.splitlines()]
+    errors = [line for line in lines if _ERROR.match(line)] if only_errors else []
+    shown = [errors[-1].removeprefix("E  ").strip()] if errors else lines
+    return " | ".join(shown[-_SHOWN_LINES:]) or "it printed nothing"
 
 
 def _check_room(finished: Finished, folder: str) -> None:

@@ -218,7 +218,10 @@ def test_a_revision_that_cannot_be_imported_fails_the_run(
     assert ended.returncode == 1, ended.stdout
     said = " ".join(ended.stdout.split())
     # its error, and not the end of a traceback
-    assert "it cannot collect test_it.py: ZeroDivisionError: why; compare" in said
+    assert (
+        "the old side cannot collect test_it.py: ZeroDivisionError: why; compare"
+        in said
+    )
     assert "judged 0 of 3: 3 not compared with the revision" in ended.stdout
     assert "no test was compared with the revision" in ended.stdout
     assert repository.outcomes() == {}

@@ -96,19 +96,27 @@ def test_what_cannot_be_collected_is_named(
 
     collection = collected(Child(listing, finished(2)))
 
-    assert collection.failure == "it cannot collect tests/test_a.py: E  SyntaxError"
+    assert collection.failure == "cannot collect tests/test_a.py: E  SyntaxError"
     assert not collection.is_import_error
 
 
 def test_a_process_that_lists_nothing_shows_its_last_lines(
     collected: Callable[[Child], Collection],
 ) -> None:
-    """As where a conftest.py cannot be imported."""
-    collection = collected(Child(None, finished(4, stderr=b"ImportError in conftest")))
+    """The last that tells of an error, as where a conftest.py cannot be imported."""
+    texts = {
+        b"ImportError in conftest\nconftest.py:1\n    1/0\nE   ZeroDivisionError: why\n": (
+            "ZeroDivisionError: why"
+        ),
+        b"usage: pytest\npytest: error: unrecognized arguments: --x\n  rootdir: /tmp\n": (
+            "pytest: error: unrecognized arguments: --x"
+        ),
+        b"one\n\n  two\n": "one | two",
+        b"": "it printed nothing",
+    }
+    failures = [collected(Child(None, finished(4, stderr=t))).failure for t in texts]
 
-    assert collection.failure == (
-        "it collected nothing (exit 4): ImportError in conftest"
-    )
+    assert failures == [f"collected nothing (exit 4): {t}" for t in texts.values()]
 
 
 def test_a_process_without_room_is_a_full_disk(

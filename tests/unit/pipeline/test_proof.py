@@ -224,6 +224,10 @@ def test_a_change_while_measuring_is_an_edit(tmp_path: Path) -> None:
     assert gap.reason == (
         f"pkg.core of the new side was edited while it was measured: {path}"
     )
+    assert gap.remedy.startswith("leave the working tree as it is")
+    old = edited(Side.OLD, own, states, since_ns=0)
+    assert old is not None
+    assert old.remedy.startswith("let its tests write to another folder")
     path.unlink()
     assert code(judged()) is GapCode.EDITED_FILE
 
