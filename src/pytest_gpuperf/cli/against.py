@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -64,6 +65,7 @@ _ENDINGS = {
 }
 _TIMEOUT_S = 600.0  # of one process that measures one test
 _SHOWN = 12  # digits of a commit
+_MINUTE_S = 60.0
 
 
 def compare_with_revision(arguments: argparse.Namespace) -> int:
@@ -202,10 +204,26 @@ def _named(commit: search.Commit) -> str:
 
 def _finding(trial: search.Trial) -> str:
     """Return what a comparison said, in words."""
-    if trial.outcome is search.TrialOutcome.SKIPPED:
+    skipped = trial.outcome is search.TrialOutcome.SKIPPED
+    if skipped and trial.change is None:
         return f"skipped ({trial.reason})"
     blocks = display.plural(trial.block_count, "block")
-    return f"{trial.outcome.value}, {_change(trial)} after {blocks}"
+    word = "undecided" if skipped else trial.outcome.value
+    text = f"{word}, {_change(trial)} after {blocks}"
+    return f"{text} ({trial.reason})" if skipped else text
+
+
+def _remedy(trial: search.Trial | None) -> list[str]:
+    """Return what would decide an undecided comparison, a line; empty: nobody knows."""
+    if trial is None or trial.change is None or not trial.block_count:
+        return []
+    quieter = "measure where less else runs, or time more work in a call"
+    if trial.wanted_count is None or trial.wanted_count > search.MOST_BLOCKS:
+        return [f"    {quieter}"]
+    wanted_s = trial.elapsed_s / trial.block_count * trial.wanted_count
+    budget = f"--budget={math.ceil(wanted_s / _MINUTE_S)}min"
+    wanted = f"about {trial.wanted_count} blocks would decide: {budget}"
+    return [f"    {wanted}, or {quieter}"]
 
 
 def _change(trial: search.Trial | None) -> str:
@@ -239,12 +257,14 @@ def _lines(answer: search.SearchResult, arguments: argparse.Namespace) -> list[s
         head = "the first slow commit is one of these; the others could not be tried"
         return [head, *(f"    {_named(commit)}" for commit in answer.commits)]
     finding = "" if answer.trial is None else f": {_finding(answer.trial)}"
+    remedy = _remedy(answer.trial)
     if answer.commits:
-        head = (
-            f"perhaps {_named(answer.commits[0])}: held against the commit before it,"
-        )
-        return [f"undecided: {head[:-1]}{finding}"]
-    return [f"undecided: whether there is a regression in {between}{finding}"]
+        named = f"{_named(answer.commits[0])}: held against the commit before it"
+        return [f"undecided: perhaps {named}{finding}", *remedy]
+    return [
+        f"undecided: whether there is a regression in {between}{finding}",
+        *remedy,
+    ]
 
 
 def _facts(answer: search.SearchResult) -> dict[str, object]:
@@ -261,6 +281,7 @@ def _facts(answer: search.SearchResult) -> dict[str, object]:
                 "outcome": trial.outcome.value,
                 "effect": None if trial.change is None else trial.change.effect,
                 "blocks": trial.block_count,
+                "wanted_blocks": trial.wanted_count,
                 "reason": trial.reason,
             }
             for trial in answer.trials

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import median
+from statistics import NormalDist, median
 
 from pytest_gpuperf.compute.blocks import BlockChange, block_changes
 from pytest_gpuperf.compute.change import holm
 from pytest_gpuperf.judge.rule import verdict_of, worsening_of
 from pytest_gpuperf.judge.sides import Block, SidePair, SideRun, pairs_of
-from pytest_gpuperf.model.change import AgainstEvidence, Sureness
+from pytest_gpuperf.model.change import (
+    NOISE_THRESHOLD,
+    AgainstEvidence,
+    Change,
+    Sureness,
+)
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import (
@@ -26,9 +31,16 @@ __all__ = [
     "AgainstPolicy",
     "Block",
     "SideRun",
+    "blocks_wanted",
     "changed_tests",
     "look_at",
 ]
+
+
+_NORMAL = NormalDist()
+_END = 0.005  # the chance beyond each end of a change's interval
+_OUTSIDE = 0.05  # that beyond each bound which must lie within the limit
+_MOST_WANTED = 100  # times the blocks so far: beyond that the estimate says nothing
 
 
 class AgainstPolicy(Frozen, frozen=True, kw_only=True):
@@ -140,6 +152,40 @@ def look_at(
         pair_count=count,
         null_fraction=median(nulls) if nulls else None,
     )
+
+
+def blocks_wanted(
+    change: Change, block_count: int, limit: float, level: float
+) -> int | None:
+    """
+    Return about how many blocks would decide a change that so many do not.
+
+    The interval of the change narrows with the root of the blocks.
+
+    Args:
+        change: What the blocks so far show.
+
+        block_count: How many they are, > 0.
+
+        limit: The largest change that passes [fraction].
+
+        level: The nominal chance of a false alarm of the look that would decide.
+
+    Returns:
+        More than `block_count`; None: the change has no interval, or is so near to the
+        limit that no number of them would.
+    """
+    if change.effect is None or change.low is None or change.high is None:
+        return None
+    effect, half_width = abs(change.effect), (change.high - change.low) / 2
+    if effect > limit:  # it would be significant
+        room, sureness = effect - NOISE_THRESHOLD, level
+    else:  # its bounds would be within the limit
+        room, sureness = limit - effect, _OUTSIDE
+    width = half_width * _NORMAL.inv_cdf(1 - sureness) / _NORMAL.inv_cdf(1 - _END)
+    if room * math.sqrt(_MOST_WANTED) < width:
+        return None
+    return max(block_count + 1, math.ceil(block_count * (width / room) ** 2))
 
 
 def changed_tests(test_ids: Iterable[str]) -> tuple[Verdict, ...]:

@@ -21,10 +21,10 @@ from pytest_gpuperf.errors import (
     RecordError,
     RevisionError,
 )
-from pytest_gpuperf.judge.against import AgainstPolicy
+from pytest_gpuperf.judge.against import AgainstPolicy, blocks_wanted
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.pipeline.against import compare
 from pytest_gpuperf.pipeline.sides import SidesRequest
 from pytest_gpuperf.report.runs import write_whole
@@ -32,10 +32,11 @@ from pytest_gpuperf.report.runs import write_whole
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.change import Change, Progress
-    from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.against import RevisionComparison
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
 __all__ = [
+    "MOST_BLOCKS",
     "BisectRequest",
     "Commit",
     "Ending",
@@ -46,10 +47,16 @@ __all__ = [
     "bisect",
     "bounds",
     "next_place",
+    "search_policy",
 ]
 
 _STATE = "gpuperf-bisect.json"  # in git's own folder, as git's bisect keeps its state
 _SCHEMA = "pytest-gpuperf/bisect/1"
+MOST_BLOCKS = 128  # of one comparison
+# one test is measured, and the first comparison decides whether there is a search: looks go
+# on as long as the budget lasts, and spend no more than those of AgainstPolicy: .016 in all
+_LOOK_BLOCKS = (4, 8, 16, 32, 64, MOST_BLOCKS)
+_LEVELS = (0.002, 0.003, 0.003, 0.003, 0.0025, 0.0025)
 
 
 class TrialOutcome(str, Enum):
@@ -133,6 +140,11 @@ class Trial(Frozen, frozen=True, kw_only=True):
         block_count: Blocks that it took.
 
         reason: Why it was skipped; "": it was not.
+
+        elapsed_s: How long its comparison took [s].
+
+        wanted_count: About how many blocks would decide; None: it is decided, or nobody
+            knows.
     """
 
     commit_id: str
@@ -140,6 +152,8 @@ class Trial(Frozen, frozen=True, kw_only=True):
     change: Change | None = None
     block_count: int = 0
     reason: str = ""
+    elapsed_s: float = 0.0
+    wanted_count: int | None = None
 
 
 class Search(Frozen, frozen=True, kw_only=True):
@@ -300,6 +314,17 @@ def _search(
     return SearchResult(ending=ending, commits=(commits[high],), trial=last)
 
 
+def search_policy(trial_count: int) -> AgainstPolicy:
+    """
+    Return the rule of one comparison of a search.
+
+    Args:
+        trial_count: Comparisons that the error is spent over.
+    """
+    levels = tuple(level / trial_count for level in _LEVELS)
+    return AgainstPolicy(look_blocks=_LOOK_BLOCKS, levels=levels)
+
+
 def bounds(outcomes: Sequence[TrialOutcome | None]) -> tuple[int, int]:
     """
     Return the places of the last good commit and of the first bad one.
@@ -370,9 +395,7 @@ class _Trier:
         self._command = command
         self._timeout_s = timeout_s
         self._progress = progress
-        policy = AgainstPolicy()
-        levels = tuple(level / trial_count for level in policy.levels)
-        self._policy = replace(policy, levels=levels)
+        self._policy = search_policy(trial_count)
 
     def tried(self, commit_id: str, limit: float, before: str | None = None) -> Trial:
         """
@@ -412,13 +435,7 @@ class _Trier:
             return _skipped(commit_id, error.message)
         if comparison.interrupted:
             raise KeyboardInterrupt
-        gap = comparison.against.gap
-        reason = "" if gap is None else gap.reason
-        if request.test_id in comparison.against.changed:
-            reason = "the test itself differs: see --tests=mine"
-        return _trial(
-            commit_id, comparison.verdicts, comparison.against.block_count, reason
-        )
+        return _trial(commit_id, comparison, limit, self._policy.levels[-1])
 
     def _below(self, root: str) -> CommandLine:
         """Return how pytest is started in the same folder of another tree."""
@@ -430,29 +447,36 @@ class _Trier:
 
 
 def _trial(
-    commit_id: str, verdicts: Sequence[Verdict], block_count: int, reason: str
+    commit_id: str, comparison: RevisionComparison, limit: float, level: float
 ) -> Trial:
-    """Return what the verdict of a comparison says of a commit."""
-    if not verdicts:
+    """Return what a comparison says of a commit."""
+    against = comparison.against
+    reason = "" if against.gap is None else against.gap.reason
+    if against.changed:
+        reason = "the test itself differs: see --tests=mine"
+    if not comparison.verdicts:
         return _skipped(commit_id, reason or "the test gave no value")
-    verdict = verdicts[0]
+    verdict = comparison.verdicts[0]
     outcomes = {
         Outcome.REGRESSED: TrialOutcome.BAD,
         Outcome.UNCHANGED: TrialOutcome.GOOD,
         Outcome.IMPROVED: TrialOutcome.GOOD,
     }
     outcome = outcomes.get(verdict.outcome, TrialOutcome.SKIPPED)
-    if outcome is TrialOutcome.SKIPPED:
-        reason = reason or f"{verdict.outcome.value}: {verdict.reason.value}"
-    else:
-        reason = ""
-    return Trial(
+    trial = Trial(
         commit_id=commit_id,
         outcome=outcome,
         change=verdict.change,
-        block_count=block_count,
-        reason=reason,
+        block_count=against.block_count,
+        elapsed_s=against.elapsed_s,
     )
+    if outcome is not TrialOutcome.SKIPPED:
+        return trial
+    wanted_count = None
+    if verdict.change is not None and verdict.reason is Reason.TOO_FEW_BLOCKS:
+        wanted_count = blocks_wanted(verdict.change, against.block_count, limit, level)
+    reason = reason or f"{verdict.outcome.value}: {verdict.reason.value}"
+    return replace(trial, reason=reason, wanted_count=wanted_count)
 
 
 def _skipped(commit_id: str, reason: str) -> Trial:

@@ -451,3 +451,22 @@ def test_where_nothing_got_slower_nothing_is_searched(repository: Repository) ->
 
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout.startswith("no regression in ")
+
+
+def test_an_undecided_search_says_what_would_decide(repository: Repository) -> None:
+    """Exit code 3 after the budget, with the change so far, and no commit named."""
+    good = repository.git("rev-parse", "HEAD")
+    block = "int(os.environ.get('PYTHONHASHSEED', '0')) % 2"  # another change in each
+    text = f"import os\n\nVALUES = {{'slower': 0.9 + 0.6 * ({block})}}\n"
+    repository.project.write(text, "work.py")
+    repository.git("commit", "-qam", "slower in every second block")
+    ended = repository.command(
+        *("bisect", "test_it.py::test_x[slower]", "--good", good, "--metric=x"),
+        *("--budget=12s", "--", *PLUGIN),
+    )
+
+    assert ended.returncode == 3, ended.stderr
+    assert "undecided: whether there is a regression" in ended.stdout
+    assert "the budget of 12 s was spent after" in ended.stdout
+    assert "measure where less else runs, or time more work" in ended.stdout
+    assert repository.is_clean()

@@ -17,11 +17,12 @@ from pytest_gpuperf.judge.against import (
     AgainstLook,
     AgainstPolicy,
     Block,
+    blocks_wanted,
     changed_tests,
     look_at,
 )
 from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
-from pytest_gpuperf.model.change import Side
+from pytest_gpuperf.model.change import Change, Side
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import BoundClass, RecordKey, Void, VoidCode
@@ -373,6 +374,59 @@ def balanced(spread: float, effect: float = 0.0, count: int = 8) -> list[Block]:
     """Blocks whose differences are above and below an effect [log] by the same."""
     differences = [effect + spread * (-1) ** number for number in range(count)]
     return blocks_of({"t0": [(1.0, 1.0, *[math.exp(d)] * 2) for d in differences]})
+
+
+def test_more_looks_leave_a_test_open() -> None:
+    """What 16 blocks do not decide goes on where the policy has more of them."""
+    draw = np.random.default_rng(3)
+    logs = draw.normal(0, 0.2, (16, 4, 1))
+    more = AgainstPolicy(
+        look_blocks=(4, 8, 16, 32), levels=(0.003, 0.005, 0.004, 0.004)
+    )
+    blocks = of_logs(logs)
+
+    assert only(look_at(blocks, gates())).outcome is Outcome.INCONCLUSIVE
+    assert look_at(blocks, gates()).undecided == ()
+    assert look_at(blocks, gates(), more).undecided == ("t0",)
+
+
+@pytest.mark.parametrize(
+    ("effect", "noise"), [(0.15, 0.25), (0.0, 0.15), (-0.15, 0.25)]
+)
+def test_the_blocks_wanted_would_decide(effect: float, noise: float) -> None:
+    """Twice of them do, where the change stays what it is."""
+    draw = np.random.default_rng(5)
+    logs = draw.normal(0, noise, (16, 4, 1))
+    logs[:, 2:] += math.log1p(effect) - (logs[:, 2:].mean() - logs[:, :2].mean())
+    verdict = only(look_at(of_logs(logs), gates()))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.change is not None
+    wanted = blocks_wanted(verdict.change, 16, 0.05, 0.008)
+    assert wanted is not None
+    times = math.ceil(2 * wanted / 16)
+    policy = AgainstPolicy(look_blocks=(16 * times,), levels=(0.008,))
+    many = look_at(of_logs(np.tile(logs, (times, 1, 1))), gates(), policy)
+
+    assert wanted > 16
+    assert only(many).outcome is not Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("ends", [(None, None), (0.01, 0.09)])
+def test_no_number_of_blocks_is_wanted_where_none_would_decide(
+    ends: tuple[float | None, float | None],
+) -> None:
+    """Without an interval, and where the change is as large as the limit."""
+    change = Change(
+        effect=0.05,
+        low=ends[0],
+        high=ends[1],
+        current=1.05,
+        reference=1.0,
+        session_count=16,
+        run_count=32,
+    )
+
+    assert blocks_wanted(change, 16, 0.05, 0.008) is None
 
 
 def test_a_test_that_no_look_would_decide_is_given_up_after_eight_blocks() -> None:

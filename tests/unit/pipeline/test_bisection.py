@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.pipeline.bisection import TrialOutcome, bounds, next_place
+from pytest_gpuperf.judge.against import AgainstPolicy
+from pytest_gpuperf.pipeline.bisection import (
+    MOST_BLOCKS,
+    TrialOutcome,
+    bounds,
+    next_place,
+    search_policy,
+)
 
 BAD, GOOD, SKIPPED = TrialOutcome.BAD, TrialOutcome.GOOD, TrialOutcome.SKIPPED
 
@@ -76,3 +83,14 @@ def test_the_nearest_to_the_middle_is_next(
 def test_a_good_commit_after_a_bad_one_says_nothing() -> None:
     """The first bad one is looked for: what came after it may have been mended."""
     assert bounds([GOOD, BAD, GOOD, BAD]) == (0, 1)
+
+
+@pytest.mark.parametrize("trial_count", [2, 6])
+def test_a_search_spends_no_more_than_one_comparison(trial_count: int) -> None:
+    """Its looks begin as early and go on for longer, at levels that are lower each."""
+    usual, policy = AgainstPolicy(), search_policy(trial_count)
+
+    assert sum(policy.levels) * trial_count <= sum(usual.levels) * (1 + 1e-9)
+    assert policy.look_blocks[:3] == usual.look_blocks
+    assert policy.look_blocks[-1] == MOST_BLOCKS
+    assert len(policy.levels) == len(policy.look_blocks)
