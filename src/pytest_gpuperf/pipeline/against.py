@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,9 +47,11 @@ __all__ = [
     "compare",
     "compare_suite",
     "confirm_suspects",
+    "interrupted_by_signals",
 ]
 
 Limits = Mapping[str, Mapping[str, "float | None"]]  # by test id, then by metric
+_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")  # of a cancelled job; Windows lacks the latter
 _SHORT = 12  # digits of a commit that name it in any repository
 _LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
 _PATIENCE_FACTOR = 10.0  # times what a whole block took
@@ -119,7 +124,10 @@ def compare(
     interrupted = False
     try:
         tell(looks.progress(text="making the two sides"))
-        with open_sides(request, command, site.runner, site.clock) as sides:
+        with (
+            interrupted_by_signals(),
+            open_sides(request, command, site.runner, site.clock) as sides,
+        ):
             remarks = sides.remarks
             against = replace(
                 against,
@@ -150,6 +158,25 @@ def compare(
         remarks=remarks,
         interrupted=interrupted,
     )
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Let signals that end a job be like Ctrl-C: the worktree must not outlive the run."""
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [getattr(signal, name, None) for name in _ENDING_SIGNALS]
+    changed = [
+        number
+        for number in numbers
+        if is_main and number and signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in changed:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def compare_suite(

@@ -25,7 +25,7 @@ from pytest_gpuperf.judge.against import AgainstPolicy, blocks_wanted
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.verdict import Outcome, Reason
-from pytest_gpuperf.pipeline.against import compare
+from pytest_gpuperf.pipeline.against import compare, interrupted_by_signals
 from pytest_gpuperf.pipeline.sides import SidesRequest
 from pytest_gpuperf.report.runs import write_whole
 
@@ -245,7 +245,8 @@ def bisect(
         trial_count=math.ceil(math.log2(len(commits))) + 2,
     )
     try:
-        answer = _search(commits, state, trier, tell)
+        with interrupted_by_signals():
+            answer = _search(commits, state, trier, tell)
     except KeyboardInterrupt:
         return SearchResult(ending=Ending.INTERRUPTED, trials=state.trials)
     state.forget()

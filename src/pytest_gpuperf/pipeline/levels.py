@@ -14,14 +14,13 @@ from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.pipeline.proof import Project, Tree
+from pytest_gpuperf.pipeline.proof import BUILD_REMEDY, Project, Tree
 from pytest_gpuperf.pipeline.side_process import Collection, SideCommand
 
 __all__ = ["Demand", "Settled", "settle"]
 
 # what other import roots can mend
 _REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
-_BUILD = "build both sides with the ini option gpuperf_build_command"
 _CARRY = "name it in the ini option gpuperf_carry if it is generated"
 _COLLECT = "compare with a revision that can be imported and has these tests"
 
@@ -252,7 +251,7 @@ class _Search:
         }
         for path in sorted(self._ignored(sorted(missing))):
             reason = f"the old side has no {missing[path]}: git does not have {path}"
-            remedy = _CARRY if path.endswith(".py") else _BUILD
+            remedy = _CARRY if path.endswith(".py") else BUILD_REMEDY
             return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=remedy)
         return None
 
@@ -270,7 +269,7 @@ class _Search:
         if not missing:
             return None
         reason = f"the new side does not have {missing[0]}, which this run has"
-        return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=_BUILD)
+        return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=BUILD_REMEDY)
 
 
 def _uncollected(settled: Settled) -> Gap | None:
@@ -282,6 +281,6 @@ def _uncollected(settled: Settled) -> Gap | None:
             return Gap(
                 code=GapCode.NOT_COLLECTED if is_import else GapCode.FAILED,
                 reason=f"the {side.value} side {collection.failure}",
-                remedy=_COLLECT if side is Side.OLD else _BUILD,
+                remedy=_COLLECT if side is Side.OLD else BUILD_REMEDY,
             )
     return None

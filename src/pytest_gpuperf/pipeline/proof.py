@@ -16,6 +16,7 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
 
 __all__ = [
+    "BUILD_REMEDY",
     "FileState",
     "Loaded",
     "Project",
@@ -34,7 +35,7 @@ _CODE = (
 )
 _LIBRARY = os.path.realpath(Path(os.__file__).parent)  # its names are nobody's
 _INSTALLED = ("site-packages", "dist-packages")  # may lie in that folder
-_BUILD = "build both sides with the ini option gpuperf_build_command"
+BUILD_REMEDY = "build both sides with the ini option gpuperf_build_command"
 _REPEAT = {
     Side.OLD: "let its tests write to another folder, as that of tmp_path",
     Side.NEW: "leave the working tree as it is while it is measured, and run it again",
@@ -190,7 +191,7 @@ class Project:
                 return Gap(
                     code=GapCode.FOREIGN_FILE,
                     reason=f"{reason}{owner.value} side",
-                    remedy=_BUILD,
+                    remedy=BUILD_REMEDY,
                 )
         return None
 
@@ -201,7 +202,7 @@ class Project:
                 reason = (
                     f"the {side.value} side loaded {name} from {path}, which both share"
                 )
-                return Gap(code=GapCode.SHARED_FILE, reason=reason, remedy=_BUILD)
+                return Gap(code=GapCode.SHARED_FILE, reason=reason, remedy=BUILD_REMEDY)
         return None
 
     def without_code(

@@ -37,6 +37,11 @@ __all__ = [
     "last_lines",
 ]
 
+LISTING_VARIABLE = "PYTEST_GPUPERF_LISTING"  # the file to write the tests to
+_PLUGIN = "pytest_gpuperf.hooks.listing"
+_SHOWN_LINES = 10  # of what a process printed that did not do what it was started for
+# of an error that pytest or a program that it calls tells
+_ERROR = re.compile(r"E {2,}|.*error: ", re.IGNORECASE)
 # of git's hooks, of xdist and of coverage, which belong to the parent; and what makes
 # Python wait for a person or print
 _DROPPED = (
@@ -214,14 +219,6 @@ def _make_overlay(scratch: str) -> None:
     shutil.copy(Path(scratch, _BOOT, "sitecustomize.py"), site_packages)
 
 
-LISTING_VARIABLE = "PYTEST_GPUPERF_LISTING"  # the file to write the tests to
-_PLUGIN = "pytest_gpuperf.hooks.listing"
-_SHOWN_LINES = 10  # of what a process printed that did not do what it was started for
-_ERROR = re.compile(
-    r"E {2,}|.*error: ", re.IGNORECASE
-)  # of pytest and of what it calls
-
-
 class CollectedTest(Frozen, frozen=True, kw_only=True):
     """
     A test that was collected.
@@ -292,7 +289,7 @@ def collect(
         timeout_s: How long it may take [s].
 
     Raises:
-        SidesRefusedError: There is no room for its files.
+        SidesRefusedError: There is no room for its files, or a signal ended it.
 
         CollectError: It did not start, or did not end.
     """
@@ -326,7 +323,7 @@ def collect(
             raise CollectorTimeoutError(message, remedy=remedy) from error
         loaded = command.loaded(scratch)
         if not listing.exists():
-            _check_room(finished, command.scratch)
+            _check_end(finished, command)
             said = last_lines(finished, only_errors=True)
             failure = f"collected nothing (exit {finished.exit_code}): {said}"
             return Collection(tests={}, loaded=loaded, failure=failure)
@@ -357,10 +354,15 @@ def last_lines(finished: Finished, *, only_errors: bool = False) -> str:
     return " | ".join(shown[-_SHOWN_LINES:]) or "it printed nothing"
 
 
-def _check_room(finished: Finished, folder: str) -> None:
-    """Refuse if a process had no room to write in."""
+def _check_end(finished: Finished, command: SideCommand) -> None:
+    """Refuse if a process had no room to write in, or was ended from outside."""
     text = os.strerror(errno.ENOSPC)
     if text.encode() in finished.stdout + finished.stderr:
-        message = f"a process could not write below {folder} ({text})"
+        message = f"a process could not write below {command.scratch} ({text})"
         remedy = "make room there, or set TMPDIR to another folder"
+        raise SidesRefusedError(message, remedy=remedy)
+    if finished.exit_code < 0:
+        side, number = command.side.value, -finished.exit_code
+        message = f"signal {number} ended the {side} side while it collected its tests"
+        remedy = "see what ended it, as a lack of memory, and run it again"
         raise SidesRefusedError(message, remedy=remedy)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Rotation", "TurnServer"]
 
+_POLL_S = 0.1  # how often it is looked for processes that have ended, or hang
+_MOST_BYTES = 1 << 16  # at once; a request is much shorter
+_PAUSE_S = 0.01  # between two looks at a process that is about to end
+
 
 class _TurnState(Enum):
     """What a process of a rotation does."""
@@ -180,11 +184,6 @@ class Rotation:
         return self._processes[name].stage
 
 
-_POLL_S = 0.1  # how often it is looked for processes that have ended, or hang
-_MOST_BYTES = 1 << 16  # at once; a request is much shorter
-_PAUSE_S = 0.01  # between two looks at a process that is about to end
-
-
 class Connection(msgspec.Struct, kw_only=True, eq=False):
     """
     A process that asks for turns.
@@ -325,6 +324,5 @@ class TurnServer:
 
 def _place(test_id: str, name: str) -> str:
     """Return what is measured where, for a sentence; "" where it is not known."""
-    if not test_id or not name:
-        return test_id
-    return f"{name} of {test_id}" if name != TURN_NAME else f"references of {test_id}"
+    # a test's references are not a measurement that its author knows
+    return test_id if name in {"", TURN_NAME} else f"{name} of {test_id}"

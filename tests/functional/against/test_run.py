@@ -229,10 +229,15 @@ def test_a_revision_that_cannot_be_imported_fails_the_run(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
-    repository: Repository,
+    repository: Repository, name: str
 ) -> None:
-    """Exit status 2, the tests reported, the file of the run written."""
+    """
+    Exit status 2, the tests reported, the file of the run written.
+
+    The signals of a cancelled job and of a closed terminal do the same.
+    """
     started = repository.sides_that_hang(**NEW)
     argv = [sys.executable, "-u", "-m", "pytest", *PLUGIN, *AGAINST]
     with subprocess.Popen(
@@ -243,7 +248,7 @@ def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
         preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
     ) as process:
         wait_for(started, process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(getattr(signal, name))
         text, _ = process.communicate()
 
     assert process.returncode == pytest.ExitCode.INTERRUPTED, text

@@ -131,6 +131,16 @@ def test_a_process_without_room_is_a_full_disk(
     assert str(tmp_path) in str(caught.value)
 
 
+def test_a_side_that_a_signal_has_ended_is_named(
+    collected: Callable[[Child], Collection],
+) -> None:
+    """Nothing is wrong with its code: another build would not mend it."""
+    with pytest.raises(SidesRefusedError, match="signal 9 ended the") as caught:
+        collected(Child(None, finished(-9)))
+
+    assert "run it again" in caught.value.remedy
+
+
 def test_a_side_that_hangs_is_named(
     collected: Callable[[Child], Collection],
 ) -> None:
