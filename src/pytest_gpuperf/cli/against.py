@@ -204,18 +204,25 @@ def _named(commit: search.Commit) -> str:
 
 def _finding(trial: search.Trial) -> str:
     """Return what a comparison said, in words."""
-    skipped = trial.outcome is search.TrialOutcome.SKIPPED
-    if skipped and trial.change is None:
-        return f"skipped ({trial.reason})"
+    if trial.outcome is search.TrialOutcome.SKIPPED:
+        word = "skipped" if trial.change is None else "undecided"
+        return f"{word}, {_open(trial)}"
     blocks = display.plural(trial.block_count, "block")
-    word = "undecided" if skipped else trial.outcome.value
-    text = f"{word}, {_change(trial)} after {blocks}"
-    return f"{text} ({trial.reason})" if skipped else text
+    return f"{trial.outcome.value}, {_change(trial)} after {blocks}"
+
+
+def _open(trial: search.Trial) -> str:
+    """Return why a comparison decided nothing, with the change so far, if any."""
+    if trial.change is None:
+        return trial.reason
+    return f"{_change(trial)}: {trial.reason}"
 
 
 def _remedy(trial: search.Trial | None) -> list[str]:
     """Return what would decide an undecided comparison, a line; empty: nobody knows."""
-    if trial is None or trial.change is None or not trial.block_count:
+    if trial is None or trial.outcome is not search.TrialOutcome.SKIPPED:
+        return []
+    if trial.change is None or not trial.block_count:
         return []
     quieter = "measure where less else runs, or time more work in a call"
     if trial.wanted_count is None or trial.wanted_count > search.MOST_BLOCKS:
@@ -256,15 +263,13 @@ def _lines(answer: search.SearchResult, arguments: argparse.Namespace) -> list[s
     if answer.ending is search.Ending.NARROWED:
         head = "the first slow commit is one of these; the others could not be tried"
         return [head, *(f"    {_named(commit)}" for commit in answer.commits)]
-    finding = "" if answer.trial is None else f": {_finding(answer.trial)}"
     remedy = _remedy(answer.trial)
     if answer.commits:
         named = f"{_named(answer.commits[0])}: held against the commit before it"
+        finding = "" if answer.trial is None else f": {_finding(answer.trial)}"
         return [f"undecided: perhaps {named}{finding}", *remedy]
-    return [
-        f"undecided: whether there is a regression in {between}{finding}",
-        *remedy,
-    ]
+    why = "" if answer.trial is None else f": {_open(answer.trial)}"
+    return [f"undecided whether there is a regression in {between}{why}", *remedy]
 
 
 def _facts(answer: search.SearchResult) -> dict[str, object]:

@@ -27,6 +27,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.pipeline.against import compare, interrupted_by_signals
 from pytest_gpuperf.pipeline.sides import SidesRequest
+from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.runs import write_whole
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ class TrialOutcome(str, Enum):
     GOOD = "good"
     BAD = "bad"
     SKIPPED = "skipped"  # it says nothing
+
+
+_OUTCOMES = {  # any other verdict says nothing
+    Outcome.REGRESSED: TrialOutcome.BAD,
+    Outcome.UNCHANGED: TrialOutcome.GOOD,
+    Outcome.IMPROVED: TrialOutcome.GOOD,
+}
 
 
 class Ending(str, Enum):
@@ -323,7 +331,11 @@ def search_policy(trial_count: int) -> AgainstPolicy:
         trial_count: Comparisons that the error is spent over.
     """
     levels = tuple(level / trial_count for level in _LEVELS)
-    return AgainstPolicy(look_blocks=_LOOK_BLOCKS, levels=levels)
+    return AgainstPolicy(
+        look_blocks=_LOOK_BLOCKS,
+        levels=levels,
+        hopeless_width=math.inf,  # what somebody looks for is not given up early
+    )
 
 
 def bounds(outcomes: Sequence[TrialOutcome | None]) -> tuple[int, int]:
@@ -458,26 +470,25 @@ def _trial(
     if not comparison.verdicts:
         return _skipped(commit_id, reason or "the test gave no value")
     verdict = comparison.verdicts[0]
-    outcomes = {
-        Outcome.REGRESSED: TrialOutcome.BAD,
-        Outcome.UNCHANGED: TrialOutcome.GOOD,
-        Outcome.IMPROVED: TrialOutcome.GOOD,
-    }
-    outcome = outcomes.get(verdict.outcome, TrialOutcome.SKIPPED)
     trial = Trial(
         commit_id=commit_id,
-        outcome=outcome,
+        outcome=_OUTCOMES.get(verdict.outcome, TrialOutcome.SKIPPED),
         change=verdict.change,
         block_count=against.block_count,
         elapsed_s=against.elapsed_s,
     )
-    if outcome is not TrialOutcome.SKIPPED:
+    if trial.outcome is not TrialOutcome.SKIPPED:
         return trial
-    wanted_count = None
-    if verdict.change is not None and verdict.reason is Reason.TOO_FEW_BLOCKS:
-        wanted_count = blocks_wanted(verdict.change, against.block_count, limit, level)
-    reason = reason or f"{verdict.outcome.value}: {verdict.reason.value}"
-    return replace(trial, reason=reason, wanted_count=wanted_count)
+    if verdict.change is None or verdict.reason is not Reason.TOO_FEW_BLOCKS:
+        return replace(
+            trial,
+            reason=reason or f"{verdict.outcome.value}: {verdict.reason.value}",
+        )
+    return replace(
+        trial,
+        reason=reason or f"{plural(against.block_count, 'block')} do not decide it",
+        wanted_count=blocks_wanted(verdict.change, against.block_count, limit, level),
+    )
 
 
 def _skipped(commit_id: str, reason: str) -> Trial:

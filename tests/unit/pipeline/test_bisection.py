@@ -87,10 +87,11 @@ def test_a_good_commit_after_a_bad_one_says_nothing() -> None:
 
 @pytest.mark.parametrize("trial_count", [2, 6])
 def test_a_search_spends_no_more_than_one_comparison(trial_count: int) -> None:
-    """Its looks begin as early and go on for longer, at levels that are lower each."""
+    """Its looks begin as early and go on for longer, and nothing is given up early."""
     usual, policy = AgainstPolicy(), search_policy(trial_count)
 
     assert sum(policy.levels) * trial_count <= sum(usual.levels) * (1 + 1e-9)
     assert policy.look_blocks[:3] == usual.look_blocks
     assert policy.look_blocks[-1] == MOST_BLOCKS
     assert len(policy.levels) == len(policy.look_blocks)
+    assert policy.hopeless_width == math.inf
