@@ -24,6 +24,7 @@ __all__ = [
     "edited",
     "is_test_file",
     "modules_that_differ",
+    "unrecorded",
 ]
 
 _SOURCES = (  # of an extension module, whose file has another suffix
@@ -36,6 +37,7 @@ _CODE = (
 _LIBRARY = os.path.realpath(Path(os.__file__).parent)  # its names are nobody's
 _INSTALLED = ("site-packages", "dist-packages")  # may lie in that folder
 BUILD_REMEDY = "build both sides with the ini option gpuperf_build_command"
+_LEAST_FREE_BYTES = 1 << 20  # with less a process cannot write what it has loaded
 _REPEAT = {
     Side.OLD: "let its tests write to another folder, as that of tmp_path",
     Side.NEW: "leave the working tree as it is while it is measured, and run it again",
@@ -249,6 +251,25 @@ class Project:
         if inside(path, _LIBRARY) and not is_installed:
             return frozenset()
         return self._roots[side].get(_stem(name, path), frozenset())
+
+
+def unrecorded(side: Side, folder: str, *, free_bytes: int) -> Gap:
+    """
+    Return that a process did not say what it has loaded, and what may help.
+
+    Args:
+        side: Its side.
+
+        folder: The folder that it writes to.
+
+        free_bytes: The room that is left there [B].
+    """
+    reason = f"a process of the {side.value} side did not say what it has loaded"
+    remedy = "let its tests end without os._exit"
+    if free_bytes < _LEAST_FREE_BYTES:
+        reason = f"{reason}: {folder} is full"
+        remedy = "make room there, or set TMPDIR to another folder"
+    return Gap(code=GapCode.NOT_STATED, reason=reason, remedy=remedy)
 
 
 def edited(

@@ -19,6 +19,7 @@ from pytest_gpuperf.pipeline.proof import (
     edited,
     is_test_file,
     modules_that_differ,
+    unrecorded,
 )
 
 SITE = "/env/lib/python3.11/site-packages"
@@ -230,6 +231,16 @@ def test_a_change_while_measuring_is_an_edit(tmp_path: Path) -> None:
     assert old.remedy.startswith("let its tests write to another folder")
     path.unlink()
     assert code(judged()) is GapCode.EDITED_FILE
+
+
+def test_a_full_disk_is_named_where_a_process_recorded_nothing() -> None:
+    """Its tests are not to blame then."""
+    usual = unrecorded(Side.OLD, "/side", free_bytes=1 << 30)
+    full = unrecorded(Side.OLD, "/side", free_bytes=4096)
+
+    assert "os._exit" in usual.remedy
+    assert full.reason.endswith("what it has loaded: /side is full")
+    assert "make room there" in full.remedy
 
 
 def test_a_file_that_was_not_loaded_before_is_judged_by_its_time(
