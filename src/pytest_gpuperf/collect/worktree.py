@@ -43,9 +43,7 @@ _KIND, _TREE = "against", "old"  # of our folders, and of the worktree in each
 _UNWRITTEN = "error: unable to write file"  # what git says of a full disk, and no more
 _SUBMODULE = "160000"  # the mode of a submodule's entry in an index
 _COMPILED = (".so", ".pyd", ".dylib", ".o", ".a")  # code of the working tree
-_DEEPEN = (
-    100  # commits that a shallow clone is told to fetch where nothing says how many
-)
+_DEEPEN = 100  # commits that a shallow clone is to fetch where nothing says how many
 
 
 class Worktree(Frozen, frozen=True, kw_only=True):

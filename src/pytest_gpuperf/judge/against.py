@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import NormalDist, median
+from statistics import median
 
 from pytest_gpuperf.compute.blocks import BlockChange, block_changes
 from pytest_gpuperf.compute.change import holm
+from pytest_gpuperf.compute.stats import student_tail
 from pytest_gpuperf.judge.rule import verdict_of, worsening_of
 from pytest_gpuperf.judge.sides import Block, SidePair, SideRun, pairs_of
 from pytest_gpuperf.model.change import (
@@ -37,7 +38,8 @@ __all__ = [
 ]
 
 
-_NORMAL = NormalDist()
+_TAIL_DOF = 6  # docs/judging.md section 2: no tail has more degrees of freedom
+_MOST_ERRORS, _HALVINGS = 100.0, 40  # where a chance is looked for, and how finely
 _END = 0.005  # the chance beyond each end of a change's interval
 _OUTSIDE = 0.05  # that beyond each bound which must lie within the limit
 _MOST_WANTED = 100  # times the blocks so far: beyond that the estimate says nothing
@@ -177,15 +179,30 @@ def blocks_wanted(
     """
     if change.effect is None or change.low is None or change.high is None:
         return None
-    effect, half_width = abs(change.effect), (change.high - change.low) / 2
+    if change.low <= -1:  # it has no logarithm, and is judged as it is
+        effect, half_width = abs(change.effect), (change.high - change.low) / 2
+    else:
+        effect = abs(math.log1p(change.effect))
+        half_width = (math.log1p(change.high) - math.log1p(change.low)) / 2
     if effect > limit:  # it would be significant
         room, sureness = effect - NOISE_THRESHOLD, level
     else:  # its bounds would be within the limit
         room, sureness = limit - effect, _OUTSIDE
-    width = half_width * _NORMAL.inv_cdf(1 - sureness) / _NORMAL.inv_cdf(1 - _END)
+    width = half_width * _reach(sureness) / _reach(_END)
     if room * math.sqrt(_MOST_WANTED) < width:
         return None
     return max(block_count + 1, math.ceil(block_count * (width / room) ** 2))
+
+
+def _reach(tail: float) -> float:
+    """Return how many standard errors leave a one-sided chance beyond them."""
+    low, high = 0.0, _MOST_ERRORS
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if student_tail(_TAIL_DOF, middle) > tail else (low, middle)
+        )
+    return high
 
 
 def changed_tests(test_ids: Iterable[str]) -> tuple[Verdict, ...]:

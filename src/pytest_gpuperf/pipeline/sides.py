@@ -416,9 +416,8 @@ def _file_states(tree: Repository, commit: str) -> dict[str, FileState]:
     """Return what the files of a tree that are not as in a commit are like now."""
     try:
         paths = tree.differing(commit)
-    except (
-        RevisionError
-    ):  # a filter of git's fails, as where objects of LFS are missing
+    except RevisionError:
+        # a filter of git's fails, as where objects of LFS are missing
         return {}
     return {
         path: FileState.of(str(Path(tree.root, path)))
