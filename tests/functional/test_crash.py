@@ -96,6 +96,37 @@ def started(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
     return process
 
 
+def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Return what the command has printed in the project's folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest_gpuperf", *arguments],
+        cwd=project.path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_killed_run_says_which_tests_it_holds(project: Project) -> None:
+    """SIGKILL in the second test: the first one is in the report, and its readers say so."""
+    process = started(project, "--gpuperf-json=run.json")
+    process.kill()
+    process.wait(timeout=60)
+    verified = command(project, "verify", "run.json")
+    page = command(project, "report", "run.json", "-o", "-", "--format=markdown")
+    exported = command(project, "export", "run.json", "--to=bencher", "-o", "-")
+
+    why = "the run ended before its last test; it holds 1 of 2 tests"
+    assert verified.returncode == 1
+    assert f"interrupted: {why}" in verified.stdout
+    assert "1 test never reported: test_it.py::test_waits" in verified.stdout
+    assert page.returncode == exported.returncode == 0
+    assert "the run ended before its last test" in page.stdout
+    assert "test_first" in exported.stdout
+    told = f"gpuperf: run.json is not complete: {why}\n"
+    assert page.stderr == exported.stderr == told
+
+
 def test_a_killed_run_leaves_the_store_as_it_was(project: Project) -> None:
     """SIGKILL in the middle of a run that updates: the old sessions are whole."""
     project.environment.setenv("CALM", "1")

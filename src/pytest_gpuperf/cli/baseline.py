@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.explanation import listed as names_of
+from pytest_gpuperf.report.judged import held_tests
 from pytest_gpuperf.report.lines import Column
 
 if TYPE_CHECKING:
@@ -191,10 +192,10 @@ def verify(arguments: argparse.Namespace) -> int:
     elif arguments.machine:
         message = "--machine says whose tests of a baseline are expected"
         raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
-    missing = sorted(expected - _test_ids(run))
+    missing = sorted(expected - run.test_ids)
     faults = []
     if completeness.interrupted:
-        faults.append(f"interrupted: {completeness.interrupted}")
+        faults.append(f"interrupted: {completeness.interrupted}; {held_tests(run)}")
     if completeness.missing:
         count = display.plural(len(completeness.missing), "test")
         faults.append(f"{count} never reported: {names_of(completeness.missing)}")
@@ -203,7 +204,7 @@ def verify(arguments: argparse.Namespace) -> int:
         faults.append(
             f"{of} of {arguments.expect_from} did not run: {names_of(missing)}"
         )
-    tests = display.plural(len(_test_ids(run)), "test")
+    tests = display.plural(len(run.test_ids), "test")
     expectation = (
         f", with all {len(expected)} of {arguments.expect_from}" if expected else ""
     )
@@ -215,6 +216,7 @@ def verify(arguments: argparse.Namespace) -> int:
         content={
             "complete": not faults,
             "interrupted": completeness.interrupted,
+            "measured_count": len(run.test_ids),
             "never_reported": [*completeness.missing],
             "expected_count": len(expected),
             "missing": missing,
@@ -623,13 +625,4 @@ def _expected(store: Store, machines: Sequence[str]) -> set[str]:
         message = f"nothing is stored for {', '.join(unknown)}"
         raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
     keys = (key for slug in machines or slugs for key in store.load(slug))
-    return {key.test_id for key in keys} - {REFERENCES}
-
-
-def _test_ids(run: Run) -> set[str]:
-    """Return the tests that a run has measured or judged."""
-    keys: Iterable[RecordKey] = (
-        *(record.key for record in run.records),
-        *(verdict.key for verdict in run.verdicts),
-    )
     return {key.test_id for key in keys} - {REFERENCES}

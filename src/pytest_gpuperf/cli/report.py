@@ -17,6 +17,7 @@ from pytest_gpuperf.cli.output import (
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.report import exports
 from pytest_gpuperf.report.exports import chrome_trace_bytes, without_times
+from pytest_gpuperf.report.judged import incompleteness
 from pytest_gpuperf.report.runs import report_bytes, write_whole
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def report(arguments: argparse.Namespace) -> int:
         ReportError: The report cannot be written, or Jinja2 is not installed.
     """
     form = arguments.format or _form_of(arguments.output)
-    *older, run = map(read_run, arguments.runs)
+    *older, run = map(_read, arguments.runs)
     if older and form != "html":
         message = f"{form} is of one run, and {len(older) + 1} were named"
         raise ConfigError(message, remedy="name one, or compare them: gpuperf compare")
@@ -58,6 +59,15 @@ def report(arguments: argparse.Namespace) -> int:
     with told_on_terminals(f"writing {arguments.output}"):
         content = report_bytes(run, form, older=older)
     return _write(arguments.output, content)
+
+
+def _read(path: str) -> Run:
+    """Return the run of a JSON file; one that is not complete is told."""
+    run = read_run(path)
+    if told := incompleteness(run):
+        name = "standard input" if path == STANDARD_STREAM else path
+        say([f"gpuperf: {name} is {told}"])
+    return run
 
 
 def _form_of(path: str) -> str:
@@ -91,7 +101,7 @@ def export(arguments: argparse.Namespace) -> int:
         raise ConfigError(message, remedy=remedy)
     if form == "chrome-trace":
         return _write(output, _chrome_trace(arguments.file))
-    run = read_run(arguments.file)
+    run = _read(arguments.file)
     if form == "pytest-benchmark":
         _say_what_lacks_samples(run)
     if form == "openmetrics":
@@ -124,6 +134,6 @@ def _chrome_trace(file: str) -> bytes:
     from pytest_gpuperf.cli.records import recording_of, traces_of
     from pytest_gpuperf.collect.binary.tools import native_demangler
 
-    folder = file if Path(file).is_dir() else recording_of(read_run(file), file)
+    folder = file if Path(file).is_dir() else recording_of(_read(file), file)
     with told_on_terminals(f"reading {folder}"):
         return chrome_trace_bytes(traces_of(folder), demangle=native_demangler())

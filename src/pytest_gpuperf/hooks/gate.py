@@ -83,10 +83,13 @@ class Gate:
             self._take(report)
             if report.when == "call" and self.suite.test_of(report.nodeid):
                 self._calls[report.nodeid] = report
+            if report.when == "teardown" and self.suite.test_of(report.nodeid):
+                steps.report_so_far(self.suite)
             return (yield)
         call, teardown = (self._unpacked(report, inner) for inner in inside)
         self.suite.reported(report.nodeid)  # all three phases have passed
         measured = self._take(call, passed=True)
+        steps.report_so_far(self.suite)
         held = None if measured is None else steps.held_as(self.suite, measured)
         if held is not None and measured is not None:
             report.gpuperf_held = held  # type: ignore[attr-defined] # for teststatus
@@ -122,7 +125,6 @@ class Gate:
         if measured is None:
             return None
         self.suite.receive(measured, passed=passed or report.passed)
-        steps.report_so_far(self.suite)
         if not passed and outcomes.passed_unexpectedly(report):
             self.suite.withdraw(measured.test_id)
         if report.skipped and hasattr(report, "wasxfail"):

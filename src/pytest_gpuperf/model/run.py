@@ -8,7 +8,12 @@ from pytest_gpuperf.model.change import Against
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.record import BoundClass, Record, StoredRecord
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    BoundClass,
+    Record,
+    StoredRecord,
+)
 from pytest_gpuperf.model.sample import ReferenceSamples, Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
 
@@ -213,6 +218,13 @@ class Run(Frozen, frozen=True, kw_only=True):
     tests: tuple[TestPlace, ...] = ()
     stored: tuple[StoredRecord, ...] = ()
     against: Against | None = None
+
+    @property
+    def test_ids(self) -> frozenset[str]:
+        """Ids of the tests that it measured or judged."""
+        measured = {record.key.test_id for record in self.records}
+        judged = {verdict.key.test_id for verdict in self.verdicts}
+        return frozenset((measured | judged) - {REFERENCES})
 
 
 class Measured(BulkRecord, frozen=True, kw_only=True):

@@ -515,6 +515,8 @@ def write_so_far(suite: Suite) -> None:
         verdicts=tuple(
             for_pytest(v) for test in suite.results.values() for v in test.verdicts
         ),
+        asserted=suite.asserted(),
+        broken=suite.broken(),
         tests=suite.places(),
     )
     write_report(with_samples(suite, run), "json", path)

@@ -39,7 +39,7 @@ __all__ = [
     "report_so_far",
 ]
 
-_REPORT_EVERY_S = 30.0  # what a killed run loses at most, between two tests
+_LONGEST_PAUSE_S = 30.0  # what a killed run loses at most, between two tests
 _REPORT_FRACTION = 0.02  # of a run's time that such reports may take
 
 
@@ -67,8 +67,15 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
 
 
 def report_so_far(suite: Suite) -> None:
-    """Write what was measured until now, every half minute, where JSON is asked for."""
-    if suite.config.json is None or suite.elapsed_s() < suite.next_report_s:
+    """
+    Write what was measured until now, where JSON is asked for.
+
+    After the first test, and then when the run has doubled, at most half a minute later;
+    a report that takes long waits until it is a small share of the run.
+    """
+    if suite.config.json is None or not suite.results:
+        return
+    if suite.elapsed_s() < suite.next_report_s:
         return
     from pytest_gpuperf.pipeline import keeping
 
@@ -76,7 +83,9 @@ def report_so_far(suite: Suite) -> None:
     with contextlib.suppress(GpuPerfError):  # the report at the end says what is wrong
         keeping.write_so_far(suite)
     ended_s = suite.elapsed_s()
-    pause_s = max(_REPORT_EVERY_S, (ended_s - begun_s) / _REPORT_FRACTION)
+    pause_s = max(
+        min(ended_s, _LONGEST_PAUSE_S), (ended_s - begun_s) / _REPORT_FRACTION
+    )
     suite.next_report_s = ended_s + pause_s
 
 
@@ -138,7 +147,7 @@ def finish(
         verdicts=suite.verdicts,
         xfailed=tuple(xfailed),
         asserted=suite.asserted(),
-        broken=tuple(t for t, m in suite.results.items() if m.body_failed),
+        broken=suite.broken(),
         shifts=tuple(shifts),
         references=suite.reference_records(),
         tests=suite.places(),

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Suite"]
 
 _LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
-_FIRST_REPORT_S = 30.0  # a shorter run can be measured again
 _TIMEOUT_RATIO = 10  # so many times what the whole run took so far
 
 
@@ -107,7 +106,7 @@ class Suite:
         self.remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
         self.against: Against | None = None
-        self.next_report_s = _FIRST_REPORT_S
+        self.next_report_s = 0.0
         self.stopped = False
         self.tell: Callable[[Progress], object] = lambda _: None
         self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}
@@ -250,6 +249,10 @@ class Suite:
             for test_id, measured in self.results.items()
             if measured.asserted and test_id in self.passed
         )
+
+    def broken(self) -> tuple[str, ...]:
+        """Return the ids of the tests whose body failed."""
+        return tuple(t for t, measured in self.results.items() if measured.body_failed)
 
     def add(self, records: Sequence[Record]) -> None:
         """Take what fresh processes measured."""

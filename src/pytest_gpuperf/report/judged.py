@@ -12,7 +12,7 @@ from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import STYLES, Line, Style
 from pytest_gpuperf.report.rows import XFAILED
 
-__all__ = ["complaint", "judged_line"]
+__all__ = ["complaint", "held_tests", "incompleteness", "judged_line"]
 
 _SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
@@ -27,6 +27,25 @@ def judged_line(run: Run, counted: Tally | None = None) -> Line:
     text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
     head = f"judged {counted.judged_count} of {counted.expected_count}"
     return Line(f"{head}: {text}" if text else head, _style(counted))
+
+
+def incompleteness(run: Run) -> str:
+    """Return why a run is not complete, and how many tests it holds; "": it is."""
+    completeness = run.header.completeness
+    if completeness.complete:
+        return ""
+    missing = display.plural(len(completeness.missing), "test")
+    why = completeness.interrupted or f"{missing} without a result"
+    return f"not complete: {why}; {held_tests(run)}"
+
+
+def held_tests(run: Run) -> str:
+    """Return how many tests a run holds, of those that were selected."""
+    count = len(run.test_ids)
+    selected = max(count, run.header.completeness.expected_count)
+    if not count:
+        return "it holds no test"
+    return f"it holds {count} of {display.plural(selected, 'test')}"
 
 
 def complaint(code: Complaint, counted: Tally) -> str:

@@ -121,29 +121,85 @@ def test_reference_workloads_are_stored_with_any_test(tmp_path: Path) -> None:
     assert any("stored 1 measurement in" in text for text in suite.remarks)
 
 
-def test_a_killed_run_keeps_what_it_had_measured(tmp_path: Path) -> None:
-    """Every half minute, and not for the tests between; the file says that it ended."""
-    path = tmp_path / "run.json"
-    config = Config(root=str(tmp_path), json=str(path))
-    command = CommandLine(args=(), folder=str(tmp_path), variable="GPUPERF_CHILD")
-    clock = FakeClock()
+class SlowClock(FakeClock):
+    """Each look at the time takes a second, as a slow disk would between two of them."""
+
+    def unix_s(self) -> float:
+        self.advance(10**9)
+        return super().unix_s()
+
+
+def reporting(
+    folder: Path, clock: FakeClock, *, json: str | None = "run.json"
+) -> Suite:
+    """Return a suite that writes what was measured so far."""
+    config = Config(root=str(folder), json=json and str(folder / json))
+    command = CommandLine(args=(), folder=str(folder), variable="GPUPERF_CHILD")
     session = replace(new_session(clock), id="s")
-    identity = ProcessIdentity(session=session, expected=str(tmp_path))
+    identity = ProcessIdentity(session=session, expected=str(folder))
     site = Site(
         config, identity, clock=clock, runner=ProcessRunner(), runtime=find_runtime()
     )
-    suite = Suite(site, command)
-    written = []
-    for name in ("a", "b", "c", "d"):
-        clock.advance(20 * 10**9)
-        test = measured(0.01, time=1.0)
-        key = replace(test.records[0].key, test_id=name)
-        records = (replace(test.records[0], key=key),)
-        suite.receive(replace(test, test_id=name, records=records), passed=True)
-        report_so_far(suite)
-        kept = decode_run(path.read_bytes(), path="") if path.exists() else None
-        written.append([] if kept is None else [r.key.test_id for r in kept.records])
-    run = decode_run(path.read_bytes(), path="")
+    return Suite(site, command)
 
-    assert written == [[], ["a", "b"], ["a", "b"], ["a", "b", "c", "d"]]
+
+def receive(suite: Suite, name: str, *, passed: bool = True) -> None:
+    """Let a suite take what a test measured, and report it."""
+    test = measured(0.01, time=1.0)
+    key = replace(test.records[0].key, test_id=name)
+    records = (replace(test.records[0], key=key),)
+    test = replace(test, test_id=name, records=records, body_failed=not passed)
+    suite.receive(test, passed=passed)
+    report_so_far(suite)
+
+
+def so_far(folder: Path) -> list[str]:
+    """Return the tests of the report as it is now."""
+    path = folder / "run.json"
+    if not path.exists():
+        return []
+    return [r.key.test_id for r in decode_run(path.read_bytes(), path="").records]
+
+
+def test_a_killed_run_keeps_what_it_had_measured(tmp_path: Path) -> None:
+    """After the first test, when the run has doubled, and after half a minute at most."""
+    clock = FakeClock()
+    suite = reporting(tmp_path, clock)
+    report_so_far(suite)  # nothing is measured yet
+    written = [so_far(tmp_path)]
+    for name, pause_s in (("a", 5), ("b", 4), ("c", 1), ("d", 20), ("e", 29), ("f", 1)):
+        clock.advance(pause_s * 10**9)
+        receive(suite, name, passed=name != "b")
+        written.append(so_far(tmp_path))
+    run = decode_run((tmp_path / "run.json").read_bytes(), path="")
+
+    assert ["".join(names) for names in written] == [
+        *("", "a", "a", "abc", "abcd", "abcd", "abcdef")
+    ]
     assert run.header.completeness.interrupted == "the run ended before its last test"
+    assert run.broken == ("b",)
+
+
+def test_a_report_that_takes_long_is_written_rarely(tmp_path: Path) -> None:
+    """It takes a fiftieth of the run's time at most: here, one second of 50."""
+    clock = SlowClock()
+    suite = reporting(tmp_path, clock)
+    written = []
+    for name, pause_s in (("a", 0), ("b", 40), ("c", 10)):
+        clock.advance(pause_s * 10**9)
+        receive(suite, name)
+        written.append("".join(so_far(tmp_path)))
+
+    assert written == ["a", "a", "abc"]
+
+
+def test_who_asks_for_no_json_waits_for_none(tmp_path: Path) -> None:
+    """Nothing is written, and the clock is not read."""
+    clock = SlowClock()
+    suite = reporting(tmp_path, clock, json=None)
+    receive(suite, "a")
+    before_ns = clock.reading_ns
+    receive(suite, "b")
+
+    assert so_far(tmp_path) == []
+    assert clock.reading_ns == before_ns

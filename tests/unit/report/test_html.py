@@ -720,7 +720,7 @@ def test_a_run_that_was_interrupted_says_so() -> None:
     complete = replace(run.header.completeness, interrupted="Ctrl-C")
     run = replace(run, header=replace(run.header, completeness=complete))
 
-    assert read(run).text("h1") == "Incomplete: Ctrl-C."
+    assert read(run).text("h1") == "Incomplete: Ctrl-C; it holds no test."
     assert read(runs.run(())).text("h1") == "Nothing was judged."
 
 

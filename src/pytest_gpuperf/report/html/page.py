@@ -36,7 +36,7 @@ from pytest_gpuperf.report.html.panel import (
     panel_of,
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
-from pytest_gpuperf.report.judged import judged_line
+from pytest_gpuperf.report.judged import held_tests, judged_line
 from pytest_gpuperf.report.rows import Row, names, rows
 from pytest_gpuperf.report.terminal import remarks, title
 
@@ -238,7 +238,7 @@ class Page:
         failing = Counter(s.name for s in statuses.values() if s.fails)
         count = sum(failing.values())
         if ended := self.run.header.completeness.interrupted:
-            return f"Incomplete: {ended}"
+            return f"Incomplete: {ended}; {held_tests(self.run)}"
         if not count:
             return (
                 "Nothing failed" if self.counted.judged_count else "Nothing was judged"
