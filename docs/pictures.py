@@ -27,6 +27,7 @@ from pytest_gpuperf.model.activity import (  # noqa: E402
     ActivitySummary,
     KernelShape,
     KernelUse,
+    Track,
 )
 from pytest_gpuperf.model.counters import (  # noqa: E402
     Analysis,
@@ -172,7 +173,13 @@ def _regressed(record: Record) -> Record:
             peak_bytes_per_s=4.8e12,
             grade="B",
         ),
-        activity=ActivitySummary(kernels=kernels, kernels_count=3, launches_count=3),
+        activity=ActivitySummary(
+            kernels=kernels,
+            kernels_count=3,
+            launches_count=3,
+            tracks=_tracks(),
+            pieces_count=5,
+        ),
         utilization=(
             UtilizationWindow(
                 gpu_index=0,
@@ -189,6 +196,35 @@ def _regressed(record: Record) -> Record:
             ),
         ),
         time_lines=(_time_line(),),
+    )
+
+
+def _tracks() -> tuple[Track, ...]:
+    """Return a call whose copy and layer norm run beside its first kernel."""
+    return (
+        Track(
+            kind="kernel",
+            device=0,
+            stream=7,
+            starts_ns=(0, 161_400),
+            ends_ns=(158_000, 168_700),
+            kernels=(0, 2),
+        ),
+        Track(
+            kind="kernel",
+            device=0,
+            stream=14,
+            starts_ns=(143_300,),
+            ends_ns=(161_400,),
+            kernels=(1,),
+        ),
+        Track(
+            kind="copy",
+            device=None,
+            stream=None,
+            starts_ns=(2_100, 169_900),
+            ends_ns=(96_000, 181_300),
+        ),
     )
 
 
@@ -350,6 +386,8 @@ def _shoot(browser: Browser, folder: Path) -> Iterator[str]:
     page.click(".t.v-regressed summary")
     page.locator(".t.v-regressed").screenshot(path=_FOLDER / "html-panel.png")
     yield "panel"
+    page.locator(".t.v-regressed .lanes").screenshot(path=_FOLDER / "html-streams.png")
+    yield "streams"
     page.locator(".t.v-regressed .tl").screenshot(path=_FOLDER / "html-time-line.png")
     yield "time-line"
     page = _opened(browser, run, viewport=view, color_scheme="dark")

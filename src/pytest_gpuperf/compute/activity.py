@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import re
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import sub
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pytest_gpuperf.model.activity import (
     HOST_WAITS,
@@ -19,7 +20,9 @@ from pytest_gpuperf.model.activity import (
     Copy,
     KernelShape,
     KernelUse,
+    Launches,
     Trace,
+    Track,
     TransferUse,
 )
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -75,6 +78,10 @@ class DeviceUse:
         """Time in which anything ran [ns]."""
         return sum(self.ends_ns) - sum(self.starts_ns)
 
+    def longest_first(self) -> list[int]:
+        """Return the indices of the shapes that ran, longest total time first."""
+        return sorted(self.counts, key=lambda place: (-self.total_ns[place], place))
+
     def waited_ns(self, wait_ends_ns: Sequence[int]) -> int:
         """
         Return the length of the gaps in which a wait of the host ended [ns].
@@ -122,6 +129,8 @@ def length_ns(start_ns: int, end_ns: int) -> int:
 
 _NS_PER_S = 1e9
 _LISTED_KERNELS = 256  # a record travels between processes: 60 kB at most
+_TRACKED = 120  # pieces of work: 3 kB, and more cannot be told apart on a page
+_SEARCHED = 1000  # of each kind, since they come nearly in the order of their starts
 _ANONYMOUS = re.compile(r"(\d+)_GLOBAL__N_")
 _CHOICE_DIGITS = 16  # of SHA-256: two of a million choices collide once in 10^7 suites
 
@@ -146,6 +155,7 @@ def summarise(
     """
     use = DeviceUse(trace)
     counts, shapes = use.counts, trace.launches.shapes
+    order = use.longest_first()
     unseen = _unseen(trace)
     waits = trace.synchronizations
 
@@ -153,7 +163,7 @@ def summarise(
         return None if kind in trace.unrecorded else value
 
     return ActivitySummary(
-        kernels=_kernels(use, shapes, demangle),
+        kernels=_kernels(use, order, shapes, demangle),
         kernels_count=len(shapes),
         launches_count=len(trace.launches),
         host_launches_count=trace.host_launches_count,
@@ -181,6 +191,8 @@ def summarise(
         unseen=unseen,
         children=trace.children,
         unrecorded=trace.unrecorded,
+        tracks=_tracks(trace, order[:_LISTED_KERNELS]),
+        pieces_count=_timed_count(trace),
         **_times(use, trace),
     )
 
@@ -361,11 +373,13 @@ def _unseen(trace: Trace) -> tuple[str, ...]:
 
 
 def _kernels(
-    use: DeviceUse, shapes: Sequence[KernelShape], demangle: Callable[[str], str | None]
+    use: DeviceUse,
+    order: Sequence[int],
+    shapes: Sequence[KernelShape],
+    demangle: Callable[[str], str | None],
 ) -> tuple[KernelUse, ...]:
     """Return the kernels that ran, longest total time first."""
     total_ns = use.total_ns
-    order = sorted(use.counts, key=lambda place: (-total_ns[place], place))
     return tuple(
         KernelUse(
             shape=shapes[place],
@@ -375,6 +389,84 @@ def _kernels(
         )
         for place in order[:_LISTED_KERNELS]
     )
+
+
+def _timed_count(trace: Trace) -> int:
+    """Return how many pieces of work have a start and an end."""
+    count = len(trace.launches) + len(trace.copies)
+    count += len(trace.fills) + len(trace.graphs)
+    return max(0, count - trace.untimed_count)
+
+
+class _Piece(NamedTuple):
+    """A piece of work; pieces are sorted by their start."""
+
+    start_ns: int
+    end_ns: int
+    kind: str
+    device: int = -1  # not kept
+    stream: int = -1
+    shape: int = -1
+
+
+def _tracks(trace: Trace, listed: Sequence[int]) -> tuple[Track, ...]:
+    """
+    Return the first pieces of work by device and stream.
+
+    Args:
+        trace: The recorded activity.
+
+        listed: Indices of the shapes that `ActivitySummary.kernels` has, in its order.
+    """
+    pieces = heapq.nsmallest(_TRACKED, _timed_pieces(trace))
+    kernels = {shape: place for place, shape in enumerate(listed)}
+    by_track: dict[tuple[str, int, int], list[_Piece]] = {}
+    for piece in pieces:
+        by_track.setdefault((piece.kind, piece.device, piece.stream), []).append(piece)
+    order = ("kernel", "graph", "copy", "memset")
+    return tuple(
+        Track(
+            kind=kind,
+            device=device if device >= 0 else None,
+            stream=stream if stream >= 0 else None,
+            starts_ns=tuple(p.start_ns - pieces[0].start_ns for p in own),
+            ends_ns=tuple(p.end_ns - pieces[0].start_ns for p in own),
+            kernels=tuple(kernels.get(p.shape, -1) for p in own)
+            if kind == "kernel"
+            else (),
+        )
+        for (kind, device, stream), own in sorted(
+            by_track.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:])
+        )
+    )
+
+
+def _timed_pieces(trace: Trace) -> Iterator[_Piece]:
+    """Yield the first pieces of work of each kind, those with both ends alone."""
+    launched = chain.from_iterable(map(_columns_of, trace.launches.pieces()))
+    others = (
+        ("copy", ((copy.start_ns, copy.end_ns) for copy in trace.copies)),
+        ("memset", ((start_ns, end_ns) for _, start_ns, end_ns in trace.fills)),
+        ("graph", trace.graphs),
+    )
+    pieces = chain(
+        (
+            _Piece(start_ns, end_ns, "kernel", device, stream, shape)
+            for start_ns, end_ns, device, stream, shape in islice(launched, _SEARCHED)
+        ),
+        (
+            _Piece(start_ns, end_ns, kind)
+            for kind, spans in others
+            for start_ns, end_ns in islice(spans, _SEARCHED)
+        ),
+    )
+    return (piece for piece in pieces if piece.start_ns and piece.end_ns)
+
+
+def _columns_of(launches: Launches) -> Iterable[tuple[int, ...]]:
+    """Return start, end, device, stream and shape of each launch."""
+    names = ("start_ns", "end_ns", "device", "stream", "shape")
+    return zip(*(getattr(launches, name) for name in names), strict=True)
 
 
 def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:

@@ -33,6 +33,7 @@ __all__ = [
     "Occupancy",
     "Trace",
     "TracePlace",
+    "Track",
     "TransferUse",
     "fits_kernel",
 ]
@@ -466,6 +467,40 @@ class TransferUse(Frozen, frozen=True, kw_only=True):
         finite("transfers.total_s", self.total_s)
 
 
+class Track(BulkRecord, frozen=True, kw_only=True):
+    """
+    What ran on one stream, or of one kind whose stream is not kept, piece by piece.
+
+    Attributes:
+        kind: "kernel", "copy", "memset" or "graph".
+
+        device: The device's number in this process; None: not kept.
+
+        stream: The stream's number, as CUPTI counts; None: not kept.
+
+        starts_ns: When each piece began, from the first one of all tracks on [ns].
+
+        ends_ns: When it ended [ns].
+
+        kernels: Place of each kernel in `ActivitySummary.kernels`; -1: not listed there.
+            Empty where no kernel ran.
+    """
+
+    kind: str
+    device: int | None
+    stream: int | None
+    starts_ns: tuple[int, ...]
+    ends_ns: tuple[int, ...]
+    kernels: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse columns of different lengths."""
+        count = len(self.starts_ns)
+        if len(self.ends_ns) != count or len(self.kernels) not in {0, count}:
+            message = f"{count} pieces of work, and not as many ends or kernels"
+            raise RecordError(message, path="tracks")
+
+
 class ActivitySummary(Frozen, frozen=True, kw_only=True):
     """
     What a window amounts to; all counts are of the whole window.
@@ -534,6 +569,12 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
 
         unrecorded: As `Trace`'s.
 
+        tracks: The first pieces of work that have a start and an end, 120 at most, by
+            device and stream; copies, memsets and graphs have a track each.
+
+        pieces_count: Pieces of work that have a start and an end; None: the file is of
+            an earlier version.
+
         kept: Where every launch and all else of the trace is kept, in the recording;
             None: it is not.
     """
@@ -567,6 +608,8 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     unrecorded: Mapping[str, str] = {}
+    tracks: tuple[Track, ...] = ()
+    pieces_count: int | None = None
     kept: TracePlace | None = None
 
     @property

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.activity import choice_of, estimates, notes, summarise
-from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, Trace
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, Trace, Track
 from pytest_gpuperf.model.codec import from_builtins, to_builtins
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS
@@ -441,3 +442,61 @@ class TestEstimates:
                 " counted"
             ),
         }
+
+
+class TestTracks:
+    """When each piece of work ran, by stream."""
+
+    def test_streams_come_first_and_kernels_are_numbered(self) -> None:
+        """Times count from the first piece of work, kernels from the longest one."""
+        other = replace(SHAPE, name="gemm")
+        columns = replace(
+            launches((50, 60), (55, 95), shapes=(SHAPE, other)),
+            stream=array("I", [7, 14]),
+        )
+        seen = replace(
+            trace(copies=(copy(40, 70),), fills=((4, NOW + 90, NOW + 91),)),
+            launches=columns,
+            graphs=((NOW + 96, NOW + 99),),
+        )
+        summary = summarise(seen)
+
+        assert [use.shape.name for use in summary.kernels] == ["gemm", SHAPE.name]
+        assert [
+            (t.kind, t.device, t.stream, t.starts_ns, t.ends_ns, t.kernels)
+            for t in summary.tracks
+        ] == [
+            ("kernel", 0, 7, (10,), (20,), (1,)),
+            ("kernel", 0, 14, (15,), (55,), (0,)),
+            ("graph", None, None, (56,), (59,), ()),
+            ("copy", None, None, (0,), (30,), ()),
+            ("memset", None, None, (50,), (51,), ()),
+        ]
+        assert summary.pieces_count == 5
+
+    def test_only_the_first_pieces_are_kept(self) -> None:
+        """The earliest 120, in whichever order they were recorded; all are counted."""
+        spans = [(2 * place, 2 * place + 1) for place in range(500)]
+        late = trace(*reversed(spans[1:]), copies=(copy(0, 1),))
+        in_pieces = replace(late, launches=InPieces(late.launches))  # type: ignore[arg-type] # it is one
+        for seen in (late, in_pieces):
+            summary = summarise(seen)
+            kernels, copies = summary.tracks
+
+            assert kernels.starts_ns == tuple(start for start, _ in spans[1:120])
+            assert copies.starts_ns == (0,)
+            assert summary.pieces_count == 500
+
+    def test_what_was_not_timed_is_left_out(self) -> None:
+        """A piece of work without an end has no place on a line."""
+        columns = replace(launches((0, 5), (7, 9)), end_ns=array("Q", [NOW + 5, 0]))
+        summary = summarise(replace(trace(), launches=columns, untimed_count=1))
+
+        assert [t.starts_ns for t in summary.tracks] == [(0,)]
+        assert summary.pieces_count == 1
+        assert summarise(trace()).tracks == ()
+
+    def test_columns_of_other_lengths_are_refused(self) -> None:
+        """A file that was edited is no track."""
+        with pytest.raises(RecordError, match="2 pieces of work, and not as many ends"):
+            Track(kind="copy", device=None, stream=None, starts_ns=(0, 1), ends_ns=(1,))

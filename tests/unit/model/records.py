@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_gpuperf import model
-from pytest_gpuperf.model.activity import KernelResources
+from pytest_gpuperf.model.activity import KernelResources, Track
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import SessionValue
@@ -157,12 +157,19 @@ def _with_values(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"run_values": values, "half_widths": widths, "cores": cores}
 
 
+def _as_long(given: dict[str, Any]) -> dict[str, Any]:
+    """Make columns of one length."""
+    columns = dict.fromkeys(("ends_ns", "kernels"), given["starts_ns"])
+    return given | columns
+
+
 _REPAIRS: Mapping[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Compiled: _above_zero,
     CoreSpeed: _looped,
     StepSummary: _above_zero,
     Estimate: _ordered,
     SessionValue: _with_values,
+    Track: _as_long,
     Work: _declared,
     Peak: _labelled,
     Roofline: _above_zero,

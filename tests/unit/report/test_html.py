@@ -14,7 +14,12 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.errors import ReportError
-from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
+from pytest_gpuperf.model.activity import (
+    ActivitySummary,
+    KernelShape,
+    KernelUse,
+    Track,
+)
 from pytest_gpuperf.model.change import AgainstEvidence
 from pytest_gpuperf.model.counters import Analysis, CounterGap, KernelAnalysis
 from pytest_gpuperf.model.environment import Session
@@ -26,7 +31,7 @@ from pytest_gpuperf.model.sample import Series, SourceLabel
 from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
-from pytest_gpuperf.report.html.kernels import KernelTable
+from pytest_gpuperf.report.html.kernels import KernelTable, tracks
 from pytest_gpuperf.report.html.page import STATUSES, Page, html_bytes
 
 if importlib.util.find_spec("jinja2") is None:
@@ -516,6 +521,72 @@ def test_what_fills_a_call_is_drawn_where_the_device_idles() -> None:
         (test,) = Page(runs.run((other,))).tests
         assert test.panel is not None
         assert test.panel.activity is None
+
+
+def on_streams(*lines: Track, pieces_count: int | None = None) -> Record:
+    """Return a record of two kernels that ran on streams."""
+    record = with_kernels(("gemm", 8, 9e-6), ("copy<4>", 8, 1e-6))
+    assert record.activity is not None
+    activity = replace(record.activity, tracks=lines, pieces_count=pieces_count)
+    return replace(record, activity=activity)
+
+
+def on_stream(stream: int, *spans: tuple[int, int, int], device: int = 0) -> Track:
+    """Return kernels of one stream: from and to so many ns, and which."""
+    starts, ends, kernels = zip(*spans, strict=True)
+    return Track(
+        kind="kernel",
+        device=device,
+        stream=stream,
+        starts_ns=starts,
+        ends_ns=ends,
+        kernels=kernels,
+    )
+
+
+def test_what_ran_on_each_stream_is_drawn() -> None:
+    """A lane a stream; kernels have the numbers of their table; what is cut is told."""
+    copies = Track(
+        kind="copy", device=None, stream=None, starts_ns=(0,), ends_ns=(2_000,)
+    )
+    first = on_stream(7, (0, 9_000, 0), (9_990, 10_000, -1))
+    record = on_streams(first, on_stream(9, (9_000, 9_900, 1)), copies)
+    document = read(runs.run((record,)))
+    drawn = tracks(record)
+    assert drawn is not None
+
+    assert "What ran on the device in 10.0\u202fµs" in document.text()
+    assert [lane.name for lane in drawn.lanes] == ["stream 7", "stream 9", "copies"]
+    assert [
+        (p.number, p.x, p.width, p.is_labelled, p.text)
+        for lane in drawn.lanes[:2]
+        for p in lane.pieces
+    ] == [
+        ("1", "0%", "90%", True, "gemm: 9.00 us, from 0 s on"),
+        ("", "99.9%", "0.1%", False, "kernel: 10.0 ns, from 9.99 us on"),
+        ("2", "90%", "9%", True, "copy<4>: 900 ns, from 9.00 us on"),
+    ]
+    cut = tracks(on_streams(first, copies, pieces_count=5_000))
+    assert cut is not None
+    assert cut.count == "the first 3 of 5,000 pieces of work"
+
+
+def test_streams_of_several_gpus_are_told_apart() -> None:
+    """Each GPU counts its streams from the same number on."""
+    drawn = tracks(
+        on_streams(on_stream(7, (0, 9, 0)), on_stream(7, (0, 9, 0), device=1))
+    )
+    assert drawn is not None
+
+    assert [lane.name for lane in drawn.lanes] == ["GPU 0, stream 7", "GPU 1, stream 7"]
+
+
+def test_one_piece_of_work_needs_no_lane() -> None:
+    """Nor do files of earlier versions have any, nor pieces that took no time."""
+    assert tracks(on_streams(on_stream(7, (0, 9, 0)))) is None
+    assert tracks(on_streams(on_stream(7, (0, 0, 0), (0, 0, 0)))) is None
+    assert tracks(on_streams()) is None
+    assert tracks(runs.record("test_a")) is None
 
 
 def test_equal_kernels_are_said_to_be_equal() -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "higher_is_better",
     "shares",
     "time_line",
+    "time_ticks",
     "utilization_shares",
     "worsening",
 ]
@@ -511,11 +512,11 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
             for begin_s, end_s in _united(spans_s.values())
         ),
         clock=_clock_text(line),
-        ticks=tuple(_time_ticks(span_s)),
+        ticks=tuple(time_ticks(span_s)),
     )
 
 
-def _time_ticks(span_s: float) -> Iterator[tuple[str, str, str]]:
+def time_ticks(span_s: float) -> Iterator[tuple[str, str, str]]:
     """Yield place, text and anchor of round times from the begin on."""
     for time_s in _even_steps(0.0, span_s, _TIME_TICKS):
         share = time_s / span_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_gpuperf.model.activity import KernelUse
+from pytest_gpuperf.model.activity import ActivitySummary, KernelUse, Track
 from pytest_gpuperf.model.counters import CounterGap, KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, StoredKernel, StoredRecord
@@ -13,7 +13,7 @@ from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
 from pytest_gpuperf.report.display import css_percent
-from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
+from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis, time_ticks
 
 __all__ = [
     "Bar",
@@ -21,12 +21,15 @@ __all__ = [
     "KernelRow",
     "KernelsBefore",
     "RooflineFigure",
+    "Tracks",
     "kernel_rows",
     "kernels_before",
     "roofline",
+    "tracks",
 ]
 
 _ROOFLINE_PX = 240
+_LABELLED = 0.03  # share of a lane from which on a piece has room for its number
 _TINY = 0.001  # a smaller share is said to be smaller
 _NEAR_EDGE = 0.94  # from here on a label is set to the left of its place
 _ALIKE = 1.15  # roofs that differ by less are one: the clocks of launches differ
@@ -420,6 +423,122 @@ def _new_and_gone(rows: Sequence[KernelRow]) -> str:
     if not any(count for _, count in counts):
         return "the same kernels"
     return ", ".join(f"{count} {name}" for name, count in counts if count)
+
+
+class Piece(Frozen, frozen=True, kw_only=True):
+    """
+    A piece of work on a lane.
+
+    Attributes:
+        x: Where it begins.
+
+        width: How long it is.
+
+        number: Of the kernel in the table; "": it is not a kernel, or not listed.
+
+        is_labelled: Whether the number fits.
+
+        is_even: Whether it has the second shade: neighbours differ.
+
+        text: What ran, when, and for how long.
+    """
+
+    x: str
+    width: str
+    number: str
+    is_labelled: bool
+    is_even: bool
+    text: str
+
+
+class TrackLane(Frozen, frozen=True, kw_only=True):
+    """What ran on one stream."""
+
+    name: str
+    text: str
+    pieces: tuple[Piece, ...]
+
+
+class Tracks(Frozen, frozen=True, kw_only=True):
+    """
+    What ran on the device and when, a lane for each stream.
+
+    Attributes:
+        duration: From the first start to the last end that is drawn.
+
+        count: How many pieces of work are drawn, in words.
+
+        lanes: Streams first, then what has none.
+
+        ticks: Place, text and anchor of times.
+    """
+
+    duration: str
+    count: str
+    lanes: tuple[TrackLane, ...]
+    ticks: tuple[tuple[str, str, str], ...]
+
+
+def tracks(record: Record) -> Tracks | None:
+    """Return when each piece of work ran; None: one piece, or none, is not a line."""
+    activity = record.activity
+    if activity is None:
+        return None
+    drawn_count = sum(len(track.starts_ns) for track in activity.tracks)
+    span_ns = max((max(t.ends_ns, default=0) for t in activity.tracks), default=0)
+    if drawn_count <= 1 or span_ns <= 0:
+        return None
+    count = activity.pieces_count or drawn_count
+    devices = {t.device for t in activity.tracks if t.device is not None}
+    whose = len(devices) > 1
+    return Tracks(
+        duration=display.value(span_ns / _NS_PER_S, "s"),
+        count=f"the first {drawn_count} of {count:,} pieces of work"
+        if count > drawn_count
+        else f"{drawn_count} pieces of work",
+        lanes=tuple(_lane(t, activity, span_ns, whose=whose) for t in activity.tracks),
+        ticks=tuple(time_ticks(span_ns / _NS_PER_S)),
+    )
+
+
+_NS_PER_S = 1e9
+_TRACK_NAMES = {"copy": "copies", "memset": "memsets", "graph": "graphs"}
+
+
+def _lane(
+    track: Track, activity: ActivitySummary, span_ns: int, *, whose: bool
+) -> TrackLane:
+    """Return one track as a lane; `whose`: its name has the device's number."""
+    name = _TRACK_NAMES.get(track.kind, f"stream {track.stream}")
+    name = f"GPU {track.device}, {name}" if whose and track.stream is not None else name
+    pieces = tuple(_pieces(track, activity, span_ns))
+    what = "kernel" if track.kind == "kernel" else track.kind
+    return TrackLane(
+        name=name,
+        text=f"{name}: {display.plural(len(pieces), what)}",
+        pieces=pieces,
+    )
+
+
+def _pieces(track: Track, activity: ActivitySummary, span_ns: int) -> Iterator[Piece]:
+    """Yield the pieces of a track."""
+    kernels = track.kernels or (-1,) * len(track.starts_ns)
+    for place, (start_ns, end_ns, kernel) in enumerate(
+        zip(track.starts_ns, track.ends_ns, kernels, strict=True)
+    ):
+        is_listed = 0 <= kernel < len(activity.kernels)
+        name = _name(activity.kernels[kernel]) if is_listed else track.kind
+        length_ns = max(0, end_ns - start_ns)
+        length = display.value(length_ns / _NS_PER_S, "s")
+        number = str(kernel + 1) if is_listed else ""
+        yield Piece(
+            x=css_percent(start_ns / span_ns),
+            width=css_percent(length_ns / span_ns),
+            number=number,
+            is_labelled=bool(number) and length_ns >= _LABELLED * span_ns,
+            is_even=bool(place % 2),
+            text=f"{name}: {length}, from {display.value(start_ns / _NS_PER_S, 's')} on",
+        )
 
 
 def _launch(use: KernelUse) -> tuple[object, object]:

@@ -126,6 +126,7 @@ class Panel(Frozen, frozen=True, kw_only=True):
     history: History | None
     against: tuple[RevisionPart, ...]
     roofline: kernels.RooflineFigure | None
+    tracks: kernels.Tracks | None
     roof: kernels.Bar | None
     roof_origin: str
     kernels: kernels.KernelTable | None
@@ -220,6 +221,7 @@ def panel_of(
         loop=_loop(record),
         activity=None if is_brief else _activity(record),
         utilization=tuple(_utilization(row)),
+        tracks=None if is_brief or record is None else kernels.tracks(record),
         time_lines=_time_lines(record),
         commands=tuple((one.kind, command_text(one)) for one in commands),
         moved=moved,
