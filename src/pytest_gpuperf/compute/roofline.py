@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pytest_gpuperf.compute.derive import needed_counters, value_of
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
-from pytest_gpuperf.model.counters import COUNTED_DTYPES
+from pytest_gpuperf.model.counters import COUNTED_DTYPES, CounterGap
 from pytest_gpuperf.model.frozen import Frozen, no_number, replace, shown
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.roofline import (
@@ -32,6 +32,7 @@ __all__ = [
     "peak_fact",
     "roof_of",
     "roofline",
+    "roofline_gap",
     "time_bound",
 ]
 
@@ -221,8 +222,11 @@ def counted_roofline(values: Mapping[str, float]) -> Attainment | None:
         was counted, or tensor cores computed: their FLOP are not in these counters.
     """
     counted = counted_rooflines(values)
-    tensor = value_of("tensor.fraction", values) or 0.0
-    if tensor > _TENSOR_USED or not counted or not value_of("dram.bytes", values):
+    if (
+        roofline_gap(values) is not None
+        or not counted
+        or not value_of("dram.bytes", values)
+    ):
         return None
     peaks = {dtype: value_of(f"{dtype}.peak_flop_per_s", values) for dtype in counted}
     used = {
@@ -240,6 +244,19 @@ def counted_roofline(values: Mapping[str, float]) -> Attainment | None:
         intensity_flop_per_byte=standing.intensity_flop_per_byte,
         peak_flop_per_s=peaks[dtype],
         peak_bytes_per_s=value_of("dram.peak_bytes_per_s", values),
+        dtype=dtype,
+    )
+
+
+def roofline_gap(values: Mapping[str, float]) -> CounterGap | None:
+    """Return why a launch whose FLOP were counted stands nowhere; None: it may stand."""
+    tensor = value_of("tensor.fraction", values) or 0.0
+    if tensor <= _TENSOR_USED:
+        return None
+    return CounterGap(
+        code=GapCode.NOT_COLLECTED,
+        reason="tensor cores computed: their FLOP and data type are not counted",
+        remedy="hold the kernel to tensor.fraction",
     )
 
 
@@ -300,6 +317,7 @@ def declared_roofline(
         intensity_flop_per_byte=_intensity(work),
         peak_flop_per_s=compute.value if compute else None,
         peak_bytes_per_s=memory.value if memory else None,
+        dtype=work.dtype if compute else None,
     )
     reason = _no_clock(compute, clock_hz)
     if compute is None or clock_hz is None or reason:

@@ -33,6 +33,7 @@ from pytest_gpuperf.compute.roofline import (
     ROOFLINE_COUNTERS,
     counted_roofline,
     counted_rooflines,
+    roofline_gap,
 )
 from pytest_gpuperf.judge.files import COMPARED, CaptureSide, KernelCounters
 from pytest_gpuperf.judge.selection import not_given
@@ -319,7 +320,11 @@ def _analysis_of(
     idle: IdleShare | None = None,
 ) -> Analysis:
     """Return what the counters of a launch say, those that lack by the tool's names."""
-    analysis = replace(analyse(values, idle=idle), roofline=counted_roofline(values))
+    analysis = replace(
+        analyse(values, idle=idle),
+        roofline=counted_roofline(values),
+        roofline_gap=roofline_gap(values),
+    )
     if not isinstance(analysis.limiter, CounterGap):
         return analysis
     missing = tuple(spelled(name, launch) or name for name in analysis.limiter.missing)

@@ -320,12 +320,16 @@ class Analysis(Frozen, frozen=True, kw_only=True):
 
         roofline: Where it stands by the FLOP and bytes that were counted; None: they were
             not, or tensor cores computed, whose FLOP these counters do not hold.
+
+        roofline_gap: Why it has no such place although its counters are there; None: it
+            has one, or they are not.
     """
 
     limiter: Limiter | CounterGap
     duration_s: float | None = None
     bound: Bound | None = None
     roofline: Attainment | None = None
+    roofline_gap: CounterGap | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

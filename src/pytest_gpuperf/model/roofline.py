@@ -191,6 +191,9 @@ class Attainment(Frozen, frozen=True, kw_only=True):
         peak_flop_per_s: The compute roof [FLOP/s]; None: no FLOP were declared.
 
         peak_bytes_per_s: The memory roof [B/s]; None: no bytes were declared.
+
+        dtype: The data type of the FLOP, and so of the compute roof; None: no FLOP were
+            declared, or the file is of an earlier version.
     """
 
     fraction: float
@@ -205,6 +208,7 @@ class Attainment(Frozen, frozen=True, kw_only=True):
     grade: str | None = None
     peak_flop_per_s: float | None = None
     peak_bytes_per_s: float | None = None
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

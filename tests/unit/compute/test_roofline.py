@@ -16,6 +16,7 @@ from pytest_gpuperf.compute.roofline import (
     counted_roofline,
     declared_roofline,
     roofline,
+    roofline_gap,
     time_bound,
 )
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
@@ -748,6 +749,19 @@ def test_a_launch_stands_where_its_counters_put_it() -> None:
     assert standing.peak_bytes_per_s == pytest.approx(8e11)
     assert (standing.bound, standing.roof) == ("memory", "dram")
     assert standing.fraction == pytest.approx(4e11 / 8e11)
+    assert standing.dtype == "fp64"
+    assert roofline_gap(COUNTED) is None
+
+
+def test_why_a_launch_on_tensor_cores_stands_nowhere_is_said() -> None:
+    """Its counters hold neither their FLOP nor their data type."""
+    gap = roofline_gap(COUNTED | {"tensor_pipe_fraction": 0.3})
+
+    assert gap is not None
+    assert gap.reason == (
+        "tensor cores computed: their FLOP and data type are not counted"
+    )
+    assert roofline_gap(COUNTED | {"tensor_pipe_fraction": 0.005}) is None
 
 
 @pytest.mark.parametrize(

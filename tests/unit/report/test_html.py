@@ -380,8 +380,11 @@ def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
         peak_flop_per_s=1e12,
         peak_bytes_per_s=5e10,
     )
-    single = replace(standing, roof="fp32", peak_flop_per_s=2.1e12)
+    standing = replace(standing, dtype="fp64")
+    single = replace(standing, dtype="fp32", bound="memory", peak_flop_per_s=2.1e12)
+    single = replace(single, roof="dram", intensity_flop_per_byte=1.0)
     gap = CounterGap(reason="not collected")
+    tensor = CounterGap(reason="tensor cores computed")
     record = replace(
         runs.record("test_a", runs.value_of("waves", 3, "count", kernel="gemm")),
         kind=Kind.CAPTURE,
@@ -391,7 +394,11 @@ def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
                 demangled=f"{name}<{HOSTILE}>",
                 launches_count=2,
                 total_s=total_s,
-                analysis=Analysis(limiter=gap, roofline=roofline),
+                analysis=Analysis(
+                    limiter=gap,
+                    roofline=roofline,
+                    roofline_gap=tensor if roofline is None else None,
+                ),
             )
             for name, total_s, roofline in (
                 ("gemm", 3e-3, standing),
@@ -416,6 +423,11 @@ def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
     assert [row.values for row in table.rows] == [("3",), ("",), ("",)]
     assert "not known not collected" in document.text()
     assert [point.number for point in drawn.points] == ["1", "3"]
+    assert [row.limits.standing for row in table.rows if row.limits] == [
+        "500 GFLOP/s fp64 at 100 FLOP/B",
+        "tensor cores computed",
+        "5.00 GFLOP/s fp32 at 1 FLOP/B",
+    ]
     assert [flat.label for flat in drawn.flats] == [
         "fp32 2.10 TFLOP/s",
         "fp64 1.00 TFLOP/s",

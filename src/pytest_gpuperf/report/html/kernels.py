@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.activity import ActivitySummary, KernelUse, Track
-from pytest_gpuperf.model.counters import CounterGap, KernelAnalysis
+from pytest_gpuperf.model.counters import Analysis, CounterGap, KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, StoredKernel, StoredRecord
 from pytest_gpuperf.model.roofline import Attainment
@@ -570,14 +570,15 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
         ),
         limiter=name,
         evidence=why,
-        standing=_standing_text(analysis.analysis.roofline),
+        standing=_standing_text(analysis.analysis),
     )
 
 
-def _standing_text(attained: Attainment | None) -> str:
-    """Return where a kernel stands under its roofs; "" where that is not known."""
+def _standing_text(analysis: Analysis) -> str:
+    """Return where a kernel stands under its roofs, or why it does not; "": no matter."""
+    attained, gap = analysis.roofline, analysis.roofline_gap
     if attained is None:
-        return ""
+        return "" if gap is None else gap.reason
     (text,) = [one.text for one in _standing(attained, "", _CALL_PX)] or [""]
     return text
 
@@ -711,10 +712,15 @@ def _standing(attained: Attainment, number: str, radius: float) -> Iterator[_Sta
         rate=rate,
         flat=flat,
         slope=slope,
-        text=f"{display.value(rate, 'FLOP/s')} at {display.value(intensity, '')} FLOP/B",
+        text=f"{_rate_text(attained, rate)} at {display.value(intensity, '')} FLOP/B",
         number=number,
         radius=round(radius, 1),
     )
+
+
+def _rate_text(attained: Attainment, rate: float) -> str:
+    """Return a rate of computing with its data type, as far as that is known."""
+    return f"{display.value(rate, 'FLOP/s')} {attained.dtype or ''}".rstrip()
 
 
 def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
@@ -739,16 +745,16 @@ def _distinct(flats: Iterable[float]) -> list[float]:
 
 
 def _compute_name(record: Record, flat: float) -> str:
-    """Return the data type of a compute roof; "": no point reaches up to it."""
-    names = (
-        a.roof
+    """Return the data types of a compute roof; "": they are not known."""
+    names = dict.fromkeys(
+        dtype
         for a in _attainments(record)
-        if a.bound == "compute"
+        if (dtype := a.dtype or (a.roof if a.bound == "compute" else ""))
         and a.peak_flop_per_s
         and 1 / _ALIKE < a.peak_flop_per_s / flat <= 1
     )
     declared = record.work.dtype if record.work is not None else None
-    return next(names, declared if record.roofline is not None else None) or ""
+    return ", ".join(names) or (declared if record.roofline is not None else "") or ""
 
 
 def _memory_name(record: Record) -> str:
