@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_gpuperf.collect.base import TimedCall
-from pytest_gpuperf.measure.machine import Machine
 from pytest_gpuperf.measure.observers import Observers
 from pytest_gpuperf.measure.reading import Advise, FileReader, LookUp, Replay
+from pytest_gpuperf.measure.site import Machine
 from pytest_gpuperf.measure.timing import TimingMeasurer
 from pytest_gpuperf.model.sample import CacheMode, Unmeasured
 

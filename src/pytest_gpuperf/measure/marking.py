@@ -16,8 +16,8 @@ from pytest_gpuperf.collect.ncu.nvtx import Ranges, range_name
 from pytest_gpuperf.collect.timing.contract import refuse_function
 from pytest_gpuperf.measure.bench import Bench
 from pytest_gpuperf.measure.counters import AS_IT_COMES, COUNT, counter_metrics
-from pytest_gpuperf.measure.machine import Machine
 from pytest_gpuperf.measure.reading import FileReader
+from pytest_gpuperf.measure.site import Machine
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.run import ChildAnswer, ProfiledRange

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.assemble import Maker
     from pytest_gpuperf.measure.loops import EndLoop
-    from pytest_gpuperf.measure.machine import Machine
-    from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.measure.site import Machine, Site
     from pytest_gpuperf.model.counters import AdvisedLaunch
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.verdict import FailedComparison

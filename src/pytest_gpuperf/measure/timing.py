@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.measure.loops import EndLoop
-    from pytest_gpuperf.measure.machine import Machine
     from pytest_gpuperf.measure.references import References
-    from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.measure.site import Machine, Site
     from pytest_gpuperf.measure.turns import TurnClient, Turns
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work

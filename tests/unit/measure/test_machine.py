@@ -1,4 +1,4 @@
-"""measure.machine: which peaks a measurement is held against."""
+"""measure.site: which peaks a measurement is held against."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE, store_peaks
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.compute.roofline import roof_of
-from pytest_gpuperf.measure.machine import peaks_in_use
+from pytest_gpuperf.measure.site import peaks_in_use
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.work import Work
 
