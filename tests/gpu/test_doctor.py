@@ -14,8 +14,8 @@ import pytest
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
 from pytest_gpuperf.collect.doctor import look
-from pytest_gpuperf.collect.hardware.measured import find_framework, measure_peaks
-from pytest_gpuperf.collect.hardware.peaks import find_peaks
+from pytest_gpuperf.collect.measured_peaks import find_framework, measure_peaks
+from pytest_gpuperf.collect.peaks import find_peaks
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.gap import Finding, Status

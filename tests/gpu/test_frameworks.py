@@ -119,7 +119,7 @@ def test_cupti_times_every_framework(
 def bandwidth() -> float:
     """What the memory of the first GPU can do [B/s]."""
     from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
-    from pytest_gpuperf.collect.hardware.peaks import find_peaks
+    from pytest_gpuperf.collect.peaks import find_peaks
     from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
 
     device = query_devices().devices[0]

@@ -9,14 +9,14 @@ from pytest_gpuperf.cli.output import BLOCKED, DEGRADED, GOOD, print_bytes
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices, with_driver_facts
 from pytest_gpuperf.collect.doctor import look
-from pytest_gpuperf.collect.hardware.measured import (
+from pytest_gpuperf.collect.measured_peaks import (
     ArrayFramework,
     find_framework,
     measure_peaks,
     store_peaks,
     stored_peaks,
 )
-from pytest_gpuperf.collect.hardware.peaks import find_peaks
+from pytest_gpuperf.collect.peaks import find_peaks
 from pytest_gpuperf.collect.runtime import CudaRuntime, DeviceRuntime, load_driver
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.judge.grade import condition_of

@@ -15,7 +15,7 @@ from pytest_gpuperf.cli.output import (
     read_standard_input,
     say,
 )
-from pytest_gpuperf.collect.hardware.peaks import load_table
+from pytest_gpuperf.collect.peaks import load_table
 from pytest_gpuperf.compute.measured_scorecard import (
     measured_scorecard,
     parse_invariant,

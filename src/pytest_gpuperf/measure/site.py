@@ -564,8 +564,8 @@ def peaks_in_use(
 
         declared: What a person declared, by the names of devices.
     """
-    from pytest_gpuperf.collect.hardware.measured import StoredPeaks, stored_peaks
-    from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
+    from pytest_gpuperf.collect.measured_peaks import StoredPeaks, stored_peaks
+    from pytest_gpuperf.collect.peaks import cpu_peaks, find_peaks
 
     uuid = runtime.device_uuid()
     if uuid is None:

@@ -1,4 +1,4 @@
-"""collect.hardware: peaks that are measured, and the file that keeps them."""
+"""collect.measured_peaks: peaks that are measured, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.framework import FakeFramework
-from pytest_gpuperf.collect.hardware import measured as measuring
-from pytest_gpuperf.collect.hardware.measured import (
+from pytest_gpuperf.collect import measured_peaks as measuring
+from pytest_gpuperf.collect.measured_peaks import (
     FILE_VARIABLE,
     find_framework,
     measure_peaks,

@@ -1,4 +1,4 @@
-"""collect.hardware: where peaks come from, and all that must not be taken for one."""
+"""collect.peaks: where peaks come from, and all that must not be taken for one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pytest_gpuperf
-from pytest_gpuperf.collect.hardware import cpu_peaks, find_peaks, load_table
+from pytest_gpuperf.collect.peaks import cpu_peaks, find_peaks, load_table
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.roofline import LEVELS, Peaks
 from pytest_gpuperf.model.sample import SourceLabel

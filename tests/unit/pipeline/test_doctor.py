@@ -13,7 +13,7 @@ from fakes.nvml import FakeGpu, FakeNvml
 from fakes.runtime import FakeRuntime
 from pytest_gpuperf.cli.doctor import examine, measure
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
-from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE
+from pytest_gpuperf.collect.measured_peaks import FILE_VARIABLE
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Finding, Obstacle, Readiness, Status, Topic

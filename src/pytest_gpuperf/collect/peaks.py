@@ -1,4 +1,7 @@
-"""Peaks of a device, each with its source."""
+"""Peaks of a device: measured, declared, or from its datasheet, each with its source.
+
+There are no other GPU's figures for one that is not known, and no peak without a source.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ __all__ = [
     "without_slice",
 ]
 
-_FILE = Path(__file__).parents[1] / "gpu_table.json"
+_FILE = Path(__file__).with_name("gpu_table.json")
 _PREFIX = "NVIDIA "  # a prefix that newer drivers add to a name
 _SLICE = " MIG "
 # Reported over printed memory: less where the OS or ECC reserves some, more where a
