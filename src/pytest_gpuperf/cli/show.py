@@ -109,7 +109,7 @@ def _show_binary(arguments: argparse.Namespace) -> int:
     if any(value not in (None, []) for value in chosen):
         message = f"{arguments.file} is a binary: it has kernels and no launches"
         raise ConfigError(message, remedy="choose kernels with --kernel")
-    from pytest_gpuperf.cli.binary import show_binary
+    from pytest_gpuperf.cli.records import show_binary
 
     return show_binary(
         arguments.file,

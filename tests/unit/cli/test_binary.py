@@ -1,4 +1,4 @@
-"""cli.binary: compiled kernels are shown without a test."""
+"""cli.records: compiled kernels are shown without a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf import cli
-from pytest_gpuperf.cli import binary
+from pytest_gpuperf.cli import records
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
 from pytest_gpuperf.errors import CollectError
 
@@ -67,7 +67,7 @@ def test_a_library_is_shown_by_its_greediest_kernels(
     capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not shown is counted; code that would take minutes is not read."""
-    monkeypatch.setattr(binary, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(records, "_MOST_BYTES", 10_000)
     file = str(GOLD / "kernels.fatbin")
     text = shown(capfdbinary, file, "--top=2")
     everything = json.loads(shown(capfdbinary, file, "--top=2", "--format=json"))
