@@ -8,14 +8,24 @@ Never: a measurement, a decision, arithmetic.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pytest_gpuperf import options
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.hooks.start import worker_start
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Generator
 
-__all__ = ["register"]
+    from pytest_gpuperf.hooks.gate import Gate
+
+__all__ = ["Controller", "register"]
+
+_PAYLOADS = ("gpuperf", "gpuperf_inside")  # what a worker puts on a report
 
 
 def register(config: pytest.Config) -> None:
@@ -27,8 +37,6 @@ def register(config: pytest.Config) -> None:
     """
     manager = config.pluginmanager
     if options.is_controller(config) and not options.is_active(config):
-        from pytest_gpuperf.hooks.controller import Controller
-
         manager.register(Controller(config), "gpuperf-gate")
         return
     # the rooms below are imported here because this is the first use of any of them
@@ -55,3 +63,103 @@ def register(config: pytest.Config) -> None:
         measuring = Measuring(config, bench_of(gate.suite.site), gate.suite.memory)
         manager.register(measuring, "gpuperf-measuring")
     manager.register(Leases(measuring.bench), "gpuperf-leases")
+
+
+class Controller:
+    """
+    An xdist controller of tests that may measure nothing.
+
+    It has to be there before the loop begins, when nobody knows yet whether any test
+    measures. So it loads no room of ours until a report of a measurement arrives; then it
+    passes every hook on to the gate.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._folder: ScratchFolder | None = None  # made for the first worker
+        started_unix_s = SystemClock().unix_s()
+        started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
+        self._run: dict[str, Any] = {
+            "id": f"{started:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}",
+            "started_unix_s": started_unix_s,
+        }
+        self._gate: Gate | None = None
+        self._ended: list[str] = []  # ids of tests, before any measured
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
+        """Tell an xdist worker which run it belongs to, in builtins."""
+        if self._folder is None:
+            self._folder = ScratchFolder("run")
+            self._run["folder"] = self._folder.path
+            # also where xdist gives up before the session has begun
+            self.config.add_cleanup(self._folder.remove)
+        identity = {**self._run, "writer": node.workerinput["workerid"]}
+        node.workerinput |= {"gpuperf": identity, **worker_start(self.config)}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport
+    ) -> Generator[None, object, object]:
+        """Open the gate for the first measurement; leave other reports as they are."""
+        if self._gate is None and any(hasattr(report, name) for name in _PAYLOADS):
+            self._open()
+        if self._gate is None:
+            if report.when == "teardown":  # it comes whatever the others gave
+                self._ended.append(report.nodeid)
+            return (yield)
+        return (yield from self._gate.pytest_runtest_logreport(report))
+
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        """Show a held test as what it is so far."""
+        return (
+            None if self._gate is None else self._gate.pytest_report_teststatus(report)
+        )
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtestloop(
+        self, session: pytest.Session
+    ) -> Generator[None, object, object]:
+        """Settle what was held, whatever ended the loop."""
+        try:
+            result = yield
+        except BaseException as error:
+            if self._expects():
+                self._open().abandon(error)
+            raise
+        if self._expects():
+            self._open().settle(session)
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Store and report a run that measured."""
+        if self._gate is not None:
+            self._gate.pytest_sessionfinish(session)
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> None:
+        """Print what the run measured."""
+        if self._gate is not None:
+            self._gate.pytest_terminal_summary(terminalreporter)
+
+    def _expects(self) -> bool:
+        """Return whether a worker has said that it is going to measure."""
+        if self._gate is not None:
+            return True
+        return self._folder is not None and not self._folder.is_empty()
+
+    def _open(self) -> Gate:
+        """Return the gate, made when it is needed first."""
+        if self._gate is None:
+            # the rooms below are loaded here because this is the first use of them
+            from pytest_gpuperf.hooks.gate import Gate
+            from pytest_gpuperf.hooks.measuring import identity_of
+
+            self._gate = Gate(self.config, identity_of({**self._run, "writer": "main"}))
+            for node_id in self._ended:  # some of them came to measure, and did not
+                self._gate.suite.reported(node_id)
+        return self._gate
