@@ -24,19 +24,17 @@ from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.pipeline import proof as proofs
-from pytest_gpuperf.pipeline.building import (
-    Builder,
-    build_in_place,
-    cache_folder,
-    project_folder,
-)
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
 from pytest_gpuperf.pipeline.proof import FileState, Project
 from pytest_gpuperf.pipeline.side_process import (
+    Builder,
     CollectedTest,
     Collection,
     SideCommand,
+    build_in_place,
+    cache_folder,
     collect,
+    project_folder,
 )
 
 if TYPE_CHECKING:

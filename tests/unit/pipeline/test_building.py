@@ -1,4 +1,4 @@
-"""Rules of pipeline.building: a side is built once, from its own sources."""
+"""Rules of pipeline.side_process: a side is built once, from its own sources."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.change import Side
-from pytest_gpuperf.pipeline.building import (
+from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.side_process import (
     Builder,
+    SideCommand,
     build_in_place,
     project_folder,
 )
-from pytest_gpuperf.pipeline.repeat import CommandLine
-from pytest_gpuperf.pipeline.side_process import SideCommand
 
 
 class Pip(FakeRunner):
