@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_gpuperf.cli.captures import capture_json
 from pytest_gpuperf.cli.output import (
     CAPTURE_START,
     GOOD,
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "absent_from_run",
+    "chosen_places",
     "recording_of",
     "say_what_lacks",
     "selected",
@@ -117,22 +117,33 @@ def show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
     return _print_selected(_reader(file), form, metrics)
 
 
-def show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> int:
+def chosen_places(file: str, filters: Mapping[str, Any]) -> set[tuple[int, int]]:
     """
-    Print some launches of a capture.
+    Return the range and index of each launch of a capture that is chosen.
 
     Args:
-        arguments: Those of `show`.
+        file: The capture.
 
         filters: The arguments of a `LaunchFilter`.
 
     Raises:
         CaptureFormatError: None is chosen.
     """
-    file, form, metrics = arguments.file, arguments.format, arguments.metrics
     report = read_report(file, (), runner=ProcessRunner())
     chosen = report.chosen(LaunchFilter(**filters), file)
-    places = {(placed.range_index, placed.index) for placed in chosen}
+    return {(placed.range_index, placed.index) for placed in chosen}
+
+
+def show_chosen(arguments: argparse.Namespace, places: set[tuple[int, int]]) -> int:
+    """
+    Print some launches of a capture: their metrics, or all as text or Markdown.
+
+    Args:
+        arguments: Those of `show`.
+
+        places: The range and index of each.
+    """
+    file, form, metrics = arguments.file, arguments.format, arguments.metrics
     if metrics is not None:
         reader = _reader(file)
         return _print_selected(
@@ -140,11 +151,9 @@ def show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> in
         )
     with told_on_terminals(f"reading {file}"):
         text = capture_text(file, runner=ProcessRunner())
-    if form == "json":
-        return print_bytes(capture_json(text, places))
     capture = _only(decode_capture(text), places)
     # numbers name single launches: nobody wants their sum
-    listed = arguments.list or filters["indices"] is not None
+    listed = arguments.list or arguments.launches is not None
     return _show_launches_of(arguments, capture, listed=listed)
 
 

@@ -24,6 +24,9 @@ from pytest_gpuperf.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+
+    from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
 
 __all__ = ["show"]
 
@@ -61,25 +64,34 @@ def _show_measured(arguments: argparse.Namespace) -> int:
         return show_run(file, form, metrics)
     filters = _filters(arguments)
     if any(filters.values()):
-        check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
-        from pytest_gpuperf.cli.records import show_chosen
-
-        return show_chosen(arguments, filters)
+        return _show_chosen(arguments, filters)
     if metrics is not None:
         return _show_metrics(file, form, metrics)
     # what is needed then is imported while another process reads: a tenth of the time
     # that 154 launches take, and more of a shorter report
-    needed = "captures" if form == "json" else "records"
-    runner = ProcessRunner(lambda: import_module(f"pytest_gpuperf.cli.{needed}"))
+    needed = "measure.captured" if form == "json" else "cli.records"
+    runner = ProcessRunner(lambda: import_module(f"pytest_gpuperf.{needed}"))
     with told_on_terminals(f"reading {file}"):
         text = capture_text(file, runner=runner)
     if form == "json":
-        from pytest_gpuperf.cli.captures import capture_json
-
-        return print_bytes(capture_json(text))
+        return print_bytes(_capture_json(text))
     from pytest_gpuperf.cli.records import show_capture
 
     return show_capture(arguments, text)
+
+
+def _show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> int:
+    """Print some launches of a capture."""
+    file = arguments.file
+    check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
+    from pytest_gpuperf.cli.records import chosen_places, show_chosen
+
+    places = chosen_places(file, filters)
+    if arguments.format != "json" or arguments.metrics is not None:
+        return show_chosen(arguments, places)
+    with told_on_terminals(f"reading {file}"):
+        text = capture_text(file, runner=ProcessRunner())
+    return print_bytes(_capture_json(text, places))
 
 
 def _filters(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -147,6 +159,60 @@ def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
 
         say_what_lacks(file, metrics)
     return GOOD
+
+
+def _capture_json(text: bytes, places: set[tuple[int, int]] | None = None) -> bytes:
+    """
+    Return a capture with what its counters say.
+
+    Args:
+        text: The capture, as its reader wrote it: each launch stays as it is.
+
+        places: The range and index of the launches that are wanted; None: all.
+    """
+    import msgspec
+
+    from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
+
+    decoder = msgspec.json.Decoder(CapturedLaunch)
+    document = dict[str, list[dict[str, list[msgspec.Raw]]]]
+    ranges = []
+    for number, section in enumerate(
+        msgspec.json.decode(text, type=document)["ranges"]
+    ):
+        launches = []
+        for raw in section["launches"]:
+            launch = decoder.decode(raw)
+            if places is None or (number, launch.index) in places:
+                launches.append(_explained(bytes(raw), launch))
+        ranges.append(b'{"launches":[%b]}' % b",".join(launches))
+    return CAPTURE_START + b'"ranges":[%b]}\n' % b",".join(ranges)
+
+
+def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
+    """Return a launch's object with what its counters say behind them."""
+    if not launch.measured:
+        return raw[:-1] + b',"analysis":null,"derived":{}}'
+    import msgspec
+
+    from pytest_gpuperf.measure.captured import details
+    from pytest_gpuperf.model.metric import METRICS
+
+    explained = details(launch)
+    added = {
+        "analysis": explained.analysis,
+        "derived": {
+            name: {"value": value, "unit": METRICS[name].unit}
+            for name, value in explained.derived.items()
+        },
+        "clocks": {
+            "sm_hz": explained.values.get("sm_clock_hz"),
+            "dram_hz": explained.values.get("dram_clock_hz"),
+            "rated_hz": explained.rated_clock_hz,
+        },
+        "rooflines": explained.rooflines,
+    }
+    return raw[:-1] + b"," + msgspec.json.encode(added)[1:]
 
 
 def _is_binary(path: str) -> bool:
