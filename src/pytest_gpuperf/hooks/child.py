@@ -84,7 +84,7 @@ class Child:
         if not self._counts:
             return bench_of(site, turn_client=self._turn_client)
         from pytest_gpuperf.collect.ncu.nvtx import find_ranges
-        from pytest_gpuperf.measure.marking import marking_bench
+        from pytest_gpuperf.measure.bench import marking_bench
 
         return marking_bench(
             site,

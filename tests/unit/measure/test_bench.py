@@ -13,8 +13,7 @@ from pytest_gpuperf.collect.devices import DeviceQuery
 from pytest_gpuperf.collect.step_profile import StepRecorder
 from pytest_gpuperf.config import Config, Plan
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
-from pytest_gpuperf.measure.bench import Bench, bench_of, timed_call
-from pytest_gpuperf.measure.marking import marking_bench
+from pytest_gpuperf.measure.bench import Bench, bench_of, marking_bench, timed_call
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey
