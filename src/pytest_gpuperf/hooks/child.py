@@ -12,7 +12,6 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.fixture.lenient import LenientFigure
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
@@ -90,7 +89,6 @@ class Child:
             site,
             tell=self._answer,
             ranges=find_ranges(),
-            placeholder=LenientFigure.of,
         )
 
     @property

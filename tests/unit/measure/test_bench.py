@@ -61,7 +61,6 @@ class Profiler:
             process,
             tell=self.answers.append,
             ranges=self,
-            placeholder=lambda metric, _: metric,
         )
 
     def open(self, name: str) -> object:
