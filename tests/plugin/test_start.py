@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fakes.project import PLUGIN, XDIST, Project
-from pytest_gpuperf.hooks.start import start_of
+from pytest_gpuperf.hooks import start_of
 
 HEAVY = (
     "blake3",

@@ -8,8 +8,7 @@ import pytest
 
 from pytest_gpuperf import options
 from pytest_gpuperf.errors import GpuPerfError, RecordError
-from pytest_gpuperf.hooks import outcomes
-from pytest_gpuperf.hooks.start import command_line, worker_start
+from pytest_gpuperf.hooks import command_line, outcomes, worker_start
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused

@@ -19,9 +19,8 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
-from pytest_gpuperf.hooks import outcomes
+from pytest_gpuperf.hooks import command_line, outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
-from pytest_gpuperf.hooks.start import command_line
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.timing import TimingMeasurer
