@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
 from pytest_gpuperf.collect.devices import bare_uuid, query_devices
+from pytest_gpuperf.collect.scratch import open_unlinked, refuse_link
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
 from pytest_gpuperf.model.frozen import Frozen, replace
 
@@ -41,7 +42,6 @@ __all__ = [
     "file_mode",
     "lease_folder",
     "make_lease_folder",
-    "open_unlinked",
 ]
 
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
@@ -54,8 +54,6 @@ _MOST_PARENTS = 64  # parents of a process that are followed; ends a loop
 _STATE_NAME = re.compile(r"gpu-[\w.-]+\.user-\d+-[0-9a-f]{8}")  # other files stay
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # where another user may place files, a link or a named pipe is not opened; not on Windows
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _HOLDERS: dict[Path, int] = {}  # of this process: the thread that holds the lock
 
 
@@ -442,30 +440,8 @@ def file_lock(path: Path, *, timeout_s: float = -1) -> BaseFileLock:
         OSError: The file is a link, or the folder cannot be read.
     """
     with contextlib.suppress(FileNotFoundError):
-        _check_single(path, path.lstat())
+        refuse_link(path, path.lstat())
     return FileLock(path, timeout=timeout_s, mode=file_mode(path.parent))
-
-
-def open_unlinked(path: str | Path, flags: int) -> int:
-    """
-    Open a file in a folder that others may write to; return its descriptor.
-
-    Raises:
-        OSError: It is a link, or cannot be opened. A named pipe is not waited for.
-    """
-    file = os.open(path, flags | _NO_LINK | _NO_WAIT)
-    try:
-        _check_single(Path(path), os.fstat(file))
-    except OSError:
-        os.close(file)
-        raise
-    return file
-
-
-def _check_single(path: Path, state: os.stat_result) -> None:
-    """Raise OSError unless a file has one name, and is not a symbolic link."""
-    if stat.S_ISLNK(state.st_mode) or state.st_nlink > 1:
-        raise _refused(path, "the file is a link")
 
 
 def _namespace() -> str:

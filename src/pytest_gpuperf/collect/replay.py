@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from pytest_gpuperf.collect.scratch import open_unlinked
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Environment, Session
@@ -27,7 +28,6 @@ __all__ = [
     "read_readings",
     "read_recording",
     "start_recording",
-    "unlinked",
     "without_samples",
     "write_expected",
 ]
@@ -112,7 +112,7 @@ class Recorder:
         """
         size = self.path.stat().st_size if self.path.exists() else 0
         try:
-            with open(self.path, "ab", opener=unlinked) as file:
+            with open(self.path, "ab", opener=open_unlinked) as file:
                 file.write(codec.to_text(record).encode() + b"\n")
         except OSError as error:
             with contextlib.suppress(OSError):  # remove the incomplete line
@@ -121,11 +121,6 @@ class Recorder:
             raise ReportError(
                 message, remedy="make room, or choose another folder"
             ) from error
-
-
-def unlinked(path: str, flags: int) -> int:
-    """Open a file of a recording, whose folder others may share; raise OSError for a link."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def start_recording(folder: str, session: Session, environment: Environment) -> None:

@@ -1,4 +1,4 @@
-"""Folders that last as long as the process that made them, and files written whole.
+"""Folders that end with their process; files written whole, or opened through no link.
 
     with ScratchFolder("child") as folder:
         ...
@@ -10,6 +10,7 @@ The lock in each, which the kernel releases with its process, says which are lef
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -17,11 +18,13 @@ import tempfile
 import weakref
 from pathlib import Path
 
-__all__ = ["ScratchFolder", "write_whole"]
+__all__ = ["ScratchFolder", "open_unlinked", "refuse_link", "write_whole"]
 
 _PREFIX = "gpuperf-"
 _LOCK = ".owner"  # has this name once it is locked: nobody takes it before its owner
 _UNLOCKED = ".new"
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -42,6 +45,30 @@ def write_whole(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):  # it may not exist
             half.unlink()
         raise
+
+
+def open_unlinked(path: str | Path, flags: int) -> int:
+    """
+    Open a file in a folder that others may write to; return its descriptor.
+
+    A new file may be read and written as this process's mask says, never run.
+
+    Raises:
+        OSError: It is a link, or cannot be opened. A named pipe is not waited for.
+    """
+    file = os.open(path, flags | _NO_LINK | _NO_WAIT, 0o666)
+    try:
+        refuse_link(Path(path), os.fstat(file))
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def refuse_link(path: Path, state: os.stat_result) -> None:
+    """Raise OSError unless a file has one name, and is not a symbolic link."""
+    if stat.S_ISLNK(state.st_mode) or state.st_nlink > 1:
+        raise PermissionError(errno.EPERM, "the file is a link", str(path))
 
 
 class ScratchFolder:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Union
 
 import msgspec
 
-from pytest_gpuperf.collect.replay import unlinked
+from pytest_gpuperf.collect.scratch import open_unlinked
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.activity import (
     COLUMNS,
@@ -469,7 +469,7 @@ def _append(path: Path, parts: Iterable[Part]) -> tuple[int, int]:
     size_bytes = path.stat().st_size if path.exists() else 0
     count = 0
     try:
-        with open(path, "ab", opener=unlinked) as file:
+        with open(path, "ab", opener=open_unlinked) as file:
             for part in parts:
                 file.write(line_of(part))
                 count += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -166,14 +167,17 @@ def test_a_recorder_without_its_folder_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="this system follows links")
-def test_a_recording_is_not_written_through_a_link(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_a_recording_is_not_written_through_a_link(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
     """Its folder may be for several users, who know the names in it."""
     victim = tmp_path / "victim"
     victim.write_text("precious")
     folder = tmp_path / "recording"
     replay.start_recording(str(folder), SESSION, ENVIRONMENT)
     recorder = Recorder(str(folder), writer="main")
-    recorder.path.symlink_to(victim)
+    link(victim, recorder.path)
 
     with pytest.raises(ReportError, match="cannot be written"):
         recorder.keep(record())

@@ -38,7 +38,6 @@ from pytest_gpuperf.collect.leases import (
     file_mode,
     lease_folder,
     make_lease_folder,
-    open_unlinked,
 )
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.library import (
@@ -48,6 +47,7 @@ from pytest_gpuperf.collect.nvml.library import (
     gpm_readings,
     why_unavailable,
 )
+from pytest_gpuperf.collect.scratch import open_unlinked
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.telemetry import CanonicalRecord
