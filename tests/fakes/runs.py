@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_gpuperf.model.activity import KernelShape, KernelUse
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.environment import Device, Environment, Session
@@ -29,6 +30,20 @@ SPAN = BaselineSpan(
 def key(name: str, file: str = "tests/test_gemm.py") -> RecordKey:
     """Return the key of a test's first measurement."""
     return RecordKey(test_id=f"{file}::{name}")
+
+
+def kernel_use(name: str) -> KernelUse:
+    """Return a kernel that ran once, of the smallest shape."""
+    shape = KernelShape(
+        name=name,
+        grid=(1, 1, 1),
+        block=(1, 1, 1),
+        registers_count=1,
+        shared_bytes=0,
+        dynamic_shared_bytes=0,
+        stack_bytes=0,
+    )
+    return KernelUse(shape=shape, demangled=None, count=1, total_s=1.0)
 
 
 def time_of(value_s: float, spread: float = 0.003) -> Estimate:

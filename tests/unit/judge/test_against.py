@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from fakes.runs import kernel_use
 from pytest_gpuperf.judge.against import (
     AgainstLook,
     AgainstPolicy,
@@ -21,7 +22,7 @@ from pytest_gpuperf.judge.against import (
     changed_tests,
     look_at,
 )
-from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
+from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.change import Change, Side
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
@@ -562,20 +563,7 @@ def test_blocks_of_nothing_leave_everything_open() -> None:
 
 # choices of kernels
 
-GEMM = KernelUse(
-    shape=KernelShape(
-        name="gemm",
-        grid=(1, 1, 1),
-        block=(1, 1, 1),
-        registers_count=1,
-        shared_bytes=0,
-        dynamic_shared_bytes=0,
-        stack_bytes=0,
-    ),
-    demangled=None,
-    count=1,
-    total_s=1.0,
-)
+GEMM = kernel_use("gemm")
 
 
 def test_values_are_compared_within_equal_choices() -> None:

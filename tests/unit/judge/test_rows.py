@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.runs import kernel_use
 from pytest_gpuperf.judge.case import Case, Policy
 from pytest_gpuperf.judge.regression import with_kernels
 from pytest_gpuperf.judge.rule import (
@@ -14,7 +15,7 @@ from pytest_gpuperf.judge.rule import (
     may_regress,
     needs_confirming,
 )
-from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
+from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, Role, StoredKernel, StoredRecord
 from pytest_gpuperf.model.verdict import (
@@ -69,20 +70,8 @@ def test_other_kernels_are_told_with_how_many_ran_them(
 
 def recorded(*names: str, role: Role = Role.CONFIRM, choice: str = NEW) -> Record:
     """What a process ran."""
-    shape = KernelShape(
-        name="",
-        grid=(1, 1, 1),
-        block=(1, 1, 1),
-        registers_count=1,
-        shared_bytes=0,
-        dynamic_shared_bytes=0,
-        stack_bytes=0,
-    )
-    uses = (
-        KernelUse(shape=replace(shape, name=n), demangled=None, count=1, total_s=1.0)
-        for n in names
-    )
-    activity = ActivitySummary(kernels=tuple(uses), kernels_count=len(names))
+    uses = tuple(map(kernel_use, names))
+    activity = ActivitySummary(kernels=uses, kernels_count=len(names))
     return record(choice=choice, role=role, activity=activity)
 
 
