@@ -96,9 +96,9 @@ def _not_here(metric: Metric, kind: Kind) -> Gap:
     sources = metric.sources[kind]
     if metric.sampled:
         return Gap(
-            code=GapCode.NOT_ASKED,
+            code=GapCode.NOT_SAMPLED,
             reason="no sensor of a GPU was sampled meanwhile",
-            remedy="use a GPU, and run pytest with --gpuperf-telemetry=10",
+            remedy="",  # it names an option: report has it
         )
     if not metric.gpu:
         return Gap(

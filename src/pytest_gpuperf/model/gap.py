@@ -62,6 +62,7 @@ class GapCode(str, Enum):
     NOT_IN_REPORT = "not-in-report"  # no launch of a report has the counter
     NOT_INSTALLED = "not-installed"  # a package or a tool is missing
     NOT_REACHED = "not-reached"  # the process that counts did not come to it
+    NOT_SAMPLED = "not-sampled"  # no sensor of a GPU was read meanwhile
     NOT_STATED = "not-stated"  # the source does not say
     NOT_DEFINED = "not-defined"  # of what was measured it has no meaning
     NO_DEVICE = "no-device"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.verdict import (
     FAILING,
     Cause,
@@ -29,6 +30,7 @@ __all__ = [
     "change",
     "for_files",
     "for_pytest",
+    "gap_remedy",
     "in_suite",
     "label",
     "noun",
@@ -214,6 +216,11 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
     }
 )
 
+# remedies in pytest of gaps that judge finds, which knows no option
+_OF_GAPS: Mapping[GapCode, str] = MappingProxyType(
+    {GapCode.NOT_SAMPLED: "use a GPU, and run pytest with --gpuperf-telemetry=10"}
+)
+
 # remedies of a comparison with a revision; what is not here has that of _IN_PYTEST
 _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
     {
@@ -289,6 +296,8 @@ def for_pytest(verdict: Verdict) -> Verdict:
     remedy = _IN_PYTEST.get(case, "")
     if verdict.of_revision:
         remedy = _ON_BOTH_SIDES.get(case, remedy)
+    if verdict.evidence is not None and verdict.evidence.gap is not None:
+        remedy = gap_remedy(verdict.evidence.gap) or remedy
     return _worded(verdict, remedy)
 
 
@@ -307,6 +316,11 @@ def blocks(verdict: Verdict) -> str:
 def for_files(verdict: Verdict) -> Verdict:
     """Return the same with the remedy of `gpuperf compare`."""
     return _worded(verdict, _AMONG_FILES.get(verdict.reason, ""))
+
+
+def gap_remedy(gap: Gap) -> str:
+    """Return what to do in pytest about a value that is not there; "": nobody says."""
+    return gap.remedy or _OF_GAPS.get(gap.code, "")
 
 
 def _worded(verdict: Verdict, remedy: str) -> Verdict:

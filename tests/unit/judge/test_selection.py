@@ -271,11 +271,17 @@ def test_a_way_that_does_not_give_a_metric_names_one_that_does(
 
 
 def test_a_program_can_tell_why_a_way_gives_no_metric() -> None:
-    """The wrong way, a collector that is not there, or the right way in vain."""
-    asked = (("registers", Kind.MEASURE), ("energy", Kind.MEASURE), ("mfu", Kind.STEPS))
+    """The wrong way, a missing collector, the right way in vain, or no sensor."""
+    asked = (
+        ("registers", Kind.MEASURE),
+        ("energy", Kind.MEASURE),
+        ("mfu", Kind.STEPS),
+        ("utilization.idle_fraction", Kind.RANGE),
+    )
 
     assert [not_given(*each).code for each in asked] == [
         GapCode.OTHER_WAY,
         GapCode.COLLECTOR_UNAVAILABLE,
         GapCode.METRIC_UNAVAILABLE,
+        GapCode.NOT_SAMPLED,
     ]

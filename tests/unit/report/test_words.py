@@ -9,6 +9,7 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.model.change import AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
@@ -171,6 +172,15 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         ("another program holds it",),
         "wait",
         "wait",
+    ),
+    (
+        verdict(
+            Reason.NOT_MEASURED,
+            gap=Gap(code=GapCode.NOT_SAMPLED, reason="no sensor was", remedy=""),
+        ),
+        ("no sensor was",),
+        "use a GPU, and run pytest with --gpuperf-telemetry=10",
+        "name a run file that has it",
     ),
     (
         verdict(Reason.NOT_MEASURED),
