@@ -17,7 +17,7 @@ __all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock", "tracer"]
 NS_PER_S = 1_000_000_000
 _LOOP_COUNT = 600  # about 20 us
 _LOOP_EVERY_NS = 1_000_000  # one or two loops a millisecond: 2 to 4 % of the time
-_LOOP_ALIKE = 1.01  # what the clock's own reading takes of 20 us
+_LOOP_NOISE = 0.01  # what the clock's own reading takes of 20 us
 _TOOLS = range(6)  # that sys.monitoring has numbers for (PEP 669)
 
 
@@ -80,7 +80,7 @@ class CoreLoop:
     """
     Times the loop at most once a millisecond, and never under a tracer.
 
-    A process keeps one of them: what it timed for one call is of the next, if that comes
+    A collector keeps one: what it timed beside one call is beside the next, if that comes
     within the millisecond.
 
     Args:
@@ -115,7 +115,7 @@ class CoreLoop:
             self._loop_ns = 0
         else:
             loop_ns = self._ran_ns()
-            if loop_ns > self._loop_ns * _LOOP_ALIKE:
+            if abs(loop_ns - self._loop_ns) > _LOOP_NOISE * self._loop_ns:
                 # the second is warm: what a sample did to the caches is not part of it
                 loop_ns = min(loop_ns, self._ran_ns())
             self._loop_ns = loop_ns
