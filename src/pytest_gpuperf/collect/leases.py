@@ -53,7 +53,6 @@ _RECORD_BYTES = 2048  # enough for a state with such a name
 _MOST_PARENTS = 64  # parents of a process that are followed; ends a loop
 _STATE_NAME = re.compile(r"gpu-[\w.-]+\.user-\d+-[0-9a-f]{8}")  # other files stay
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-# where another user may place files, a link or a named pipe is not opened; not on Windows
 _HOLDERS: dict[Path, int] = {}  # of this process: the thread that holds the lock
 
 

@@ -7,12 +7,10 @@ writer.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pytest_gpuperf.collect.scratch import open_unlinked
+from pytest_gpuperf.collect.scratch import appending
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Environment, Session
@@ -110,13 +108,10 @@ class Recorder:
         Raises:
             ReportError: The file cannot be written.
         """
-        size = self.path.stat().st_size if self.path.exists() else 0
         try:
-            with open(self.path, "ab", opener=open_unlinked) as file:
+            with appending(self.path) as (file, _):
                 file.write(codec.to_text(record).encode() + b"\n")
         except OSError as error:
-            with contextlib.suppress(OSError):  # remove the incomplete line
-                os.truncate(self.path, size)
             message = f"{self.path} cannot be written ({error.strerror})"
             raise ReportError(
                 message, remedy="make room, or choose another folder"

@@ -16,13 +16,22 @@ import shutil
 import stat
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["ScratchFolder", "open_unlinked", "refuse_link", "write_whole"]
+__all__ = [
+    "ScratchFolder",
+    "appending",
+    "open_unlinked",
+    "refuse_link",
+    "write_whole",
+]
 
 _PREFIX = "gpuperf-"
 _LOCK = ".owner"  # has this name once it is locked: nobody takes it before its owner
 _UNLOCKED = ".new"
+# where another user may place files, a link or a named pipe is not opened; not on Windows
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
@@ -63,6 +72,25 @@ def open_unlinked(path: str | Path, flags: int) -> int:
         os.close(file)
         raise
     return file
+
+
+@contextlib.contextmanager
+def appending(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """
+    Yield a file to append to, and its size so far [B]; what fails leaves it as it was.
+
+    Raises:
+        OSError: It is a link, or cannot be written.
+    """
+    with open(path, "ab", buffering=0, opener=open_unlinked) as raw:
+        size_bytes = os.fstat(raw.fileno()).st_size
+        try:
+            with open(raw.fileno(), "ab", closefd=False) as file:
+                yield file, size_bytes
+        except BaseException:  # Ctrl-C, too: half a line would spoil the next one
+            with contextlib.suppress(OSError):
+                raw.truncate(size_bytes)
+            raise
 
 
 def refuse_link(path: Path, state: os.stat_result) -> None:

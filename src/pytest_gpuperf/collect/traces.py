@@ -8,8 +8,6 @@ copies or other items.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple, Union
 
 import msgspec
 
-from pytest_gpuperf.collect.scratch import open_unlinked
+from pytest_gpuperf.collect.scratch import appending
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.activity import (
     COLUMNS,
@@ -466,16 +464,13 @@ def _parts(path: Path, place: TracePlace) -> Iterator[tuple[_Position, Part]]:
 
 def _append(path: Path, parts: Iterable[Part]) -> tuple[int, int]:
     """Append lines, all or none; return their offset [B] and their number."""
-    size_bytes = path.stat().st_size if path.exists() else 0
     count = 0
     try:
-        with open(path, "ab", opener=open_unlinked) as file:
+        with appending(path) as (file, size_bytes):
             for part in parts:
                 file.write(line_of(part))
                 count += 1
     except OSError as error:
-        with contextlib.suppress(OSError):  # remove the incomplete line
-            os.truncate(path, size_bytes)
         message = f"{path} cannot be written ({error.strerror})"
         raise ReportError(
             message, remedy="make room, or choose another folder"

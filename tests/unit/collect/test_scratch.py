@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.scratch import ScratchFolder, appending
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="nothing is swept there: it has no flock"
@@ -105,3 +105,37 @@ assert os.path.exists(folder.path)
     assert not folder.is_empty()
     shutil.rmtree(folder.path)
     folder.remove()
+
+
+def cut_short(path: Path, error: type[BaseException]) -> None:
+    """Append half a line, then raise."""
+    with appending(path) as (file, _):
+        file.write(b"tw")
+        file.flush()
+        raise error
+
+
+def test_what_cannot_be_appended_whole_leaves_the_file_as_it_was(
+    tmp_path: Path,
+) -> None:
+    """Half a line would spoil the next one, also where Ctrl-C ends it."""
+    path = tmp_path / "readings.jsonl"
+    with appending(path) as (file, size_bytes):
+        file.write(b"one\n")
+    assert size_bytes == 0
+    for error in (OSError, KeyboardInterrupt):
+        with pytest.raises(error):
+            cut_short(path, error)
+        assert path.read_bytes() == b"one\n"
+
+
+def test_a_link_is_neither_appended_to_nor_cut(tmp_path: Path) -> None:
+    """Its target is somebody's file."""
+    target, path = tmp_path / "target", tmp_path / "link"
+    target.write_text("mine")
+    path.symlink_to(target)
+
+    with pytest.raises(OSError), appending(path):  # noqa: PT011 - ELOOP or EMLINK by system
+        pytest.fail("it was opened")
+
+    assert target.read_text() == "mine"
