@@ -34,6 +34,7 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better
 
 __all__ = [
+    "BOUND_TAIL",
     "BlockChange",
     "Process",
     "ProcessValue",
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 # docs/judging.md section 3: beyond each of the two one-sided 95 % bounds
-_OUTSIDE = 0.05
+BOUND_TAIL = 0.05
 
 
 class Process(Frozen, frozen=True, kw_only=True, order=True):
@@ -408,7 +409,7 @@ def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
 
 def _bound(contrast: Contrast, residual: Residual, part: Part, tables: Tables) -> float:
     """Return how far a one-sided 95 % bound lies from the effect [fraction]."""
-    (reach,) = tables.reaches((_OUTSIDE,), contrast, residual, part)
+    (reach,) = tables.reaches((BOUND_TAIL,), contrast, residual, part)
     return contrast.relative(reach)
 
 
@@ -426,7 +427,7 @@ def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
     mixture, residual = tables.mixture(blocks.dof), blocks.residual
     return all(
         mixture.beyond(room, residual.variance, ratio=ratio, extra=residual.extra)
-        < _OUTSIDE
+        < BOUND_TAIL
         for room in (above, below)
         if math.isfinite(room)
     )

@@ -20,6 +20,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better
 
 __all__ = [
+    "INTERVAL_TAIL",
     "Part",
     "Tables",
     "change_of",
@@ -31,7 +32,7 @@ __all__ = [
     "usual_spreads",
 ]
 
-_OUTSIDE = 0.005  # on each side of the two-sided 99 % interval
+INTERVAL_TAIL = 0.005  # on each side of the two-sided 99 % interval
 _MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
 _MOST_PART = 1e-12  # keeps a share of nothing finite
 
@@ -505,7 +506,7 @@ def change_of(
         part, worse, better = _agreed(test, residual, part, both, beyond, level)
     if test.comparison.better is Better.HIGHER:
         worse, better = better, worse
-    p_values = (_OUTSIDE, level.alpha / level.pair_count, 1 - level.power)
+    p_values = (INTERVAL_TAIL, level.alpha / level.pair_count, 1 - level.power)
     half, sure, miss = tables.reaches(p_values, test, residual, part)
     if part.ratio < part.planned_ratio:  # how much it is narrowed differs by the run
         planned = replace(part, ratio=part.planned_ratio)

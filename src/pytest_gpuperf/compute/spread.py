@@ -39,6 +39,7 @@ __all__ = [
     "ENOUGH_PROCESSES",
     "LEAST_SESSIONS",
     "LEAST_VARIANCE",
+    "MOST_DOF",
     "Z_95",
     "Mixture",
     "PairedRatio",
@@ -68,9 +69,7 @@ _PLATEAUS: Mapping[TimeBase, tuple[float, float]] = MappingProxyType(
     {TimeBase.HOST: (0.02, 0.25), TimeBase.DEVICE: (0.004, 0.08)}
 )
 _SHOULDER = 0.5  # how fast it falls off outside, as a deviation of ln lambda
-_MOST_DOF = (
-    6  # sessions have heavier tails than normal ones, whatever one knows of them
-)
+MOST_DOF = 6  # sessions have heavier tails than normal ones, whatever one knows of them
 _NEGLIGIBLE = 1e-10  # weight of a place that is not looked at
 
 _OVERFLOWS = 1e250  # a product is turned into its logarithm before
@@ -183,7 +182,7 @@ def _mixture(
     return Mixture(
         dof=dof,
         parts=tuple(
-            (d0 * square, d0 + dof, min(d0 + dof + more_sessions, _MOST_DOF), weight)
+            (d0 * square, d0 + dof, min(d0 + dof + more_sessions, MOST_DOF), weight)
             for square, d0, weight in points
         ),
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
-from pytest_gpuperf.compute.blocks import BlockChange, block_changes
-from pytest_gpuperf.compute.change import holm
+from pytest_gpuperf.compute.blocks import BOUND_TAIL, BlockChange, block_changes
+from pytest_gpuperf.compute.change import INTERVAL_TAIL, holm
+from pytest_gpuperf.compute.spread import MOST_DOF
 from pytest_gpuperf.compute.stats import student_tail
 from pytest_gpuperf.judge.rule import verdict_of, worsening_of
 from pytest_gpuperf.judge.sides import Block, SidePair, SideRun, pairs_of
@@ -38,10 +39,7 @@ __all__ = [
 ]
 
 
-_TAIL_DOF = 6  # docs/judging.md section 2: no tail has more degrees of freedom
 _MOST_ERRORS, _HALVINGS = 100.0, 40  # where a chance is looked for, and how finely
-_END = 0.005  # the chance beyond each end of a change's interval
-_OUTSIDE = 0.05  # that beyond each bound which must lie within the limit
 _MOST_WANTED = 100  # times the blocks so far: beyond that the estimate says nothing
 
 
@@ -179,16 +177,16 @@ def blocks_wanted(
     """
     if change.effect is None or change.low is None or change.high is None:
         return None
-    if change.low <= -1:  # it has no logarithm, and is judged as it is
-        effect, half_width = abs(change.effect), (change.high - change.low) / 2
-    else:
-        effect = abs(math.log1p(change.effect))
-        half_width = (math.log1p(change.high) - math.log1p(change.low)) / 2
-    if effect > limit:  # it would be significant
-        room, sureness = effect - NOISE_THRESHOLD, level
+    # without a logarithm it is judged as it is
+    scaled: Callable[[float], float] = float if change.low <= -1 else math.log1p
+    difference = scaled(change.effect)
+    if abs(change.effect) > limit:  # it would be significant
+        room, sureness = abs(difference) - NOISE_THRESHOLD, level
     else:  # its bounds would be within the limit
-        room, sureness = limit - effect, _OUTSIDE
-    width = half_width * _reach(sureness) / _reach(_END)
+        below = difference - scaled(-limit) if limit < 1 else math.inf
+        room, sureness = min(scaled(limit) - difference, below), BOUND_TAIL
+    half_width = (scaled(change.high) - scaled(change.low)) / 2
+    width = half_width * _reach(sureness) / _reach(INTERVAL_TAIL)
     if room * math.sqrt(_MOST_WANTED) < width:
         return None
     return max(block_count + 1, math.ceil(block_count * (width / room) ** 2))
@@ -200,7 +198,7 @@ def _reach(tail: float) -> float:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (
-            (middle, high) if student_tail(_TAIL_DOF, middle) > tail else (low, middle)
+            (middle, high) if student_tail(MOST_DOF, middle) > tail else (low, middle)
         )
     return high
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.special import stdtrit
 
 from fakes.runs import kernel_use
 from pytest_gpuperf.judge.against import (
@@ -428,6 +429,30 @@ def test_no_number_of_blocks_is_wanted_where_none_would_decide(
     )
 
     assert blocks_wanted(change, 16, 0.05, 0.008) is None
+
+
+@pytest.mark.parametrize("effect", [0.35, 0.45])
+def test_the_blocks_wanted_follow_a_wide_limit(effect: float) -> None:
+    """A limit is a plain share, and rooms are on the scale on which it is decided."""
+    limit = math.sqrt(2) - 1
+    low, high = (math.expm1(math.log1p(effect) + d) for d in (-0.37, 0.37))
+    change = Change(
+        effect=effect,
+        low=low,
+        high=high,
+        current=1 + effect,
+        reference=1.0,
+        session_count=4,
+        run_count=8,
+    )
+    room, tail = math.log1p(limit) - math.log1p(effect), 0.05
+    if effect > limit:
+        room, tail = math.log1p(effect) - 0.005, 0.008
+    width = 0.37 * stdtrit(6, 1 - tail) / stdtrit(6, 0.995)
+
+    assert blocks_wanted(change, 4, limit, 0.008) == max(
+        5, math.ceil(4 * (width / room) ** 2)
+    )
 
 
 def test_a_test_that_no_look_would_decide_is_given_up_after_eight_blocks() -> None:
