@@ -77,8 +77,8 @@ class Controller:
     An xdist controller of tests that may measure nothing.
 
     It has to be there before the loop begins, when nobody knows yet whether any test
-    measures. So it loads no room of ours until a report of a measurement arrives; then it
-    passes every hook on to the gate.
+    measures. So it loads little until a report of a measurement arrives; then it passes
+    every hook on to the gate.
     """
 
     def __init__(self, config: pytest.Config) -> None:

@@ -321,8 +321,8 @@ class Analysis(Frozen, frozen=True, kw_only=True):
         roofline: Where it stands by the FLOP and bytes that were counted; None: they were
             not, or tensor cores computed, whose FLOP these counters do not hold.
 
-        roofline_gap: Why it has no such place although its counters are there; None: it
-            has one, or they are not.
+        roofline_gap: Why it has no such place, where tensor cores computed; None: they
+            did not.
     """
 
     limiter: Limiter | CounterGap

@@ -39,7 +39,7 @@ __all__ = [
     "report_so_far",
 ]
 
-_LONGEST_PAUSE_S = 30.0  # what a killed run loses at most, between two tests
+_USUAL_PAUSE_S = 30.0  # what a killed run loses, unless a report takes long
 _REPORT_FRACTION = 0.02  # of a run's time that such reports may take
 
 
@@ -83,9 +83,7 @@ def report_so_far(suite: Suite) -> None:
     with contextlib.suppress(GpuPerfError):  # the report at the end says what is wrong
         keeping.write_so_far(suite)
     ended_s = suite.elapsed_s()
-    pause_s = max(
-        min(ended_s, _LONGEST_PAUSE_S), (ended_s - begun_s) / _REPORT_FRACTION
-    )
+    pause_s = max(min(ended_s, _USUAL_PAUSE_S), (ended_s - begun_s) / _REPORT_FRACTION)
     suite.next_report_s = ended_s + pause_s
 
 

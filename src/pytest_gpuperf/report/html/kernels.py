@@ -515,7 +515,7 @@ def _lane(
     what = "kernel" if track.kind == "kernel" else track.kind
     return TrackLane(
         name=name,
-        text=f"{name}: {display.plural(len(pieces), what)}",
+        text=f"{name}: {display.plural(len(pieces), what, _TRACK_NAMES.get(what, ''))}",
         pieces=pieces,
     )
 
