@@ -44,8 +44,9 @@ VALUES = """
 
 
 def hears_interrupts() -> None:
-    """Undo what a shell does to what it starts in the background: ignore SIGINT."""
+    """Undo what a shell, or nohup, does to what it starts in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def command(
