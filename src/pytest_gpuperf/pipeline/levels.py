@@ -104,7 +104,7 @@ def settle(
     while level is not None:
         try:
             settled = search.at(level, collect, build)
-        except SidesRefusedError as error:  # a side cannot be built
+        except SidesRefusedError as error:  # not built, or ended from outside
             findings[level] = Gap.of(error)
             break
         finding = search.finding(settled)

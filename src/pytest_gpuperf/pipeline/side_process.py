@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import site
 import sys
 import sysconfig
@@ -51,6 +52,8 @@ __all__ = [
 LISTING_VARIABLE = "PYTEST_GPUPERF_LISTING"  # the file to write the tests to
 _PLUGIN = "pytest_gpuperf.hooks.listing"
 _SHOWN_LINES = 10  # of what a process printed that did not do what it was started for
+# whoever sends these is not the side's own code; others, as SIGSEGV, are of a crash
+_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
 # of an error that pytest or a program that it calls tells
 _ERROR = re.compile(r"E {2,}|.*error: ", re.IGNORECASE)
 _TABLES = ("[build-system]", "[project]", "[tool.poetry]")  # of a pyproject.toml
@@ -317,7 +320,7 @@ def collect(
         timeout_s: How long it may take [s].
 
     Raises:
-        SidesRefusedError: There is no room for its files, or a signal ended it.
+        SidesRefusedError: There is no room for its files, or it was ended from outside.
 
         CollectError: It did not start, or did not end.
     """
@@ -353,7 +356,8 @@ def collect(
         if not listing.exists():
             _check_end(finished, command)
             said = last_lines(finished, only_errors=True)
-            failure = f"collected nothing (exit {finished.exit_code}): {said}"
+            end = _signal_of(finished) or f"exit {finished.exit_code}"
+            failure = f"collected nothing ({end}): {said}"
             return Collection(tests={}, loaded=loaded, failure=failure)
         listed = codec.from_text(listing.read_bytes(), CollectedTests)
     failures = (
@@ -389,11 +393,21 @@ def _check_end(finished: Finished, command: SideCommand) -> None:
         message = f"a process could not write below {command.scratch} ({text})"
         remedy = "make room there, or set TMPDIR to another folder"
         raise SidesRefusedError(message, remedy=remedy)
-    if finished.exit_code < 0:
-        side, number = command.side.value, -finished.exit_code
-        message = f"signal {number} ended the {side} side while it collected its tests"
+    if _signal_of(finished) in _FROM_OUTSIDE:
+        side, name = command.side.value, _signal_of(finished)
+        message = f"{name} ended the {side} side while it collected its tests"
         remedy = "see what ended it, as a lack of memory, and run it again"
         raise SidesRefusedError(message, remedy=remedy)
+
+
+def _signal_of(finished: Finished) -> str:
+    """Return the name of the signal that ended a process; "": it ended by itself."""
+    if finished.exit_code >= 0:
+        return ""
+    try:
+        return signal.Signals(-finished.exit_code).name
+    except ValueError:  # Python names no real-time signal
+        return f"signal {-finished.exit_code}"
 
 
 def cache_folder() -> Path:

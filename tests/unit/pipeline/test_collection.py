@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -131,14 +133,31 @@ def test_a_process_without_room_is_a_full_disk(
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_side_that_a_signal_has_ended_is_named(
-    collected: Callable[[Child], Collection],
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_side_that_was_ended_from_outside_is_named(
+    collected: Callable[[Child], Collection], name: str
 ) -> None:
     """Nothing is wrong with its code: another build would not mend it."""
-    with pytest.raises(SidesRefusedError, match="signal 9 ended the") as caught:
-        collected(Child(None, finished(-9)))
+    with pytest.raises(SidesRefusedError, match=f"{name} ended the old") as caught:
+        collected(Child(None, finished(-signal.Signals[name])))
 
     assert "run it again" in caught.value.remedy
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"])
+def test_a_side_that_crashes_has_not_collected(
+    collected: Callable[[Child], Collection], name: str
+) -> None:
+    """An extension of another ABI ends it so: a build of its own may mend that."""
+    text = b"Fatal Python error: Aborted"
+    collection = collected(Child(None, finished(-signal.Signals[name], stderr=text)))
+
+    assert collection.failure == (
+        f"collected nothing ({name}): Fatal Python error: Aborted"
+    )
+    assert collection.is_import_error
 
 
 def test_a_side_that_hangs_is_named(
