@@ -231,7 +231,8 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
     Compare suspects with the commits of their newest comparable sessions.
 
     Args:
-        suite: The run; it is told why this is not possible, where it is not.
+        suite: The run; it is told why this is not possible, where it is not. Where Ctrl-C
+            has stopped it, nothing more is compared.
 
         first: The first look at it.
     """
@@ -240,6 +241,8 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
     verdicts: dict[tuple[RecordKey, str], Verdict] = {}
     test_ids: set[str] = set()
     for commit, limits in _suspects_by_commit(first).items():
+        if suite.stopped:
+            break
         comparison = _compare_with_stored(suite, commit, limits)
         verdicts |= {(v.key, v.metric): v for v in comparison.verdicts}
         if comparison.verdicts or suite.config.confirm_by is ConfirmBy.AGAINST:

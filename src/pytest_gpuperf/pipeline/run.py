@@ -101,6 +101,7 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
     with collector_paused():
         first = verdicts.look(suite)
     by_revision = _confirm_by_revision(suite, first) if complete else None
+    complete = complete and not suite.stopped  # by Ctrl-C in that comparison
     retests = confirm(suite, first, by_revision) if complete else {}
     compared = _compare(suite, complete=complete)
     with collector_paused():

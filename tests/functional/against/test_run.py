@@ -338,6 +338,35 @@ def test_without_the_stored_commit_fresh_processes_decide_or_the_run_fails(
     assert (("test_x[slower]", "regressed") in project.outcomes()) == decided
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+def test_after_ctrl_c_nothing_else_is_started(repository: Repository) -> None:
+    """Neither the other stored commit, nor fresh processes, nor the named revision."""
+    for number, name in enumerate(("slower", "faster")):
+        repository.commit(f"stored {number}", **OLD)
+        update = repository.project.spawn("--gpuperf-update=all", "-k", name)
+        assert update.returncode == 0, update.stdout
+    started = repository.sides_that_hang(slower=1.3, same=1.0, faster=1.3)
+    gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm-by=auto")
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "pytest", *PLUGIN, *AGAINST, *gate],
+        cwd=repository.project.path,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
+    ) as process:
+        wait_for(started, process)
+        started.unlink()
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate()
+
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, text
+    assert text.count("making the two sides") == 1, text
+    assert not started.exists()
+    against = repository.project.report()["against"]
+    assert (against["revision"], against["gap"]["code"]) == ("HEAD", "not-asked")
+    assert repository.is_clean()
+
+
 def test_the_command_is_the_same_as_the_option(repository: Repository) -> None:
     """pytest's options stand behind --; JSON is the run's."""
     repository.values(**NEW)
