@@ -7,14 +7,23 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
-__all__ = ["Finished", "LiveProcess", "ProcessRunner", "Runner", "run_here"]
+__all__ = [
+    "Finished",
+    "LiveProcess",
+    "ProcessRunner",
+    "Runner",
+    "ending_signals",
+    "run_here",
+]
 
 _TAIL_LINES = 40  # enough for a traceback and the lines before it
+_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")  # of a cancelled job; Windows lacks the latter
 _DRAIN_S = 1.0  # the pipes of a killed process are read in milliseconds
 # Reads one line at the end of the work; where the pipe closes without it, this process
 # has died, and the shell kills the group. A POSIX shell starts in a millisecond.
@@ -189,9 +198,39 @@ class ProcessRunner:
             )
 
 
+@contextlib.contextmanager
+def ending_signals(handler: Callable[[int, object], object]) -> Iterator[None]:
+    """
+    Handle signals that end a job: of a cancelled one, or of a closed terminal.
+
+    Those that this process ignores or handles already are left as they are, and so are
+    all in a thread, for which Python has no handlers.
+
+    Args:
+        handler: Called with the signal's number and the interrupted frame.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [getattr(signal, name, None) for name in _ENDING_SIGNALS]
+    changed = [
+        number
+        for number in numbers
+        if is_main and number and signal.getsignal(number) is signal.SIG_DFL
+    ]
+    try:
+        for number in changed:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:
     """
     Run a command in this process's place: on the same terminal, Ctrl-C included.
+
+    A signal that ends this process's job is passed on, and the command waited for: it
+    may have something to tidy up.
 
     Args:
         argv: The executable and its arguments; never a shell string.
@@ -199,15 +238,27 @@ def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:
         quiet: Whether what it prints goes to standard error.
 
     Returns:
-        Its exit status (negative: the signal that ended it), and whether Ctrl-C came.
+        Its exit status (negative: the signal that ended it), and whether Ctrl-C or such
+        a signal came.
     """
-    process = subprocess.Popen(argv, stdout=sys.stderr if quiet else None)
-    interrupted = False
-    while True:
-        try:
-            return process.wait(), interrupted
-        except KeyboardInterrupt:  # it has got it, too, and tidies up
-            interrupted = True
+    process: subprocess.Popen[bytes] | None = None
+    received: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        received.append(number)
+        if process is not None:
+            process.send_signal(number)
+
+    with ending_signals(pass_on):
+        process = subprocess.Popen(argv, stdout=sys.stderr if quiet else None)
+        for number in received:  # while it was started
+            process.send_signal(number)
+        interrupted = False
+        while True:
+            try:
+                return process.wait(), interrupted or bool(received)
+            except KeyboardInterrupt:  # it has got it, too, and tidies up
+                interrupted = True
 
 
 class _GuardedProcess:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
+from pytest_gpuperf.collect.runner import ending_signals
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.against import (
@@ -51,7 +50,6 @@ __all__ = [
 ]
 
 Limits = Mapping[str, Mapping[str, "float | None"]]  # by test id, then by metric
-_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")  # of a cancelled job; Windows lacks the latter
 _SHORT = 12  # digits of a commit that name it in any repository
 _LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
 _PATIENCE_FACTOR = 10.0  # times what a whole block took
@@ -163,20 +161,15 @@ def compare(
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
     """Let signals that end a job be like Ctrl-C: the worktree must not outlive the run."""
-    is_main = threading.current_thread() is threading.main_thread()
-    numbers = [getattr(signal, name, None) for name in _ENDING_SIGNALS]
-    changed = [
-        number
-        for number in numbers
-        if is_main and number and signal.getsignal(number) is signal.SIG_DFL
-    ]
-    for number in changed:
-        signal.signal(number, signal.default_int_handler)
-    try:
+    received: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        received.append(number)
+        if len(received) == 1:  # one that is sent again must not end the tidying up
+            raise KeyboardInterrupt
+
+    with ending_signals(interrupt):
         yield
-    finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def compare_suite(

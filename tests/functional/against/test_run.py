@@ -427,10 +427,15 @@ def test_tests_that_cannot_be_collected_are_no_interrupt(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ctrl_c_ends_the_command_with_its_own_exit_code(
-    repository: Repository,
+    repository: Repository, name: str
 ) -> None:
-    """130, when pytest has removed the worktree."""
+    """
+    130, when pytest has removed the worktree.
+
+    The signals of a cancelled job, which may reach the command alone, do the same.
+    """
     started = repository.sides_that_hang(**NEW)
     compare = ("compare", "--against=HEAD", "test_it.py", "--", *PLUGIN)
     with subprocess.Popen(
@@ -442,7 +447,10 @@ def test_ctrl_c_ends_the_command_with_its_own_exit_code(
         preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
     ) as process:
         wait_for(started, process)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it: to all of them
+        if name == "SIGINT":  # as a terminal sends it: to all of them
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(getattr(signal, name))
         text, _ = process.communicate()
 
     assert process.returncode == 130, text

@@ -1,0 +1,103 @@
+"""Rules of pipeline.against: what ends comparisons with revisions."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.clock import FakeClock
+from fakes.runner import Call, FakeRunner
+from fakes.runtime import FakeRuntime
+from pytest_gpuperf.collect.runner import Finished
+from pytest_gpuperf.config import Config, ConfirmBy
+from pytest_gpuperf.judge.controls import FirstLook
+from pytest_gpuperf.judge.regression import first_look
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.pipeline.against import confirm_suspects, interrupted_by_signals
+from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.suite import Suite
+from unit.judge.building import case
+
+
+class Interrupted(FakeRunner):
+    """A runner whose first command gets a Ctrl-C."""
+
+    def answer(self, call: Call) -> Finished:
+        raise KeyboardInterrupt
+
+
+def test_no_commit_is_compared_after_ctrl_c(tmp_path: Path) -> None:
+    """The run has ended: a second stored commit has no process."""
+    runner = Interrupted()
+    config = Config(root=str(tmp_path), confirm_by=ConfirmBy.AGAINST)
+    identity = ProcessIdentity(session=Session(id="s", started_unix_s=0.0, host="h"))
+    clock = FakeClock()
+    runtime = FakeRuntime(clock)
+    site = Site(config, identity, clock=clock, runner=runner, runtime=runtime)
+    suite = Suite(site, CommandLine(args=(), folder=str(tmp_path), variable="CHILD"))
+    cases = tuple(
+        case(2.0, [1.0, 1.01, 0.99, 1.0, 1.01][:count], key=RecordKey(test_id=test_id))
+        for test_id, count in (("a", 5), ("b", 4))
+    )
+    looks = first_look(cases)
+    assert [look.suspect for look in looks] == [True, True]
+    confirm_suspects(suite, FirstLook(cases=cases, looks=looks, suspects=("a", "b")))
+
+    assert suite.stopped
+    assert len(runner.calls) == 1
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """Let a cancelled job end this process, as where nobody has changed that."""
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    earlier = {
+        getattr(signal, name): signal.signal(getattr(signal, name), signal.SIG_DFL)
+        for name in names
+    }
+    yield
+    for number, handler in earlier.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+def test_a_signal_that_comes_twice_interrupts_once(default_signals: None) -> None:
+    """What it began must be tidied up, and then it ends a process as ever."""
+    tidied = False
+    with interrupted_by_signals():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        tidied = True
+
+    assert tidied
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+def test_a_signal_at_once_leaves_no_handler(
+    default_signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One may come between the first handler and the second."""
+    install = signal.signal
+
+    def install_and_raise(number: int, handler: object) -> object:
+        earlier = install(number, handler)  # type: ignore[arg-type] # of the caller's
+        if handler != signal.SIG_DFL:
+            signal.raise_signal(number)
+        return earlier
+
+    with monkeypatch.context() as patched:
+        patched.setattr(signal, "signal", install_and_raise)
+        with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+            pytest.fail("the block must not begin")
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
