@@ -261,7 +261,8 @@ def _lines(answer: search.SearchResult, arguments: argparse.Namespace) -> list[s
             f"    {measured} {_change(answer.trial)}",
         ]
     if answer.ending is search.Ending.NARROWED:
-        head = "the first slow commit is one of these; the others could not be tried"
+        head = "the first slow commit is one of these; those between were skipped"
+        head += " or stayed undecided"
         return [head, *(f"    {_named(commit)}" for commit in answer.commits)]
     remedy = _remedy(answer.trial)
     if answer.commits:

@@ -79,7 +79,7 @@ class Ending(str, Enum):
     """How a search ended."""
 
     FOUND = "found"
-    NARROWED = "narrowed"  # to several commits: those between were skipped
+    NARROWED = "narrowed"  # to several: those between were skipped or undecided
     NO_REGRESSION = "no-regression"
     UNDECIDED = "undecided"
     INTERRUPTED = "interrupted"

@@ -481,6 +481,26 @@ def test_a_regression_is_traced_to_its_commit(repository: Repository) -> None:
     assert repository.is_clean()
 
 
+def test_commits_that_decide_nothing_leave_several(repository: Repository) -> None:
+    """Exit code 3, and why: those between were not measured, or not decided."""
+    good = repository.git("rev-parse", "HEAD")
+    repository.project.write("raise ZeroDivisionError\n", "work.py")
+    repository.git("commit", "-qam", "broken")
+    repository.commit("a slower way", **NEW)
+    ended = repository.command(
+        *("bisect", "test_it.py::test_x[slower]", "--good", good),
+        *("--metric=x", "--", *PLUGIN),
+    )
+    head, *commits = ended.stdout.splitlines()
+
+    assert ended.returncode == 3, ended.stderr
+    assert head == (
+        "the first slow commit is one of these; those between were skipped or stayed "
+        "undecided"
+    )
+    assert [line.split(maxsplit=1)[1] for line in commits] == ["broken", "a slower way"]
+
+
 def test_where_nothing_got_slower_nothing_is_searched(repository: Repository) -> None:
     """The first comparison is of both ends, and it is the answer."""
     good = repository.git("rev-parse", "HEAD")
