@@ -21,7 +21,12 @@ from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Role
-from pytest_gpuperf.pipeline.repeat import ChildSpec, answers_in, empty_caches
+from pytest_gpuperf.pipeline.repeat import (
+    ChildSpec,
+    answers_in,
+    empty_caches,
+    last_lines,
+)
 from pytest_gpuperf.pipeline.turn_server import Connection, TurnServer
 
 if TYPE_CHECKING:
@@ -410,4 +415,4 @@ def _fate(connection: Connection) -> str:
 def _tail(member: _Member) -> str:
     """Return the last lines that a process printed."""
     text = Path(_log_file(member)).read_bytes().decode("utf-8", "replace")
-    return "\n".join(text.splitlines()[-_SHOWN_LINES:])
+    return last_lines(text, _SHOWN_LINES)

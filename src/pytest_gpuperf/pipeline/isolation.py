@@ -14,6 +14,7 @@ from pytest_gpuperf.measure.counters import (
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.run import ChildAnswer, ProfiledRange
+from pytest_gpuperf.pipeline.repeat import last_lines
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
@@ -24,8 +25,8 @@ __all__ = [
     "ProfilerRun",
     "count",
     "isolate",
-    "last_lines",
     "refuse_all",
+    "said_last",
 ]
 
 _MOST_RESTARTS = 3  # of a group whose tests end their process, or that ncu refuses
@@ -191,7 +192,7 @@ def _counted(
     """Return what was counted of a test that came to its end, of its own metrics."""
     counters = frozenset(report_counters(request.metrics))
     by_name: dict[str, ProfiledRange] = {r.name: r for r in answer.reached}
-    reason = f"the test does not pass under ncu: {last_lines(answer.failure)}"
+    reason = f"the test does not pass under ncu: {said_last(answer.failure)}"
     refusal = Gap(code=GapCode.COLLECTOR_FAILED, reason=reason, remedy=PROFILE_ALONE)
     return CountedTest(
         test_id=answer.test_id,
@@ -233,15 +234,13 @@ def _culprits(
     code, what = GapCode.COLLECTOR_FAILED, "ended"
     if profiled.hung:
         code, what = GapCode.COLLECTOR_TIMEOUT, "did not end"
-    reason = f"its process {what} under ncu: {last_lines(profiled.failure)}"
+    reason = f"its process {what} under ncu: {said_last(profiled.failure)}"
     return begun[:1], Gap(code=code, reason=reason, remedy=PROFILE_ALONE)
 
 
-def last_lines(text: str) -> str:
+def said_last(text: str) -> str:
     """Return the last lines of a text as one, for a reason stands in a line."""
-    # a line of pytest's progress is as wide as the terminal, and mostly blank
-    lines = [" ".join(words) for line in text.splitlines() if (words := line.split())]
-    return " | ".join(lines[-_SHOWN_LINES:]) or "there is no output"
+    return last_lines(text, _SHOWN_LINES, in_a_sentence=True)
 
 
 def _isolated(

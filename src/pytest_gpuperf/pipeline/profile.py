@@ -45,8 +45,8 @@ from pytest_gpuperf.pipeline.isolation import (
     CounterRequest,
     ProfilerRun,
     count,
-    last_lines,
     refuse_all,
+    said_last,
 )
 from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine, run_child
 from pytest_gpuperf.report.display import plural
@@ -410,7 +410,7 @@ def _refusal(
         return None
     if named or not isinstance(error, CollectorFailedError):
         return Gap.of(error)
-    reason = f"{error.message}: {last_lines(error.log_tail)}"
+    reason = f"{error.message}: {said_last(error.log_tail)}"
     return replace(Gap.of(error), reason=reason)
 
 

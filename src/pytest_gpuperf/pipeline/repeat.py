@@ -31,6 +31,7 @@ __all__ = [
     "answers_in",
     "empty_caches",
     "identities_of",
+    "last_lines",
     "repeat",
     "run_child",
 ]
@@ -222,8 +223,27 @@ def run_child(
             finished = start(command.for_child(scratch), scratch, environment)
         except CollectError as error:  # it did not start, or did not end
             return ChildRun(answers=answers_in(out), failure=str(error))
-        tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
+        tail = last_lines(finished.log_tail, _SHOWN_LINES)
         return ChildRun(answers=answers_in(out), failure=tail)
+
+
+def last_lines(text: str, count: int, *, in_a_sentence: bool = False) -> str:
+    """
+    Return the last lines of what a process printed, those that are blank left out.
+
+    Args:
+        text: What it printed.
+
+        count: How many lines, at most.
+
+        in_a_sentence: Whether to have them as one line, which says so where there is
+            none, and not as they are.
+    """
+    lines = [line for line in text.splitlines() if line.strip()][-count:]
+    if not in_a_sentence:
+        return "\n".join(lines)
+    # a line of pytest's progress is as wide as the terminal, and mostly blank
+    return " | ".join(" ".join(line.split()) for line in lines) or "it printed nothing"
 
 
 def _environment(

@@ -28,7 +28,12 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.pipeline.proof import Loaded
-from pytest_gpuperf.pipeline.repeat import ChildSpec, CommandLine, empty_caches
+from pytest_gpuperf.pipeline.repeat import (
+    ChildSpec,
+    CommandLine,
+    empty_caches,
+    last_lines,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner
@@ -45,7 +50,6 @@ __all__ = [
     "build_in_place",
     "cache_folder",
     "collect",
-    "last_lines",
     "project_folder",
 ]
 
@@ -355,7 +359,7 @@ def collect(
         loaded = command.loaded(scratch)
         if not listing.exists():
             _check_end(finished, command)
-            said = last_lines(finished, only_errors=True)
+            said = _last_error(finished.log_tail)
             end = _signal_of(finished) or f"exit {finished.exit_code}"
             failure = f"collected nothing ({end}): {said}"
             return Collection(tests={}, loaded=loaded, failure=failure)
@@ -371,19 +375,13 @@ def collect(
     )
 
 
-def last_lines(finished: Finished, *, only_errors: bool = False) -> str:
-    """
-    Return the last lines that a process printed, as a part of a sentence.
-
-    Args:
-        finished: The process.
-
-        only_errors: Whether the last one that tells of an error is enough.
-    """
-    lines = [line.strip() for line in finished.log_tail.splitlines()]
-    errors = [line for line in lines if _ERROR.match(line)] if only_errors else []
-    shown = [errors[-1].removeprefix("E  ").strip()] if errors else lines
-    return " | ".join(shown[-_SHOWN_LINES:]) or "it printed nothing"
+def _last_error(text: str) -> str:
+    """Return the last line that tells of an error; where none does, the last lines."""
+    lines = [line.strip() for line in text.splitlines()]
+    errors = [line for line in lines if _ERROR.match(line)]
+    if errors:
+        return errors[-1].removeprefix("E  ").strip()
+    return last_lines(text, _SHOWN_LINES, in_a_sentence=True)
 
 
 def _check_end(finished: Finished, command: SideCommand) -> None:
@@ -577,7 +575,7 @@ def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
     if finished.exit_code:
         message = (
             f"the {command.side.value} side cannot be built in {command.tree}: "
-            f"{last_lines(finished)}"
+            f"{last_lines(finished.log_tail, _SHOWN_LINES, in_a_sentence=True)}"
         )
         raise SidesRefusedError(message, remedy=remedy)
 

@@ -22,6 +22,7 @@ from pytest_gpuperf.pipeline.repeat import (
     ChildSpec,
     CommandLine,
     identities_of,
+    last_lines,
     repeat,
 )
 
@@ -159,6 +160,16 @@ def test_a_test_that_a_child_never_reached_gets_its_last_lines() -> None:
 
     assert run.failure_of("b").splitlines() == [f"line {n}" for n in range(35, 50)]
     assert silent.failure_of("b") == "the process never reached it"
+
+
+def test_last_lines_stand_as_they_are_or_in_a_sentence() -> None:
+    """Blank ones are not counted; a sentence has a word for no line at all."""
+    text = "one\n    two   2\n\n  three\n \n"
+
+    assert last_lines(text, 2) == "    two   2\n  three"
+    assert last_lines(text, 2, in_a_sentence=True) == "two 2 | three"
+    assert last_lines(" \n", 2) == ""
+    assert last_lines(" \n", 2, in_a_sentence=True) == "it printed nothing"
 
 
 @pytest.mark.parametrize(
