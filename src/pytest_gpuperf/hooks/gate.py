@@ -211,7 +211,7 @@ class Gate:
         count = len(self._held)
         config = self.suite.config
         starts = config.replay is None and self.suite.completeness().complete
-        confirm = config.confirm if starts and self.suite.confirms else 0
+        confirm = config.confirm if starts and self.suite.confirms else None
         against = config.against if starts else None
         line = terminal.held_line(count, confirm, against, config.confirm_by)
         _write(reporter, line)

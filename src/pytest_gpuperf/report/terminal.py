@@ -373,7 +373,7 @@ def _blocks_of(
 
 def held_line(
     count: int,
-    confirm: int,
+    confirm: int | None,
     revision: str | None = None,
     confirm_by: ConfirmBy = ConfirmBy.FRESH,
 ) -> str:
@@ -383,7 +383,8 @@ def held_line(
     Args:
         count: The postponed tests.
 
-        confirm: Fresh processes that measure suspects again.
+        confirm: Fresh processes that measure suspects again; None: there is no suspect
+            of which noise could be the reason.
 
         revision: The revision that the tests are compared with; None: with none.
 
@@ -393,12 +394,17 @@ def held_line(
     if revision is not None:
         revision = display.escape(revision)
         text += f"; they are compared with {revision}, interleaved in fresh processes"
-    if not confirm:
+    if confirm is None:
         return text
-    if confirm_by is ConfirmBy.AGAINST:
-        return f"{text}; suspects are compared with the commit of their newest session"
     processes = display.plural(confirm, "fresh process", "fresh processes")
-    return f"{text}; {processes} will measure suspected times and counts again"
+    if confirm_by is ConfirmBy.FRESH:
+        again = f"; {processes} will measure suspected times and counts again"
+        return text + again if confirm else text
+    text += "; suspects are compared with the commit of their newest session"
+    if confirm_by is ConfirmBy.AGAINST:
+        return text
+    text += " where that is possible"
+    return f"{text}, else measured again by {processes}" if confirm else text
 
 
 def comparison_line(progress: Progress) -> str:

@@ -329,11 +329,17 @@ def test_without_the_stored_commit_fresh_processes_decide_or_the_run_fails(
         assert project.spawn("--gpuperf-update=all").returncode == 0
     project.write(f"VALUES = {NEW}\n", "work.py")
     gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
-    ended = project.spawn(*gate, "--gpuperf-confirm=2", f"--gpuperf-confirm-by={how}")
     decided = how == "auto"
+    count = 2 if decided else 0  # which `against` does not need
+    ended = project.spawn(
+        *gate, f"--gpuperf-confirm={count}", f"--gpuperf-confirm-by={how}"
+    )
 
     assert ended.returncode == 1, ended.stdout
     assert "1 suspect not compared with a revision" in ended.stdout
+    text = " ".join(ended.stdout.split())
+    assert "suspects are compared with the commit of their newest session" in text
+    assert ("else measured again by 2 fresh processes" in text) == decided
     assert ("fresh processes decide" in ended.stdout) == decided
     assert (("test_x[slower]", "regressed") in project.outcomes()) == decided
 

@@ -636,12 +636,22 @@ def test_what_was_held_is_announced() -> None:
     """
     waited = "gpuperf: deciding 2 tests at the end of the run"
 
+    assert terminal.held_line(2, None) == waited
+    assert terminal.held_line(2, None, confirm_by=ConfirmBy.AGAINST) == waited
     assert terminal.held_line(2, 0) == waited
     assert terminal.held_line(2, 5) == (
         f"{waited}; 5 fresh processes will measure suspected times and counts again"
     )
-    assert terminal.held_line(2, 5, confirm_by=ConfirmBy.AGAINST) == (
+    compared = (
         f"{waited}; suspects are compared with the commit of their newest session"
+    )
+    possible = f"{compared} where that is possible"
+    for confirm in (0, 5):
+        line = terminal.held_line(2, confirm, confirm_by=ConfirmBy.AGAINST)
+        assert line == compared
+    assert terminal.held_line(2, 0, confirm_by=ConfirmBy.AUTO) == possible
+    assert terminal.held_line(2, 5, confirm_by=ConfirmBy.AUTO) == (
+        f"{possible}, else measured again by 5 fresh processes"
     )
 
 
