@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.report.lines import (
@@ -88,11 +88,16 @@ def test_no_columns_are_no_table() -> None:
 
 
 @given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=200))
+@example("::error::x ##[group]y")
 def test_wrapping_loses_no_word(text: str) -> None:
     """All words of a text are there, in order, whatever the width."""
     lines = wrapped(text, width=40, depth=1)
+    shown, given_text = (
+        each.replace("\\x3a", ":").replace("\\x23", "#")  # a CI runner's command
+        for each in (" ".join(line.text for line in lines), text)
+    )
 
-    assert " ".join(line.text for line in lines).split() == text.split()
+    assert shown.split() == given_text.split()
 
 
 def test_a_number_stays_with_its_unit() -> None:
