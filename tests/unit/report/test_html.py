@@ -583,6 +583,21 @@ def test_what_ran_on_each_stream_is_drawn() -> None:
     assert cut.count == "the first 3 of 5,000 pieces of work"
 
 
+@pytest.mark.parametrize(("count", "drawn_count"), [(200, 200), (201, 20)])
+def test_a_large_page_draws_few_streams(count: int, drawn_count: int) -> None:
+    """The lanes of one test are 25 kB; those of the first rows, the worst, are drawn."""
+    record = on_streams(on_stream(7, (0, 9, 0), (9, 12, 1)))
+    records = tuple(
+        replace(record, key=replace(record.key, test_id=f"test_{number}"))
+        for number in range(count)
+    )
+    panels = [test.panel for test in Page(runs.run(records)).tests]
+
+    assert sum(p is not None and p.tracks is not None for p in panels) == drawn_count
+    assert panels[0] is not None
+    assert panels[0].tracks is not None
+
+
 def test_streams_of_several_gpus_are_told_apart() -> None:
     """Each GPU counts its streams from the same number on."""
     drawn = tracks(

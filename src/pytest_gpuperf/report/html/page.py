@@ -51,6 +51,9 @@ _UNWRAPPED = 10_000  # characters: the browser breaks lines
 _OF_MACHINE = {"core_count", "cpu_model", "platform", "python_minor"}
 _USUAL = 0.5  # a fact of more than this share of the tests is told once, at the end
 _MANY = 200  # more rows are a large page: the browser lays out only what is seen
+_MOST_WITH_TRACKS = (
+    20  # panels of a large page, the worst: the tracks of one take 25 kB
+)
 _ID_BYTES = 5  # two of 10,000 tests share an address once in 20,000 pages
 
 
@@ -427,7 +430,9 @@ class Page:
             grade=row.grade,
             trend=trend(sessions, None if shown is None else shown.value),
             measured="" if shown is not None else _measured(row),
-            panel=self._panel(row, status, verdict, sessions) if has_panel else None,
+            panel=self._panel(row, status, verdict, sessions, place=place)
+            if has_panel
+            else None,
         )
 
     def _panel(
@@ -436,11 +441,13 @@ class Page:
         status: PageStatus,
         verdict: Verdict | None,
         sessions: Sequence[SessionSamples],
+        *,
+        place: int,
     ) -> Panel:
         """Return all that is known of a test."""
         changed = next((v for v in row.verdicts if v.change is not None), None)
         asserted = row.key.test_id in self.run.asserted
-        return panel_of(
+        panel = panel_of(
             row,
             state=_ASSERTED if asserted else status.meaning,
             shown=_shown_estimate(row, verdict),
@@ -456,6 +463,9 @@ class Page:
             common_facts=self._common,
             common_gaps=self._common_gaps,
         )
+        if self.is_large and place >= _MOST_WITH_TRACKS:
+            return replace(panel, tracks=None)
+        return panel
 
     def _moved(self, verdict: Verdict | None) -> tuple[tuple[str, str, str], ...]:
         """Return the facts that are not those of the newest stored session."""
