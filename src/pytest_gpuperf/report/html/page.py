@@ -51,9 +51,7 @@ _UNWRAPPED = 10_000  # characters: the browser breaks lines
 _OF_MACHINE = {"core_count", "cpu_model", "platform", "python_minor"}
 _USUAL = 0.5  # a fact of more than this share of the tests is told once, at the end
 _MANY = 200  # more rows are a large page: the browser lays out only what is seen
-_MOST_WITH_TRACKS = (
-    20  # panels of a large page, the worst: the tracks of one take 25 kB
-)
+_MOST_WITH_TRACKS = 20  # panels of a large page, the worst: one takes 25 kB
 _ID_BYTES = 5  # two of 10,000 tests share an address once in 20,000 pages
 
 
