@@ -10,11 +10,11 @@ code is in them. The same differences show what the same code differs by.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, median
 
-from pytest_gpuperf.compute.change import Part, Tables, change_of
+from pytest_gpuperf.compute.change import INTERVAL_TAIL, Part, Tables, change_of
 from pytest_gpuperf.compute.contrast import Contrast
 from pytest_gpuperf.compute.machine import (
     LEAST_CONTROLS,
@@ -22,8 +22,14 @@ from pytest_gpuperf.compute.machine import (
     Residual,
     followed_share,
 )
-from pytest_gpuperf.compute.spread import LEAST_VARIANCE, Z_95, usual_spread
+from pytest_gpuperf.compute.spread import (
+    LEAST_VARIANCE,
+    Z_95,
+    standard_errors,
+    usual_spread,
+)
 from pytest_gpuperf.model.change import (
+    NOISE_THRESHOLD,
     AgainstEvidence,
     Change,
     Comparison,
@@ -34,17 +40,18 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better
 
 __all__ = [
-    "BOUND_TAIL",
     "BlockChange",
     "Process",
     "ProcessValue",
     "SideValues",
     "block_changes",
+    "blocks_wanted",
     "reference_moves",
 ]
 
 # docs/judging.md section 3: beyond each of the two one-sided 95 % bounds
-BOUND_TAIL = 0.05
+_BOUND_TAIL = 0.05
+_MOST_WANTED = 100  # times the blocks so far: beyond that the estimate says nothing
 
 
 class Process(Frozen, frozen=True, kw_only=True, order=True):
@@ -409,7 +416,7 @@ def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
 
 def _bound(contrast: Contrast, residual: Residual, part: Part, tables: Tables) -> float:
     """Return how far a one-sided 95 % bound lies from the effect [fraction]."""
-    (reach,) = tables.reaches((BOUND_TAIL,), contrast, residual, part)
+    (reach,) = tables.reaches((_BOUND_TAIL,), contrast, residual, part)
     return contrast.relative(reach)
 
 
@@ -427,7 +434,7 @@ def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
     mixture, residual = tables.mixture(blocks.dof), blocks.residual
     return all(
         mixture.beyond(room, residual.variance, ratio=ratio, extra=residual.extra)
-        < BOUND_TAIL
+        < _BOUND_TAIL
         for room in (above, below)
         if math.isfinite(room)
     )
@@ -437,3 +444,41 @@ def _centred(logs: Mapping[Process, float]) -> dict[Process, float]:
     """Return numbers as their distances from their mean."""
     mean = fmean(logs.values())
     return {process: log - mean for process, log in logs.items()}
+
+
+def blocks_wanted(
+    change: Change, block_count: int, limit: float, level: float
+) -> int | None:
+    """
+    Return about how many blocks would decide a change that so many do not.
+
+    The interval of the change narrows with the root of the blocks.
+
+    Args:
+        change: What the blocks so far show.
+
+        block_count: How many they are, > 0.
+
+        limit: The largest change that passes [fraction].
+
+        level: The nominal chance of a false alarm of the look that would decide.
+
+    Returns:
+        More than `block_count`; None: the change has no interval, or is so near to the
+        limit that no number of them would.
+    """
+    if change.effect is None or change.low is None or change.high is None:
+        return None
+    # without a logarithm it is judged as it is
+    scaled: Callable[[float], float] = float if change.low <= -1 else math.log1p
+    difference = scaled(change.effect)
+    if abs(change.effect) > limit:  # it would be significant
+        room, sureness = abs(difference) - NOISE_THRESHOLD, level
+    else:  # its bounds would be within the limit
+        below = difference - scaled(-limit) if limit < 1 else math.inf
+        room, sureness = min(scaled(limit) - difference, below), _BOUND_TAIL
+    half_width = (scaled(change.high) - scaled(change.low)) / 2
+    width = half_width * standard_errors(sureness) / standard_errors(INTERVAL_TAIL)
+    if room * math.sqrt(_MOST_WANTED) < width:
+        return None
+    return max(block_count + 1, math.ceil(block_count * (width / room) ** 2))

@@ -39,7 +39,6 @@ __all__ = [
     "ENOUGH_PROCESSES",
     "LEAST_SESSIONS",
     "LEAST_VARIANCE",
-    "MOST_DOF",
     "Z_95",
     "Mixture",
     "PairedRatio",
@@ -51,6 +50,7 @@ __all__ = [
     "process_spread",
     "ratio_of_processes",
     "session_spread",
+    "standard_errors",
     "usual_spread",
     "with_spread",
 ]
@@ -69,7 +69,9 @@ _PLATEAUS: Mapping[TimeBase, tuple[float, float]] = MappingProxyType(
     {TimeBase.HOST: (0.02, 0.25), TimeBase.DEVICE: (0.004, 0.08)}
 )
 _SHOULDER = 0.5  # how fast it falls off outside, as a deviation of ln lambda
-MOST_DOF = 6  # sessions have heavier tails than normal ones, whatever one knows of them
+_MOST_DOF = (
+    6  # sessions have heavier tails than normal ones, whatever one knows of them
+)
 _NEGLIGIBLE = 1e-10  # weight of a place that is not looked at
 
 _OVERFLOWS = 1e250  # a product is turned into its logarithm before
@@ -182,7 +184,7 @@ def _mixture(
     return Mixture(
         dof=dof,
         parts=tuple(
-            (d0 * square, d0 + dof, min(d0 + dof + more_sessions, MOST_DOF), weight)
+            (d0 * square, d0 + dof, min(d0 + dof + more_sessions, _MOST_DOF), weight)
             for square, d0, weight in points
         ),
     )
@@ -364,6 +366,18 @@ def _sampling_error(sessions: Iterable[SessionValue]) -> float:
     """Return the standard error of a process's value from its samples; 0: unknown."""
     widths = [width for session in sessions for width in session.half_widths]
     return sum(widths) / len(widths) / Z_95 if widths else 0.0
+
+
+def standard_errors(p_value: float) -> float:
+    """
+    Return how many standard errors leave a one-sided probability beyond them.
+
+    At the heaviest tail that the rule has.
+
+    Args:
+        p_value: Above 0 and below one half.
+    """
+    return _reach([(1.0, 1.0, _MOST_DOF)], p_value)
 
 
 def _reach(parts: Iterable[tuple[float, float, int]], p_value: float) -> float:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
-from pytest_gpuperf.compute.blocks import BOUND_TAIL, BlockChange, block_changes
-from pytest_gpuperf.compute.change import INTERVAL_TAIL, holm
-from pytest_gpuperf.compute.spread import MOST_DOF
-from pytest_gpuperf.compute.stats import student_tail
+from pytest_gpuperf.compute.blocks import BlockChange, block_changes
+from pytest_gpuperf.compute.change import holm
 from pytest_gpuperf.judge.rule import verdict_of, worsening_of
 from pytest_gpuperf.judge.sides import Block, SidePair, SideRun, pairs_of
-from pytest_gpuperf.model.change import (
-    NOISE_THRESHOLD,
-    AgainstEvidence,
-    Change,
-    Sureness,
-)
+from pytest_gpuperf.model.change import AgainstEvidence, Sureness
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import (
@@ -33,14 +26,9 @@ __all__ = [
     "AgainstPolicy",
     "Block",
     "SideRun",
-    "blocks_wanted",
     "changed_tests",
     "look_at",
 ]
-
-
-_MOST_ERRORS, _HALVINGS = 100.0, 40  # where a chance is looked for, and how finely
-_MOST_WANTED = 100  # times the blocks so far: beyond that the estimate says nothing
 
 
 class AgainstPolicy(Frozen, frozen=True, kw_only=True):
@@ -152,55 +140,6 @@ def look_at(
         pair_count=count,
         null_fraction=median(nulls) if nulls else None,
     )
-
-
-def blocks_wanted(
-    change: Change, block_count: int, limit: float, level: float
-) -> int | None:
-    """
-    Return about how many blocks would decide a change that so many do not.
-
-    The interval of the change narrows with the root of the blocks.
-
-    Args:
-        change: What the blocks so far show.
-
-        block_count: How many they are, > 0.
-
-        limit: The largest change that passes [fraction].
-
-        level: The nominal chance of a false alarm of the look that would decide.
-
-    Returns:
-        More than `block_count`; None: the change has no interval, or is so near to the
-        limit that no number of them would.
-    """
-    if change.effect is None or change.low is None or change.high is None:
-        return None
-    # without a logarithm it is judged as it is
-    scaled: Callable[[float], float] = float if change.low <= -1 else math.log1p
-    difference = scaled(change.effect)
-    if abs(change.effect) > limit:  # it would be significant
-        room, sureness = abs(difference) - NOISE_THRESHOLD, level
-    else:  # its bounds would be within the limit
-        below = difference - scaled(-limit) if limit < 1 else math.inf
-        room, sureness = min(scaled(limit) - difference, below), BOUND_TAIL
-    half_width = (scaled(change.high) - scaled(change.low)) / 2
-    width = half_width * _reach(sureness) / _reach(INTERVAL_TAIL)
-    if room * math.sqrt(_MOST_WANTED) < width:
-        return None
-    return max(block_count + 1, math.ceil(block_count * (width / room) ** 2))
-
-
-def _reach(tail: float) -> float:
-    """Return how many standard errors leave a one-sided chance beyond them."""
-    low, high = 0.0, _MOST_ERRORS
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if student_tail(MOST_DOF, middle) > tail else (low, middle)
-        )
-    return high
 
 
 def changed_tests(test_ids: Iterable[str]) -> tuple[Verdict, ...]:

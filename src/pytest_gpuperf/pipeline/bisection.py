@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.worktree import Repository, worktree
+from pytest_gpuperf.compute.blocks import blocks_wanted
 from pytest_gpuperf.errors import (
     CollectError,
     ConfigError,
     RecordError,
     RevisionError,
 )
-from pytest_gpuperf.judge.against import AgainstPolicy, blocks_wanted
+from pytest_gpuperf.judge.against import AgainstPolicy
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.verdict import Outcome, Reason

@@ -15,11 +15,11 @@ from scipy import stats
 from scipy.special import stdtrit
 
 from fakes.runs import kernel_use
+from pytest_gpuperf.compute.blocks import blocks_wanted
 from pytest_gpuperf.judge.against import (
     AgainstLook,
     AgainstPolicy,
     Block,
-    blocks_wanted,
     changed_tests,
     look_at,
 )
