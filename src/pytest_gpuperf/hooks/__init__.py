@@ -117,6 +117,11 @@ class Controller:
             return (yield)
         return (yield from self._gate.pytest_runtest_logreport(report))
 
+    def pytest_runtest_logfinish(self) -> None:
+        """Report what was measured so far, once a test has ended."""
+        if self._gate is not None:
+            self._gate.pytest_runtest_logfinish()
+
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:

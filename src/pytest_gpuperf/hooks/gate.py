@@ -63,7 +63,6 @@ class Gate:
         self._calls: dict[str, pytest.TestReport] = {}  # as pytest came to know them
         self._explained: dict[str, Sequence[Verdict]] = {}  # in a report, by test id
         self._shifts: tuple[MachineShift, ...] = ()
-        self._is_running = True  # until all tests have run, or an error came
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
@@ -83,13 +82,10 @@ class Gate:
             self._take(report)
             if report.when == "call" and self.suite.test_of(report.nodeid):
                 self._calls[report.nodeid] = report
-            if report.when == "teardown" and self.suite.test_of(report.nodeid):
-                self._report_so_far()
             return (yield)
         call, teardown = (self._unpacked(report, inner) for inner in inside)
         self.suite.reported(report.nodeid)  # all three phases have passed
         measured = self._take(call, passed=True)
-        self._report_so_far()
         held = None if measured is None else steps.held_as(self.suite, measured)
         if held is not None and measured is not None:
             report.gpuperf_held = held  # type: ignore[attr-defined] # for teststatus
@@ -99,10 +95,9 @@ class Gate:
             self._log(call, teardown, measured)
         return result
 
-    def _report_so_far(self) -> None:
-        """Report what was measured, unless the report of the whole run follows."""
-        if self._is_running:
-            steps.report_so_far(self.suite)
+    def pytest_runtest_logfinish(self) -> None:
+        """Report what was measured so far, once a test has ended."""
+        steps.report_so_far(self.suite)
 
     def _unpacked(
         self, outer: pytest.TestReport, inner: pytest.TestReport | dict[str, Any]
@@ -176,7 +171,6 @@ class Gate:
 
     def settle(self, session: pytest.Session) -> None:
         """Decide the run, whose tests have run, and log what was held."""
-        self._is_running = False
         try:
             self._end_workers()
             self.suite.interrupt(_stopped(session))
@@ -192,7 +186,6 @@ class Gate:
 
     def abandon(self, error: BaseException) -> None:
         """Log what was held by a run that an error has ended."""
-        self._is_running = False
         self.suite.interrupt(_ended_by(error))
         try:
             steps.decide(self.suite)  # an incomplete run measures nothing again
