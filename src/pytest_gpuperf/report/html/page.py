@@ -27,6 +27,7 @@ from pytest_gpuperf.report.html import figures
 from pytest_gpuperf.report.html.figures import ChangeAxis
 from pytest_gpuperf.report.html.kernels import kernels_before
 from pytest_gpuperf.report.html.panel import (
+    Detail,
     GapKey,
     Gaps,
     Panel,
@@ -445,7 +446,7 @@ class Page:
         """Return all that is known of a test."""
         changed = next((v for v in row.verdicts if v.change is not None), None)
         asserted = row.key.test_id in self.run.asserted
-        panel = panel_of(
+        return panel_of(
             row,
             state=_ASSERTED if asserted else status.meaning,
             shown=_shown_estimate(row, verdict),
@@ -453,7 +454,7 @@ class Page:
             before=kernels_before(
                 self._sessions.earlier(row), self._sessions.stored_with_kernels(row)
             ),
-            is_brief=self.is_large and status in _QUIET,
+            detail=self._detail(status, place),
             commands=()
             if verdict is None
             else commands(verdict, self.run.header.options),
@@ -461,9 +462,14 @@ class Page:
             common_facts=self._common,
             common_gaps=self._common_gaps,
         )
-        if self.is_large and place >= _MOST_WITH_TRACKS:
-            return replace(panel, tracks=None)
-        return panel
+
+    def _detail(self, status: PageStatus, place: int) -> Detail:
+        """Return how much of a test is drawn: of a large page's, less the later it is."""
+        if not self.is_large:
+            return Detail.ALL
+        if status in _QUIET:
+            return Detail.BRIEF
+        return Detail.ALL if place < _MOST_WITH_TRACKS else Detail.NO_TRACKS
 
     def _moved(self, verdict: Verdict | None) -> tuple[tuple[str, str, str], ...]:
         """Return the facts that are not those of the newest stored session."""

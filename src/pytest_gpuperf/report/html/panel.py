@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import METRICS
@@ -28,7 +29,16 @@ from pytest_gpuperf.report.lines import Column
 from pytest_gpuperf.report.rows import Row, utilization_lines
 from pytest_gpuperf.report.steps import step_facts, step_tables
 
-__all__ = ["GapKey", "Gaps", "Panel", "bullet_of", "facts_of", "gaps_of", "panel_of"]
+__all__ = [
+    "Detail",
+    "GapKey",
+    "Gaps",
+    "Panel",
+    "bullet_of",
+    "facts_of",
+    "gaps_of",
+    "panel_of",
+]
 
 _UNWRAPPED = 10_000  # characters: the browser breaks lines
 _FEW_DOTS = 4
@@ -152,6 +162,14 @@ class Panel(Frozen, frozen=True, kw_only=True):
         return sum(map(bool, (*drawn, *self.utilization))) + compared
 
 
+class Detail(Enum):
+    """How much of a test a panel draws; every number stands there."""
+
+    ALL = "all"
+    NO_TRACKS = "no-tracks"  # of each piece of work
+    BRIEF = "brief"  # nor what stands in a table; samples by their quantiles
+
+
 def panel_of(
     row: Row,
     *,
@@ -159,7 +177,7 @@ def panel_of(
     shown: Estimate | None,
     sessions: Sequence[SessionSamples],
     before: kernels.KernelsBefore | None,
-    is_brief: bool,
+    detail: Detail,
     commands: tuple[NextCommand, ...],
     moved: tuple[tuple[str, str, str], ...],
     common_facts: Mapping[str, str],
@@ -179,8 +197,7 @@ def panel_of(
 
         before: The kernels of an earlier session; None: they are not known.
 
-        is_brief: Whether a drawing whose numbers stand in a table is left out, and samples
-            are drawn by their quantiles.
+        detail: How much is drawn.
 
         commands: What to type next.
 
@@ -196,6 +213,7 @@ def panel_of(
     of_store = [verdict for verdict in row.verdicts if not verdict.of_revision]
     drawn = len({x for s in sessions for x in (s.value, *s.values)}) > 1
     values = tuple(_values(record))
+    is_brief = detail is Detail.BRIEF
     most_dots = _FEW_DOTS if is_brief else MOST_DOTS
     table = kernels.kernel_rows(record, before) if record is not None else None
     return Panel(
@@ -221,7 +239,9 @@ def panel_of(
         loop=_loop(record),
         activity=None if is_brief else _activity(record),
         utilization=tuple(_utilization(row)),
-        tracks=None if is_brief or record is None else kernels.tracks(record),
+        tracks=kernels.tracks(record)
+        if detail is Detail.ALL and record is not None
+        else None,
         time_lines=_time_lines(record),
         commands=tuple((one.kind, command_text(one)) for one in commands),
         moved=moved,
