@@ -182,7 +182,7 @@ def test_the_values_of_a_report_are_those_that_decided(project: Project) -> None
 
     assert float(other.properties["gpuperf.x x [s]"]) == pytest.approx(1.3)
     assert float(other.properties["gpuperf.first.x x [s]"]) == 1.2
-    assert lines(ended, "    x 1.30 s")
+    assert lines(ended, "test_x[b] x  1.30 s", "+30.0 %", "REGRESSED")
     assert other.properties["gpuperf.verdict.x"] == "regressed: slower-than-limit"
     assert not any(name.startswith("gpuperf.first") for name in same.properties)
 
@@ -448,7 +448,7 @@ def test_a_regression_is_explained_once(
 
     assert len(lines(ended, "reproduce: pytest")) == 1
     assert len(lines(ended, "explained in FAILURES above: test_x[b] x")) == whole
-    assert lines(ended, "x +20.0 %", "REGRESSED")
+    assert lines(ended, "test_x[b] x  1.20 s", "+20.0 %", "REGRESSED")
     assert "reproduce: pytest" in junit
 
 

@@ -137,6 +137,14 @@ class Row(Frozen, frozen=True, kw_only=True):
         judged = self._judged_time()
         return time.value if judged is None else judged
 
+    @property
+    def recorded(self) -> Estimate | None:
+        """The number of the test's own that the row is named after, as it was judged."""
+        if not self.key.name or self.estimate("time") is not None:
+            return None
+        first = self.estimate(self.key.name)
+        return None if first is None else _as_judged(first, self.verdicts)
+
     def statistics(self) -> Mapping[str, float | str | list[float]]:
         """Return what pytest-benchmark says of the samples; empty: there are none."""
         for series in self.record.series if self.record is not None else ():
@@ -147,10 +155,10 @@ class Row(Frozen, frozen=True, kw_only=True):
 
     @property
     def spread(self) -> str:
-        """How far the interval of the time reaches; "" beside one of fresh processes."""
+        """How far the interval of the value reaches; "" beside one of fresh processes."""
         time, judged = self.estimate("time"), self._judged_time()
         if time is None:
-            return ""
+            return "" if self.recorded is None else display.spread(self.recorded)
         is_confirmed = judged is not None and not math.isclose(judged, time.value)
         return "" if is_confirmed else display.spread(time)
 
@@ -269,6 +277,8 @@ class Row(Frozen, frozen=True, kw_only=True):
     def _has_column(self, estimate: Estimate) -> bool:
         """Return whether the table's columns show a value already."""
         time = self.estimate("time")
+        if time is None and estimate.metric == self.key.name:
+            return True
         return estimate.metric in _IN_COLUMNS or (
             time is not None
             and estimate.metric in _ALIASES
@@ -486,15 +496,18 @@ def _column(name: str, shown: Sequence[Row], view: View) -> Column:
     elif name == "baseline":
         cells = _changes(shown)
     elif name == "time":
-        cells = tuple(_time_text(row, view) for row in shown)
+        head = "value" if any(row.recorded for row in shown) else head
+        cells = tuple(_value_text(row, view) for row in shown)
     else:
         cells = tuple(_statistic(row, name, view) for row in shown)
     return Column(head=head, cells=cells, blank=blank, rank=rank)
 
 
-def _time_text(row: Row, view: View) -> str:
-    """Return the time of a row; "" where it has none."""
-    number_s = row.judged_time
+def _value_text(row: Row, view: View) -> str:
+    """Return the time of a row, or the number it is named after; "": it has neither."""
+    number_s, recorded = row.judged_time, row.recorded
+    if recorded is not None:
+        return display.value(recorded.value, recorded.unit)
     return "" if number_s is None else view.time(number_s)
 
 

@@ -487,9 +487,13 @@ def sentence(verdict: Verdict) -> str:
 
 
 def change(verdict: Verdict) -> str:
-    """Return a verdict's change in a cell's length, as `+7.9 %`; "" where it has none."""
+    """
+    Return a verdict's change in a cell's length, as `+7.9 %`; "" where it has none.
+
+    A metric is named unless it is the time, or its measurement has its name.
+    """
     text = _moved(verdict)
-    if verdict.metric == "time" or not text:
+    if verdict.metric in {"time", verdict.key.name} or not text:
         return text
     return f"{display.escape(noun(verdict.metric))} {text}"
 

@@ -137,6 +137,28 @@ def test_a_change_of_something_else_than_time_is_named() -> None:
     assert "stack 0 B -> 48 B" in row.text
 
 
+def test_a_number_of_its_own_stands_where_times_do() -> None:
+    """A row named after a recorded number has it as its value, and no other line."""
+    named = replace(runs.REGRESSED.key, name="tokens_per_second")
+    rate = runs.value_of("tokens_per_second", 4200, "1/s")
+    fell = replace(
+        runs.REGRESSED,
+        key=named,
+        metric="tokens_per_second",
+        estimate=rate,
+        change=runs.change(-0.079, 4200),
+    )
+    measured = replace(runs.record("test_gemm[4096]", rate), key=named)
+    timed = runs.record("test_sort", runs.time_of(1e-3))
+    expected = drawn("""
+    test                               value     ±       vs baseline  verdict
+    test_gemm[4096] tokens_per_second  4200 1/s          -7.9 %       REGRESSED
+    test_sort                          1.00 ms   ±0.3 %  -            -
+    """)
+
+    assert screen(table(runs.run((measured, timed), (fell,)))) == expected
+
+
 def test_two_tests_of_one_name_keep_their_files() -> None:
     """What stands in the first column is the name of one test only."""
     run = runs.run(
