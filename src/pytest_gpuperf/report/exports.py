@@ -439,6 +439,7 @@ EXPORTS: Mapping[str, Callable[[Run], bytes]] = {
 
 _NS_PER_US = 1000
 _US_PER_S = 1e6
+_TRACKS = ("nvtx", "graph", "kernel", "copy", "memset")  # from cause to effect
 
 
 class _Slice(NamedTuple):
@@ -450,6 +451,14 @@ class _Slice(NamedTuple):
     start_ns: int
     end_ns: int
     details: dict[str, object]
+
+
+class _Thread(NamedTuple):
+    """A row of a trace: one lane of a track."""
+
+    rank: int
+    track: str
+    lane: int
 
 
 def chrome_trace_bytes(
@@ -541,39 +550,61 @@ def _kernels(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_S
 def _slice_events(
     number: int, slices: Iterable[_Slice], first_ns: int
 ) -> Iterator[dict[str, object]]:
-    """Yield slices on threads: those of a thread that overlap stand on further ones."""
-    threads: dict[tuple[str, int], int] = {}  # by track and lane
-    ends: dict[str, list[int]] = {}  # of the last slice of each lane [ns]
+    """Yield slices on threads: those that overlap and do not nest stand on several."""
+    threads: dict[_Thread, int] = {}
+    open_ns: dict[str, list[list[int]]] = {}  # ends of each lane's open slices [ns]
     for piece in sorted(slices, key=lambda item: (item.start_ns, -item.end_ns)):
         if not piece.start_ns or not piece.end_ns:
             continue
-        lanes = ends.setdefault(piece.track, [])
-        lane = next((i for i, end in enumerate(lanes) if end <= piece.start_ns), None)
-        if lane is None:
-            lane = len(lanes)
-            lanes.append(0)
-        lanes[lane] = piece.end_ns
-        thread = threads.setdefault((piece.track, lane), len(threads) + 1)
-        yield {
+        lane = _lane(open_ns.setdefault(piece.track, []), piece)
+        thread = _Thread(_TRACKS.index(piece.category), piece.track, lane)
+        event: dict[str, object] = {
             "ph": "X",
             "name": piece.name,
             "cat": piece.category,
             "pid": number,
-            "tid": thread,
+            "tid": threads.setdefault(thread, len(threads) + 1),
             "ts": (piece.start_ns - first_ns) / _NS_PER_US,
             "dur": (piece.end_ns - piece.start_ns) / _NS_PER_US,
-            "args": piece.details,
         }
-    for (track, lane), thread in threads.items():
-        name = f"{track} ({lane + 1})" if lane else track
-        args = {"name": name}
-        yield {
-            "ph": "M",
-            "name": "thread_name",
-            "pid": number,
-            "tid": thread,
-            "args": args,
-        }
+        yield event | ({"args": piece.details} if piece.details else {})
+    for place, thread in enumerate(sorted(threads, key=_in_order)):
+        name = f"{thread.track} ({thread.lane + 1})" if thread.lane else thread.track
+        for kind, value in (
+            ("thread_name", {"name": name}),
+            ("thread_sort_index", {"sort_index": place}),
+        ):
+            thread_id = threads[thread]
+            yield {
+                "ph": "M",
+                "name": kind,
+                "pid": number,
+                "tid": thread_id,
+                "args": value,
+            }
+
+
+def _lane(lanes: list[list[int]], piece: _Slice) -> int:
+    """Return the first lane that holds a slice; ranges nest, as their code does."""
+    for place, ends_ns in enumerate(lanes):
+        while ends_ns and ends_ns[-1] <= piece.start_ns:
+            ends_ns.pop()
+        nests = piece.category == "nvtx" and ends_ns and piece.end_ns <= ends_ns[-1]
+        if nests or not ends_ns:
+            ends_ns.append(piece.end_ns)
+            return place
+    lanes.append([piece.end_ns])
+    return len(lanes) - 1
+
+
+def _in_order(thread: _Thread) -> tuple[int, list[tuple[int, str]], int]:
+    """Return by what threads are sorted: stream 7 stands before stream 13."""
+    words = re.split(r"(\d+)", thread.track)
+    return (
+        thread.rank,
+        [(int(word), "") if word.isdecimal() else (-1, word) for word in words],
+        thread.lane,
+    )
 
 
 def _counter_events(

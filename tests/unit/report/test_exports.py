@@ -323,6 +323,15 @@ def test_no_name_is_too_strange_for_a_format(write: Any) -> None:
 
 
 NONE = dict.fromkeys(COLUMNS, array("I"))  # of no launch
+SHAPE = KernelShape(
+    name="gemm",
+    grid=(1, 2, 3),
+    block=(4, 1, 1),
+    registers_count=40,
+    shared_bytes=0,
+    dynamic_shared_bytes=8,
+    stack_bytes=0,
+)
 
 
 def events_of(trace: Trace, *lines: TimeLine) -> list[dict[str, Any]]:
@@ -352,18 +361,62 @@ def test_a_trace_says_when_the_clock_was_held_down() -> None:
     ]
 
 
+def test_ranges_nest_and_rows_are_in_order() -> None:
+    """A range inside a range shares its thread; stream 7 stands above stream 13."""
+    zeros = array("I", [0, 0])
+    columns = dict.fromkeys(COLUMNS, zeros) | {
+        "start_ns": array("Q", [1, 2]),
+        "end_ns": array("Q", [9, 8]),
+        "stream": array("I", [13, 7]),
+    }
+    trace = Trace(
+        begun_ns=1,
+        ended_ns=99,
+        launches=Launches(shapes=(SHAPE,), **columns),
+        ranges=tuple(
+            NamedRange(name=name, domain="", start_ns=start, end_ns=end)
+            for name, start, end in (
+                ("forward", 10, 20),
+                ("step", 10, 40),
+                ("backward", 20, 40),
+                ("gemm", 25, 30),
+                ("prefetch", 35, 45),  # of another thread: it outlives the step
+                ("step", 45, 60),
+            )
+        ),
+    )
+    events = events_of(trace)
+    names = {
+        event["tid"]: event["args"]["name"]
+        for event in events
+        if event["name"] == "thread_name"
+    }
+    order = {
+        names[event["tid"]]: event["args"]["sort_index"]
+        for event in events
+        if event["name"] == "thread_sort_index"
+    }
+
+    assert [
+        (event["name"], names[event["tid"]])
+        for event in events
+        if event.get("cat") == "nvtx"
+    ] == [
+        ("step", "NVTX"),
+        ("forward", "NVTX"),
+        ("backward", "NVTX"),
+        ("gemm", "NVTX"),
+        ("prefetch", "NVTX (2)"),
+        ("step", "NVTX"),
+    ]
+    assert sorted(order, key=order.__getitem__) == [
+        *("NVTX", "NVTX (2)", "GPU 0 stream 7", "GPU 0 stream 13"),
+    ]
+
+
 def test_a_trace_has_a_process_a_test_and_a_thread_a_stream() -> None:
     """What overlaps on a stream stands on a further thread: slices must nest."""
     begun = 10**18
-    shape = KernelShape(
-        name="gemm",
-        grid=(1, 2, 3),
-        block=(4, 1, 1),
-        registers_count=40,
-        shared_bytes=0,
-        dynamic_shared_bytes=8,
-        stack_bytes=0,
-    )
     zeros = array("I", [0, 0, 0])
     columns = dict.fromkeys(COLUMNS, zeros) | {
         "start_ns": array("Q", [begun + 1000, begun + 1500, 0]),
@@ -384,7 +437,7 @@ def test_a_trace_has_a_process_a_test_and_a_thread_a_stream() -> None:
     trace = Trace(
         begun_ns=begun,
         ended_ns=begun + 5000,
-        launches=Launches(shapes=(shape,), **columns),
+        launches=Launches(shapes=(SHAPE,), **columns),
         copies=(copy,),
         fills=((32, begun, begun + 250),),
         graphs=((begun, begun + 125),),
