@@ -43,7 +43,7 @@ __all__ = [
     "without_times",
 ]
 
-_LONGEST_BENCHMARK = 1024  # characters of a name that Bencher takes
+_LONGEST_BENCHMARK = 1024  # of a name that Bencher takes [bytes of UTF-8]
 _LONGEST_MEASURE = 64
 _DIGEST_BYTES = 4  # of what tells shortened names apart
 _DIGITS = 3  # significant ones of OpenMetrics: GitLab compares texts
@@ -152,13 +152,14 @@ def bencher_bytes(run: Run) -> bytes:
     return json_bytes(content)
 
 
-def _shortened(name: str, most: int) -> str:
-    """Return a name of at most so many characters; different ones stay different."""
+def _shortened(name: str, most_bytes: int) -> str:
+    """Return a name as Bencher takes it: short, no space at its ends; still unique."""
     name = escape(name)
-    if len(name) <= most:
+    if len(name.encode()) <= most_bytes and name == name.strip():
         return name
     digest = hashlib.blake2s(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{name[: most - len(digest) - 1]}-{digest}"
+    kept = name.strip().encode()[: most_bytes - len(digest) - 1]
+    return f"{kept.decode(errors='ignore')}-{digest}"
 
 
 _ALLURE_BETTER = {
@@ -270,13 +271,22 @@ def _family(estimate: Estimate) -> tuple[str, str]:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    """Return labels as OpenMetrics writes them; empty ones are left out."""
+    r"""
+    Return labels as OpenMetrics writes them; empty ones are left out.
+
+    A `#` is written \x23: GitLab cuts a line there, and refuses the whole file.
+    """
     texts = (
-        '{}="{}"'.format(name, escape(text).replace("\\", "\\\\").replace('"', '\\"'))
+        '{}="{}"'.format(name, _quoted(escape(text).replace("#", r"\x23")))
         for name, text in labels.items()
         if text
     )
     return f"{{{','.join(texts)}}}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as it stands between quotation marks."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _rounded(number: float, digits: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shlex
 from array import array
 from typing import Any
 
@@ -121,6 +123,19 @@ def test_bencher_has_values_by_test_and_metric() -> None:
     assert len(measures) == 2
 
 
+@pytest.mark.parametrize("name", ["é" * 1000, "\N{SNOWMAN}" * 30, " time", "time "])
+def test_bencher_takes_every_name(name: str) -> None:
+    """It counts bytes, takes no space at the ends, and refuses all for one bad name."""
+    estimates = [runs.value_of(each, 1.0, "s") for each in (name, name.strip() + "x")]
+    content = exports.bencher_bytes(runs.run((runs.record(name, *estimates),)))
+    ((test, measures),) = json.loads(content).items()
+
+    assert len(test.encode()) <= 1024
+    assert len(measures) == 2
+    assert all(len(each.encode()) <= 64 for each in measures)
+    assert all(each == each.strip() for each in measures)
+
+
 def test_openmetrics_are_read_by_prometheus() -> None:
     """A gauge a metric, with its base unit; the names of tests are labels."""
     text = exports.openmetrics_bytes(runs.gpu_run()).decode()
@@ -162,6 +177,20 @@ def test_no_name_breaks_openmetrics() -> None:
 
     assert sample.value == 3
     assert sample.labels["metric"] == '=cmd|"\\x0a::error::x\\x1b[31m,%0A'
+
+
+def test_gitlab_reads_every_line_of_openmetrics() -> None:
+    """It cuts a line at `#`, splits the rest as a shell does, takes name and value."""
+    shape = 'void f<{lambda(int)#1}>(it\'s, "$x" `y`)'
+    value = replace(runs.value_of("registers", 40, "count"), kernel=shape)
+    text = exports.openmetrics_bytes(
+        runs.run((runs.record("t[#1 a]", value),))
+    ).decode()
+    lines = [shlex.split(re.sub("#.*", "", line)) for line in text.splitlines()]
+    (words,) = filter(None, lines)
+
+    assert words[1:] == ["40"]
+    assert r"f<{lambda(int)\x231}>(it's, " in words[0]
 
 
 def test_allure_has_a_unit_and_a_direction_of_each_value() -> None:
