@@ -205,7 +205,7 @@ def _named(commit: search.Commit) -> str:
 def _finding(trial: search.Trial) -> str:
     """Return what a comparison said, in words."""
     if trial.outcome is search.TrialOutcome.SKIPPED:
-        word = "skipped" if trial.change is None else "undecided"
+        word = "undecided" if trial.is_undecided else "skipped"
         return f"{word}, {_open(trial)}"
     blocks = display.plural(trial.block_count, "block")
     return f"{trial.outcome.value}, {_change(trial)} after {blocks}"

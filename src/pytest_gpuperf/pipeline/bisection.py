@@ -24,6 +24,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.judge.against import AgainstPolicy
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.pipeline.against import compare, interrupted_by_signals
@@ -33,7 +34,7 @@ from pytest_gpuperf.report.runs import write_whole
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.change import Change, Progress
+    from pytest_gpuperf.model.change import Progress
     from pytest_gpuperf.pipeline.against import RevisionComparison
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
@@ -163,6 +164,11 @@ class Trial(Frozen, frozen=True, kw_only=True):
     reason: str = ""
     elapsed_s: float = 0.0
     wanted_count: int | None = None
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it was measured, and that was not enough."""
+        return self.outcome is TrialOutcome.SKIPPED and self.change is not None
 
 
 class Search(Frozen, frozen=True, kw_only=True):
@@ -548,10 +554,15 @@ class _SearchState:
             self._path.unlink()
 
     def _resume(self) -> None:
-        """Take the trials of an interrupted search of the same; leave any other's."""
+        """
+        Take the trials of an interrupted search of the same; leave any other's.
+
+        What was undecided is tried anew: with more time, or on a quieter machine.
+        """
         try:
             search = codec.from_text(self._path.read_bytes(), Search)
         except (OSError, RecordError):  # none, or of another version
             return
         if search.schema == _SCHEMA and search.request == self._search.request:
-            self._search = search
+            trials = (trial for trial in search.trials if not trial.is_undecided)
+            self._search = replace(search, trials=tuple(trials))

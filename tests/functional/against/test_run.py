@@ -16,6 +16,14 @@ import pytest
 
 from fakes.project import PLUGIN, XDIST, Project, hears_interrupts
 from fakes.repositories import without_git_variables
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.pipeline.bisection import (
+    BisectRequest,
+    Search,
+    Trial,
+    TrialOutcome,
+)
 
 # numbers of a module: what they are is no question of noise
 TESTS = """
@@ -485,6 +493,46 @@ def test_a_regression_is_traced_to_its_commit(repository: Repository) -> None:
     assert answer["effect"] == pytest.approx(0.3)
     assert not (repository.project.path / ".git" / "gpuperf-bisect.json").exists()
     assert repository.is_clean()
+
+
+def test_what_was_undecided_is_tried_anew(repository: Repository) -> None:
+    """A search that goes on keeps what was decided, and what cannot be measured."""
+    good = repository.git("rev-parse", "HEAD")
+    culprit = repository.commit("a slower way", **NEW)
+    broken = repository.commit("said to be broken", **NEW)
+    bad = repository.commit("later", **NEW)
+    change = Change(
+        effect=0.3, current=1.3, reference=1.0, session_count=4, run_count=8
+    )
+    skipped = TrialOutcome.SKIPPED
+    test_id = "test_it.py::test_x[slower]"
+    kept = (
+        Trial(commit_id=bad, outcome=TrialOutcome.BAD, change=change),
+        Trial(commit_id=culprit, outcome=skipped, change=change, reason="undecided"),
+        Trial(commit_id=broken, outcome=skipped, reason="not built"),
+    )
+    state = Search(
+        schema="pytest-gpuperf/bisect/1",
+        request=BisectRequest(
+            test_id=test_id, good=good, bad=bad, metric="x", options=PLUGIN
+        ),
+        trials=kept,
+    )
+    file = repository.project.path / ".git" / "gpuperf-bisect.json"
+    file.write_text(codec.to_text(state), encoding="utf-8")
+
+    ended = repository.command(
+        *("bisect", test_id, "--good", good, "--metric=x", "--format=json"),
+        *("--", *PLUGIN),
+    )
+    assert ended.returncode == 0, ended.stderr
+    answer = json.loads(ended.stdout)
+    trials = {trial["commit"]: trial for trial in answer["trials"]}
+
+    assert [commit["id"] for commit in answer["commits"]] == [culprit]
+    assert trials[culprit]["outcome"] == "bad"
+    assert trials[broken]["reason"] == "not built"
+    assert len(answer["trials"]) == len(kept)
 
 
 def test_commits_that_decide_nothing_leave_several(repository: Repository) -> None:
