@@ -95,7 +95,8 @@ def settle(
         ignored: Returns which of some files of the working tree git ignores.
 
     Raises:
-        SidesRefusedError: None is; the first finding of each is named.
+        SidesRefusedError: None is; the first finding of each is named. Or `collect`
+            raises it: a side that was ended from outside shows nothing of a level.
     """
     search = _Search(commands, demand, ignored)
     findings: dict[int, Gap] = {}
@@ -103,10 +104,13 @@ def settle(
     level: int | None = 0
     while level is not None:
         try:
-            settled = search.at(level, collect, build)
-        except SidesRefusedError as error:  # not built, or ended from outside
+            commands = search.commands(level, build)
+        except (
+            SidesRefusedError
+        ) as error:  # level 1 stands where tests import the project
             findings[level] = Gap.of(error)
             break
+        settled = search.at(commands, collect)
         finding = search.finding(settled)
         if finding is None:
             return settled
@@ -170,31 +174,34 @@ class _Search:
         self._ignored = ignored
         self._usual: Settled | None = None  # level 0: what the user's own run does
 
-    def at(
-        self,
-        level: int,
-        collect: Callable[[SideCommand], Collection],
-        build: Callable[[SideCommand], str],
-    ) -> Settled:
-        """Return what both sides collect at a level."""
-        built = dict.fromkeys(self._commands, "")
+    def commands(
+        self, level: int, build: Callable[[SideCommand], str]
+    ) -> dict[Side, SideCommand]:
+        """Return how a process of each side is started at a level."""
         fronts: dict[Side, tuple[str, ...]] = dict.fromkeys(self._commands, ())
         for side, command in self._commands.items():
             if level == 1:
                 fronts[side] = self._roots(command)
             elif level:
-                built[side] = build(command)
-                fronts[side] = (built[side],)
-        commands = {
+                fronts[side] = (build(command),)
+        return {
             side: replace(command, level=level, front=fronts[side])
             for side, command in self._commands.items()
         }
+
+    def at(
+        self,
+        commands: Mapping[Side, SideCommand],
+        collect: Callable[[SideCommand], Collection],
+    ) -> Settled:
+        """Return what both sides collect when they are started so."""
+        level = commands[Side.NEW].level
         settled = Settled(
             level=level,
             commands=commands,
             # the new side first: how long it takes limits the old one
             collections={s: collect(commands[s]) for s in (Side.NEW, Side.OLD)},
-            project=self._project(built),
+            project=self._project(commands, is_built=level > 1),
         )
         self._usual = self._usual or settled
         return settled
@@ -215,14 +222,16 @@ class _Search:
             or project.without_code(Side.OLD, loaded, self._demand.differing)
         )
 
-    def _project(self, built: Mapping[Side, str]) -> Project:
-        """Return the project, for files that are built where the level says."""
+    def _project(
+        self, commands: Mapping[Side, SideCommand], *, is_built: bool
+    ) -> Project:
+        """Return the project: what is built lies in front."""
         demand = self._demand
         old, new = (
             Tree(
-                root=self._commands[side].tree,
+                root=commands[side].tree,
                 tracked=demand.tracked[side],
-                built=built[side],
+                built=commands[side].front[0] if is_built else "",
             )
             for side in (Side.OLD, Side.NEW)
         )

@@ -188,6 +188,20 @@ def test_a_build_that_fails_is_the_finding_of_its_level(search: Search) -> None:
     assert error.findings[2] == "level 2: no compiler"
 
 
+def test_who_ended_a_side_has_not_shown_that_a_level_is_right(search: Search) -> None:
+    """The comparison is refused at any level: run again, it may have another answer."""
+
+    def answer(command: SideCommand) -> Collection:
+        if command.level > 1:
+            raise SidesRefusedError("SIGKILL ended the new side", remedy="run it again")
+        return collection()
+
+    error = search.refused(answer)
+
+    assert error.message == "SIGKILL ended the new side"
+    assert error.remedy == "run it again"
+
+
 def test_an_error_that_is_no_missing_import_ends_the_search(search: Search) -> None:
     """Other import roots, or a build, would not mend the revision's own code."""
 
