@@ -31,6 +31,7 @@ from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+from pytest_gpuperf.pipeline.turn_server import Patience
 
 pytestmark = pytest.mark.skipif(
     not hasattr(socket, "AF_UNIX"), reason="this system has no Unix sockets"
@@ -218,7 +219,7 @@ class Pair:
         )
         request = BlockRequest(
             variable=CHILD_VARIABLE,
-            timeout_s=timeout_s,
+            patience=Patience(timeout_s),
             check=lambda side, scratch: None,
             tell=self.sentences.append,
         )

@@ -68,6 +68,8 @@ class SideRun(Frozen, frozen=True, kw_only=True):
 
         failures: The last lines of a test that gave no value in it, by test id; "": it
             gave none, and nobody knows why.
+
+        ended_in: The test in which it was ended; "": it came to its own end.
     """
 
     side: Side
@@ -75,6 +77,7 @@ class SideRun(Frozen, frozen=True, kw_only=True):
     records: tuple[Record, ...] = ()
     references: tuple[Record, ...] = ()
     failures: Mapping[str, str] = {}
+    ended_in: str = ""
 
 
 class Block(Frozen, frozen=True, kw_only=True):
@@ -89,6 +92,14 @@ class Block(Frozen, frozen=True, kw_only=True):
 
     index: int
     runs: tuple[SideRun, ...]
+
+    @property
+    def ended_in(self) -> frozenset[str]:
+        """The tests in which all processes of a side were ended."""
+        places = (
+            {run.ended_in for run in self.runs if run.side is side} for side in Side
+        )
+        return frozenset().union(*(tests for tests in places if len(tests) == 1)) - {""}
 
 
 class SidePair(Frozen, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides, proof
+from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import gates
 from pytest_gpuperf.report.display import plural
 
@@ -373,7 +374,7 @@ class _Looks:
         self._measured_ns = self._site.clock.now_ns()
         request = BlockRequest(
             variable=variable,
-            timeout_s=self._timeout_s,
+            patience=Patience(self._timeout_s),
             check=partial(proof, sides),
             tell=lambda text: self._tell(self.progress(text=text)),
             waited=self._add_wait,
@@ -438,15 +439,14 @@ class _Looks:
 
     def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> bool:
         """Run blocks until there are so many; return whether Ctrl-C has ended them."""
-        while len(self.blocks) < block_count and self.gap is None:
+        while self._open() and len(self.blocks) < block_count and self.gap is None:
             if self._spent_s() + self._block_s() > self._site.config.budget_s:
                 self.gap = self._over_budget()
                 return False
             self._tell(self.progress())
             if self.blocks:  # how long a process may be silent is known better now
-                patience_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * self._block_s()
-                timeout_s = min(self._timeout_s, patience_s)
-                request = replace(request, timeout_s=timeout_s)
+                timeout_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * self._block_s()
+                request.patience.timeout_s = min(self._timeout_s, timeout_s)
             try:
                 block = run_block(
                     sides,
@@ -479,8 +479,10 @@ class _Looks:
         self._tell(self.progress(looked=True))
 
     def _open(self) -> tuple[str, ...]:
-        """Return the tests that are undecided."""
-        return self._compared if self._look is None else self._look.undecided
+        """Return the tests that are undecided, and let others be measured after them."""
+        test_ids = self._compared if self._look is None else self._look.undecided
+        ended_in = frozenset().union(*(block.ended_in for block in self.blocks))
+        return tuple(test_id for test_id in test_ids if test_id not in ended_in)
 
     def _spent_s(self) -> float:
         """Return how long blocks have been run, without waiting for others [s]."""

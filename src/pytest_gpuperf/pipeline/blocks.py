@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import ChildAnswer
+    from pytest_gpuperf.pipeline.turn_server import Patience
 
 
 __all__ = ["BlockRequest", "SideStart", "TwoSides", "run_block"]
@@ -90,7 +91,8 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     Attributes:
         variable: The environment variable that names a child's file.
 
-        timeout_s: How long a process may work without being heard of [s].
+        patience: How long a process may work without being heard of; it learns from each
+            block.
 
         check: Called with a side and the scratch folder of a process that has ended:
             returns why its values must not be compared; None: they may.
@@ -106,7 +108,7 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     """
 
     variable: str
-    timeout_s: float
+    patience: Patience
     check: Callable[[Side, str], Gap | None]
     tell: Callable[[str], object]
     waited: Callable[[float], object] = lambda _: None
@@ -130,7 +132,7 @@ def run_block(
 
         test_ids: The tests, in the order to run them.
 
-        index: The number of the block, from 0; odd ones begin with the new side.
+        index: The number of the block, from 0; odd ones begin with the old side.
 
         site: The process that starts them.
 
@@ -244,7 +246,8 @@ def _members(
 ) -> Iterator[list[_Member]]:
     """Yield the processes that are alive at once, in the order of their first round."""
     caches = {side: empty_caches(str(Path(folder, side.value))) for side in Side}
-    first, second = (sides.old, sides.new) if index % 2 == 0 else (sides.new, sides.old)
+    # the new side first: how long it takes is known when the old one hangs
+    first, second = (sides.new, sides.old) if index % 2 == 0 else (sides.old, sides.new)
     places = ((first, 0), (second, 0), (second, 1), (first, 1))
     members = []
     for command, number in places:
@@ -299,7 +302,7 @@ class _Group:
                 connections,
                 self._test_ids,
                 clock=self._site.clock,
-                timeout_s=self._request.timeout_s,
+                patience=self._request.patience,
             ).serve()
         for sentence in sentences:
             self._request.tell(sentence)
@@ -343,7 +346,7 @@ class _Group:
                 descriptors=(theirs.fileno(),),
             )
         closing.callback(process.end)
-        return Connection(process=process, socket=ours)
+        return Connection(process=process, side=member.command.side, socket=ours)
 
     def _run_of(self, member: _Member, fate: str) -> SideRun | Gap:
         """Return what a process measured; nothing where its files cannot be checked."""
@@ -364,6 +367,7 @@ class _Group:
             records=tuple(record for answer in valid for record in answer.records),
             references=self._references(member, valid),
             failures=self._failures(answers, fate or _tail(member)),
+            ended_in=next((i for i in self._test_ids if fate and i not in answers), ""),
         )
 
     def _failures(

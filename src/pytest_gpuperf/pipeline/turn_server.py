@@ -20,6 +20,8 @@ from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.references import TURN_NAME
 from pytest_gpuperf.measure.turns import GO, OVER, Stage, TurnRequest
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.change import Side
+from pytest_gpuperf.model.frozen import replace
 
 if TYPE_CHECKING:
     import socket
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import LiveProcess
 
 
-__all__ = ["Connection", "Rotation", "TurnServer"]
+__all__ = ["Connection", "Patience", "Rotation", "TurnServer"]
 
 _POLL_S = 0.1  # how often it is looked for processes that have ended, or hang
 _MOST_BYTES = 1 << 16  # at once; a request is much shorter
 _PAUSE_S = 0.01  # between two looks at a process that is about to end
+_LEAST_PATIENCE_S = 60.0  # a revision may need its time where the other side needs none
+_PATIENCE_FACTOR = 10.0  # times what the other side took for the same
 
 
 class _TurnState(Enum):
@@ -184,6 +188,38 @@ class Rotation:
         return self._processes[name].stage
 
 
+Step = TurnRequest  # the last one: what a process does from its answer to the next
+
+
+class Patience:
+    """
+    How long a process may be silent: the other side's processes do the same.
+
+    Args:
+        timeout_s: The most, and where the other side has not done it yet [s].
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._taken_s: dict[tuple[Side, Step], float] = {}
+
+    def note(self, side: Side, step: Step, elapsed_s: float) -> None:
+        """Take how long a process of a side took for a step [s]."""
+        longest_s = self._taken_s.get((side, step), 0.0)
+        self._taken_s[side, step] = max(longest_s, elapsed_s)
+
+    def with_step(self, side: Side, step: Step) -> tuple[float, str]:
+        """Return how long a side has for a step [s], and why, to end a sentence."""
+        other = Side.NEW if side is Side.OLD else Side.OLD
+        taken_s = self._taken_s.get((other, step))
+        if taken_s is None:
+            return self.timeout_s, ""
+        allowed_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * taken_s
+        if allowed_s >= self.timeout_s:
+            return self.timeout_s, ""
+        return allowed_s, f", where the {other.value} side took {taken_s:.2g} s"
+
+
 class Connection(msgspec.Struct, kw_only=True, eq=False):
     """
     A process that asks for turns.
@@ -191,11 +227,15 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
     Attributes:
         process: The process.
 
+        side: Whose files it runs.
+
         socket: Our end of the connection to it.
 
         unread: What came of a request that is not complete.
 
         since_ns: Since when it works on its own [ns].
+
+        step: What it asked for last: what it works at, once it is answered.
 
         place: The test that it asked for last, and what it measures in it.
 
@@ -203,9 +243,11 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
     """
 
     process: LiveProcess
+    side: Side
     socket: socket.socket
     unread: bytes = b""
     since_ns: int = 0
+    step: Step = Step(stage=Stage.END)  # before its first request: it starts
     place: str = ""
     fate: str = ""
 
@@ -221,7 +263,7 @@ class TurnServer:
 
         clock: Gives the time.
 
-        timeout_s: How long a process may work without asking for anything [s].
+        patience: How long a process may work without asking for anything.
     """
 
     def __init__(
@@ -230,12 +272,13 @@ class TurnServer:
         test_ids: Sequence[str],
         *,
         clock: Clock,
-        timeout_s: float,
+        patience: Patience,
     ) -> None:
         self._connections = connections
         self._rotation = Rotation(tuple(connections), test_ids)
+        self._places = {test_id: place for place, test_id in enumerate(test_ids)}
         self._clock = clock
-        self._timeout_s = timeout_s
+        self._patience = patience
 
     def serve(self) -> tuple[str, ...]:
         """
@@ -253,11 +296,13 @@ class TurnServer:
             while self._rotation.present:
                 for name, answer in self._rotation.grants():
                     self._answer(name, answer)
-                for key, _ in selector.select(_POLL_S):
+                heard = selector.select(_POLL_S)
+                for key, _ in heard:
                     if not self._read(key.data):
                         selector.unregister(key.fileobj)
                         self._wait_for_end(key.data)
-                self._end_those_that_hang()
+                if not heard:  # whoever has asked meanwhile is heard first
+                    self._end_those_that_hang()
         return tuple(
             f"{', '.join(names)} did not measure {_place(test_id, name)} with the others"
             for test_id, name, names in self._rotation.left_out
@@ -287,16 +332,29 @@ class TurnServer:
                 self._end(name, "wrote something else than a request to its connection")
                 return False
             connection.place = _place(request.test_id, request.name) or connection.place
+            self._note(connection, request)
             self._rotation.ask(name, request)
         return bool(received)
+
+    def _note(self, connection: Connection, request: TurnRequest) -> None:
+        """Take how long a process worked, where all of them do the same until then."""
+        step, begins = connection.step, request.stage is Stage.BEGIN
+        place = self._places.get
+        # one that skips a test, or has no time for references, says nothing of the others
+        is_next = place(request.test_id, 0) <= place(step.test_id, -1) + 1
+        if not begins or (is_next and request.name != TURN_NAME):
+            elapsed_s = (self._clock.now_ns() - connection.since_ns) / NS_PER_S
+            self._patience.note(connection.side, step, elapsed_s)
+        connection.step = request if begins else replace(step, stage=request.stage)
 
     def _wait_for_end(self, name: str) -> None:
         """Wait until a process that asks for nothing any more is gone."""
         connection = self._connections[name]
-        ends_ns = self._clock.now_ns() + self._timeout_s * NS_PER_S
+        timeout_s = self._patience.timeout_s
+        ends_ns = self._clock.now_ns() + timeout_s * NS_PER_S
         while connection.process.exit_code is None:
             if self._clock.now_ns() >= ends_ns:
-                self._end(name, f"did not end within {self._timeout_s:g} s")
+                self._end(name, f"did not end within {timeout_s:g} s")
             else:
                 self._clock.sleep(_PAUSE_S)
         self._rotation.leave(name)
@@ -309,11 +367,15 @@ class TurnServer:
             silent_s = (now_ns - connection.since_ns) / NS_PER_S
             if connection.process.exit_code is not None:
                 self._rotation.leave(name)
-            elif name in self._rotation.at_work and silent_s >= self._timeout_s:
-                where = f" after {connection.place}" if connection.place else ""
-                text = f"was not heard of for {self._timeout_s:g} s{where}"
-                self._end(name, text)
-                self._rotation.leave(name)
+            elif name in self._rotation.at_work:
+                allowed_s, why = self._patience.with_step(
+                    connection.side, connection.step
+                )
+                if silent_s >= allowed_s:
+                    where = f" after {connection.place}" if connection.place else ""
+                    text = f"was not heard of for {allowed_s:.3g} s{where}{why}"
+                    self._end(name, text)
+                    self._rotation.leave(name)
 
     def _end(self, name: str, reason: str) -> None:
         """End a process, and keep the reason."""

@@ -237,6 +237,39 @@ def test_a_revision_that_cannot_be_imported_fails_the_run(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+def test_a_test_that_ends_its_process_takes_no_other_with_it(
+    repository: Repository,
+) -> None:
+    """After the first block it is left out, and the tests behind it are measured."""
+    repository.project.write(
+        f"""
+        import os
+        import signal
+
+
+        class Values(dict):
+            def __missing__(self, name):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+        VALUES = Values({ {n: v for n, v in OLD.items() if n != "slower"}!r})
+        """,
+        "work.py",
+    )
+    repository.git("commit", "-qam", "one of them crashes")
+    repository.values(**NEW)
+    ended = repository.project.spawn(*AGAINST)
+
+    assert repository.outcomes() == {
+        "test_x[slower]": ("incomparable", "side-without-value"),
+        "test_x[same]": ("unchanged", "equal"),
+        "test_x[faster]": ("improved", "faster-than-limit"),
+    }
+    assert "the process was ended by signal 9" in ended.stdout
+    assert repository.is_clean()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
     repository: Repository, name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tempfile
 import threading
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from fakes.block_processes import VARIABLE, ThreadProcess, ThreadRunner
+from fakes.clock import FakeClock
 from fakes.runner import FakeRunner
-from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.devices import DeviceQuery
 from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, exclusive_machine
 from pytest_gpuperf.collect.runner import Runner
@@ -24,6 +26,7 @@ from pytest_gpuperf.config import Config, Lock
 from pytest_gpuperf.errors import CollectorUnavailableError, DeviceHeldError
 from pytest_gpuperf.judge.against import Block, SideRun
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
+from pytest_gpuperf.measure.turns import Stage, TurnRequest
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -31,6 +34,7 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Unmeasured
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+from pytest_gpuperf.pipeline.turn_server import Patience
 
 OLD, NEW = Side.OLD, Side.NEW
 TESTS = ("t.py::a", "t.py::b")
@@ -91,12 +95,12 @@ def well(process: ThreadProcess) -> int:
     return 0
 
 
-def one_else(body: Body, *, name: str = "new 1") -> Body:
+def one_else(body: Body, others: Body = well, *, name: str = "new 1") -> Body:
     """Return what all do but one, which does something else."""
 
     def either(process: ThreadProcess) -> int:
         writer = process.spec.identity.writer
-        return body(process) if writer.startswith(name) else well(process)
+        return body(process) if writer.startswith(name) else others(process)
 
     return either
 
@@ -123,6 +127,7 @@ class Bed:
         lock: Lock = Lock.EXCLUSIVE,
         check: Gap | None = None,
         timeout_s: float = 0,
+        clock: Clock | None = None,
     ) -> None:
         self.runner = ThreadRunner(body)
         self.sentences: list[str] = []
@@ -136,7 +141,7 @@ class Bed:
                 spool="/spool",
                 expected="/expected",
             ),
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             runner=runner or self.runner,
             runtime=NoDevice(),
             query=lambda: DeviceQuery(devices=(), reason="no driver"),
@@ -157,7 +162,7 @@ class Bed:
     ) -> Block | Gap:
         request = BlockRequest(
             variable=VARIABLE,
-            timeout_s=timeout_s,
+            patience=Patience(timeout_s),
             check=self.check,
             tell=self.sentences.append,
             waited=self.waits_s.append,
@@ -213,7 +218,7 @@ def test_sides_differ_in_nothing_but_what_they_must() -> None:
     bed.block(index=3)
     processes = bed.runner.processes
 
-    assert [p.folder for p in processes] == ["/new", "/old", "/old", "/new"]
+    assert [p.folder for p in processes] == ["/old", "/new", "/new", "/old"]
     assert {p.env["SEED"] for p in processes} == {"3"}
     assert len({p.env["SCRATCH"] for p in processes}) == 4
     caches = {(p.env["SIDE"], p.env["TRITON_CACHE_DIR"]) for p in processes}
@@ -225,14 +230,14 @@ def test_sides_differ_in_nothing_but_what_they_must() -> None:
 
 
 def test_blocks_begin_with_either_side() -> None:
-    """A B B A, and the next block B A A B."""
+    """B A A B, and the next block A B B A: how long the new side takes limits the old."""
     bed = Bed()
     bed.block(index=0)
     bed.block(index=1)
 
     folders = [process.folder for process in bed.runner.processes]
-    assert folders[:4] == ["/old", "/new", "/new", "/old"]
-    assert folders[4:] == ["/new", "/old", "/old", "/new"]
+    assert folders[:4] == ["/new", "/old", "/old", "/new"]
+    assert folders[4:] == ["/old", "/new", "/new", "/old"]
 
 
 @pytest.mark.parametrize("how", [{"at_once": 2}, {"most_count": 3}, {"most_count": 1}])
@@ -248,8 +253,8 @@ def test_two_at_once_need_half_the_memory(how: dict[str, int]) -> None:
     block = bed.block(**how)
 
     assert [(run.side, run.index) for run in block.runs] == [
-        *[(OLD, 0), (NEW, 0)],
-        *[(NEW, 1), (OLD, 1)],
+        *[(NEW, 0), (OLD, 0)],
+        *[(OLD, 1), (NEW, 1)],
     ]
     assert max(alive) <= 2
     why = "memory does not hold 4 processes: one of each side takes turns"
@@ -296,11 +301,14 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
 
     bed = Bed(one_else(hang))
     begun = time.monotonic()
-    runs = by_process(bed.block(timeout_s=1.0))
+    block = bed.block(timeout_s=1.0)
+    runs = by_process(block)
     hung = runs.pop((NEW, 0))
 
     assert time.monotonic() - begun < 20
     assert hung.records == ()
+    assert hung.ended_in == ("" if place == "at the end" else TESTS[0])
+    assert block.ended_in == frozenset()  # the other process of its side was not
     assert all(measured_by(run) == list(TESTS) for run in runs.values())
     where = {"at first": "", "with a turn": f" after x of {TESTS[0]}"}
     if place == "at the end":
@@ -310,18 +318,106 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
         assert hung.failures == dict.fromkeys(TESTS, told)
 
 
+class QuickClock(FakeClock):
+    """The machine's clock, on which a second takes a hundredth of one."""
+
+    def now_ns(self) -> int:
+        return 100 * time.perf_counter_ns()
+
+    def sleep(self, duration_s: float) -> None:
+        time.sleep(duration_s / 100)
+
+
+@pytest.mark.parametrize("place", ["before a measurement", "in its first call"])
+def test_a_side_that_hangs_has_the_time_that_the_other_side_needs(place: str) -> None:
+    """Not that of a process of which nobody knows anything; the message says why."""
+
+    def hang(process: ThreadProcess) -> int:
+        process.client.begin_test(TESTS[0])
+        if place == "in its first call":
+            with process.client.measuring("x"):
+                process.hang()
+        process.hang()
+        return 0
+
+    def same(process: ThreadProcess) -> int:
+        process.client.begin_test(TESTS[0])
+        with process.client.measuring("x"):
+            process.client.take_turn(False)
+        return well(process)
+
+    def either(process: ThreadProcess) -> int:
+        is_old = process.spec.identity.writer.startswith("old")
+        return hang(process) if is_old else same(process)
+
+    block = Bed(either, clock=QuickClock()).block(timeout_s=3000.0)
+    runs = by_process(block)
+
+    assert block.ended_in == {TESTS[0]}
+    for index in (0, 1):
+        assert runs[OLD, index].records == ()
+        text = runs[OLD, index].failures[TESTS[0]]
+        found = re.fullmatch(
+            r"the process was not heard of for ([\d.]+) s.*, "
+            r"where the new side took [\d.e+]+ s, and was ended",
+            text,
+        )
+        assert found, text
+        assert 60 <= float(found[1]) < 1000
+        assert measured_by(runs[NEW, index]) == list(TESTS)
+
+
+def test_what_nobody_has_done_yet_has_the_whole_time() -> None:
+    """So has what the other side took long for; a side is no bound of its own."""
+    patience = Patience(300.0)
+    step = TurnRequest(stage=Stage.BEGIN, test_id=TESTS[0])
+    patience.note(NEW, step, 2.0)
+    patience.note(NEW, step, 1.0)
+
+    assert patience.with_step(OLD, step) == (80.0, ", where the new side took 2 s")
+    assert patience.with_step(NEW, step) == (300.0, "")
+    other = TurnRequest(stage=Stage.ALONE, test_id=TESTS[0])
+    assert patience.with_step(OLD, other) == (300.0, "")
+    patience.note(NEW, step, 24.0)
+    assert patience.with_step(OLD, step) == (300.0, "")
+
+
+def test_who_skips_a_test_does_not_limit_who_runs_it() -> None:
+    """It is soon at the next one, while the other prepares what it has skipped."""
+
+    def either(process: ThreadProcess) -> int:
+        if process.spec.identity.writer.startswith("new"):
+            measure(process, TESTS[1])
+            return 0
+        time.sleep(0.9)  # of 90 s; the skipping one's time would allow some 60
+        return well(process)
+
+    runs = by_process(Bed(either, clock=QuickClock()).block(timeout_s=3000.0))
+
+    assert measured_by(runs[OLD, 0]) == measured_by(runs[OLD, 1]) == list(TESTS)
+
+
 def test_who_closes_its_connection_and_stays_is_ended() -> None:
-    """Its work would lie beside the samples of the others."""
+    """
+    Its work would lie beside the samples of the others.
+
+    They are heard when it has ended: what they asked for meanwhile is not silence.
+    """
 
     def stay(process: ThreadProcess) -> int:
         process.hang_up()
         process.hang()
         return 0
 
-    runs = by_process(Bed(one_else(stay)).block(timeout_s=1.0))
+    def later(process: ThreadProcess) -> int:
+        time.sleep(0.3)
+        return well(process)
+
+    runs = by_process(Bed(one_else(stay, later)).block(timeout_s=1.0))
 
     text = "the process did not end within 1 s, and was ended"
-    assert runs[NEW, 0].failures == dict.fromkeys(TESTS, text)
+    assert runs.pop((NEW, 0)).failures == dict.fromkeys(TESTS, text)
+    assert all(measured_by(run) == list(TESTS) for run in runs.values())
 
 
 def test_who_writes_nonsense_is_ended() -> None:
