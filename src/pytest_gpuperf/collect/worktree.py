@@ -44,6 +44,7 @@ _UNWRITTEN = "error: unable to write file"  # what git says of a full disk, and 
 _SUBMODULE = "160000"  # the mode of a submodule's entry in an index
 _COMPILED = (".so", ".pyd", ".dylib", ".o", ".a")  # code of the working tree
 _DEEPEN = 100  # commits that a shallow clone is to fetch where nothing says how many
+_BRANCH = re.compile(r"[^~^:@]+")  # and no step away from it
 
 
 class Worktree(Frozen, frozen=True, kw_only=True):
@@ -228,18 +229,26 @@ class Repository:
             message = f"{revision} is a {kind} of {self.root}, not a commit"
             return self.error(message, "give a branch, a tag or a commit")
         message = f"{revision} is not a commit of {self.root}"
-        if _text(self.run("rev-parse", "--is-shallow-repository")) == "true":
-            steps = re.search(r"~(\d+)$", revision)
-            count = int(steps[1]) if steps else _DEEPEN
-            return self.error(
-                f"{message}, which is a shallow clone",
-                f"fetch more of its history: git fetch --deepen={count}",
-            )
+        is_shallow = _text(self.run("rev-parse", "--is-shallow-repository")) == "true"
+        if is_shallow:
+            message += ", which is a shallow clone"
         remote = ("--format=%(refname:short)", f"refs/remotes/*/{revision}")
         names = _text(self.run("for-each-ref", *remote)).split()
         if names:
             return self.error(message, f"name the remote's branch: {names[0]}")
-        return self.error(message, "fetch it, or give a branch, a tag or a commit")
+        return self.error(message, self._fetch_remedy(revision, is_shallow=is_shallow))
+
+    def _fetch_remedy(self, revision: str, *, is_shallow: bool) -> str:
+        """Return what brings a revision here, if anything does."""
+        remote, _, branch = revision.partition("/")
+        if remote in _text(self.run("remote")).split() and _BRANCH.fullmatch(branch):
+            # a clone of one branch fetches no other one, however deep
+            return f"fetch it: git fetch {remote} +{branch}:refs/remotes/{revision}"
+        if not is_shallow:
+            return "fetch it, or give a branch, a tag or a commit"
+        steps = re.search(r"~(\d+)$", revision)
+        count = int(steps[1]) if steps else _DEEPEN
+        return f"fetch more of its history: git fetch --deepen={count}"
 
     def submodules(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the commit of each submodule."""

@@ -144,6 +144,33 @@ def test_a_shallow_clone_is_told_how_to_deepen(
     assert f"git fetch --deepen={count}" in refusal(two, revision)
 
 
+@pytest.mark.parametrize("depth", [(), ("--depth=1",)])
+def test_a_clone_of_one_branch_is_told_how_to_fetch_another(
+    two: Repo, depth: tuple[str, ...]
+) -> None:
+    """Deepening would not bring it; the command that is named does."""
+    two.git("branch", "other/dev", "HEAD~1")
+    clone = two.outer / "clone"
+    url = f"file://{two.root}"
+    two.git("clone", "-q", "--single-branch", *depth, url, str(clone))
+    commit, two.root = two.git("rev-parse", "other/dev"), clone
+
+    _, found, command = refusal(two, "origin/other/dev").partition("fetch it: git ")
+    assert found
+    two.git(*command.split())
+    assert Repository.at(str(clone), RUNNER).commit_of("origin/other/dev") == commit
+
+
+def test_a_branch_of_the_remote_is_named_in_a_shallow_clone(two: Repo) -> None:
+    """It is there: more of the history would not make a local one."""
+    clone = two.outer / "clone"
+    two.git("clone", "-q", "--depth=1", f"file://{two.root}", str(clone))
+    two.root = clone
+    two.git("update-ref", "refs/remotes/origin/dev", "HEAD")
+
+    assert "name the remote's branch: origin/dev" in refusal(two, "dev")
+
+
 def test_a_folder_without_a_repository_is_refused(tmp_path: Path) -> None:
     """The folder is named."""
     with pytest.raises(RevisionError, match="is not in a git repository") as caught:
