@@ -198,6 +198,17 @@ def test_an_edited_line_is_told_and_accepted(
         (("list", STORE, "--test=test_y.py"), 2, "no test 'test_y.py' is stored"),
         (("show", STORE, "test_y.py"), 2, f"as {TEST}[a]"),
         (("drop", STORE, "9"), 2, "there is no session 9"),
+        (("drop", STORE, "9", "1", "x"), 2, "there is no session 9, x"),
+        (
+            ("list", STORE, "--test=test_y.py", "--test=test_z.py"),
+            2,
+            "no test 'test_y.py', 'test_z.py' is stored",
+        ),
+        (
+            ("show", STORE, "test_it.py", "--metrics=tme,x,y"),
+            2,
+            "no metric 'tme', 'y' is stored of these tests",
+        ),
         (("accept", STORE), 2, "name either a run, or --edited"),
         (
             ("accept", STORE, "run.json", "--edited"),
@@ -205,7 +216,7 @@ def test_an_edited_line_is_told_and_accepted(
             "name either a run, or --edited",
         ),
         (("accept", STORE, "run.json"), 2, "name tests: --test=ID"),
-        (("accept", STORE, "run.json", "--test=test_y.py"), 2, "no test 'test_y.py'"),
+        (("accept", STORE, "run.json", "--test=test_y.py"), 2, "measured in run.json"),
     ],
 )
 def test_a_mistake_is_told_with_its_remedy(
@@ -278,6 +289,19 @@ def test_tests_that_are_gone_are_counted_and_named(
     assert (command.code, f"name one of {machine}" in command.errors) == (2, True)
     command("verify", "run.json", "--machine=other")
     assert (command.code, "add --expect-from" in command.errors) == (2, True)
+
+
+def test_a_run_is_not_compared_with_an_empty_store(
+    project: Project, command: Command
+) -> None:
+    """A cache that was not restored must not pass for a baseline whose tests all ran."""
+    project.run("--gpuperf-json=run.json")
+    Path(STORE).mkdir()
+
+    assert command("verify", "run.json", f"--expect-from={STORE}") == ""
+    assert command.code == 4
+    assert f"nothing is stored in {STORE}" in command.errors
+    assert "remedy: restore its files" in command.errors
 
 
 def test_a_worker_that_dies_makes_a_run_incomplete(

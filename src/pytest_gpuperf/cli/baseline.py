@@ -12,7 +12,7 @@ from pytest_gpuperf.baseline.history import Drop, Restart, dropped_by, stored_re
 from pytest_gpuperf.baseline.store import Store, open_store
 from pytest_gpuperf.cli.output import GOOD, WORSE, print_table, read_run
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.errors import BaselineError, ConfigError
+from pytest_gpuperf.errors import BaselineError, BaselineMissingError, ConfigError
 from pytest_gpuperf.judge.case import newest_case, newest_reference
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, first_look, smallest_seen
 from pytest_gpuperf.model.frozen import Frozen
@@ -105,6 +105,7 @@ def show(arguments: argparse.Namespace) -> int:
     """Print the series of some tests."""
     store = _opened(arguments.store)
     content = _content(store, arguments.test)
+    _refuse_unstored(content, arguments.metrics or ())
     series = [
         (slug, records, metric, source)
         for slug, sessions in content.items()
@@ -136,8 +137,7 @@ def drop(arguments: argparse.Namespace) -> int:
     """Remove sessions from a store, of all tests or of some."""
     store = _opened(arguments.store)
     content = _content(store, arguments.test)
-    chosen = {_chosen(text, _sessions(content)) for text in arguments.sessions}
-    ids = frozenset(chosen)
+    ids = _chosen(arguments.sessions, _sessions(content))
     count = 0
     for slug, sessions in content.items():
         changes = [
@@ -189,6 +189,10 @@ def verify(arguments: argparse.Namespace) -> int:
     if arguments.expect_from is not None:
         store = _opened(arguments.expect_from)
         expected = _expected(store, arguments.machine)
+        if not expected:  # of an empty store every run would have all tests
+            message = f"nothing is stored in {arguments.expect_from}"
+            remedy = "restore its files, or store a run: --gpuperf-update=new"
+            raise BaselineMissingError(message, remedy=remedy)
     elif arguments.machine:
         message = "--machine says whose tests of a baseline are expected"
         raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
@@ -239,8 +243,7 @@ def _content(store: Store, tests: Sequence[str]) -> _Content:
     """
     whole = {slug: store.load(slug) for slug in store.slugs()}
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
-    for name in tests:
-        _refuse_unknown(name, ids)
+    _refuse_unknown(tests, ids, where="stored")
     matches = _matcher(tests)
     return {
         slug: {
@@ -260,17 +263,46 @@ def _is_of(test_id: str, name: str) -> bool:
     return test_id == name or test_id.startswith((f"{name}::", f"{name}["))
 
 
-def _refuse_unknown(name: str, ids: Sequence[str]) -> None:
-    """Refuse the name of a test that is not there; the remedy has the nearest ones."""
-    if any(_is_of(test_id, name) for test_id in ids):
+def _refuse_unknown(names: Sequence[str], ids: Sequence[str], *, where: str) -> None:
+    """Refuse names of tests that are not there; the remedy has the nearest ones."""
+    unknown = [
+        name
+        for name in dict.fromkeys(names)
+        if not any(_is_of(test_id, name) for test_id in ids)
+    ]
+    if not unknown:
         return
     ids = [test_id for test_id in ids if test_id != REFERENCES]
-    alike = difflib.get_close_matches(name, ids, n=1) or ids[:1]
+    alike = _alike(unknown, ids) or ids[:1]
     remedy = (
-        f"name a test as pytest does, as {alike[0]}" if alike else "store one first"
+        f"name a test as pytest does, as {', '.join(alike)}"
+        if alike
+        else "store one first"
     )
-    message = f"no test {name!r} is stored"
+    message = f"no test {', '.join(map(repr, unknown))} is {where}"
     raise ConfigError(message, remedy=remedy)
+
+
+def _refuse_unstored(content: _Content, metrics: Sequence[str]) -> None:
+    """Refuse metrics that none of the shown tests has; the remedy has the nearest ones."""
+    stored = {
+        value.metric
+        for sessions in content.values()
+        for records in sessions.values()
+        for record in records
+        for value in record.values
+    }
+    unknown = [name for name in dict.fromkeys(metrics) if name not in stored]
+    if unknown:
+        alike = _alike(unknown, sorted(stored)) or sorted(stored)
+        message = f"no metric {', '.join(map(repr, unknown))} is stored of these tests"
+        raise ConfigError(message, remedy=f"name one of {names_of(alike)}")
+
+
+def _alike(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the nearest known name to each of some, once."""
+    nearest = (difflib.get_close_matches(name, known, n=1) for name in names)
+    return list(dict.fromkeys(name for names in nearest for name in names))
 
 
 def _sessions(content: _Content) -> list[_StoredSession]:
@@ -290,25 +322,31 @@ def _sessions(content: _Content) -> list[_StoredSession]:
     )
 
 
-def _chosen(text: str, sessions: Sequence[_StoredSession]) -> str:
+def _chosen(names: Sequence[str], sessions: Sequence[_StoredSession]) -> frozenset[str]:
     """
-    Return the id of the session that a number or an id names.
+    Return the ids of the sessions that numbers or ids name.
 
     Raises:
-        ConfigError: There is none, or a merge has given several one number.
+        ConfigError: There is none of some names, or a merge has given several one number.
     """
-    ids = [
-        session.first.session.id
-        for session in sessions
-        if text in {session.first.session.id, str(session.first.arrival)}
-    ]
-    if not ids:
-        message = f"there is no session {text}"
-        raise ConfigError(message, remedy="name one of gpuperf baseline list STORE")
-    if len(ids) > 1:
-        message = f"{len(ids)} sessions have the number {text}"
-        raise ConfigError(message, remedy=f"name one by its id: {', '.join(ids)}")
-    return ids[0]
+    named = {
+        name: [
+            session.first.session.id
+            for session in sessions
+            if name in {session.first.session.id, str(session.first.arrival)}
+        ]
+        for name in names
+    }
+    absent = [name for name, ids in named.items() if not ids]
+    shared = {name: ids for name, ids in named.items() if len(ids) > 1}
+    mistakes = [f"there is no session {', '.join(absent)}"] if absent else []
+    remedies = ["name one of gpuperf baseline list STORE"] if absent else []
+    for name, ids in shared.items():
+        mistakes.append(f"{len(ids)} sessions have the number {name}")
+        remedies.append(f"name one by its id: {', '.join(ids)}")
+    if mistakes:
+        raise ConfigError("; ".join(mistakes), remedy="; ".join(remedies))
+    return frozenset(ids[0] for ids in named.values())
 
 
 def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
@@ -567,7 +605,7 @@ def _accept_run(
         raise BaselineError(message, remedy="run the tests to their end first")
     by_slug: dict[str, list[Restart]] = {}
     facts = []
-    for records in _accepted(run, arguments.test):
+    for records in _accepted(run, arguments.test, arguments.run):
         change = Restart(
             record=stored_record(records, run.header.session), every_choice=True
         )
@@ -586,7 +624,7 @@ def _accept_run(
     return remarks, {"accepted": facts}
 
 
-def _accepted(run: Run, tests: Sequence[str]) -> Iterator[list[Record]]:
+def _accepted(run: Run, tests: Sequence[str], path: str) -> Iterator[list[Record]]:
     """
     Yield the records of each measurement that is accepted.
 
@@ -598,8 +636,7 @@ def _accepted(run: Run, tests: Sequence[str]) -> Iterator[list[Record]]:
         r for r in run.records if r.role is not Role.CONFIRM and r.void is None
     )
     ids = sorted({key.test_id for key in measured})
-    for name in tests:
-        _refuse_unknown(name, ids)
+    _refuse_unknown(tests, ids, where=f"measured in {path}")
     matches = _matcher(tests)
     if not tests:
         moved = {v.key.test_id for v in run.verdicts if v.outcome in _ACCEPTED}
