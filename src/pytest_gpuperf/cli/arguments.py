@@ -7,8 +7,9 @@ it runs.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_gpuperf.cli.output import WRONG_USAGE, print_bytes, say
@@ -67,20 +68,65 @@ _EXAMPLES = {  # by the words of a command; a test parses each of them
     "cache clear": "",
     "completion": "bash",
 }
+_UNKNOWN = "unknown arguments:"
 _MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
 
 
 class _Parser(argparse.ArgumentParser):
     """Ends an error with what to do instead, as every other error here."""
 
+    _unknown: Sequence[str] = ()  # options that it does not have
+
     def error(self, message: str) -> NoReturn:
         """Print the usage, the error and an example of the command; exit with 2."""
         self.print_usage(sys.stderr)
-        remedy = f"see {self.prog} --help"
+        unknown = [word for word in self._unknown if word not in message]
+        if unknown:
+            message = f"{message}; {_UNKNOWN} {', '.join(unknown)}"
+        remedies = [_meant(word, self._long_options()) for word in self._unknown]
+        remedies.append(f"see {self.prog} --help")
         if " " in self.prog:  # the epilog of the whole is the exit codes
-            remedy = f"{remedy}; {self.epilog}"
+            remedies.append(str(self.epilog))
+        remedy = "; ".join(filter(None, remedies))
         say([f"{self.prog}: error: {message}", f"    remedy: {remedy}"])
         self.exit(WRONG_USAGE)
+
+    def parse_known_args(  # type: ignore[override] # argparse's has an overload for each kind of namespace
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """
+        Parse the arguments of this command; what it does not take is its error.
+
+        argparse would name the whole program, whose help does not have the options.
+        """
+        options = self._long_options()
+        own: Iterable[str] = args or ()
+        if self._subparsers is not None:  # what follows is of another parser
+            own = itertools.takewhile(lambda word: word.startswith("-"), own)
+        self._unknown = [
+            word
+            for word in (word.partition("=")[0] for word in own)
+            if word.startswith("--") and not any(o.startswith(word) for o in options)
+        ]
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"{_UNKNOWN} {', '.join(rest)}")
+        return known, rest
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse what is not a choice, with the nearest ones."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [*map(str, action.choices)]
+        meant = _meant(str(value), choices)
+        known = f"{value!r} is not one of {', '.join(choices)}"
+        raise argparse.ArgumentError(action, "; ".join(filter(None, (known, meant))))
+
+    def _long_options(self) -> list[str]:
+        """Return the options that have a name."""
+        return [name for name in self._option_string_actions if name.startswith("--")]
 
 
 class _Joined(argparse.Action):
@@ -235,7 +281,9 @@ def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
         parents=[form],
         help="print a .ncu-rep capture, a run's JSON file, or the kernels of a binary",
     )
-    show.add_argument("file", metavar="FILE")
+    show.add_argument(
+        "file", metavar="FILE", type=_file, help="of a run - is standard input"
+    )
     show.add_argument(
         "--launches",
         nargs="?",
@@ -300,6 +348,7 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "files",
         metavar="RUN",
         nargs="*",
+        type=_file,
         help="a run's JSON file, a recording or a store; the last one is a run; with "
         "--against: tests, and pytest's options behind --",
     )
@@ -331,12 +380,17 @@ def _add_report(commands: _Commands, _: argparse.ArgumentParser) -> None:
         ".csv makes Markdown, for a comment of at most 65,536 bytes, or CSV.",
     )
     report.add_argument(
-        "runs", metavar="RUN.json", nargs="+", help="a file of --gpuperf-json"
+        "runs",
+        metavar="RUN.json",
+        nargs="+",
+        type=_file,
+        help="a file of --gpuperf-json; - for standard input",
     )
     report.add_argument(
         "--output",
         "-o",
         metavar="FILE",
+        type=_file,
         required=True,
         help="the report; - for standard output",
     )
@@ -357,7 +411,8 @@ def _add_export(commands: _Commands, _: argparse.ArgumentParser) -> None:
     export.add_argument(
         "file",
         metavar="RUN.json",
-        help="a file of --gpuperf-json; for chrome-trace a folder of --gpuperf-record, "
+        type=_file,
+        help="a file of --gpuperf-json, - for standard input; for chrome-trace a folder of --gpuperf-record, "
         "or a run that has one",
     )
     export.add_argument("--to", choices=_EXPORTS, required=True, help="the format")
@@ -365,13 +420,13 @@ def _add_export(commands: _Commands, _: argparse.ArgumentParser) -> None:
         "--output",
         "-o",
         metavar="FILE",
+        type=_file,
         default="-",
         help="the file; - for standard output (-)",
     )
     export.add_argument(
         "--digits",
         type=_digits,
-        default=3,
         metavar="N",
         help="significant digits of openmetrics, 1 to 17 (3)",
     )
@@ -468,7 +523,11 @@ def _add_baseline(commands: _Commands, form: argparse.ArgumentParser) -> None:
         help="start the series of tests anew with the values of a run",
     )
     accept.add_argument(
-        "run", metavar="RUN.json", nargs="?", help="a file of --gpuperf-json"
+        "run",
+        metavar="RUN.json",
+        nargs="?",
+        type=_file,
+        help="a file of --gpuperf-json; - for standard input",
     )
     accept.add_argument(
         "--edited", action="store_true", help="accept lines that were edited by hand"
@@ -481,7 +540,12 @@ def _add_verify(commands: _Commands, form: argparse.ArgumentParser) -> None:
     verify = commands.add_parser(
         "verify", parents=[form], help="exit 1 unless a run came to its end"
     )
-    verify.add_argument("run", metavar="RUN.json")
+    verify.add_argument(
+        "run",
+        metavar="RUN.json",
+        type=_file,
+        help="a file of --gpuperf-json; - for standard input",
+    )
     verify.add_argument(
         "--expect-from",
         metavar="STORE",
@@ -517,7 +581,12 @@ def _add_scorecard(commands: _Commands, form: argparse.ArgumentParser) -> None:
     scorecard = commands.add_parser(
         "scorecard", parents=[form], help="print the scorecard of a step profile"
     )
-    scorecard.add_argument("profile", metavar="PROFILE.json")
+    scorecard.add_argument(
+        "profile",
+        metavar="PROFILE.json",
+        type=_file,
+        help="a step profile; - for standard input",
+    )
     scorecard.add_argument(
         "--throughput", type=_rate, required=True, metavar="N", help="tokens/s"
     )
@@ -556,9 +625,17 @@ def _add_parity(commands: _Commands, form: argparse.ArgumentParser) -> None:
     parity = commands.add_parser(
         "parity", parents=[form], help="compare the steps of two runtimes"
     )
-    parity.add_argument("ours", metavar="OURS.json", help="our runtime's profile")
     parity.add_argument(
-        "reference", metavar="REFERENCE.json", help="the one that ours should match"
+        "ours",
+        metavar="OURS.json",
+        type=_file,
+        help="our runtime's profile; - for standard input",
+    )
+    parity.add_argument(
+        "reference",
+        metavar="REFERENCE.json",
+        type=_file,
+        help="the one that ours should match; - for standard input",
     )
     parity.add_argument(
         "--policy",
@@ -581,6 +658,7 @@ def _add_utilization(commands: _Commands, _: argparse.ArgumentParser) -> None:
     utilization.add_argument(
         "file",
         metavar="FILE",
+        type=_file,
         help="what dcgmi dmon, dcgm-exporter or nvidia-smi --format=csv printed, a run's "
         "JSON file or a recording; - for standard input",
     )
@@ -679,6 +757,22 @@ def _metric_names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _meant(word: str, known: Sequence[str]) -> str:
+    """Return a remedy with the names that are spelled alike; "" where none is."""
+    from difflib import get_close_matches
+
+    alike = get_close_matches(word, known)
+    return f"did you mean {', '.join(alike)}" if alike else ""
+
+
+def _file(text: str) -> str:
+    """Return the name of a file; an empty one is a variable that is not set."""
+    if not text:
+        message = "the name of the file is empty"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
 def _launch_numbers(text: str) -> tuple[int, ...]:
     """Return the launches of one argument, as `3-5,8`."""
     numbers: list[int] = []
@@ -686,6 +780,9 @@ def _launch_numbers(text: str) -> tuple[int, ...]:
         first, _, last = part.strip().partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
             message = f"{text!r} are not launches as 3-5,8; name FILE before it"
+            raise argparse.ArgumentTypeError(message)
+        if last and int(last) < int(first):
+            message = f"{part!r} runs backward: write {last}-{first}"
             raise argparse.ArgumentTypeError(message)
         if int(last or first) - int(first) >= _MOST_LAUNCHES:
             message = f"{text!r} are more than {_MOST_LAUNCHES} launches"

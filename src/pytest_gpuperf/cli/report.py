@@ -93,7 +93,10 @@ def export(arguments: argparse.Namespace) -> int:
 
         ReportError: The export cannot be written.
     """
-    form, output = arguments.to, arguments.output
+    form, output, digits = arguments.to, arguments.output, arguments.digits
+    if digits is not None and form != "openmetrics":
+        message = f"--digits is of openmetrics, and --to names {form}"
+        raise ConfigError(message, remedy="drop it")
     named_file = output != STANDARD_STREAM
     if form == "allure" and named_file and not output.endswith(_ALLURE_FILES):
         message = f"Allure does not read {output}"
@@ -105,7 +108,8 @@ def export(arguments: argparse.Namespace) -> int:
     if form == "pytest-benchmark":
         _say_what_lacks_samples(run)
     if form == "openmetrics":
-        content = exports.openmetrics_bytes(run, digits=arguments.digits)
+        how = {} if digits is None else {"digits": digits}
+        content = exports.openmetrics_bytes(run, **how)
     else:
         with told_on_terminals(f"writing {output}"):
             content = exports.EXPORTS[form](run)

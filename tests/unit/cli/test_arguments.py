@@ -110,6 +110,31 @@ def test_a_wrong_command_line_has_a_remedy(
     assert f"\n    remedy: {remedy}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "message", "remedy"),
+    [
+        (["shwo", "a"], "gpuperf: error: argument COMMAND: 'shwo'", "mean show\n"),
+        (["show", "a", "--fromat=json"], "show: error: unknown", "mean --format;"),
+        (["show", "a", "--format=jsn"], "--format: 'jsn' is not one of", "mean json\n"),
+        (["export", "a", "--too=csv"], "required: --to; unknown", "mean --to;"),
+        (["baseline", "lst", "a"], "baseline: error: argument ACTION", "mean list\n"),
+        (["verify", "a", "b"], "verify: error: unknown arguments: b", "see gpuperf"),
+        (["show", ""], "argument FILE: the name of the file is empty", "see gpuperf"),
+        (["show", "a", "--launches=5-3"], "'5-3' runs backward: write 3-5", "see"),
+    ],
+)
+def test_a_misspelt_word_is_named_with_the_right_one(
+    typed: list[str], message: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the command that it was typed for, beside what else is wrong."""
+    with pytest.raises(SystemExit):
+        parse(typed)
+    said = capsys.readouterr().err
+
+    assert message in said
+    assert remedy in said
+
+
 def test_a_dash_is_standard_input(
     capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_allure_reads_files_of_a_name_alone(
     [
         (("--to=chrome-trace",), 4),  # the run has no recording
         (("--to=openmetrics", "--digits=2"), 0),
+        (("--to=csv", "--digits=2"), 2),
     ],
 )
 def test_options_of_single_formats(
