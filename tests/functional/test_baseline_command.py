@@ -345,9 +345,9 @@ def test_a_pipe_is_not_read_and_not_waited_for(
     for words in (("show",), ("verify",), ("utilization",), scorecard):
         command(*words, str(tmp_path / "pipe.json"))
         assert command.code == 4
-        assert "it is a folder or a device" in command.errors
+        assert "it is a folder, a pipe or a device" in command.errors
     command("verify", "/dev/zero")
-    assert "it is a folder or a device" in command.errors
+    assert "it is a folder, a pipe or a device" in command.errors
 
 
 def test_a_run_is_compared_with_a_store_and_a_recording(

@@ -27,11 +27,12 @@ __all__ = [
     "WORSE",
     "WRONG_USAGE",
     "exit_code",
+    "name_of",
     "print_bytes",
     "print_table",
-    "read_file",
+    "read_input",
     "read_run",
-    "read_standard_input",
+    "run_of",
     "say",
     "start_of",
     "told_on_terminals",
@@ -46,6 +47,12 @@ CAPTURE_START = b'{"schema":"pytest-gpuperf/capture/1",'
 
 STANDARD_STREAM = "-"  # in the place of a file: standard input, or standard output
 
+# the first bytes of a text that name its encoding
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
 _WIDTH = 100  # characters of a table
 _ERASE = "\r\x1b[K"
 _LARGEST_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
@@ -160,7 +167,38 @@ def print_table(
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
 
 
-def read_standard_input() -> bytes:
+def name_of(path: str) -> str:
+    """Return what a message calls a file; `-` is standard input."""
+    return "standard input" if path == STANDARD_STREAM else path
+
+
+def read_input(path: str, *, remedy: str) -> bytes:
+    """
+    Return the bytes of a file, `-` of standard input; text as UTF-8 without a mark.
+
+    Args:
+        path: A regular file; a pipe might never answer, and a device never end.
+
+        remedy: What to name instead of what is none, or is too large.
+
+    Raises:
+        RecordError: It is not such a file, is too large, or cannot be read.
+    """
+    if path == STANDARD_STREAM:
+        return _utf8(_standard_input())
+    return _utf8(_file(path, remedy=f"{remedy}, or - for standard input"))
+
+
+def _utf8(content: bytes) -> bytes:
+    """Return text whose first bytes name its encoding, as PowerShell writes it, as UTF-8."""
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            with contextlib.suppress(UnicodeDecodeError):  # it is not text then
+                return content[len(mark) :].decode(encoding).encode()
+    return content
+
+
+def _standard_input() -> bytes:
     """
     Return all of standard input.
 
@@ -188,22 +226,13 @@ def start_of(path: str) -> bytes:
     return b""
 
 
-def read_file(path: str, *, remedy: str) -> bytes:
-    """
-    Return the bytes of a file.
-
-    Args:
-        path: A regular file; a pipe might never answer, and a device never end.
-
-        remedy: What to name instead of what is none, or is too large.
-
-    Raises:
-        RecordError: It is not such a file, is too large, or cannot be read.
-    """
+def _file(path: str, *, remedy: str) -> bytes:
+    """Return the bytes of a regular file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - pathlib is not imported on this path
         if not stat.S_ISREG(status.st_mode):
-            raise RecordError("it is a folder or a device", path=path, remedy=remedy)
+            message = "it is a folder, a pipe or a device"
+            raise RecordError(message, path=path, remedy=remedy)
         if status.st_size > _LARGEST_BYTES:
             most = f"more than the {_LARGEST_BYTES / 1e6:.0f} that are read"
             message = f"it has {status.st_size / 1e6:.0f} MB, {most}"
@@ -219,12 +248,24 @@ def read_file(path: str, *, remedy: str) -> bytes:
 
 def read_run(path: str) -> Run:
     """Return the run of a JSON file; `-` is standard input."""
+    text = read_input(path, remedy="name a file written by --gpuperf-json")
+    return run_of(text, name_of(path))
+
+
+def run_of(text: bytes, name: str) -> Run:
+    """
+    Return the run of a JSON text.
+
+    Args:
+        text: What a file holds.
+
+        name: The file, for messages.
+
+    Raises:
+        RecordError: It is not a run; what it is instead is told where that is known.
+    """
     from pytest_gpuperf.model.codec import decode_run
 
-    is_stream = path == STANDARD_STREAM
-    name = "standard input" if is_stream else path
-    remedy = "name a file written by --gpuperf-json"
-    text = read_standard_input() if is_stream else read_file(path, remedy=remedy)
     try:
         with told_on_terminals(f"reading {name}"):
             return decode_run(text, path=name)

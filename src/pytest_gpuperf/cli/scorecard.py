@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.cli.output import (
-    STANDARD_STREAM,
     exit_code,
+    name_of,
     print_bytes,
-    read_file,
-    read_standard_input,
+    read_input,
     say,
 )
 from pytest_gpuperf.collect.peaks import load_table
@@ -116,11 +115,8 @@ def score_file(
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
     """Return the decoded content of a JSON file; errors name the file."""
-    is_stream = path == STANDARD_STREAM
-    name = "standard input" if is_stream else path
-    remedy = "name a JSON file, or - for standard input"
-    text = read_standard_input() if is_stream else read_file(path, remedy=remedy)
-    loose = load_json(text, path=name)
+    name = name_of(path)
+    loose = load_json(read_input(path, remedy="name a JSON file"), path=name)
     try:
         return decode(loose)
     except RecordError as error:

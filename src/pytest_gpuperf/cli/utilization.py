@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import (
     STANDARD_STREAM,
+    name_of,
     print_bytes,
     print_table,
-    read_file,
-    read_run,
-    read_standard_input,
+    read_input,
+    run_of,
     say,
 )
 from pytest_gpuperf.collect.replay import read_recording
@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.translate.dcgm import (
     Telemetry,
     dmon_records,
     exporter_records,
+    is_dmon,
 )
 from pytest_gpuperf.collect.translate.smi import is_smi_table, smi_records
 from pytest_gpuperf.compute.timeline import (
@@ -56,8 +57,8 @@ __all__ = ["utilization"]
 
 _START = Moment(monotonic_s=0.0, unix_s=0.0)  # of readings without a time
 _READINGS = (
-    "name the output of dcgmi dmon, dcgm-exporter or nvidia-smi, or a run that was "
-    "measured with --gpuperf-telemetry"
+    "name the output of dcgmi dmon, dcgm-exporter or nvidia-smi --format=csv with its "
+    "head, or a run that was measured with --gpuperf-telemetry"
 )
 _SCHEMA = "pytest-gpuperf/utilization/1"
 _EXPORTER = "DCGM_FI_"
@@ -111,9 +112,9 @@ def utilization(arguments: argparse.Namespace) -> int:
     sources = _sources(arguments.file, arguments.interval)
     if not any(source.telemetry.records for source in sources):
         message = "it has no reading of a GPU"
-        is_stream = arguments.file == STANDARD_STREAM
-        path = "standard input" if is_stream else arguments.file
-        raise CaptureFormatError(message, remedy=_READINGS, path=path)
+        raise CaptureFormatError(
+            message, remedy=_READINGS, path=name_of(arguments.file)
+        )
     notes = (note for source in sources for note in source.telemetry.notes)
     say(f"gpuperf: {note}" for note in dict.fromkeys(notes))
     scored = [
@@ -136,18 +137,16 @@ def utilization(arguments: argparse.Namespace) -> int:
 
 def _sources(file: str, interval_s: float) -> list[_Source]:
     """Return the readings of a file, by what they are of."""
-    if file == STANDARD_STREAM:
-        return [_of_text(read_standard_input(), "standard input", interval_s)]
-    if Path(file).is_dir():
+    if file != STANDARD_STREAM and Path(file).is_dir():
         return list(_of_records(read_recording(file).records.values()))
-    content = read_file(file, remedy=f"{_READINGS}, or - for standard input")
-    if content.lstrip().startswith(b"{"):
-        return list(_of_records(read_run(file).records))
+    name, content = name_of(file), read_input(file, remedy=_READINGS)
+    if content.lstrip().startswith((b"{", b"[")):
+        return list(_of_records(run_of(content, name).records))
     known = foreign(content)
     if known is not None or b"\0" in content[:FOREIGN_BYTES]:
         message, _ = known or ("it is not text", "")
-        raise CaptureFormatError(message, remedy=_READINGS, path=file)
-    return [_of_text(content, file, interval_s)]
+        raise CaptureFormatError(message, remedy=_READINGS, path=name)
+    return [_of_text(content, name, interval_s)]
 
 
 def _of_text(content: bytes, path: str, interval_s: float) -> _Source:
@@ -157,6 +156,9 @@ def _of_text(content: bytes, path: str, interval_s: float) -> _Source:
         telemetry = smi_records(text, start=_START, interval_s=interval_s, path=path)
     elif _EXPORTER in text and "{" in text:
         telemetry = exporter_records(text, start=_START, path=path)
+    elif text.strip() and not is_dmon(text):
+        message = "it is the output of none of the tools that are read"
+        raise CaptureFormatError(message, remedy=_READINGS, path=path)
     else:
         telemetry = dmon_records(text, start=_START, interval_s=interval_s, path=path)
     return _Source(title="", telemetry=telemetry)

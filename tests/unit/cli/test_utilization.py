@@ -111,3 +111,64 @@ def test_a_run_says_it_of_each_test(
     path.write_bytes(encode_run(runs.run((plain,))))
     assert cli.main(["utilization", str(path)]) == 4
     assert b"--gpuperf-telemetry" in capfdbinary.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (bytes(range(256)) * 600, "it is not text"),
+        (b"\x1f\x8b\x08", "it is compressed with gzip"),
+        (b"[" * 200_000, "not JSON"),
+        (b'[{"a": 1}]', "it is not a run"),
+        (b'{"a": 1}', "it is not a run"),
+        (b"<html>\n</html>\n", "it is the output of none of the tools that are read"),
+        (b"0, NVIDIA H200, 98 %\n", "name the output of dcgmi dmon, dcgm-exporter"),
+        (b"", "empty"),
+    ],
+)
+def test_what_has_no_readings_is_refused_from_everywhere(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    words: str,
+) -> None:
+    """With one sentence and a remedy, whether a file holds it or a pipe."""
+    path = tmp_path / "readings"
+    path.write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    told = []
+    for name in (str(path), "-"):
+        assert cli.main(["utilization", name]) == 4
+        told.append(capsys.readouterr().err)
+
+    assert words in told[1]
+    assert "remedy: " in told[1]
+    if content:
+        assert told[0].replace(str(path), "standard input") == told[1]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_text_may_name_its_encoding(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], encoding: str
+) -> None:
+    """As PowerShell writes it; the first column's name is not lost."""
+    path = tmp_path / "smi.csv"
+    path.write_text(SMI, encoding=encoding)
+    code = cli.main(["utilization", str(path)])
+    out, err = capfdbinary.readouterr()
+
+    assert (code, err) == (0, b"")
+    assert b"HOT" in out
+
+
+def test_a_run_may_come_from_a_pipe(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read as one, not as the output of another tool."""
+    run = encode_run(runs.run((runs.record("test_a", runs.time_of(1e-3)),)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(run)))
+
+    assert cli.main(["utilization", "-"]) == 4
+    told = capfdbinary.readouterr().err
+    assert b"standard input: it has no reading of a GPU" in told

@@ -52,14 +52,36 @@ def test_without_units_and_times_rows_are_an_interval_apart() -> None:
     ("row", "words"),
     [
         ("x, 0, a, 1 %, 1 MiB, 1 W, 1 %", "line 2"),
-        ("2025/03/01 12:00:00.000, one, a, 1 %, 1 MiB, 1 W, 1 %", "'one'"),
+        ("x, 0, a, 1 %, 1 MiB, 1 W, 1 %", "'x' is not a time as 2025/03/01"),
+        (
+            "2025/03/01 12:00:00.000, one, a, 1 %, 1 MiB, 1 W, 1 %",
+            "'one' is not the index of a GPU",
+        ),
+        (f'"{"x" * 200_000}"', "line 2: field larger"),
         ("2025/03/01 12:00:00.000, 0", "2 values under 7 names"),
     ],
 )
 def test_a_line_that_is_not_a_row_is_named(row: str, words: str) -> None:
     """With its number: a cut file must not pass for a short one."""
-    with pytest.raises(CaptureFormatError, match=words):
+    with pytest.raises(CaptureFormatError, match=words) as caught:
         read(f"{HEAD}\n{row}\n")
+    assert "output of nvidia-smi" in caught.value.remedy
+
+
+def test_a_cell_that_is_not_a_number_is_left_out_with_a_sentence() -> None:
+    """An absent one is nothing to tell; a second column of a reading fills its gaps."""
+    telemetry = read(
+        "index, utilization.gpu, memory.used, power.draw.instant, power.draw\n"
+        "0, abc, 1e303 MiB, [N/A], 300 W\n"
+        "0, 5 %, NaN, 200 W, 300 W\n"
+    )
+
+    assert telemetry.notes[0] == (
+        "not numbers, and left out: utilization.gpu 'abc' (line 2), "
+        "memory.used '1e303 MiB' (line 2), memory.used 'NaN' (line 3)"
+    )
+    assert [record.power_watts for record in telemetry.records] == [300, 200]
+    assert [record.gpu_busy_fraction for record in telemetry.records] == [None, 0.05]
 
 
 def test_only_its_own_head_is_taken_for_a_table() -> None:
@@ -68,6 +90,7 @@ def test_only_its_own_head_is_taken_for_a_table() -> None:
     assert is_smi_table("utilization.gpu [%], power.draw [W]\n1 %, 2 W")
     assert not is_smi_table("#Entity   SMACT   TENSO")
     assert not is_smi_table("")
+    assert not is_smi_table("[" * 200_000)
 
 
 @pytest.mark.parametrize(

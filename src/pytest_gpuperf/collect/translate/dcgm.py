@@ -29,6 +29,7 @@ __all__ = [
     "dmon_records",
     "exporter_records",
     "field_named",
+    "is_dmon",
     "number",
     "readings",
     "record_at",
@@ -290,6 +291,14 @@ class Telemetry(Frozen, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
+def is_dmon(text: str) -> bool:
+    """Return whether a line of a text is a head or a row of `dcgmi dmon`."""
+    lines = map(str.strip, text.splitlines())
+    return any(
+        line.lower().startswith("#entity") or _ROW.fullmatch(line) for line in lines
+    )
+
+
 def dmon_records(
     text: str,
     *,
@@ -355,9 +364,11 @@ def sentences(left_out: LeftOut) -> tuple[str, ...]:
     )
 
 
-def refuse_mistakes(mistakes: Sequence[str], path: str) -> None:
+def refuse_mistakes(
+    mistakes: Sequence[str], path: str, *, tool: str = "dcgmi dmon or dcgm-exporter"
+) -> None:
     """
-    Refuse a text with invalid lines.
+    Refuse a text of a tool with invalid lines.
 
     Raises:
         CaptureFormatError: There are such lines; the message lists the first 20.
@@ -366,7 +377,7 @@ def refuse_mistakes(mistakes: Sequence[str], path: str) -> None:
         return
     raise CaptureFormatError(
         _listed(mistakes, "; "),
-        remedy="give the unchanged output of dcgmi dmon or dcgm-exporter",
+        remedy=f"give the unchanged output of {tool}",
         path=path,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ _COUNTS = {
     "remapped_rows.correctable": "correctable_remapped_row_count",
 }
 _IDENTITY = frozenset({"timestamp", "index", "uuid", "gpu_uuid", "name", "gpu_name"})
+_SHOWN = 20  # characters of a cell in a note
 _UNIT = re.compile(r"\s*\[[^\]]*\]$")
 _STAMP = "%Y/%m/%d %H:%M:%S.%f"
 _NO_VALUES = ("[", "n/a")  # [N/A], [Not Supported], [Unknown Error]: absent
@@ -79,23 +81,23 @@ def smi_records(
     Raises:
         CaptureFormatError: Some rows are not of the table; the message lists them.
     """
-    head, *rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    table = _Table(
-        names=[_plain(name) for name in head], start=start, interval_s=interval_s
-    )
-    for line_number, row in enumerate(rows, 2):
+    head, *rows = text.splitlines()
+    table = _Table(names=_names(head), start=start, interval_s=interval_s)
+    for line_number, line in enumerate(rows, 2):
         try:
-            table.take(row)
-        except ValueError as error:
+            table.take(_cells(line), f"line {line_number}")
+        except (ValueError, csv.Error) as error:
             table.mistakes.append(f"line {line_number}: {error}")
-    refuse_mistakes(table.mistakes, path)
+    refuse_mistakes(table.mistakes, path, tool="nvidia-smi --format=csv")
     ours = {*_COLUMNS, *_COUNTS, *_IDENTITY}
-    others = [name for name in table.names if name not in ours]
-    left_out = {"columns without a reading of ours": others} if others else {}
+    left_out = {
+        "columns without a reading of ours": [n for n in table.names if n not in ours],
+        "not numbers, and left out": table.unread,
+    }
     return Telemetry(
         records=tuple(table.records),
         model_names=table.model_names,
-        notes=sentences(left_out),
+        notes=sentences({reason: what for reason, what in left_out.items() if what}),
     )
 
 
@@ -109,11 +111,12 @@ class _Table:
     records: list[CanonicalRecord] = field(default_factory=list)
     model_names: dict[int, str] = field(default_factory=dict)
     mistakes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)  # cells, with their lines
     counts: dict[int, int] = field(default_factory=dict)  # rows by GPU
     uuids: list[str] = field(default_factory=list)  # in the order of their first rows
     first_s: float | None = None
 
-    def take(self, row: Sequence[str]) -> None:
+    def take(self, row: Sequence[str], where: str) -> None:
         """
         Read a row.
 
@@ -133,10 +136,14 @@ class _Table:
         model = values.get("name") or values.get("gpu_name")
         if model:
             self.model_names[index] = model
-        self.records.append(record_at(moment, index, uuid, _readings(values)))
+        readings = self._readings(values, where)
+        self.records.append(record_at(moment, index, uuid, readings))
 
     def _index(self, text: str | None, uuid: str) -> int:
         """Return the index of a row's GPU; without one, by the order of the UUIDs."""
+        if text is not None and not text.isdecimal():
+            message = f"{text!r} is not the index of a GPU"
+            raise ValueError(message)
         if text is not None:
             return int(text)
         if uuid not in self.uuids:
@@ -149,26 +156,36 @@ class _Table:
         self.counts[index] = count + 1
         if text is None:
             return self.start.after(count * self.interval_s)
-        # the zone is not said; only differences are used
-        parsed = datetime.strptime(text, _STAMP).replace(tzinfo=timezone.utc)
+        try:
+            # the zone is not said; only differences are used
+            parsed = datetime.strptime(text, _STAMP).replace(tzinfo=timezone.utc)
+        except ValueError as error:
+            message = f"{text!r} is not a time as 2025/03/01 12:00:00.000"
+            raise ValueError(message) from error
         stamp_s = parsed.timestamp()
         self.first_s = stamp_s if self.first_s is None else self.first_s
         elapsed_s = stamp_s - self.first_s
         return Moment(monotonic_s=self.start.monotonic_s + elapsed_s, unix_s=stamp_s)
 
-
-def _readings(values: dict[str, str]) -> dict[str, float | int | None]:
-    """Return the readings of a row by our names; what is absent is None."""
-    readings: dict[str, float | int | None] = {}
-    for name, text in values.items():
-        if name in _COLUMNS:
-            reading, factor = _COLUMNS[name]
-            number = _number(text)
-            readings[reading] = None if number is None else _scaled(number, factor)
-        elif name in _COUNTS:
-            number = _number(text)
-            readings[_COUNTS[name]] = None if number is None else int(number)
-    return readings
+    def _readings(
+        self, values: dict[str, str], where: str
+    ) -> dict[str, float | int | None]:
+        """Return the readings of a row by our names; what is absent is None."""
+        readings: dict[str, float | int | None] = {}
+        for name, text in values.items():
+            reading, factor = _COLUMNS.get(name) or (_COUNTS.get(name), 1.0)
+            if reading is None:
+                continue
+            number: float | int | None = None
+            try:
+                number = _number(text, factor)
+            except ValueError:
+                self.unread.append(f"{name} {text[:_SHOWN]!r} ({where})")
+            if number is not None and name in _COUNTS:
+                number = int(number)
+            if readings.get(reading) is None:  # two columns may have the same reading
+                readings[reading] = number
+        return readings
 
 
 def _scaled(number: float, factor: float) -> float:
@@ -176,21 +193,32 @@ def _scaled(number: float, factor: float) -> float:
     return float(Decimal(repr(number)) * Decimal(repr(factor)))
 
 
-def _number(text: str) -> float | None:
-    """Return the number of a cell, without its unit; None: absent."""
-    if text.lower().startswith(_NO_VALUES):
+def _number(text: str, factor: float) -> float | None:
+    """
+    Return the number of a cell in our unit; None: absent.
+
+    Raises:
+        ValueError: It is not a finite number.
+    """
+    if not text or text.lower().startswith(_NO_VALUES):
         return None
-    try:
-        number = float(text.split(" ", maxsplit=1)[0])
-    except ValueError:
-        return None
-    return number if isfinite(number) else None
+    number = float(text.split(" ", maxsplit=1)[0])
+    scaled = _scaled(number, factor) if isfinite(number) else number
+    if not isfinite(scaled):
+        raise ValueError(text)
+    return scaled
 
 
 def _names(line: str) -> list[str]:
-    """Return the names of a head."""
-    cells: Sequence[str] = next(csv.reader([line], skipinitialspace=True), [])
-    return [_plain(cell) for cell in cells]
+    """Return the names of a head; none where it is not a row of a table."""
+    with contextlib.suppress(csv.Error):  # a cell of 131,072 characters
+        return [_plain(cell) for cell in _cells(line)]
+    return []
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a row."""
+    return next(csv.reader([line], skipinitialspace=True), [])
 
 
 def _plain(name: str) -> str:
