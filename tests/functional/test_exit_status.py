@@ -82,6 +82,29 @@ def test_a_baseline_of_another_gpu_compares_nothing(
     assert "also 1 incomparable" in ended.stdout
 
 
+def test_a_traced_run_is_not_compared_with_untraced_sessions(project: Project) -> None:
+    """What coverage adds is neither a regression nor the machine's: some work has none."""
+    project.store(VALUES)
+    project.write(
+        """
+        import sys
+
+        def pytest_configure(config):
+            sys.setprofile(lambda frame, event, argument: None)
+        """,
+        "conftest.py",
+    )
+    project.set_values(a=2.0, b=0.5)
+    ended = project.spawn(*GATE)
+    across = project.spawn(*GATE, "--gpuperf-compare-across=tracer")
+
+    assert (ended.returncode, across.returncode) == (1, 0)
+    assert "judged 0 of 3: 3 incomparable (fingerprint differs)" in ended.stdout
+    assert "tracer: none -> conftest" in ended.stdout
+    assert "store sessions traced alike" in ended.stdout
+    assert "incomparable" not in across.stdout
+
+
 def test_a_kept_limit_is_not_hidden_by_a_new_value(project: Project) -> None:
     """The row shows both, and the limit counts as judged."""
     project.store(VALUES)

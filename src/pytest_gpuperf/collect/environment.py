@@ -13,10 +13,16 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from pytest_gpuperf.collect.clock import Clock, tracer
+from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
-from pytest_gpuperf.model.environment import DEVICE_METHOD, Device, Environment, Session
+from pytest_gpuperf.model.environment import (
+    DEVICE_METHOD,
+    TRACER,
+    Device,
+    Environment,
+    Session,
+)
 
 __all__ = [
     "HOST_METHOD",
@@ -149,7 +155,11 @@ def read_git(
 
 
 def known_facts(
-    machine: Environment, device: Device | None = None, *, method: str = HOST_METHOD
+    machine: Environment,
+    device: Device | None = None,
+    *,
+    method: str = HOST_METHOD,
+    traced_by: str = "",
 ) -> dict[str, str]:
     """
     Return the hard facts of a process, by the names of model.environment.
@@ -163,12 +173,15 @@ def known_facts(
         device: The GPU; None where none is used.
 
         method: The method and version of the timing by the host's clock.
+
+        traced_by: The package that traces what Python does; "": none.
     """
     facts: dict[str, object] = {
         "cpu_model": machine.cpu_model,
         "core_count": machine.core_count,
         "python_minor": machine.python_minor,
         "method": method,
+        TRACER: traced_by or None,
     }
     if device is not None:
         facts |= _device_facts(device) | {"device_method": DEVICE_METHOD}
@@ -201,9 +214,6 @@ def soft_facts(
         "xdist_workers": str(workers_count),
     }
     facts |= machine.versions
-    traced_by = tracer()
-    if traced_by:
-        facts["tracer"] = traced_by
     if device is not None:
         facts["gpu_uuid"] = device.uuid
         if device.driver_version is not None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.model.environment import Session, differences, facts_of
+from pytest_gpuperf.model.environment import TRACER, Session, differences, facts_of
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (
@@ -175,6 +175,8 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         moved: Soft facts that differ from the newest session's: name to (then, now).
 
         kind: How it was measured; None: nobody said.
+
+        tracer: What its work is part of the value now; "": nothing.
     """
 
     key: RecordKey
@@ -192,6 +194,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     bound_class: BoundClass = BoundClass.HOST
     moved: Facts = NO_FACTS
     kind: Kind | None = None
+    tracer: str = ""
 
     @property
     def name(self) -> tuple[RecordKey, str]:
@@ -349,6 +352,7 @@ def case_of(
         bound_class=first.bound_class,
         kind=first.kind,
         moved=_moved(first, comparable, sessions),
+        tracer="" if estimate is None else _tracer(first, metric, estimate.source),
     )
 
 
@@ -423,6 +427,13 @@ def confirmation_of(
     records = [record for record in retest.records if record.key == case.key]
     void = tuple(r.void.text for r in records if r.void is not None)
     usable = [record for record in records if record.void is None]
+    if case.estimate is not None:
+        metric, source = case.metric.name, case.estimate.source
+        tracers = [_tracer(record, metric, source) for record in usable]
+        others = dict.fromkeys(tracer for tracer in tracers if tracer != case.tracer)
+        void += tuple(_traced(other, case.tracer) for other in others)
+        pairs = zip(usable, tracers, strict=True)
+        usable = [record for record, tracer in pairs if tracer == case.tracer]
     chosen = _alike_now(_whole(case.metric.name, usable), case.estimate)
     lacking = () if chosen else retest.lacking(case.metric.name, usable)
     silent = not (chosen or void or lacking)
@@ -434,6 +445,19 @@ def confirmation_of(
         void=void,
         lacking=lacking,
         control=control,
+    )
+
+
+def _tracer(record: Record, metric: str, source: str) -> str:
+    """Return what its work is part of a value of a record; "": nothing."""
+    return facts_of(record.facts, metric, source).get(TRACER, "")
+
+
+def _traced(fresh: str, suite: str) -> str:
+    """Return why a fresh process has another value than the suite by its tracer alone."""
+    return (
+        f"{fresh or 'nothing'} traced a fresh process, and {suite or 'nothing'} the suite: "
+        "measure without a tracer"
     )
 
 

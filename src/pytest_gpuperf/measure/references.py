@@ -195,6 +195,7 @@ def reference_records(
     role: Role = Role.MAIN,
     process_index: int = 0,
     workers_count: int = 1,
+    traced_by: str = "",
 ) -> tuple[Record, ...]:
     """
     Return a record for each reference workload of one process.
@@ -209,9 +210,11 @@ def reference_records(
         process_index: 0 for the main process, from 1 for the fresh ones.
 
         workers_count: How many processes took them side by side.
+
+        traced_by: The package that traced that process; "": none.
     """
     maker = Maker(
-        facts=known_facts(environment, method=METHOD),
+        facts=known_facts(environment, method=METHOD, traced_by=traced_by),
         soft_facts=soft_facts(environment, workers_count=workers_count),
         role=role,
         process_index=process_index,

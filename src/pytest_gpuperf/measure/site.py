@@ -435,7 +435,7 @@ class Machine:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._made: tuple[Environment, Maker] | None = None
+        self._made: tuple[Environment, str, Maker] | None = None
         self._peaks: dict[str | None, Peaks] = {}  # by the device's UUID; None: the CPU
 
     def device(self) -> Device | None:
@@ -529,11 +529,18 @@ class Machine:
     def maker(self) -> Maker:
         """Return what makes records of this process now."""
         environment, device = self._site.environment, self.device()
-        made = self._made
-        if made is not None and made[0] is environment and made[1].device is device:
-            return made[1]  # nothing was imported since
+        traced_by = self._site.clock.tracer()
+        if self._made is not None:
+            made_in, made_under, maker = self._made
+            # nothing was imported since, and what traces is the same
+            if (
+                made_in is environment
+                and maker.device is device
+                and made_under == traced_by
+            ):
+                return maker
         maker = Maker(
-            facts=surroundings.known_facts(environment, device),
+            facts=surroundings.known_facts(environment, device, traced_by=traced_by),
             soft_facts=surroundings.soft_facts(
                 environment, device, workers_count=surroundings.workers_count()
             ),
@@ -544,7 +551,7 @@ class Machine:
             host_peaks=self.host_peaks,
             grades=self._site.config.grades,
         )
-        self._made = environment, maker
+        self._made = environment, traced_by, maker
         return maker
 
 

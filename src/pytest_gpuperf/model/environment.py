@@ -13,6 +13,7 @@ from pytest_gpuperf.model.sample import CacheMode, Source
 __all__ = [
     "DEVICE_METHOD",
     "HARD_FACTS",
+    "TRACER",
     "ChipLimits",
     "Device",
     "Environment",
@@ -203,6 +204,10 @@ class ChipLimits(Frozen, frozen=True, kw_only=True):
 DEVICE_METHOD = "device/1"  # of timing on a device and of counting there
 _PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
 _CACHE = "cache_mode"
+TRACER = (
+    "tracer"  # what follows each line of Python: its work is part of the host's time
+)
+_NOT_THERE = {TRACER: "none"}  # facts that are left out where there is nothing to name
 _FLUSHED = frozenset(
     {CacheMode.COLD, CacheMode.WARM}
 )  # of a device; a host alone has no such mode
@@ -211,6 +216,7 @@ _HOST = (
     "core_count",
     "python_minor",
     "method",
+    TRACER,
     _CACHE,
     "parameters",
     _PEAK,
@@ -315,16 +321,22 @@ def differences(
         across: Names of facts that are allowed to differ.
 
     Returns:
-        By name, what it was and what it is; "unknown" where a side does not say.
+        By name, what it was and what it is; "unknown" where a side does not say, "none"
+        where it had no tracer.
     """
     if now == then:  # as a rule, and this is asked for every stored session
         return {}
     allowed = set(across)
     return {
-        name: (then.get(name, "unknown"), now.get(name, "unknown"))
+        name: (_said(then, name), _said(now, name))
         for name in sorted(now.keys() | then.keys())
         if now.get(name) != then.get(name) and name not in allowed
     }
+
+
+def _said(facts: Mapping[str, str], name: str) -> str:
+    """Return a fact, or the word for its absence."""
+    return facts.get(name, _NOT_THERE.get(name, "unknown"))
 
 
 @functools.lru_cache(maxsize=256)  # a run has few, and asks for each test

@@ -14,7 +14,7 @@ from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
-from pytest_gpuperf.model.environment import family_of
+from pytest_gpuperf.model.environment import TRACER, family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, RecordKey, Role
@@ -283,15 +283,26 @@ class Suite:
                 role=role,
                 process_index=process_index,
                 workers_count=self.workers_count() if role is Role.MAIN else 1,
+                traced_by=self._tracer(),
             )
         )
 
     def workers_count(self) -> int:
         """Return how many xdist workers measured host times; 1: there were none."""
-        measured = (r for test in self.results.values() for r in test.records)
-        host = (r for r in measured if Family.HOST_TIME.value in r.facts)
-        first = next(host, None)  # all of a run have the same number
+        first = self._first_host_time()  # all of a run have the same number
         return 1 if first is None else int(first.soft_facts.get("xdist_workers", "1"))
+
+    def _tracer(self) -> str:
+        """Return what traced the processes of the run; "": nothing."""
+        first = self._first_host_time()  # the controller of workers may have none
+        return (
+            "" if first is None else first.facts[Family.HOST_TIME.value].get(TRACER, "")
+        )
+
+    def _first_host_time(self) -> Record | None:
+        """Return the first record with a time by the host's clock."""
+        measured = (r for test in self.results.values() for r in test.records)
+        return next((r for r in measured if Family.HOST_TIME.value in r.facts), None)
 
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""

@@ -11,6 +11,7 @@ from pytest_gpuperf.judge.case import Case, Confirmation, Reference, Retest, cas
 from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_regress
+from pytest_gpuperf.model.environment import TRACER
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -164,7 +165,7 @@ def references_of(
 def _reference(
     suite: Suite, records: Sequence[Record], session_id: str | None
 ) -> Reference | None:
-    """Return one workload; None: fresh processes alone timed it, or a tracer did it."""
+    """Return one workload; None: fresh processes alone timed it."""
     measured = [record for record in records if record.role is not Role.CONFIRM]
     fresh = [record for record in records if record.role is Role.CONFIRM]
     if not measured:
@@ -175,12 +176,9 @@ def _reference(
         metric="time",
         limit=None,
         session_id=suite.site.session.id if session_id is None else session_id,
-        across=suite.config.compare_across,
+        # what coverage adds to Python's work is not the machine's
+        across=suite.config.compare_across - {TRACER},
     )
-    if (
-        "tracer" in case.moved
-    ):  # what coverage adds to Python's work is not the machine's
-        return None
     times = [estimate for record in fresh for estimate in record.estimates]
     return Reference(
         name=case.key.name,

@@ -335,13 +335,15 @@ def _worded(verdict: Verdict, remedy: str) -> Verdict:
     return replace(verdict, detail=detail, remedy=text)
 
 
+# by the only facts that differ: these may be others on the same machine
+_WHICH = {"peak": "with this peak", "tracer": "traced alike"}
+
+
 def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
     """Return a remedy with what the evidence says."""
     missing = evidence.least_count - _session_count(verdict)
-    # a peak may be another on the same machine
-    only_peak = [*evidence.differences] == ["peak"]
     return remedy.format(
-        of_what="with this peak" if only_peak else "of this machine",
+        of_what=_WHICH.get(",".join(evidence.differences), "of this machine"),
         facts=",".join(evidence.differences),
         least=evidence.least_count,
         sessions=display.plural(missing, "more session"),

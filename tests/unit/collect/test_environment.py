@@ -271,15 +271,10 @@ def test_soft_facts_are_what_an_upgrade_moves() -> None:
     )
 
 
-def test_tracer_is_a_soft_fact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run with coverage is slower than one without: a change says that it came."""
-    monkeypatch.setattr(sys, "gettrace", lambda: None)
-    monkeypatch.setattr(sys, "getprofile", lambda: None)
-    monkeypatch.delattr(sys, "monitoring", raising=False)
-    assert "tracer" not in soft_facts(MACHINE)
-    monkeypatch.setattr(sys, "gettrace", lambda: pytest.fail)
-
-    assert soft_facts(MACHINE)["tracer"] == "_pytest"
+def test_tracer_is_a_hard_fact_where_there_is_one() -> None:
+    """Its work is part of the time; nothing is said of a process without."""
+    assert known_facts(MACHINE, traced_by="coverage")["tracer"] == "coverage"
+    assert "tracer" not in known_facts(MACHINE)
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,25 @@ def test_confirming_processes_give_values_like_the_first() -> None:
     assert found.lost is None
 
 
+def test_confirming_processes_that_nothing_traced_say_nothing_of_a_traced_suite() -> (
+    None
+):
+    """What a tracer adds is in one of the two values only."""
+    traced = {"host-time": {"tracer": "coverage"}}
+    now = measured(estimate(9.0, source="host"), facts=traced)
+    stored = replace(kept(0, held(source="host")), facts=traced)
+    subject = paired([now], [stored])
+    fresh = measured(estimate(1.0, source="host"))
+    found = confirmation_of(subject, Retest(records=(fresh, fresh)))
+
+    assert subject.stored
+    assert (found.value, found.lost) == (None, None)
+    assert found.void == (
+        "nothing traced a fresh process, and coverage the suite: measure without a tracer",
+    )
+    assert confirmation_of(subject, Retest(records=(fresh, now))).run_values == (9.0,)
+
+
 def test_confirming_processes_without_a_value_are_lost() -> None:
     """Their last lines are kept; one that said nothing is lost, too."""
     subject = paired([measured()], [kept(0, held())])
