@@ -53,6 +53,7 @@ REPORTS: dict[str, tuple[str, dict[str, Any]]] = {
     "failed_launch": ("failing", {}),
 }
 LONGEST_S = 90.0
+NOBODY = "GPU-00000000-0000-0000-0000-000000000000"  # as long as the name of a GPU
 HZ = 20.0
 PHASE_S = 3.0
 RECORDED = """
@@ -155,7 +156,10 @@ def main() -> int:
             with index.entry(f"report {report}"):
                 profile(folder / "reports" / report, programs / f"{program}.py", how)
         with index.entry("recorded run"):
-            record(folder / "recorded", Path(name, "project"))
+            try:
+                record(folder / "recorded", Path(name, "project"))
+            finally:  # also what a run that failed has left
+                mask(folder / "recorded")
     for title, capture in (
         ("activity", activity),
         ("time lines", time_lines),
@@ -211,6 +215,17 @@ def record(folder: Path, project: Path) -> None:
     if finished.exit_code:
         message = f"pytest ended with {finished.exit_code}"
         raise RuntimeError(message)
+
+
+def mask(folder: Path) -> None:
+    """Take the names that the GPUs have for life, and the folder's, out of a run's files."""
+    names = {device.uuid: NOBODY for device in query_devices().devices}
+    names[str(folder)] = folder.name
+    for path in folder.rglob("*.json*"):
+        text = path.read_text("utf-8")
+        for name, instead in names.items():
+            text = text.replace(name, instead)
+        path.write_text(text, "utf-8")
 
 
 def activity(folder: Path) -> None:

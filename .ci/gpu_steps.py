@@ -1,6 +1,8 @@
 """Run the steps of a session on a GPU, whatever ends it, with what they say in few files.
 
-    python .ci/gpu_steps.py OUT PART...
+    python .ci/gpu_steps.py [--check] OUT [PART|STEP]...
+
+With --check it only says whether all names are known.
 
 Each step has a process group and a limit of its own, and all together have GPU_SECONDS: a
 limit is cut to what is left, and a step for which too little is left is not begun. What a
@@ -231,9 +233,10 @@ def benchmarks(_: Path, __: Path) -> Iterator[Step]:
 
 
 def examples(folder: Path, _: Path) -> Iterator[Step]:
-    """Yield the examples, their readings kept."""
+    """Yield the examples, their readings kept; the comparison of commits is the CPU's."""
     argv = (
         *(*PYTEST, "examples", "-o", "gpuperf_peaks=cpu: dram 20 GB/s"),
+        "--ignore=examples/test_12_against.py",  # a minute, and nothing of the GPU
         *(f"--gpuperf-record={folder}/readings", f"--gpuperf-json={folder}/run.json"),
         f"--basetemp={folder}-tmp",
     )
@@ -246,17 +249,34 @@ PARTS = {
 }
 
 
+def steps_of(name: str, work: Path, out: Path) -> list[Step]:
+    """Return the steps of a part, or the one step of that name; none: it is neither."""
+    if name in PARTS:
+        return [*PARTS[name](work / name, out)]
+    steps = (step for part in PARTS for step in PARTS[part](work / part, out))
+    return [step for step in steps if step.name == name]
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Run the parts that are named; return 1 where a step failed or was not begun."""
-    out, names = Path(arguments[0]), arguments[1:] or [*PARTS]
+    """Run what is named; return 1 where a step failed or was not begun, 2: no such name."""
+    only_names = arguments[0] == "--check"
+    out, *names = arguments[only_names:]
+    names = names or [*PARTS]
     work = Path(os.environ.get("GPU_HOME", tempfile.gettempdir()), "out")
+    unknown = [name for name in names if not steps_of(name, work, Path(out))]
+    if unknown:
+        print(f"error: no part or step is called {unknown[0]}", file=sys.stderr)
+        return 2
+    if only_names:
+        return 0
     shutil.rmtree(work, ignore_errors=True)
-    session = Session(out, float(os.environ.get("GPU_SECONDS", SECONDS)))
+    session = Session(Path(out), float(os.environ.get("GPU_SECONDS", SECONDS)))
     signal.signal(signal.SIGTERM, session.end)
     signal.signal(signal.SIGINT, session.end)
+    for part in PARTS:
+        (work / part).mkdir(parents=True)
     for name in names:
-        (work / name).mkdir(parents=True)
-        session.run(PARTS[name](work / name, out))
+        session.run(steps_of(name, work, Path(out)))
     return 1 if session.failed else 0
 
 

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes.nvml import FakeGpu, FakeNvml
 from pytest_gpuperf.collect.devices import query_devices
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +92,10 @@ def test_the_scripts_know_what_they_take_from_the_package() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="the session is a script of bash")
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [([], "gpu_session WHEELS OUT"), (["w", "o", "teste"], "no part is called teste")],
+    [
+        ([], "gpu_session WHEELS OUT"),
+        (["w", "o", "teste"], "no part or step is called teste"),
+    ],
 )
 def test_a_session_that_is_asked_wrongly_does_nothing(
     arguments: list[str], said: str, tmp_path: Path
@@ -259,3 +264,76 @@ def test_steps_stand_in_the_order_of_what_they_are_worth(tmp_path: Path) -> None
             word for word in step.argv if word.startswith((".ci/", "benchmarks/"))
         ]
         assert all((ROOT / word).exists() for word in script)
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("test_ncu", ["test_ncu"]),
+        ("gpu_noise", ["gpu_noise"]),
+        ("smoke", ["doctor", "doctor in words", "versions"]),
+        ("nothing", []),
+    ],
+)
+def test_a_step_can_be_asked_for_alone(
+    name: str, steps: list[str], tmp_path: Path
+) -> None:
+    """What a session had no time for is named in the next one, without its whole part."""
+    module = steps_module()
+
+    assert [step.name for step in module.steps_of(name, tmp_path, tmp_path)] == steps
+
+
+def script_module(name: str) -> Any:
+    """Return one of the scripts of .ci as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@needs_scripts
+def test_a_recorded_run_does_not_name_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The UUID that NVML gives, and the folder, are in none of its files."""
+    module = script_module("gpu_captures")
+    query = query_devices(FakeNvml(FakeGpu(uuid="GPU-6f1d0c2a-0405-0607-0809-1a")))
+    (gpu,) = query.devices
+    monkeypatch.setattr(module, "query_devices", lambda: query)
+    folder = tmp_path / "recorded"
+    (folder / "readings").mkdir(parents=True)
+    files = [folder / "run.json", folder / "readings" / "readings-main.jsonl"]
+    for path in files:
+        path.write_text(f'{{"uuid":"{gpu.uuid}","to":"{folder}/run.json"}}', "utf-8")
+    module.mask(folder)
+
+    assert {path.read_text("utf-8") for path in files} == {
+        f'{{"uuid":"{module.NOBODY}","to":"recorded/run.json"}}'
+    }
+
+
+@needs_scripts
+def test_an_answer_does_not_name_where_it_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands and tracebacks of a question are written without the machine's folders."""
+    monkeypatch.chdir(ROOT)
+    module = script_module("gpu_probe")
+
+    def asked() -> Iterator[dict[str, object]]:
+        yield {"argv": [f"{sys.prefix}/bin/python", str(module.COPY)]}
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(module.QUESTIONS, "asked", asked)
+    file = tmp_path / "answers.jsonl"
+    module.answer(file, "asked")
+    text = file.read_text("utf-8")
+
+    assert '["PREFIX/bin/python", "./tests/gpu/programs/stream_copy.py"]' in text
+    assert "ZeroDivisionError" in text
+    assert str(ROOT) not in text
+    assert sys.prefix not in text
