@@ -85,7 +85,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
             judged, and none of `verdicts` is theirs.
 
         noise_fraction: What the sessions of this machine usually differ by, where that is
-            too much for a stored baseline; None: it is not, or nobody knows.
+            too much for a stored baseline; None: it is not, or too few sessions tell.
     """
 
     expected_count: int
@@ -191,6 +191,8 @@ def _noise_fraction(run: Run) -> float | None:
         if verdict.against is None  # of blocks it is their spread
         and verdict.change is not None
         and verdict.change.session_spread is not None
+        # of one stored session it is what was believed before any was
+        and verdict.change.session_count >= POLICY.least_sessions
     ]
     most = max(spreads, default=0.0)
     return most if most > POLICY.noisy_spread else None

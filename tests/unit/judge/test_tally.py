@@ -271,6 +271,16 @@ def test_a_machine_may_be_too_noisy_for_a_stored_baseline(
     assert tally(runs.run(verdicts=verdicts)).noise_fraction == noise
 
 
+def test_one_stored_session_does_not_make_a_machine_too_noisy() -> None:
+    """What sessions differ by is then a belief, and no session has shown it."""
+    noisy = replace(runs.change(0.06, 1e-3), session_spread=0.25)
+    first = replace(runs.REGRESSED, change=replace(noisy, session_count=1))
+    second = replace(runs.REGRESSED, change=replace(noisy, session_count=2))
+
+    assert tally(runs.run(verdicts=(first,))).noise_fraction is None
+    assert tally(runs.run(verdicts=(second,))).noise_fraction == 0.25
+
+
 def test_a_change_that_is_only_shown_is_no_gate() -> None:
     """Nothing was allowed or forbidden."""
     shown = replace(runs.REGRESSED, threshold=None, outcome=Outcome.UNCHANGED)
