@@ -21,7 +21,7 @@ __all__ = ["pytest_gpuperf_recommendations", "pytest_gpuperf_run_finished"]
 @pytest.hookspec
 def pytest_gpuperf_run_finished(config: pytest.Config, run: Run) -> None:
     """
-    Receive a judged run, before its reports are written.
+    Receive a judged run, after its reports were written.
 
     Called once, in the controller or the only process, never in an xdist worker.
 

@@ -288,3 +288,37 @@ def test_the_finished_run_is_told_once(
     project.run(*workers)
 
     assert (project.path / "told").read_text() == "3 3\n"
+
+
+def test_a_hook_that_raises_fails_the_run_and_hides_nothing(project: Project) -> None:
+    """Why tests failed is still printed, and what was asked for is written."""
+    project.write(
+        """
+        def test_it(gpuperf):
+            gpuperf.record("x", 1)
+
+        def test_broken():
+            assert "this" == "that"
+        """
+    )
+    project.write(
+        """
+        def pytest_gpuperf_run_finished(run):
+            raise ZeroDivisionError("of a neighbour")
+        """,
+        "conftest.py",
+    )
+    whole = project.run("--gpuperf-json=run.json")
+    alone = project.run("-k", "not broken")
+
+    whole.stdout.fnmatch_lines(
+        [
+            "*assert *this* == *that*",
+            "*ZeroDivisionError: of a neighbour",
+            "a hook pytest_gpuperf_run_finished raised ZeroDivisionError*",
+            "FAILED *test_broken*",
+        ]
+    )
+    assert (project.path / "run.json").exists()
+    alone.assert_outcomes(passed=1)
+    assert (whole.ret, alone.ret) == (1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from pytest_gpuperf.hooks import command_line, outcomes, worker_start
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused
-from pytest_gpuperf.model.run import MachineShift, Measured
+from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.model.verdict import FAILING, Verdict
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
@@ -63,6 +64,7 @@ class Gate:
         self._calls: dict[str, pytest.TestReport] = {}  # as pytest came to know them
         self._explained: dict[str, Sequence[Verdict]] = {}  # in a report, by test id
         self._shifts: tuple[MachineShift, ...] = ()
+        self._raised = ""  # the traceback of somebody's hook
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
@@ -271,9 +273,21 @@ class Gate:
         run = steps.finish(
             self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
         )
-        self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
+        self._hand_over(run)
         if self.suite.complaints and session.exitstatus in {0, None}:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _hand_over(self, run: Run) -> None:
+        """Call the hooks of others; one that raises fails the run, and hides nothing."""
+        try:
+            self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
+        except Exception as error:  # noqa: BLE001 - raised here, no failure would be printed
+            self._raised = traceback.format_exc()
+            name = type(error).__name__
+            self.suite.complain(
+                f"a hook pytest_gpuperf_run_finished raised {name}, so the run fails; its "
+                "traceback is above: correct the hook"
+            )
 
     def _complain_of_overruled(self) -> None:
         """Fail the run for verdicts that another plugin reported as a pass."""
@@ -315,6 +329,8 @@ class Gate:
                 terminalreporter.write_line(text)
         for remark in self.suite.remarks:
             _write(terminalreporter, remark)
+        for frame in self._raised.splitlines():
+            terminalreporter.write_line(frame, red=True)
         for complaint in self.suite.complaints:
             _write(terminalreporter, complaint, red=True, bold=True)
 
