@@ -373,3 +373,24 @@ def test_a_run_is_compared_with_a_store_and_a_recording(
 
     assert command.code == 2
     assert "name the store first, and a run last" in command.errors
+
+
+def test_a_number_of_a_test_is_shown_beside_the_stored_ones(
+    project: Project, command: Command
+) -> None:
+    """Nothing gates it, so nothing is judged; in a run and of files alike."""
+    body = "def test_x(gpuperf): gpuperf.record('ttft', {}, unit='ms', better='lower')"
+    project.write(body.format(120))
+    project.run("--gpuperf-update=new")
+    project.write(body.format(180))
+    done = project.run("--gpuperf-json=run.json")
+    (pair,) = command.json("compare", STORE, "run.json")["comparisons"]
+
+    printed = done.stdout.str()
+    assert "ttft +50.0 %" in printed
+    assert "judged 0 of 1: 1 with no gated metric" in printed
+    assert pair["metric"] == "ttft"
+    assert pair["ratio"] == pytest.approx(1.5)
+    assert pair["outcome"] is None
+    assert "1.500" in command("compare", STORE, "run.json")
+    assert command.code == 0

@@ -49,6 +49,7 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
+from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import Column
@@ -253,22 +254,27 @@ def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) ->
     """
     Return a run, judged against sessions.
 
-    Time is judged, and what needs no statistics: counts and resources.
+    Time is judged, and what needs no statistics: counts and resources. A number of the
+    user's own is shown: what a marker allows it, the files do not say.
     """
     cases: list[Case] = []
     measured = _measured(current)
     for key, records in measured.items():
-        metrics = {e.metric for r in records for e in r.estimates if e.kernel is None}
+        metrics = {
+            (e.metric, e.source == Source.USER)
+            for r in records
+            for e in r.estimates
+            if e.kernel is None and is_compared(e.metric, e.source)
+        }
         cases += [
             case_of(
                 records,
                 stored.get(key, ()),
                 metric=metric,
-                limit=max_regression,
+                limit=None if own else max_regression,
                 session_id=_CURRENT,
             )
-            for metric in sorted(metrics)
-            if is_compared(metric)
+            for metric, own in sorted(metrics)
         ]
     limits = tuple(v for v in current.verdicts if v.limit is not None)
     changes = (
@@ -364,8 +370,8 @@ def _interval(pair: ValuePair) -> str:
 
 def _label(pair: ValuePair) -> str:
     """Return what was decided; a test that only the older files have is gone."""
-    if pair.verdict is not None:
-        return words.label(pair.verdict.outcome)
+    if pair.outcome is not None:
+        return words.label(pair.outcome)
     return "gone" if pair.now is None else "-"
 
 
@@ -382,5 +388,5 @@ def _facts(pair: ValuePair) -> dict[str, object]:
         "ratio": pair.ratio,
         "interval": None if ends is None else list(ends),
         "interval_of": "samples" if _lacks_interval(pair) else "sessions",
-        "outcome": None if pair.verdict is None else pair.verdict.outcome.value,
+        "outcome": None if pair.outcome is None else pair.outcome.value,
     }

@@ -16,6 +16,7 @@ from pytest_gpuperf.judge.case import best_source, direction
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import METRICS, Better, metric_of
 from pytest_gpuperf.model.record import RecordKey, SessionValue
+from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.scorecard import MeasuredScorecard, TrainingScorecard
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 
@@ -265,7 +266,10 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
         half_width: How far the ratio reaches either way, by the samples of the runs alone
             [fraction]; None: a value has no interval.
 
-        verdict: What was decided; None: the run does not have it.
+        verdict: What was decided, or is only shown; None: the run does not have it.
+
+        better: "lower", "higher" or "neither", of a number of the user's own; None: the
+            metric says it.
     """
 
     key: RecordKey
@@ -275,6 +279,14 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
     now: float | None = None
     half_width: float | None = None
     verdict: Verdict | None = None
+    better: str | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What was decided; None: nothing was."""
+        if self.verdict is None or not self.verdict.decides:
+            return None
+        return self.verdict.outcome
 
     @property
     def ratio(self) -> float | None:
@@ -298,12 +310,16 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
         """How much worse it is, for sorting [log]; infinite where one side lacks it."""
         if self.ratio is None or self.ratio <= 0:
             return math.inf if self.was != self.now else 0.0
-        higher = direction(metric_of(self.metric, unit=self.unit)) is Better.HIGHER
+        own = Better(self.better) if self.better else Better.NEITHER
+        metric = metric_of(self.metric, unit=self.unit, better=own)
+        higher = direction(metric) is Better.HIGHER
         return -math.log(self.ratio) if higher else math.log(self.ratio)
 
 
-def is_compared(name: str) -> bool:
-    """Return whether files are compared by a metric."""
+def is_compared(name: str, source: str) -> bool:
+    """Return whether files are compared by a metric; a number of the user's own is."""
+    if source == Source.USER:
+        return True
     metric = METRICS.get(name)
     if metric is None or metric.better is Better.NEITHER:
         return False
@@ -329,14 +345,14 @@ def value_pairs(
     pairs = []
     for key in dict.fromkeys((*current, *stored)):
         now, then = current.get(key, ()), stored.get(key, ())
-        for metric in dict.fromkeys(value.metric for value in (*now, *then)):
-            if is_compared(metric):
-                pair = _pair(key, metric, now, then)
-                verdict = verdicts.get((key, metric))
-                if verdict is not None and verdict.change is not None:
-                    change = verdict.change
-                    pair = replace(pair, was=change.reference, now=change.current)
-                pairs.append(replace(pair, verdict=verdict))
+        compared = [v.metric for v in (*now, *then) if is_compared(v.metric, v.source)]
+        for metric in dict.fromkeys(compared):
+            pair = _pair(key, metric, now, then)
+            verdict = verdicts.get((key, metric))
+            if verdict is not None and verdict.change is not None:
+                change = verdict.change
+                pair = replace(pair, was=change.reference, now=change.current)
+            pairs.append(replace(pair, verdict=verdict))
     return sorted(pairs, key=lambda pair: -pair.worsening)
 
 
@@ -364,6 +380,7 @@ def _pair(
         unit=(values_now or values_then)[0].unit,
         was=_mean(values_then),
         now=_mean(values_now),
+        better=(values_now or values_then)[0].better,
         half_width=math.hypot(*certain) if len(certain) == len(widths) else None,
     )
 

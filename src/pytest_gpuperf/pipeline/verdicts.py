@@ -13,7 +13,7 @@ from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_regress
 from pytest_gpuperf.model.environment import TRACER
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Record, RecordKey, Role, SessionValue
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.words import for_pytest
 
@@ -112,10 +112,20 @@ def _cases(
             across=suite.config.compare_across,
             other_slug_exists=other_slug_exists,
         )
-        for metric, limit in gates(measured, suite.config).items()
+        for metric, limit in _compared(measured, records[0], suite.config).items()
         if _has(records, metric) or _stands_for(records[0], metric, measured)
     )
     return tuple((case, comparable(case, policy)) for case in cases)
+
+
+def _compared(
+    measured: Measured, record: Record, config: Config
+) -> Mapping[str, float | None]:
+    """Return what a test allows its metrics; its own number is shown at the least."""
+    held = gates(measured, config)
+    if record.kind is not Kind.RECORD or record.key.name in held:
+        return held
+    return {**held, record.key.name: None}
 
 
 def _has(records: Sequence[Record], metric: str) -> bool:

@@ -231,9 +231,42 @@ def test_files_are_compared_by_the_best_source_of_both() -> None:
 
 def test_files_are_compared_by_time_and_by_what_is_exact() -> None:
     """A metric with noise of its own, or without a better direction, is not."""
-    names = ("time", "stack_bytes", "registers", "dram.bytes", "of.my.own")
+    names = ("time", "stack_bytes", "registers", "dram.bytes", "of.a.phase")
+    compared = [name for name in names if is_compared(name, "host")]
 
-    assert [name for name in names if is_compared(name)] == ["time", "stack_bytes"]
+    assert compared == ["time", "stack_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [("lower", 1.2), ("higher", 0.8), ("neither", 1.2), (None, 1.2)],
+)
+def test_a_number_of_a_test_is_compared_by_its_own_direction(
+    better: str | None, worse: float
+) -> None:
+    """Whoever recorded it wants to see it; without a direction less is better."""
+    own: dict[str, Any] = {"metric": "ttft", "source": "user", "better": better}
+    (pair,) = shown([held(worse, **own)], [held(1.0, **own)])
+
+    assert pair.ratio == pytest.approx(worse)
+    assert pair.worsening > 0
+
+
+def test_a_change_that_is_only_shown_decides_nothing_of_files() -> None:
+    """It stands beside the values, without an outcome."""
+    moved = Change(effect=0.6, current=1.6, reference=1.0, session_count=3, run_count=1)
+    verdict = Verdict(
+        key=KEY,
+        outcome=Outcome.UNCHANGED,
+        reason=Reason.WITHIN_NOISE,
+        metric="time",
+        change=moved,
+    )
+    (seen,) = shown([held(1.6)], [held(1.0)], verdict)
+    (gated,) = shown([held(1.6)], [held(1.0)], replace(verdict, threshold=0.05))
+
+    assert seen.outcome is None
+    assert gated.outcome is Outcome.UNCHANGED
 
 
 def test_the_worst_comes_first_and_what_a_side_lacks_before_it() -> None:
