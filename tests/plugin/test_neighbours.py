@@ -244,7 +244,29 @@ def test_junit_properties_are_asked_for(project: Project) -> None:
         project.run("--junitxml=junit.xml", *option)
         first = project.junit()[0].properties
         assert first["gpuperf.x x [count]"] == "1.0"
-        assert first["gpuperf.verdict.x"] == "passed: within-limit"
+        assert first["gpuperf.verdict.x x"] == "passed: within-limit"
+
+
+def test_junit_properties_tell_measurements_apart(project: Project) -> None:
+    """Each value and each verdict has the name of its measurement, and its own property."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 1 s"], iterations=3)
+        def test_two(gpuperf):
+            gpuperf.measure(int, name="a")
+            gpuperf.measure(int, name="b")
+            gpuperf.record("score", 0.5, unit="")
+        """
+    )
+    project.run("--junitxml=junit.xml", "--gpuperf-junit-properties")
+    properties = project.junit()[0].properties
+
+    assert properties["gpuperf.verdict.a time"] == "passed: within-limit"
+    assert properties["gpuperf.verdict.b time"] == "passed: within-limit"
+    assert properties["gpuperf.score score"] == "0.5"
+    assert "gpuperf.verdict.time" not in properties
 
 
 def test_a_run_leaves_no_scratch(project: Project) -> None:

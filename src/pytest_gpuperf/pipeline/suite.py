@@ -325,13 +325,16 @@ class Suite:
                 if estimate.kernel is None:
                     values += _value_properties(record.key, estimate, verdicts)
         for v in verdicts:
-            kind = "against" if v.of_revision else "verdict"
+            kind, name = (
+                "against" if v.of_revision else "verdict",
+                _named(v.key, v.metric),
+            )
             values.append(
-                (f"gpuperf.{kind}.{v.metric}", f"{v.outcome.value}: {v.reason.value}")
+                (f"gpuperf.{kind}.{name}", f"{v.outcome.value}: {v.reason.value}")
             )
             if sentence := words.in_suite(v):
                 note = f"{Reason.SLOWER_IN_SUITE.value}: {sentence}"
-                values.append((f"gpuperf.note.{v.metric}", note))
+                values.append((f"gpuperf.note.{name}", note))
         # pytest escapes the values alone
         return [(escape(name), value) for name, value in values]
 
@@ -413,11 +416,17 @@ def _is_counter(estimate: Estimate) -> bool:
     return family_of(estimate.metric, estimate.source) is Family.COUNTER
 
 
+def _named(key: RecordKey, metric: str) -> str:
+    """Return a metric behind the name of its measurement, if that has one."""
+    return f"{key.name} {metric}".strip()
+
+
 def _value_properties(
     key: RecordKey, first: Estimate, verdicts: Sequence[Verdict]
 ) -> list[tuple[str, object]]:
     """Return the value that counts, and the first one where others have decided."""
-    name = f"{f'{key.name} {first.metric}'.strip()} [{first.unit}]"
+    unit = f" [{first.unit}]" if first.unit else ""
+    name = f"{_named(key, first.metric)}{unit}"
     judged = judged_value(first, [v for v in verdicts if v.key == key])
     if judged is None or math.isclose(judged, first.value):
         return [(f"gpuperf.{name}", first.value)]
