@@ -51,6 +51,43 @@ def test_every_report_that_is_asked_for_is_written(project: Project) -> None:
     )
 
 
+def test_reports_fail_the_tests_that_pytest_fails(project: Project) -> None:
+    """No more, as skips and expected failures; no fewer, as one that never measured."""
+    project.write(
+        """
+        import pytest
+
+        def test_wrong_at_once(gpuperf):
+            assert gpuperf is None
+
+        def test_wrong_then(gpuperf):
+            assert gpuperf.measure(int).time < 0
+
+        def test_skipped(gpuperf):
+            gpuperf.measure(int)
+            pytest.skip("not here")
+
+        @pytest.mark.xfail
+        def test_expected(gpuperf):
+            assert gpuperf.measure(int).time < 0
+        """
+    )
+    ended = project.run("--gpuperf-json=run.json", "--gpuperf-html=r.html")
+    run = json.loads((project.path / "run.json").read_text("utf-8"))
+    page = (project.path / "r.html").read_text("utf-8")
+
+    assert ended.parseoutcomes() == {"failed": 2, "skipped": 1, "xfailed": 1}
+    assert [t.partition("::")[2] for t in run["broken"]] == [
+        *("test_wrong_at_once", "test_wrong_then")
+    ]
+    assert lines(ended, "test_wrong_at_once", "BROKEN")
+    assert lines(ended, "test_wrong_then", "BROKEN")
+    assert lines(ended, "test_skipped", "skipped")
+    assert lines(ended, "test_expected", "xfailed")
+    assert lines(ended, "2 failed before being judged, 2 skipped or xfailed before")
+    assert "2 of 4 tests fail: 2 failed before being judged." in page
+
+
 @pytest.mark.parametrize("option", ["--gpuperf-markdown", "--gpuperf-csv"])
 def test_a_report_that_cannot_be_written_is_told_before_tests_run(
     project: Project, option: str

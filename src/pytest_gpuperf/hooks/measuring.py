@@ -508,6 +508,7 @@ class Measuring:
             body_failed=call.excinfo is not None
             and not limits_failed
             and not outcomes.lacked_a_value(call),
+            failed=report.failed,
             asserted=ledger.compared,
             group=plan.group,
             line=None if item.location[1] is None else item.location[1] + 1,

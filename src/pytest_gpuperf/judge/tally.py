@@ -68,6 +68,9 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
         broken_count: Tests that failed before anything was judged.
 
+        skipped_count: Tests that measured, and that a skip or an expected failure ended
+            before anything was judged.
+
         ungated_count: Tests of which no metric is gated.
 
         unlimited_count: Other tests that were measured and had nothing to be judged by.
@@ -99,6 +102,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
     absent_count: int = 0
     empty_count: int = 0
     one_sided_count: int = 0
+    skipped_count: int = 0
     xfailed_count: int = 0
     noise_fraction: float | None = None
 
@@ -131,14 +135,16 @@ def tally(run: Run) -> Tally:
     completeness = run.header.completeness
     judged = verdicts.keys() | expected
     missing = set(completeness.missing) - judged
-    known_count = len(measured | judged | missing)
-    rest = measured - judged - missing
+    broken = set(run.broken) - judged - missing
+    known_count = len(measured | judged | missing | broken)
+    rest = measured - judged - missing - broken
     asserted = rest.intersection(run.asserted)
-    broken = rest.intersection(run.broken)
-    one_sided = (rest - asserted - broken).intersection(
+    skipped = rest.intersection(run.skipped)
+    rest -= asserted | skipped
+    one_sided = rest.intersection(
         run.against.only_new if run.against is not None else ()
     )
-    ungated = _ungated(run, rest - asserted - broken - one_sided)
+    ungated = _ungated(run, rest - one_sided)
     return Tally(
         expected_count=max(completeness.expected_count, known_count),
         verdicts=verdicts,
@@ -146,11 +152,12 @@ def tally(run: Run) -> Tally:
         asserted_count=len(asserted),
         broken_count=len(broken),
         ungated_count=len(ungated),
-        unlimited_count=len(rest - asserted - broken - one_sided - ungated),
+        unlimited_count=len(rest - one_sided - ungated),
         missing_count=len(missing),
         absent_count=len(completeness.absent),
         empty_count=max(0, completeness.expected_count - known_count),
         one_sided_count=len(one_sided),
+        skipped_count=len(skipped),
         xfailed_count=len(expected),
         noise_fraction=_noise_fraction(run),
     )

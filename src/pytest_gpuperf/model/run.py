@@ -191,7 +191,10 @@ class Run(Frozen, frozen=True, kw_only=True):
 
         asserted: Ids of tests that passed and compared a measured value themselves.
 
-        broken: Ids of tests that failed for another reason than their limits.
+        broken: Ids of tests that failed for another reason than their limits, before
+            anything of them was judged.
+
+        skipped: Ids of tests that a skip or an expected failure ended in their body.
 
         shifts: What the machine did to whole classes of tests, as controls show it.
 
@@ -213,6 +216,7 @@ class Run(Frozen, frozen=True, kw_only=True):
     xfailed: tuple[str, ...] = ()
     asserted: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     shifts: tuple[MachineShift, ...] = ()
     references: tuple[Record, ...] = ()
     tests: tuple[TestPlace, ...] = ()
@@ -242,7 +246,10 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
 
         max_regression: Largest change by metric [fraction]; empty: what the run says.
 
-        body_failed: Whether it failed for another reason than its limits.
+        body_failed: Whether its body ended for another reason than its limits: it failed,
+            or was skipped.
+
+        failed: Whether pytest calls that a failure: no skip, and none that is expected.
 
         asserted: Whether its body compared a measured value itself.
 
@@ -261,6 +268,7 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     refusals: tuple[Unmeasured, ...] = ()
     max_regression: Mapping[str, float | None] = {}
     body_failed: bool = False
+    failed: bool = False
     asserted: bool = False
     group: str | None = None
     lost: tuple[Unmeasured, ...] = ()

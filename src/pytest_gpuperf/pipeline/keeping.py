@@ -517,6 +517,7 @@ def write_so_far(suite: Suite) -> None:
         ),
         asserted=suite.asserted(),
         broken=suite.broken(),
+        skipped=suite.skipped(),
         tests=suite.places(),
     )
     write_report(with_samples(suite, run), "json", path)

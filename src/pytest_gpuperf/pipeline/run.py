@@ -147,6 +147,7 @@ def finish(
         xfailed=tuple(xfailed),
         asserted=suite.asserted(),
         broken=suite.broken(),
+        skipped=suite.skipped(),
         shifts=tuple(shifts),
         references=suite.reference_records(),
         tests=suite.places(),

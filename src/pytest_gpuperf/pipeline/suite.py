@@ -156,7 +156,7 @@ class Suite:
         """Take a test out of what is judged and stored: pytest fails it after all."""
         self.passed.discard(test_id)
         measured = self.results[test_id]
-        self.results[test_id] = replace(measured, body_failed=True)
+        self.results[test_id] = replace(measured, body_failed=True, failed=True)
         self.verdicts = tuple(v for v in self.verdicts if v.key.test_id != test_id)
         self._by_test.clear()
 
@@ -252,7 +252,17 @@ class Suite:
 
     def broken(self) -> tuple[str, ...]:
         """Return the ids of the tests whose body failed."""
-        return tuple(t for t, measured in self.results.items() if measured.body_failed)
+        return tuple(
+            t for t, test in self.results.items() if test.body_failed and test.failed
+        )
+
+    def skipped(self) -> tuple[str, ...]:
+        """Return the ids of the tests whose body was skipped, or failed as expected."""
+        return tuple(
+            t
+            for t, test in self.results.items()
+            if test.body_failed and not test.failed
+        )
 
     def add(self, records: Sequence[Record]) -> None:
         """Take what fresh processes measured."""

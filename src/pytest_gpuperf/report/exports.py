@@ -47,6 +47,7 @@ _LONGEST_BENCHMARK = 1024  # of a name that Bencher takes [bytes of UTF-8]
 _LONGEST_MEASURE = 64
 _DIGEST_BYTES = 4  # of what tells shortened names apart
 _DIGITS = 3  # significant ones of OpenMetrics: GitLab compares texts
+_UNJUDGED = "failed before its measurements were judged"
 _MOST_ANNOTATIONS = 10  # errors of a step that GitHub shows
 
 # by SI unit: its name as OpenMetrics ends a metric's
@@ -370,7 +371,7 @@ def annotation_lines(run: Run) -> list[str]:
     shown = loud[:_MOST_ANNOTATIONS]
     lines = [_annotation(row, places.get(row.key.test_id), run) for row in shown]
     if len(loud) > len(shown):
-        more = f"{len(loud) - len(shown) + 1} more tests missed their limits"
+        more = f"{len(loud) - len(shown) + 1} more tests failed"
         lines[-1] = f"::error title=gpuperf::{more}"
     return lines
 
@@ -384,7 +385,8 @@ def _annotation(row: Row, place: TestPlace | None, run: Run) -> str:
     text = ",".join(
         f"{key}={_command_text(value, also=':,')}" for key, value in properties.items()
     )
-    message = first_line(speaking([v for v in row.verdicts if v.decides]))
+    deciding = [v for v in row.verdicts if v.decides]
+    message = first_line(speaking(deciding)) if deciding else _UNJUDGED
     return f"::error {text}::{_command_text(message)}"
 
 

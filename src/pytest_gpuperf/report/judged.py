@@ -84,6 +84,7 @@ def _undecided(counted: Tally, options: Mapping[str, str]) -> list[str]:
         *_unlimited(counted, options, undecided),
         _beside(counted),
         _count_of(counted.broken_count, "failed before being judged"),
+        _count_of(counted.skipped_count, "skipped or xfailed before being judged"),
         _count_of(
             counted.ungated_count, "with no gated metric: name it in max_regression"
         ),

@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 XFAILED = "xfailed"  # pytest's word for a failure that is expected
+_BROKEN = "BROKEN"  # as loud as the labels of the outcomes that fail
+_SKIPPED = "skipped"
 _MANY_ROWS = 40  # a longer table hides what matters
 _SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})  # have columns
@@ -69,6 +71,10 @@ class Row(Frozen, frozen=True, kw_only=True):
 
         xfailed: Whether it failed as the xfail mark of its test expects.
 
+        broken: Whether its test failed before anything was judged.
+
+        skipped: Whether its test was skipped after it had measured.
+
         group: The heading that its marker names; "": none.
     """
 
@@ -76,6 +82,8 @@ class Row(Frozen, frozen=True, kw_only=True):
     record: Record | None
     verdicts: tuple[Verdict, ...]
     xfailed: bool = False
+    broken: bool = False
+    skipped: bool = False
     group: str = ""
 
     @property
@@ -87,12 +95,12 @@ class Row(Frozen, frozen=True, kw_only=True):
     @property
     def is_loud(self) -> bool:
         """Whether it fails without an xfail mark that expects it."""
-        return self.outcome in FAILING and not self.xfailed
+        return self.broken or (self.outcome in FAILING and not self.xfailed)
 
     @property
     def needs_attention(self) -> bool:
         """Whether it neither passed nor stayed as it was, or its value is doubtful."""
-        return self.outcome not in _QUIET or bool(self.doubts())
+        return self.broken or self.outcome not in _QUIET or bool(self.doubts())
 
     @property
     def label(self) -> str:
@@ -104,7 +112,11 @@ class Row(Frozen, frozen=True, kw_only=True):
             return building
         if outcome is not None:
             return words.label(outcome) + self._open_beside(outcome)
-        return "void" if self.record is not None and self.record.void else ""
+        if self.broken:
+            return _BROKEN
+        if self.record is not None and self.record.void:
+            return "void"
+        return _SKIPPED if self.skipped else ""
 
     def _open_beside(self, outcome: Outcome) -> str:
         """Return what was left open beside the outcome; "" for nothing."""
@@ -317,7 +329,11 @@ def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
 
 
 def rows(run: Run) -> tuple[Row, ...]:
-    """Return one row for each measurement: as measured, then what was only judged."""
+    """
+    Return one row for each measurement: as measured, then what was only judged.
+
+    A test that failed before it measured anything has a row, too.
+    """
     records = {
         record.key: record
         for record in reversed(run.records)  # the first of a key is kept
@@ -328,17 +344,26 @@ def rows(run: Run) -> tuple[Row, ...]:
     for verdict in run.verdicts:
         verdicts.setdefault(verdict.key, []).append(verdict)
     expected = expected_failures(run)
+    ended = set(run.xfailed) - expected  # in their bodies
+    broken, skipped = set(run.broken), set(run.skipped) - ended
     groups = {test.test_id: test.group or "" for test in run.tests}
+    keys = dict.fromkeys([*order, *verdicts])
+    has_row = {key.test_id for key in keys}
+    unseen = [RecordKey(test_id=t) for t in run.broken if t not in has_row]
     return tuple(
         Row(
             key=key,
             record=records.get(key),
-            verdicts=_speaking_first(verdicts.get(key, ())),
-            xfailed=key.test_id in expected
-            and any(v.outcome in FAILING for v in verdicts.get(key, ())),
+            verdicts=_speaking_first(judged),
+            xfailed=any(v.outcome in FAILING for v in judged)
+            if key.test_id in expected
+            else key.test_id in ended and not judged,
+            broken=key.test_id in broken and not judged,
+            skipped=key.test_id in skipped and not judged,
             group=groups.get(key.test_id, ""),
         )
-        for key in dict.fromkeys([*order, *verdicts])
+        for key in (*keys, *unseen)
+        for judged in (verdicts.get(key, ()),)
     )
 
 
@@ -423,6 +448,8 @@ def ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
 def _place(row: Row, sort: str) -> float | None:
     """Return what a row is sorted by; None: it has no such value."""
     if sort == "verdict":
+        if row.broken:
+            return -1
         return None if row.outcome is None else PRECEDENCE.index(row.outcome)
     if sort == "change":
         effects = (v.change.effect for v in row.verdicts if v.change is not None)
@@ -688,6 +715,8 @@ def table_lines(
 def _row_style(row: Row) -> Style:
     """Return what a row means to its reader."""
     outcome = row.outcome
+    if row.broken:
+        return Style.BAD
     return Style.PLAIN if outcome is None or row.xfailed else STYLES[outcome]
 
 

@@ -382,6 +382,8 @@ def _fitting(lines: Iterable[str], room_bytes: float) -> int:
 
 def _rank(row: Row) -> int:
     """Return where a row stands: failures first, then what speaks first of a test."""
+    if row.broken:
+        return 0
     if row.outcome is None:
         return len(PRECEDENCE)
     return PRECEDENCE.index(row.outcome) + (not row.is_loud)

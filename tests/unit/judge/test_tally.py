@@ -191,6 +191,19 @@ def test_an_assert_that_held_judges_a_test_without_verdict() -> None:
     assert (counted.unlimited_count, counted.judged_count) == (1, 1)
 
 
+def test_a_test_that_broke_is_counted_whatever_it_measured() -> None:
+    """One that was skipped after it had measured is no failure, and not unlimited."""
+    records = tuple(runs.record(name) for name in ("test_a", "test_b"))
+    first, second = (record.key.test_id for record in records)
+    run = replace(
+        runs.run(records, expected=4), broken=(first, "never.py::t"), skipped=(second,)
+    )
+    counted = tally(run)
+
+    assert (counted.broken_count, counted.skipped_count) == (2, 1)
+    assert (counted.unlimited_count, counted.empty_count) == (0, 1)
+
+
 def test_a_test_that_the_revision_lacks_is_counted_as_such() -> None:
     """It has nothing to be compared with; that it gates no metric is not the reason."""
     records = tuple(

@@ -320,9 +320,22 @@ def test_a_failure_is_an_annotation_on_its_line() -> None:
     assert exports.annotation_lines(below)[0].startswith("::error file=sub/tests/")
     assert len(exports.annotation_lines(runs.run(verdicts=tuple(many)))) == 10
     assert exports.annotation_lines(runs.run(verdicts=tuple(many)))[-1] == (
-        "::error title=gpuperf::6 more tests missed their limits"
+        "::error title=gpuperf::6 more tests failed"
     )
     assert exports.annotations_bytes(runs.run()) == b""
+
+
+def test_a_test_that_broke_is_an_annotation_too() -> None:
+    """Whether it had measured something or not: pytest fails it."""
+    record = runs.record("test_a", runs.time_of(1e-3))
+    ids = record.key.test_id, runs.key("test_b").test_id
+    run = replace(runs.run((record,)), broken=ids)
+    text = "failed before its measurements were judged"
+
+    assert exports.annotation_lines(run) == [
+        f"::error file=tests/test_gemm.py,title={name}::{text}"
+        for name in ("test_a", "test_b")
+    ]
 
 
 def test_no_name_begins_another_command() -> None:

@@ -42,6 +42,23 @@ def test_a_run_is_a_table_and_a_block() -> None:
     assert run_markdown(run, commands=False) == expected
 
 
+def test_what_broke_is_not_folded_away_as_passed() -> None:
+    """It stands above all that passed, measured or not; a skip is not loud."""
+    records = [runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(12)]
+    broken, skipped = (records[place].key.test_id for place in (3, 5))
+    run = replace(
+        runs.run(tuple(records)),
+        broken=(broken, runs.key("test_early").test_id),
+        skipped=(skipped,),
+    )
+    head, _, folded = run_markdown(run).partition("<details>")
+
+    assert "| `test_3` | 1.00 ms | ±0.3 % | **BROKEN** |" in head
+    assert "| `test_early` | - |  | **BROKEN** |" in head
+    assert "BROKEN" not in folded
+    assert "| `test_5` | 1.00 ms | ±0.3 % | skipped |" in folded
+
+
 def test_what_gpus_were_busy_with_stands_below_the_table() -> None:
     """And what makes a value doubtful, each with the name of its test."""
     window = UtilizationWindow(

@@ -87,6 +87,9 @@ _OUTCOMES_IN_ORDER = (
 _BROKEN = PageStatus(
     name="broken", meaning="It failed before anything was judged.", fails=True
 )
+_SKIPPED = PageStatus(
+    name="skipped", meaning="It was skipped before anything was judged."
+)
 _VOID = PageStatus(name="void", meaning="Its measurement must not be judged.")
 _XFAILED = PageStatus(name="xfailed", meaning="It failed as its xfail mark expects.")
 _UNJUDGED = PageStatus(name="unjudged", meaning="It was measured, and has no limit.")
@@ -106,6 +109,7 @@ STATUSES = (
     _VOID,
     *(_OF_OUTCOMES[outcome] for outcome in _OUTCOMES_IN_ORDER[2:]),
     _XFAILED,
+    _SKIPPED,
     _UNJUDGED,
 )
 _ASSERTED = "Its own assert on a measured value held."
@@ -223,8 +227,10 @@ class Page:
             return _XFAILED
         if row.outcome is not None:
             return _OF_OUTCOMES[row.outcome]
-        if row.key.test_id in self.run.broken:
+        if row.broken:
             return _BROKEN
+        if row.skipped:
+            return _SKIPPED
         if row.key.test_id in self.run.asserted:
             return _OF_OUTCOMES[Outcome.PASSED]
         return _VOID if row.record is not None and row.record.void else _UNJUDGED
@@ -569,7 +575,7 @@ def _strip(row: Row, axis: ChangeAxis, text: str) -> figures.ChangeStrip | None:
 def _line(status: PageStatus, verdict: Verdict | None) -> str:
     """Return what stands below a row that needs a word; "" for the others."""
     if verdict is None or verdict.outcome in JUDGED - FAILING:
-        return status.meaning if status in {_BROKEN, _VOID} else ""
+        return status.meaning if status in {_BROKEN, _VOID, _SKIPPED} else ""
     return evidence(verdict) if status.fails else _why(verdict)
 
 
