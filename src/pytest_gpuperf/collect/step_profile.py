@@ -211,7 +211,8 @@ class StepRecorder:
         try:
             return self._contexts[SpanLevel.LAYER, index, part]
         except (KeyError, TypeError):  # new, or nothing that could be a number
-            return self._layer(index, part)
+            mark = layer_mark(index, part)
+            return self._context((SpanLevel.LAYER, index, part), mark)
 
     def data(self, loader: Iterable[_T]) -> Iterator[_T]:
         """
@@ -251,10 +252,6 @@ class StepRecorder:
             )
             raise MeasureError(message, remedy="give it one kind, or two names")
         return self._context((level, name, kind), mark)
-
-    def _layer(self, index: int, part: str | None) -> SpanBlock:
-        """Return the with block of a layer, made once."""
-        return self._context((SpanLevel.LAYER, index, part), layer_mark(index, part))
 
     def _context(self, key: object, mark: Mark) -> SpanBlock:
         """Return a with block, and remember it."""

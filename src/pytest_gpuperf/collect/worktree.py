@@ -425,16 +425,10 @@ def _remove(repository: Repository, scratch: Path) -> None:
 def _prune(repository: Repository) -> None:
     """Let git and its submodules forget the worktrees that are gone."""
     repository.run("worktree", "prune")
-    _prune_submodules(repository)
-
-
-def _prune_submodules(repository: Repository) -> None:
-    """Let the submodules forget the worktrees that are gone."""
     for path, _ in repository.submodules():
         inner = repository.within(str(Path(repository.root, path)))
         if Path(inner.root, ".git").exists():
-            inner.run("worktree", "prune")
-            _prune_submodules(inner)
+            _prune(inner)
 
 
 def _refs_named(revision: str) -> tuple[str, ...]:

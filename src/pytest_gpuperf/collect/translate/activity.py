@@ -253,11 +253,7 @@ class _Owner:
             return label >= bounds.first
         return bounds.begun_ns <= self._calls[correlation] <= bounds.ended_ns
 
-    def of(self, records: Iterable[Any]) -> list[Any]:
-        """Return the work that belongs to the window."""
-        return list(self.each_of(records))
-
-    def each_of(self, records: Iterable[Any]) -> Iterator[Any]:
+    def of(self, records: Iterable[Any]) -> Iterator[Any]:
         """Yield the work that belongs to the window."""
         owns = self.owns
         return (
@@ -297,7 +293,7 @@ def read_trace(
         records = Sorted(batches, bounds.label_kind)
         owner = _Owner(records, bounds)
         kernels = Kernels(records)
-        owned = owner.each_of(let_go(records.work[KERNEL]))
+        owned = owner.of(let_go(records.work[KERNEL]))
         launches = kernels.launches(owned, sink)
         copies = tuple(
             _copy(copy)
@@ -305,7 +301,7 @@ def read_trace(
             for copy in owner.of(records.work[kind])
         )
         fills = tuple((r.bytes, r.start, r.end) for r in owner.of(records.work[FILL]))
-        graph_records = owner.of(records.work[GRAPH])
+        graph_records = tuple(owner.of(records.work[GRAPH]))
         graphs = tuple((r.start, r.end) for r in graph_records)
         spans = chain(
             ((copy.start_ns, copy.end_ns) for copy in copies),
