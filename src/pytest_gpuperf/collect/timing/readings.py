@@ -249,16 +249,14 @@ def counted_samples(
         return CountedSamples(
             sources=(Source.HOST,), places=every, unused=True, notes=(_UNUSED,)
         )
+    count = len(readings[0])
     slow = {place for series in readings for place in _slow_places(series)}
     interrupted = {
-        place
-        for series in readings
-        for place, reading in enumerate(series)
-        if reading.interrupted
+        place for place in range(count) if any(s[place].interrupted for s in readings)
     }
-    count = len(readings[0])
     few = ended and count - len(slow | interrupted) < LEAST_UNINTERRUPTED
     left_out = slow if few else slow | interrupted
+    places = [place for place in range(count) if place not in left_out]
     notes = [
         Note(
             code=barred[name].code.value,
@@ -268,15 +266,10 @@ def counted_samples(
         if name in barred
     ]
     sources: list[str] = []
-    places = [place for place in range(count) if place not in left_out]
     for name in names:
         if name in barred:
             continue
-        timed = [
-            place
-            for place in places
-            if all(_value(series[place], name) is not None for series in readings)
-        ]
+        timed = _timed_places(readings, name, places)
         if len(timed) < len(places):
             notes.append(_untimed_note(name, len(places) - len(timed), len(places)))
         if timed and len(timed) >= _LEAST_TIMED * len(places):
@@ -303,9 +296,15 @@ _UNUSED = Note(
 )
 
 
-def _value(reading: Reading, source: str) -> float | None:
-    """Return a sample by one source [s]; None: the source could not time it."""
-    return reading.wall_s if source == Source.HOST else reading.device_s.get(source)
+def _timed_places(
+    readings: Sequence[Sequence[Reading]], source: str, places: Sequence[int]
+) -> list[int]:
+    """Return the places of the samples that a device's source timed of all callables."""
+    return [
+        place
+        for place in places
+        if all(series[place].device_s.get(source) is not None for series in readings)
+    ]
 
 
 def median_clock_hz(readings: Iterable[Reading]) -> float | None:
