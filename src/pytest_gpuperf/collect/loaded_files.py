@@ -202,9 +202,7 @@ def start(folder: str, root: str | None) -> None:
         record = {"argv": argv, "files": recorder.snapshot()}
         file = Path(folder, f"{os.getpid()}-{os.urandom(8).hex()}.json")
         staged = file.with_suffix(".tmp")
-        with contextlib.suppress(
-            OSError
-        ):  # the parent has ended and removed the folder
+        with contextlib.suppress(OSError):  # the parent has removed the folder
             staged.write_text(json.dumps(record), encoding="ascii")
             staged.replace(file)
 

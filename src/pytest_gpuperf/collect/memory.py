@@ -263,12 +263,8 @@ class MemoryWatch:
     def __init__(self, allocators: tuple[Allocator, ...] | None = None) -> None:
         self._allocators = allocators or (TorchPool(), CupyPool())
         self._before: dict[str, tuple[int | None, int | None]] = {}
-        self._earlier_peaks: dict[
-            str, int
-        ] = {}  # peaks before another watch reset them
-        self._other_bytes: dict[
-            str, int
-        ] = {}  # of an earlier result: not part of the peak
+        self._earlier_peaks: dict[str, int] = {}  # from before another watch's reset
+        self._other_bytes: dict[str, int] = {}  # of an earlier result: not in the peak
 
     def begin(self, *, calling: bool) -> None:
         """

@@ -144,10 +144,7 @@ class TorchRuntime:
             device = torch.accelerator.current_accelerator()
             if device is None or not _started(torch, device.type):
                 return None
-        except (
-            AttributeError,
-            RuntimeError,
-        ):  # older than 2.6, or still being imported
+        except (AttributeError, RuntimeError):  # before 2.6, or still being imported
             return None
         return device
 

@@ -204,11 +204,8 @@ def chip_of_capability(
 
 # A frame is drawn and a region is declared: a kernel has neither, and CUPTI lists none.
 _NOT_OF_KERNELS = ("_frame", "_region")
-_DEFAULT_ENDING = (
-    ".sum",
-    ".ratio",
-    ".avg.pct_of_peak_sustained_elapsed",
-)  # by MetricType
+# by MetricType
+_DEFAULT_ENDING = (".sum", ".ratio", ".avg.pct_of_peak_sustained_elapsed")
 
 
 class MetricType(IntEnum):

@@ -185,7 +185,6 @@ def get_num_of_passes(config_image: NDArray[np.uint8]) -> int:
     content = bytes(config_image)
     if content[_MAGIC_PLACE] != _MAGIC:
         message = f"config_image ({len(content)} bytes) is not a configuration image"
-
         raise ValueError(message)
     native, _ = _chosen()
     if native is not None:

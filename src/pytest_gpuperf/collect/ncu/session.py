@@ -470,9 +470,7 @@ class Session(Frozen, frozen=True, kw_only=True):
         """Return whether the report is complete in spite of a trouble."""
         if trouble.name == _PROGRAM_FAILED:
             return self.program_may_fail
-        if (
-            trouble.name == NothingProfiledError.slug
-        ):  # of one range; others have counters
+        if trouble.name == NothingProfiledError.slug:  # others may have counters
             return True
         # a child of the program, such as a compiler, need not call CUDA
         succeeded = finished.exit_code == 0 or self.program_may_fail

@@ -197,7 +197,7 @@ class HostCollector:
                     return
             else:
                 spent_ns = now_ns() - begun_ns
-                if _exhausted(count, refused, spent_ns >= budget_ns):
+                if _exhausted(count, refused, spent=spent_ns >= budget_ns):
                     return
                 if count >= check_at and spent_ns >= minimum_ns:
                     check_at = self._next_check(samplers, stop, instruments.timers)
@@ -392,7 +392,7 @@ def _counted(
     )
 
 
-def _exhausted(count: int, refused: int, spent: bool) -> bool:  # noqa: FBT001 - a finding, not a switch
+def _exhausted(count: int, refused: int, *, spent: bool) -> bool:
     """Return whether more samples are hopeless, or not allowed."""
     hopeless = refused >= count + _LEAST_SAMPLES
     return (

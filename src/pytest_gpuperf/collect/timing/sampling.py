@@ -489,15 +489,14 @@ class _Presence:
             return (_SEVERAL_THREADS,)
         if not fine:
             return (_COARSE_CLOCK,)
-        return () if self._ran_through or not self._waits() else (_WAITS,)
-
-    def _waits(self) -> bool:
-        """Return whether calls waited, where all may have been interrupted."""
-        return _waited(self._clock, self._waits_count, self._samples_count)
+        if self._ran_through:
+            return ()
+        waited = _waited(self._clock, self._waits_count, self._samples_count)
+        return (_WAITS,) if waited else ()
 
 
 def _waited(clock: Clock, before: int | None, count: int) -> bool:
-    """Return whether as many waits as calls may come from them; nobody counts: yes."""
+    """Return whether calls may have waited: half as often as called, or uncounted."""
     now = clock.waits_count()
     if now is None or before is None:
         return True
