@@ -375,14 +375,12 @@ def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
     if entry is None:
         return _counter(metric, [launch for launch, _ in launches])
     if metric not in FORMULAS:
-        # a fifth of the time in which this module is imported, and rarely needed
         gap = not_given(metric, Kind.CAPTURE)
         named = f", as {translate.DURATION}" if metric == "time" else ""
         remedy = f"{gap.remedy}, or ask for a counter by its own name{named}"
         return CounterGap(code=gap.code, reason=gap.reason, remedy=remedy), ""
-    return over_launches(
-        metric, [counters for _, counters in launches]
-    ), entry.unit or ""
+    value = over_launches(metric, [counters for _, counters in launches])
+    return value, entry.unit or ""
 
 
 def _counter(

@@ -60,9 +60,8 @@ __all__ = [
 ]
 
 COUNT = "launches.count"
-AS_IT_COMES = paired_modes(
-    CacheMode.UNTOUCHED
-).cache_control  # of a range, a loop, a whole test
+# of a range, a loop, a whole test
+AS_IT_COMES = paired_modes(CacheMode.UNTOUCHED).cache_control
 _RANGE = "range"  # ncu's replay mode that counts a measurement as one thing
 PROFILE_ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=host,ncu"
 
@@ -86,9 +85,8 @@ _NOTHING = Gap(
     reason="this chip has no counter of it",
     remedy="count it on another chip",
 )
-_UNCOUNTED: Mapping[
-    str, Unmeasured
-] = {  # by source: why it does not say how many kernels were launched
+# by source: why it does not say how many kernels were launched
+_UNCOUNTED: Mapping[str, Unmeasured] = {
     Source.NCU: Unmeasured(
         metric=COUNT,
         code=GapCode.UNSUPPORTED,
@@ -143,16 +141,11 @@ def cache_control_of(plan: Plan) -> str:
     return paired_modes(plan.cache or CacheMode.COLD).cache_control
 
 
-def _has_all(_: str) -> bool:
-    """Return that a tool lacks no counter of the chip."""
-    return False
-
-
 def made_of(
     metrics: Sequence[str],
     capability: tuple[int, int] | None,
     *,
-    lacks: Callable[[str], bool] = _has_all,
+    lacks: Callable[[str], bool] = lambda _: False,
 ) -> tuple[str, ...]:
     """
     Return the counters that metrics are made of, each once: no more than are needed, and
@@ -177,11 +170,8 @@ def limiting_counters(capability: tuple[int, int] | None) -> tuple[str, ...]:
     Args:
         capability: The chip's compute capability; None: not known.
     """
-    counters = (
-        next((s.counter for s in SPELLINGS.get(name, ()) if s.fits(capability)), None)
-        for name in LIMITING
-    )
-    return tuple(counter for counter in counters if counter is not None)
+    counters = (_spelled(name, capability, lambda _: False) for name in LIMITING)
+    return tuple(filter(None, counters))
 
 
 def _way(
@@ -189,21 +179,19 @@ def _way(
 ) -> tuple[str, ...]:
     """Return the counters of the first way to a metric that is there; empty: none is."""
     for way in FORMULAS[metric].ways:
-        needs = [need for need in way.needs if need != DECLARED_BYTES]
-        spelled = [
-            next(
-                (
-                    s.counter
-                    for s in SPELLINGS.get(need, ())
-                    if s.fits(capability) and not lacks(s.counter)
-                ),
-                "",
-            )
-            for need in needs
-        ]
-        if all(spelled):
-            return tuple(spelled)
+        needs = (need for need in way.needs if need != DECLARED_BYTES)
+        counters = tuple(_spelled(need, capability, lacks) for need in needs)
+        if all(counters):
+            return counters
     return ()
+
+
+def _spelled(
+    name: str, capability: tuple[int, int] | None, lacks: Callable[[str], bool]
+) -> str:
+    """Return the counter of a standard name on a chip; "": it has none."""
+    counters = (s.counter for s in SPELLINGS.get(name, ()) if s.fits(capability))
+    return next((counter for counter in counters if not lacks(counter)), "")
 
 
 def with_counters(
@@ -242,9 +230,7 @@ def with_counters(
         for name, metric in METRICS.items()
         if metric.family is Family.COUNTER and name in FORMULAS and name not in metrics
     ]
-    more_estimates, _ = capture_values(
-        launches, more_metrics, work
-    )  # as far as they are there
+    more_estimates, _ = capture_values(launches, more_metrics, work)
     counted = [
         replace(e, source=source)
         for e in (*estimates, *(e for e in more_estimates if e.metric != COUNT))
@@ -422,7 +408,7 @@ def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Gap:
 
 class CuptiCounters:
     """
-    NcuCounters in this process what tests ask for.
+    The counters of a run's tests, counted in this process.
 
     Args:
         site: This process.
