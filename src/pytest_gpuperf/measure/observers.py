@@ -6,7 +6,8 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -123,6 +124,7 @@ _SAME = 0.01  # of a rate: a period is kept in whole nanoseconds
 _UNSAMPLED = "the activity of SMs, tensor cores and DRAM was not sampled"
 _HEALTH = "utilization.unhealthy_fraction"  # which other sensors tell
 _AVERAGES = "gpm_since_s"  # the column of the sensor that knows SM, tensor and DRAM
+_T = TypeVar("_T")
 
 
 def _untrusted() -> CollectorUnavailableError:
@@ -258,9 +260,7 @@ class Observers:
         if not observations.device_used:
             return
         call = calls(request)()
-        if (
-            request.cache == CacheMode.COLD
-        ):  # what is seen is of a call like those timed
+        if request.cache == CacheMode.COLD:  # as for the calls that were timed
             self._runtime.flush_l2()
         try:
             with self._looking(
@@ -298,9 +298,10 @@ class Observers:
         judged = observations.device_used and any(
             metric in metrics for metric in gpu_metrics(Source.NVML, Kind.MEASURE)
         )
-        if judged and request.iterations is not None:
+        if not judged:
+            return
+        if request.iterations is not None:
             observations.unrepeated = "the test fixes how often it is called"
-        if not judged or request.iterations is not None:
             return
         # beside flushes and waits GPM's averages would be mostly of these: here alone
         # they are of the calls, and longer than the 0.1 s that GPM needs
@@ -375,9 +376,7 @@ class Observers:
         if self._activity is not None:
             self._activity.close()
             self._activity = None
-        for deltas in (
-            deltas for free in self._free_deltas.values() for deltas in free
-        ):
+        for deltas in chain.from_iterable(self._free_deltas.values()):
             deltas.close()
         for board in self._opened.values():
             if board is not None:
@@ -546,35 +545,27 @@ class TelemetrySpan:
     @functools.cached_property
     def windows(self) -> tuple[UtilizationWindow, ...]:
         """What the GPU did; the sample after the end is waited for. Empty: not known."""
-        if self._used != self._uuid:
-            return ()
         from pytest_gpuperf.compute.timeline import window_summary
 
-        return window_summary(
-            self._records,
-            start_s=self._start_s,
-            end_s=self._end_s,
-            longest_s=self._longest_s,
-        )
+        return self._summary(window_summary)
 
     @functools.cached_property
     def lines(self) -> tuple[TimeLine, ...]:
         """What its sensors said; empty: not known."""
-        if self._used != self._uuid:
-            return ()
         from pytest_gpuperf.compute.timeline import time_lines
 
-        return time_lines(
+        return self._summary(time_lines)
+
+    def _summary(self, of: Callable[..., tuple[_T, ...]]) -> tuple[_T, ...]:
+        """Return a summary of the readings; empty: the test came to use another GPU."""
+        if self._used != self._uuid:
+            return ()
+        return of(
             self._records,
             start_s=self._start_s,
             end_s=self._end_s,
-            longest_s=self._longest_s,
+            longest_s=_LONGEST_PERIODS * self._sampler.period_s,
         )
-
-    @property
-    def _longest_s(self) -> float:
-        """How much time one reading can describe [s]."""
-        return _LONGEST_PERIODS * self._sampler.period_s
 
     @functools.cached_property
     def _records(self) -> Sequence[CanonicalRecord]:
