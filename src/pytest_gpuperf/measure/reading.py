@@ -380,6 +380,10 @@ class Code(Frozen, frozen=True, kw_only=True):
     mixes: tuple[InstructionMix, ...] | None = None
     gap: Gap | None = None
 
+    def mix(self, index: int) -> InstructionMix | None:
+        """Return what a kernel consists of; None: its code was not read."""
+        return None if self.mixes is None else self.mixes[index]
+
 
 def is_in_code(metric: str) -> bool:
     """Return whether the machine code must be read for a metric."""
@@ -451,7 +455,7 @@ def compiled_values(
     single: list[Estimate] = []
     gaps: dict[str, Unmeasured] = {}
     for index, kernel in enumerate(kernels):
-        mix = code.mixes[index] if code.mixes is not None else None
+        mix = code.mix(index)
         for metric, (value, unit) in _kernel_metrics(kernel, mix, code).items():
             if value is not None:
                 single.append(_resource(metric, value, unit, kernel.name))
@@ -499,7 +503,7 @@ def failed_kernels(
     for metric, operator, pattern in dict.fromkeys(failed):
         values = []
         for index, kernel in enumerate(kernels):
-            mix = code.mixes[index] if code.mixes is not None else None
+            mix = code.mix(index)
             value, unit = _kernel_metrics(kernel, mix, code).get(metric, (None, ""))
             is_meant = pattern is None or fits_kernel(
                 pattern, kernel.name, kernel.demangled
