@@ -261,9 +261,7 @@ class Site:
     def device_name(self) -> str | None:
         """Return the device to put tensors on; None: there is none."""
         if self.recording is not None and self.device() is None:
-            return (
-                "cpu"  # bodies run for their side effects; values are the recorded ones
-            )
+            return "cpu"  # bodies run for their side effects; values are recorded ones
         return None if self.device() is None else f"cuda:{self.chosen.ordinal}"
 
     def no_device_reason(self) -> str:
@@ -312,9 +310,8 @@ class Site:
     def remark(self, about: str, *sentences: str) -> None:
         """Have the run say something of itself, once, whichever of its processes this is."""
         if self.identity.expected is not None and sentences:
-            with Path(self.identity.expected, _REMARKS).open(
-                "a", encoding="utf-8"
-            ) as file:
+            path = Path(self.identity.expected, _REMARKS)
+            with path.open("a", encoding="utf-8") as file:
                 file.writelines(f"{about}\t{text}\n" for text in sentences)
 
     def remarks(self) -> tuple[HeaderNote, ...]:
@@ -454,11 +451,8 @@ class Machine:
 
     def misplaced(self) -> Void | None:
         """Return that a test worked with another GPU than was asked for; None: no."""
-        name, requested, used = (
-            self._site.config.device,
-            self._site.device(),
-            self.device(),
-        )
+        name = self._site.config.device
+        requested, used = self._site.device(), self.device()
         if name is None or requested is None or used is None:
             return None
         if same_device(requested.uuid, used.uuid):

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CounterSource", "TimingMeasurer"]
 
-_HOST = "host"
 # docs/judging.md section 5: half-width of the median's interval
 _HOST_PRECISION, _DEVICE_PRECISION = 0.01, 0.005
 # section 3: of one process of a block, whose four share the budget of 1 s. On a quiet machine
@@ -167,7 +166,9 @@ class TimingMeasurer:
     def references(self) -> References | None:
         """The reference workloads of this process; None: it was asked to time nothing."""
         collectors = self._site.config.collectors
-        if collectors and frozenset((_HOST, *DEVICE_TIMERS)).isdisjoint(collectors):
+        if collectors and frozenset((Source.HOST, *DEVICE_TIMERS)).isdisjoint(
+            collectors
+        ):
             return None
         # who measures nothing does not load it
         from pytest_gpuperf.measure.references import References
