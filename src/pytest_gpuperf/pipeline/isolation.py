@@ -13,7 +13,7 @@ from pytest_gpuperf.measure.counters import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.run import ChildAnswer, ProfiledRange
+from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.pipeline.repeat import last_lines
 
 if TYPE_CHECKING:
@@ -106,10 +106,11 @@ def count(requests: Sequence[CounterRequest], profile: Profile) -> list[CountedT
     """
     counted = {r.test_id: CountedTest(test_id=r.test_id) for r in requests}
     tried: set[tuple[str, str]] = set()
-    todo = list(dict.fromkeys(request.cache_control for request in requests))
-    groups = {mode: [r for r in requests if r.cache_control == mode] for mode in todo}
-    while todo:
-        mode = todo.pop(0)
+    groups: dict[str, list[CounterRequest]] = {}  # by cache mode, the next one first
+    for request in requests:
+        groups.setdefault(request.cache_control, []).append(request)
+    while groups:
+        mode = next(iter(groups))
         group = groups.pop(mode)
         tried |= {(request.test_id, mode) for request in group}
         ended = isolate(group, lambda tests, mode=mode: profile(tests, mode))  # type: ignore[misc] # mypy gives a lambda's default no type
@@ -119,8 +120,6 @@ def count(requests: Sequence[CounterRequest], profile: Profile) -> list[CountedT
             modes = {r.cache_control for r in result.ranges} - {mode}
             for mode_reached in sorted(modes):
                 if (request.test_id, mode_reached) not in tried:
-                    if mode_reached not in groups:
-                        todo.append(mode_reached)
                     groups.setdefault(mode_reached, []).append(request)
     return list(counted.values())
 
@@ -191,7 +190,7 @@ def _counted(
 ) -> CountedTest:
     """Return what was counted of a test that came to its end, of its own metrics."""
     counters = frozenset(report_counters(request.metrics))
-    by_name: dict[str, ProfiledRange] = {r.name: r for r in answer.reached}
+    by_name = {reached.name: reached for reached in answer.reached}
     reason = f"the test does not pass under ncu: {said_last(answer.failure)}"
     refusal = Gap(code=GapCode.COLLECTOR_FAILED, reason=reason, remedy=PROFILE_ALONE)
     return CountedTest(
@@ -201,10 +200,9 @@ def _counted(
                 name=reached.name,
                 cache_control=reached.cache_control,
                 launches=tuple(
-                    _own_metrics(launch, counters) for launch in launches[reached.range]
-                )
-                if reached.range in launches
-                else (),
+                    _own_metrics(launch, counters)
+                    for launch in launches.get(reached.range, ())
+                ),
             )
             for reached in by_name.values()
         ),
