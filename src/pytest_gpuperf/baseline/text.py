@@ -323,9 +323,8 @@ class _FactTable:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._keys: dict[
-            int, str
-        ] = {}  # by identity: decoded records share their facts
+        # by identity: decoded records share their facts
+        self._keys: dict[int, str] = {}
 
     def digest(self, facts: Mapping[str, Mapping[str, str]]) -> str:
         """Return the key of a set of facts in the lines, and register the set."""
@@ -621,9 +620,8 @@ class _LineReader:
         self, reason: str, raw: msgspec.Raw | None = None, *, line: int = 0
     ) -> None:
         """Note a line that is left out."""
-        if raw is not None and b"\n" not in bytes(
-            raw
-        ):  # else the file was laid out anew
+        # a line break in it: the file was laid out anew
+        if raw is not None and b"\n" not in bytes(raw):
             line = self._text.count(b"\n", 0, self._text.find(bytes(raw))) + 1
         self.damage.append(Damage(path=self._path, line=line, reason=reason))
 

@@ -234,9 +234,8 @@ def estimates(
     A count that may be incomplete is unmeasured.
     """
     if summary.unseen:
-        lost = gpu_metrics(
-            Source.CUPTI, Kind.RANGE
-        )  # a child process would add to them
+        # a child process would add to them
+        lost = gpu_metrics(Source.CUPTI, Kind.RANGE)
         return (), tuple(_not_here(name, summary.unseen) for name in lost)
     estimated, unmeasured = [], []
     gaps = _gaps(summary)

@@ -42,9 +42,7 @@ __all__ = [
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
-_FILES = frozenset(
-    {Source.BINARY, Source.NCU_REPORT}
-)  # sources that say the same each time
+_FILES = frozenset({Source.BINARY, Source.NCU_REPORT})  # they say the same each time
 
 
 class Policy(Frozen, frozen=True, kw_only=True):

@@ -65,9 +65,8 @@ __all__ = [
     "without_repeats",
 ]
 
-SpreadOf = Callable[
-    [str, Record], "Spread | None"
-]  # of a metric, where it was measured
+# of a metric, where it was measured
+SpreadOf = Callable[[str, Record], "Spread | None"]
 _FRACTION = "roofline.fraction"
 
 # docs/judging.md section 4; counters are taken on the device, so its prior is theirs
@@ -80,9 +79,7 @@ PRIORS = MappingProxyType(
 )
 _SPREAD_LEAST = 2  # one value has no spread
 _MOST_FACTOR = 1e9  # an interval wider than this says nothing; exp stays finite
-_POINTS = frozenset(
-    {Kind.BINARY, Kind.CAPTURE}
-)  # read, not measured: there is no spread
+_POINTS = frozenset({Kind.BINARY, Kind.CAPTURE})  # read: there is no spread
 
 _Compare = Callable[[float, float], bool]
 _HOLDS: MappingProxyType[str, _Compare] = MappingProxyType(

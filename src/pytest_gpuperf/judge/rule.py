@@ -260,9 +260,7 @@ def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
     )
 
 
-_TIMES = frozenset(
-    {Family.DEVICE_TIME, Family.HOST_TIME}
-)  # what a machine's shift moves
+_TIMES = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # a shift moves them
 _OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})  # measured on it
 _LEAST_OTHERS = 2  # sessions without which no value is left out
 

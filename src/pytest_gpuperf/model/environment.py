@@ -204,13 +204,11 @@ class ChipLimits(Frozen, frozen=True, kw_only=True):
 DEVICE_METHOD = "device/1"  # of timing on a device and of counting there
 _PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
 _CACHE = "cache_mode"
-TRACER = (
-    "tracer"  # what follows each line of Python: its work is part of the host's time
-)
+# what follows each line of Python: its work is part of the host's time
+TRACER = "tracer"
 _NOT_THERE = {TRACER: "none"}  # facts that are left out where there is nothing to name
-_FLUSHED = frozenset(
-    {CacheMode.COLD, CacheMode.WARM}
-)  # of a device; a host alone has no such mode
+# of a device; a host alone has no such mode
+_FLUSHED = frozenset({CacheMode.COLD, CacheMode.WARM})
 _HOST = (
     "cpu_model",
     "core_count",
