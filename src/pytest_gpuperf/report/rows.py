@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.config import USUAL_COLUMNS
 from pytest_gpuperf.judge.tally import PRECEDENCE, expected_failures, speaking, worst
+from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
@@ -252,7 +253,9 @@ class Row(Frozen, frozen=True, kw_only=True):
     def _judged_time(self) -> float | None:
         """Return the time that was judged, fresh processes included; None: none was."""
         changed = (
-            v.change.current for v in self.verdicts if v.change and v.metric == "time"
+            v.change.current
+            for v in self.verdicts
+            if v.metric == "time" and v.change is not None and _is_of_others(v.change)
         )
         first = self.estimate("time")
         limited = None if first is None else judged_value(first, self.verdicts)
@@ -271,7 +274,15 @@ class Row(Frozen, frozen=True, kw_only=True):
             shown = whole or [e for e in estimates if e.kernel is not None]
             texts = [_named(e) for e in shown]
         whose = self._kernels(kernels)
-        return (f"{whose}{texts[0]}", *texts[1:]) if texts else ()
+        first = self._first_time()
+        return (*first, f"{whose}{texts[0]}", *texts[1:]) if texts else first
+
+    def _first_time(self) -> tuple[str, ...]:
+        """Return the time of the suite, where the column has that of fresh processes."""
+        first, shown = self.estimate("time"), self.judged_time
+        if first is None or shown is None or math.isclose(shown, first.value):
+            return ()
+        return (f"time in the suite {display.value(first.value, first.unit)}",)
 
     def _kernels(self, names: Collection[str]) -> str:
         """Return whose values a row shows, as `saxpy (sm_90): `; "": the whole call's."""
@@ -306,6 +317,16 @@ def _change(verdicts: Iterable[Verdict]) -> str:
     return words.change(worst(sorted(changed, key=lambda v: v.metric != "time")))
 
 
+def _is_of_others(change: Change) -> bool:
+    """
+    Return whether further processes have a say in the current value of a change.
+
+    What one process measured stands: the value of its change is that without what its core
+    was faster by, which nothing measured and no limit was held against.
+    """
+    return change.fresh or change.run_count > 1
+
+
 def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
     """
     Return the value that was judged in place of a first one; None: nothing was.
@@ -323,7 +344,8 @@ def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
         and (verdict.estimate.source, verdict.estimate.unit, verdict.estimate.kernel)
         == (first.source, first.unit, first.kernel)
     ]
-    changed = (v.change.current for v in same_metric if v.change is not None)
+    changes = (v.change for v in same_metric if v.change is not None)
+    changed = (change.current for change in changes if _is_of_others(change))
     limited = (v.estimate.value for v in same_metric if v.confirmations and v.estimate)
     return next(itertools.chain(changed, limited), None)
 

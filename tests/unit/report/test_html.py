@@ -209,6 +209,23 @@ def test_a_panel_says_what_the_terminal_says() -> None:
     assert f"{command} --gpuperf-update=all" in text
 
 
+def test_a_value_that_others_judged_says_so() -> None:
+    """The row has that of fresh processes; the panel has both, told apart."""
+    moved = replace(runs.change(0.0, 2e-3), fresh=True)
+    verdict = runs.changed("test_a", Outcome.UNCHANGED, Reason.WITHIN_NOISE, moved)
+    verdict = replace(verdict, estimate=runs.time_of(1e-3))
+    record = runs.record("test_a", runs.time_of(1e-3))
+    (test,) = Page(runs.run((record,), (verdict,))).tests
+
+    assert test.value == "2.00 ms"
+    assert test.panel is not None
+    (value,) = test.panel.values
+    assert value.value == "1.00 ms"
+    assert (
+        value.origin == "measured by events, 50 samples, in the suite; judged 2.00 ms"
+    )
+
+
 def test_a_test_keeps_its_address_in_another_run() -> None:
     """A link to a row outlives other tests and other verdicts."""
     run = runs.gpu_run()

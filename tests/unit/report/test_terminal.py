@@ -213,8 +213,30 @@ def test_a_long_table_shows_what_matters() -> None:
 
     assert row.text.startswith("test_7 ")
     assert hidden.text == "198 rows passed or unchanged: show with -v"
-    assert len(list(table(run, verbose=True))) == 200
+    # the heads, 199 rows, and what the suite measured of the row that others judged
+    assert len(list(table(run, verbose=True))) == 201
     assert heads.style is Style.FAINT
+
+
+@pytest.mark.parametrize(
+    ("processes", "shown", "below"),
+    [
+        (1, ["1.00", "ms", "±0.3", "%"], []),
+        (5, ["2.00", "ms", "0.0", "%"], ["    time in the suite 1.00 ms"]),
+    ],
+)
+def test_the_time_of_one_process_is_what_it_measured(
+    processes: int, shown: list[str], below: list[str]
+) -> None:
+    """Its change has it without what its core was faster by; others decide if there are."""
+    moved = replace(runs.change(0.0, 2e-3), run_count=processes, core_shift=-0.5)
+    verdict = runs.changed("test_a", Outcome.UNCHANGED, Reason.WITHIN_NOISE, moved)
+    verdict = replace(verdict, estimate=runs.time_of(1e-3))
+    record = runs.record("test_a", runs.time_of(1e-3))
+    _, row, *rest = table(runs.run((record,), (verdict,)), verbose=True)
+
+    assert row.text.split()[1:5] == shown
+    assert [line.text for line in rest] == below
 
 
 def test_an_empty_run_has_no_table() -> None:

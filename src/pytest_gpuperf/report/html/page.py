@@ -38,7 +38,7 @@ from pytest_gpuperf.report.html.panel import (
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
 from pytest_gpuperf.report.judged import held_tests, judged_line
-from pytest_gpuperf.report.rows import Row, names, rows
+from pytest_gpuperf.report.rows import Row, judged_value, names, rows
 from pytest_gpuperf.report.terminal import remarks, title
 
 if TYPE_CHECKING:
@@ -520,11 +520,10 @@ def _first_verdict(row: Row) -> Verdict | None:
 def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
     """Return the value that a row shows: the judged one, else the time; None: neither."""
     if verdict is not None and verdict.estimate is not None:
-        if verdict.change is None:
+        judged = judged_value(verdict.estimate, (verdict,))
+        if judged is None or math.isclose(judged, verdict.estimate.value):
             return verdict.estimate
-        return replace(
-            verdict.estimate, value=verdict.change.current, low=None, high=None
-        )
+        return replace(verdict.estimate, value=judged, low=None, high=None)
     time = row.estimate("time")
     if time is not None or row.record is None:
         return time

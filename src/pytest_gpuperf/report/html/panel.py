@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -26,7 +26,7 @@ from pytest_gpuperf.report.html.sessions import (
     sides,
 )
 from pytest_gpuperf.report.lines import Column
-from pytest_gpuperf.report.rows import Row, utilization_lines
+from pytest_gpuperf.report.rows import Row, judged_value, utilization_lines
 from pytest_gpuperf.report.steps import step_facts, step_tables
 
 __all__ = [
@@ -212,7 +212,7 @@ def panel_of(
     metric, unit = ("", "") if shown is None else (shown.metric, shown.unit)
     of_store = [verdict for verdict in row.verdicts if not verdict.of_revision]
     drawn = len({x for s in sessions for x in (s.value, *s.values)}) > 1
-    values = tuple(_values(record))
+    values = tuple(_values(record, row.verdicts))
     is_brief = detail is Detail.BRIEF
     most_dots = _FEW_DOTS if is_brief else MOST_DOTS
     table = kernels.kernel_rows(record, before) if record is not None else None
@@ -297,14 +297,18 @@ def _judgement(verdict: Verdict) -> Judgement:
     )
 
 
-def _values(record: Record | None) -> Iterator[Value]:
-    """Yield every value of a measurement with where it came from."""
+def _values(record: Record | None, verdicts: Collection[Verdict]) -> Iterator[Value]:
+    """Yield every value that the suite measured, with where it came from."""
     for estimate in record.estimates if record is not None else ():
         if estimate.kernel is not None:  # they have a table of their own
             continue
         metric = METRICS.get(estimate.metric)
         several = estimate.sample_count > 1
         count = f", {estimate.sample_count} samples" if several else ""
+        judged = judged_value(estimate, verdicts)
+        if judged is not None and not math.isclose(judged, estimate.value):
+            text = display.value(judged, estimate.unit)
+            count = f"{count}, in the suite; judged {text}"
         yield Value(
             metric=estimate.metric,
             meaning=metric.meaning if metric is not None else "",
