@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,6 +120,42 @@ def test_it_opens_without_a_network(opened: Opened) -> None:
         "✗ 2 of 7 tests fail: 1 missed a limit, 1 regressed – gpuperf"
     )
     assert len(opened.names()) == 6
+
+
+def test_headings_leave_out_no_level(opened: Opened) -> None:
+    """Who moves from heading to heading finds the tests, and their parts below them."""
+    opened.page.locator("#group").select_option("group")
+    levels = opened.page.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => +h.tagName[1])"
+    )
+
+    assert levels[0] == 1
+    assert 3 in levels
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_a_head_is_large_enough_to_be_hit(opened: Opened) -> None:
+    """24 px, as WCAG 2.2 asks of what is clicked."""
+    heads = opened.page.locator(".thead button:visible").all()
+    boxes = [head.bounding_box() for head in heads]
+
+    assert boxes
+    assert all(box is not None and box["height"] >= 24 for box in boxes)
+
+
+def test_names_of_options_are_whole_on_a_narrow_screen(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """An option that is broken in its middle cannot be looked for."""
+    run = runs.gpu_run()
+    options = {"gpuperf_junit_properties": "true", "gpuperf_json": "run.json"}
+    run = replace(run, header=replace(run.header, options=options))
+    opened = written(browser, tmp_path, run, viewport={"width": 390, "height": 900})
+    counts = opened.page.evaluate(
+        "[...document.querySelectorAll('.cond dt code')].map(c => c.getClientRects().length)"
+    )
+
+    assert counts == [1, 1]
 
 
 def test_on_paper_the_list_stands_before_the_panels(opened: Opened) -> None:
