@@ -47,7 +47,7 @@ _LONGEST_BENCHMARK = 1024  # of a name that Bencher takes [bytes of UTF-8]
 _LONGEST_MEASURE = 64
 _DIGEST_BYTES = 4  # of what tells shortened names apart
 _DIGITS = 3  # significant ones of OpenMetrics: GitLab compares texts
-_UNJUDGED = "failed before its measurements were judged"
+_BROKEN = "the test itself failed: see the output of pytest"
 _MOST_ANNOTATIONS = 10  # errors of a step that GitHub shows
 
 # by SI unit: its name as OpenMetrics ends a metric's
@@ -386,7 +386,7 @@ def _annotation(row: Row, place: TestPlace | None, run: Run) -> str:
         f"{key}={_command_text(value, also=':,')}" for key, value in properties.items()
     )
     deciding = [v for v in row.verdicts if v.decides]
-    message = first_line(speaking(deciding)) if deciding else _UNJUDGED
+    message = first_line(speaking(deciding)) if deciding else _BROKEN
     return f"::error {text}::{_command_text(message)}"
 
 

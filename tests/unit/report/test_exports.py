@@ -330,7 +330,7 @@ def test_a_test_that_broke_is_an_annotation_too() -> None:
     record = runs.record("test_a", runs.time_of(1e-3))
     ids = record.key.test_id, runs.key("test_b").test_id
     run = replace(runs.run((record,)), broken=ids)
-    text = "failed before its measurements were judged"
+    text = "the test itself failed: see the output of pytest"
 
     assert exports.annotation_lines(run) == [
         f"::error file=tests/test_gemm.py,title={name}::{text}"

@@ -226,6 +226,18 @@ def test_a_value_that_others_judged_says_so() -> None:
     )
 
 
+def test_a_test_that_broke_points_to_what_pytest_printed() -> None:
+    """It has a row and a panel though it measured nothing; the report has no traceback."""
+    test_id = runs.key("test_a").test_id
+    page = Page(replace(runs.run(expected=1), broken=(test_id,)))
+    (test,) = page.tests
+
+    assert page.headline == "1 of 1 test fails: 1 failed before being judged"
+    assert test.line.startswith("The test itself failed: see the output of pytest.")
+    assert test.panel is not None
+    assert test.panel.state == test.line
+
+
 def test_a_test_keeps_its_address_in_another_run() -> None:
     """A link to a row outlives other tests and other verdicts."""
     run = runs.gpu_run()

@@ -85,7 +85,9 @@ _OUTCOMES_IN_ORDER = (
     Outcome.PASSED,
 )
 _BROKEN = PageStatus(
-    name="broken", meaning="It failed before anything was judged.", fails=True
+    name="broken",
+    meaning="The test itself failed: see the output of pytest. Nothing was judged.",
+    fails=True,
 )
 _SKIPPED = PageStatus(
     name="skipped", meaning="It was skipped before anything was judged."
