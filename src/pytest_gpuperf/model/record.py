@@ -22,6 +22,7 @@ from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.work import Work
 
 __all__ = [
+    "QUANTILES",
     "REFERENCES",
     "BoundClass",
     "Kind",
@@ -37,6 +38,8 @@ __all__ = [
 
 # the test id of the reference workloads, which no test of a project has
 REFERENCES = "gpuperf::references"
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the samples of a SessionValue
 
 
 class Role(str, Enum):

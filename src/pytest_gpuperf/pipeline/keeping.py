@@ -24,6 +24,7 @@ from pytest_gpuperf.judge.tally import accepted_outcomes
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
+    QUANTILES,
     REFERENCES,
     Record,
     RecordKey,
@@ -55,7 +56,6 @@ __all__ = [
 # docs/judging.md section 2: a value that is known worse than that says nothing
 _MOST_LIMITS = 10.0  # half-width of an interval, in limits
 _USUAL_LIMIT = 0.05  # of a metric that has none
-_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of model.record.SessionValue
 
 # what the JSON report says until the run replaces it
 _INTERRUPTED = "the run ended before it wrote its report, or it measured nothing"
@@ -199,8 +199,8 @@ def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
     values = []
     for value in session.values:
         numbers = samples.get((value.metric, value.unit, value.source), ())
-        if len(numbers) >= len(_QUANTILES):
-            quantiles = tuple(quantile(numbers, share) for share in _QUANTILES)
+        if len(numbers) >= len(QUANTILES):
+            quantiles = tuple(quantile(numbers, share) for share in QUANTILES)
             value = replace(value, quantiles=quantiles)  # noqa: PLW2901 - the same value, completed
         values.append(value)
     return replace(session, values=tuple(values))

@@ -9,6 +9,7 @@ from pytest_gpuperf.compute.stats import change_point, quantile
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
+    QUANTILES,
     Record,
     RecordKey,
     Role,
@@ -36,7 +37,6 @@ __all__ = [
     "trend",
 ]
 
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of a stored session
 MOST_DOTS = 24  # more samples are drawn by their quantiles
 _LEAST_HISTORY = 8  # fewer sessions are all seen in the table of samples
 _LEAST_TREND = 3
