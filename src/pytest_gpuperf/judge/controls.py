@@ -22,14 +22,13 @@ from pytest_gpuperf.judge.case import (
     Retest,
     confirmation_of,
 )
-from pytest_gpuperf.judge.regression import Look, first_look
+from pytest_gpuperf.judge.regression import Look, Name, first_look
 from pytest_gpuperf.judge.rule import (
     comparison_of,
     reference_comparisons,
 )
 from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift
 
 __all__ = [
@@ -40,8 +39,6 @@ __all__ = [
     "machine_shifts",
     "plan_retests",
 ]
-
-Name = tuple[RecordKey, str]
 
 
 class FirstLook(Frozen, frozen=True, kw_only=True):
@@ -140,7 +137,7 @@ def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
 
 def confirmations(
     first: FirstLook, retests: Mapping[str, Retest]
-) -> dict[tuple[RecordKey, str], Confirmation]:
+) -> dict[Name, Confirmation]:
     """
     Return what fresh processes gave for each suspected case, and for the controls.
 
@@ -149,7 +146,7 @@ def confirmations(
 
         retests: What fresh processes gave, by test id.
     """
-    confirmed: dict[tuple[RecordKey, str], Confirmation] = {}
+    confirmed: dict[Name, Confirmation] = {}
     controls: Collection[str] = frozenset(first.controls)
     for case, look in zip(first.cases, first.looks, strict=True):
         retest = retests.get(case.key.test_id)

@@ -57,6 +57,7 @@ from pytest_gpuperf.model.verdict import (
 __all__ = [
     "MORE_SESSIONS",
     "Look",
+    "Name",
     "baseline_spreads",
     "first_look",
     "settle",
