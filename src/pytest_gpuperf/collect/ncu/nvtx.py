@@ -99,7 +99,7 @@ def find_ranges() -> Ranges:
         ) from error
 
 
-def range_name(test_id: str, name: str, repeat: int = 0) -> str:
+def range_name(test_id: str, name: str) -> str:
     """
     Return the name of a measurement's range.
 
@@ -109,12 +109,10 @@ def range_name(test_id: str, name: str, repeat: int = 0) -> str:
         test_id: The test.
 
         name: The measurement inside it.
-
-        repeat: The index of its run, from 0.
     """
     from blake3 import blake3
 
-    framed = "\0".join((test_id, name, str(repeat)))
+    framed = f"{test_id}\0{name}"
     digest = blake3(framed.encode("utf-8", "surrogatepass")).hexdigest()
     return digest[:_NAME_LENGTH]
 
