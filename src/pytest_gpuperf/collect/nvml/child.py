@@ -110,7 +110,7 @@ _SLOW_FIELDS = {  # of what moves slowly
     "remapped_uncorrected": (143, 0),
     "remap_failed": (145, 0),
 }
-_AVERAGES = "gpm_since_s"  # the column that says since when GPM's averages hold
+AVERAGES = "gpm_since_s"  # the column that says since when GPM's averages hold
 _LASTING = {2, 3, 4, 12, 13, 14, 22, 24, 25, 26, 30}  # as collect.nvml has them
 _LOST = {8, 15, 16, 28}
 _SLOW_S = 0.1  # utilization refreshes each 1/6 s or 1 s, by board (NVML reference)
@@ -240,7 +240,7 @@ class Sensors:
             try:
                 self._prepare_averages(gpm)
             except nvml.NVMLError as error:
-                self._refused(_AVERAGES, getattr(error, "value", _UNKNOWN))
+                self._refused(AVERAGES, getattr(error, "value", _UNKNOWN))
 
     def read(self, now_s: float) -> array[float]:
         """Return columns and GPM metrics now; NaN: nothing new. Valid until the next."""
@@ -281,7 +281,7 @@ class Sensors:
 
     def _average(self, now_s: float) -> None:
         """Read the GPM averages since they were last taken."""
-        if _AVERAGES in self._silent:
+        if AVERAGES in self._silent:
             return
         older, newer = self._samples
         first = self._averages_at_s == -math.inf
@@ -291,11 +291,11 @@ class Sensors:
             self._request.sample1, self._request.sample2 = older, newer
             code = self._derive(self._request_reference)
         if code:
-            self._refused(_AVERAGES, code)
+            self._refused(AVERAGES, code)
             return
         if not first:
             self._samples = newer, older
-            self._values[self._places[_AVERAGES]] = self._averages_at_s
+            self._values[self._places[AVERAGES]] = self._averages_at_s
             numbers = iter(self._metrics.unpack_from(self._request, self._metrics_at))
             pairs = zip(numbers, numbers, strict=True)
             for place, (code, value) in enumerate(pairs, len(self._places)):

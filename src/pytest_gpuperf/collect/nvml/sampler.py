@@ -372,7 +372,7 @@ def newest(ring: memoryview[float]) -> Iterator[tuple[float, ...]]:
 
 def _described(ring: memoryview[float], end_s: float) -> bool:
     """Return whether all that describes the time before an end is there."""
-    averages = nvml_child.COLUMNS.index("gpm_since_s")
+    averages = nvml_child.COLUMNS.index(nvml_child.AVERAGES)
     silent = bool(ring[nvml_child.ERRORS + averages])
     for row in takewhile(lambda row: row[1] >= end_s, newest(ring)):
         if silent or not math.isnan(row[_FIRST_COLUMN + averages]):
@@ -446,8 +446,8 @@ def canonical(
     averages: list[dict[str, float | None]] = []
     for row in reversed(rows):
         values = _columns(row)
-        if "gpm_since_s" in values:
-            latest[row[3]] = values["gpm_since_s"], _gpm(row)
+        if nvml_child.AVERAGES in values:
+            latest[row[3]] = values[nvml_child.AVERAGES], _gpm(row)
         since_s, average = latest.get(row[3], (math.inf, {}))
         averages.append(average if row[1] > since_s else {})
     before: dict[float, Sequence[float]] = {}
