@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 
 from pytest_gpuperf.compute.advice import LAUNCH_FRACTION
-from pytest_gpuperf.compute.scorecard import REFERENCE, ReferencePolicy
+from pytest_gpuperf.compute.scorecard import REFERENCE
 from pytest_gpuperf.model.codec import encode_scorecard, to_text
 from pytest_gpuperf.model.counters import Evidence
 from pytest_gpuperf.model.parity import MeasuredParity, ParityComparison
@@ -302,7 +302,6 @@ def scorecard_bytes(
     scorecard: TrainingScorecard | MeasuredScorecard,
     form: str,
     *,
-    policy: ReferencePolicy = REFERENCE,
     width: int | None = None,
 ) -> bytes:
     """
@@ -313,8 +312,6 @@ def scorecard_bytes(
 
         form: text, json or markdown. A number that is not finite is null in JSON.
 
-        policy: The limits that no printed number may seem to pass.
-
         width: Characters of a line of text; None: the terminal's, 100 where there is
             none.
     """
@@ -322,26 +319,23 @@ def scorecard_bytes(
         if isinstance(scorecard, TrainingScorecard):
             return f"{to_text(encode_scorecard(scorecard))}\n".encode()
         return f"{to_text(scorecard)}\n".encode()
-    sheet = _scorecard_sheet(scorecard, policy)
+    sheet = _scorecard_sheet(scorecard)
     if form == "markdown":
         return sheet_markdown(sheet).encode()
     return sheet_text(sheet, width=line_width(width)).encode()
 
 
-def _scorecard_sheet(
-    scorecard: TrainingScorecard | MeasuredScorecard,
-    policy: ReferencePolicy = REFERENCE,
-) -> Sheet:
+def _scorecard_sheet(scorecard: TrainingScorecard | MeasuredScorecard) -> Sheet:
     """Return a scorecard as a page."""
     if isinstance(scorecard, MeasuredScorecard):
         return _measured_sheet(scorecard)
-    return _training(scorecard, policy)
+    return _training(scorecard)
 
 
-def _training(card: TrainingScorecard, policy: ReferencePolicy) -> Sheet:
+def _training(card: TrainingScorecard) -> Sheet:
     """Return a training scorecard as a page."""
-    bands = policy.bands
-    limits = (bands.a, bands.b, bands.c, bands.d, policy.bottleneck.compute_utilization)
+    bands, least = REFERENCE.bands, REFERENCE.bottleneck.compute_utilization
+    limits = (bands.a, bands.b, bands.c, bands.d, least)
     peak = card.peak_throughput_tok_s
     of_peak = "" if peak is None else f" of {fixed(peak, 0)}"
     efficiency = fixed(card.efficiency, 1, limits=limits, percent=True)
@@ -357,14 +351,14 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> Sheet:
     worse = tuple(
         SheetItem(
             name=r.metric,
-            text=f"{_change(r.delta, r.metric, policy)}, {r.severity}",
+            text=f"{_change(r.delta, r.metric)}, {r.severity}",
             strong=True,
         )
         for r in card.regressions
     )
     return Sheet(
         title="Training scorecard",
-        facts=(*facts, *_shares(card, policy)),
+        facts=(*facts, *_shares(card)),
         tables=(_hotspots(card), _layers(card)),
         listings=(
             SheetList(
@@ -377,12 +371,10 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> Sheet:
     )
 
 
-def _shares(
-    card: TrainingScorecard, policy: ReferencePolicy
-) -> Iterator[tuple[str, str]]:
+def _shares(card: TrainingScorecard) -> Iterator[tuple[str, str]]:
     """Yield the fractions that decided the bottleneck; a file does not have them."""
     copies, rest = card.transfer_fraction, card.launch_fraction
-    limits = policy.bottleneck
+    limits = REFERENCE.bottleneck
     if copies is not None:
         most = limits.transfer_fraction
         yield "in copies", fixed(copies, 1, limits=[most], percent=True)
@@ -394,9 +386,9 @@ def _shares(
         )
 
 
-def _change(delta: float, metric: str, policy: ReferencePolicy) -> str:
+def _change(delta: float, metric: str) -> str:
     """Return a change with its sign; that of the coverage is a difference."""
-    limits = (policy.warning, policy.critical, policy.coverage)
+    limits = (REFERENCE.warning, REFERENCE.critical, REFERENCE.coverage)
     signed = [sign * limit for limit in limits for sign in (1, -1)]
     text = fixed(delta, 1, limits=signed, percent=True)
     points = " of the wall time" if metric == "wall_coverage" else ""
