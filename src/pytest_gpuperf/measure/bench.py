@@ -362,7 +362,8 @@ class MarkingMeasurer:
 
 def _record(key: RecordKey, kind: Kind, plan: Plan) -> Record:
     """Return a record that has a value of all that its process may ask for."""
-    from pytest_gpuperf.measure.counters import COUNT, counter_metrics
+    from pytest_gpuperf.measure.captured import COUNT
+    from pytest_gpuperf.measure.counters import counter_metrics
 
     metrics = (*_TIMED, COUNT, *counter_metrics(plan, (Source.NCU,)))
     estimates = tuple(

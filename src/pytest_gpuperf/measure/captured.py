@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANALYSED",
+    "COUNT",
     "advised_launches",
     "analyses",
     "capture_record",
@@ -81,7 +82,7 @@ __all__ = [
 ]
 
 ANALYSED = "limiter"  # asked for as a metric: every counter that says what limits
-_COUNT = "launches.count"
+COUNT = "launches.count"
 _POSSIBLE = "warps_possible_fraction"
 _BLOCK = (  # what the occupancy of a block follows from
     "registers_count",
@@ -159,10 +160,10 @@ def capture_values(
     declared = None if work is None else work.bytes
     names = _standard(metrics)
     paired = [(launch, _completed(launch, names, declared)) for launch in launches]
-    estimates = [_estimate(_COUNT, float(len(launches)), "count", None)]
+    estimates = [_estimate(COUNT, float(len(launches)), "count", None)]
     gaps = []
     for metric in metrics:
-        if metric in {_COUNT, ANALYSED}:  # asked for by a limit, and there; no number
+        if metric in {COUNT, ANALYSED}:  # asked for by a limit, and there; no number
             continue
         value, unit = _over(metric, paired)
         if isinstance(value, CounterGap):
@@ -185,7 +186,7 @@ def with_metric(
     if metric == ANALYSED:  # it is there
         return record
     estimates, gaps = capture_values(launches, [metric], work)
-    added = tuple(e for e in estimates if e.metric == metric != _COUNT)
+    added = tuple(e for e in estimates if e.metric == metric != COUNT)
     return replace(
         record,
         estimates=(*record.estimates, *added),

@@ -27,7 +27,7 @@ from pytest_gpuperf.collect.translate.counters import (
 from pytest_gpuperf.compute.derive import FORMULAS
 from pytest_gpuperf.compute.limiter import LIMITING, idle_share
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.measure.captured import capture_values, kernel_analyses
+from pytest_gpuperf.measure.captured import COUNT, capture_values, kernel_analyses
 from pytest_gpuperf.model.counters import DECLARED_BYTES
 from pytest_gpuperf.model.environment import Device, family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AS_IT_COMES",
-    "COUNT",
     "PROFILE_ALONE",
     "CountedTest",
     "CuptiCounters",
@@ -56,10 +55,8 @@ __all__ = [
     "made_of",
     "may_count_here",
     "with_counters",
-    "without_counters",
 ]
 
-COUNT = "launches.count"
 # of a range, a loop, a whole test
 AS_IT_COMES = paired_modes(CacheMode.UNTOUCHED).cache_control
 _RANGE = "range"  # ncu's replay mode that counts a measurement as one thing
@@ -356,7 +353,7 @@ class NcuCounters:
             return record
         part = _of_range(counted, record.key.name)
         if isinstance(part, Gap):
-            return without_counters(record, metrics, part)
+            return _without_counters(record, metrics, part)
         modes = {
             "tool_version": counted.tool_version,
             "replay_mode": counted.replay_mode,
@@ -373,7 +370,7 @@ class NcuCounters:
         )
 
 
-def without_counters(record: Record, metrics: Sequence[str], refusal: Gap) -> Record:
+def _without_counters(record: Record, metrics: Sequence[str], refusal: Gap) -> Record:
     """Return a record that says why it has none of some counters."""
     missing = tuple(
         Unmeasured.of_metric(name, refusal)
@@ -469,7 +466,7 @@ class CuptiCounters:
         if counters and call is not None:
             counted_call = self._counted(call, counters)
         if isinstance(counted_call, Gap):
-            return without_counters(record, metrics, self._beside_ncu(counted_call))
+            return _without_counters(record, metrics, self._beside_ncu(counted_call))
         counted = counted_call.counted
         text = f"counters are of {counted.tool} in this process: {self._ncu.reason}"
         self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {text}")

@@ -22,6 +22,7 @@ from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, INCLUDE
 from pytest_gpuperf.collect.ncu.session import Session
 from pytest_gpuperf.collect.ncu.store import EntryStore
 from pytest_gpuperf.collect.runner import Finished
+from pytest_gpuperf.collect.translate.counters import DURATION
 from pytest_gpuperf.config import Config, NcuReplay
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -145,7 +146,6 @@ def _starts(
 
 
 _NAME = "ncu"
-_WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one launch against another's
 _ATTEMPTS = 3  # where another profiler has the counters for a moment
 _VERSION_TIMEOUT_S = 30.0
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
@@ -282,7 +282,7 @@ class _Ncu:
             dict.fromkeys(m for request in requests for m in request.metrics)
         )
         counters = (name for request in requests for name in request.counters)
-        collect = tuple(dict.fromkeys((*counters, _WEIGHT)))
+        collect = tuple(dict.fromkeys((*counters, DURATION)))
         launches: dict[str, tuple[CapturedLaunch, ...]] | None = None
         files: tuple[LoadedFile, ...] | None = None
         errors: list[GpuPerfError] = []
