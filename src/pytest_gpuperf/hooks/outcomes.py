@@ -234,9 +234,8 @@ def apply_unmeasured(
         path, lineno, _ = report.location
         report.outcome = "skipped"
         report.longrepr = (path, (lineno or 0) + 1, f"Skipped: {word}: {text}")
-    if hasattr(
-        report, "wasxfail"
-    ):  # neither an expected failure nor an unexpected pass
+    # neither an expected failure nor an unexpected pass
+    if hasattr(report, "wasxfail"):
         del report.wasxfail
 
 

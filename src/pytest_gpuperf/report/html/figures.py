@@ -43,9 +43,8 @@ __all__ = [
     "worsening",
 ]
 
-_LINEAR = math.log(
-    1.05
-)  # a change up to some 5 % is drawn in proportion, beyond in logs
+# a change up to some 5 % is drawn in proportion, beyond in logs
+_LINEAR = math.log(1.05)
 _LEAST_REACH = 0.3  # the axis shows at least that change
 _AIR = 1.12  # the widest change stays this factor away from the edge
 _LABEL_WIDTH = 0.085  # of a tick's text [share of the axis]
@@ -175,9 +174,8 @@ class LevelAxis:
 
 def _bent(change: float) -> float:
     """Return a change as it is drawn: in proportion near 0, by its logarithm beyond."""
-    return math.asinh(
-        math.log(max(1 + change, 1e-9)) / _LINEAR
-    )  # -100 % has no logarithm
+    factor = max(1 + change, 1e-9)  # -100 % has no logarithm
+    return math.asinh(math.log(factor) / _LINEAR)
 
 
 def _round_numbers(low: float, high: float, most: int) -> tuple[float, ...]:
