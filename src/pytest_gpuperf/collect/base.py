@@ -14,7 +14,6 @@ from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import CacheMode
 
 __all__ = [
-    "CACHE_MODES",
     "CACHE_REMEDY",
     "Arguments",
     "Collector",
@@ -39,7 +38,7 @@ Arguments = tuple[tuple[object, ...], dict[str, object]]
 # it is to be taken
 TakeTurn: TypeAlias = "Callable[[bool], bool]"
 
-CACHE_MODES = (CacheMode.COLD, CacheMode.WARM)  # what a test may ask for
+_CACHE_MODES = (CacheMode.COLD, CacheMode.WARM)  # what a test may ask for
 CACHE_REMEDY = 'write "cold" or "warm"'
 _MEMBERS = 64  # outputs of one dispatch are ready together; a long list is plain data
 
@@ -58,7 +57,7 @@ class StopRule(Protocol):
 
 def cache_mistake(value: object) -> str:
     """Return why a value is not a cache mode, as a fragment; "": it is one."""
-    is_mode = isinstance(value, str) and value in CACHE_MODES
+    is_mode = isinstance(value, str) and value in _CACHE_MODES
     return "" if is_mode else f"{reprlib.repr(value)} is not a cache mode"
 
 

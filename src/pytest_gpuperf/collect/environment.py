@@ -25,7 +25,6 @@ from pytest_gpuperf.model.environment import (
 )
 
 __all__ = [
-    "HOST_METHOD",
     "environment",
     "known_facts",
     "new_session",
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 # raised when host timing changes: its values are then not comparable any more
-HOST_METHOD = "host/2"  # without interrupted samples
+_HOST_METHOD = "host/2"  # without interrupted samples
 
 # The packages that change speed: the module that shows the use, and its distributions.
 # An allow-list, for privacy: no other package is recorded.
@@ -158,7 +157,7 @@ def known_facts(
     machine: Environment,
     device: Device | None = None,
     *,
-    method: str = HOST_METHOD,
+    method: str = _HOST_METHOD,
     traced_by: str = "",
 ) -> dict[str, str]:
     """

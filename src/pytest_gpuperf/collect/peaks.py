@@ -25,7 +25,6 @@ __all__ = [
     "cpu_peaks",
     "find_peaks",
     "load_table",
-    "without_slice",
 ]
 
 _FILE = Path(__file__).with_name("gpu_table.json")
@@ -121,7 +120,7 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
         Returns:
             The card and ""; or None and the reason, as a sentence without its end.
         """
-        name = without_slice(device.name)
+        name = _without_slice(device.name)
         named = self.named(name)
         if not named:
             return None, f"the table of datasheets has no {name!r}"
@@ -157,7 +156,7 @@ def load_table() -> GpuTable:
     )
 
 
-def without_slice(name: str) -> str:
+def _without_slice(name: str) -> str:
     """Return the name of the whole GPU, without the profile of a slice."""
     return name.partition(_SLICE)[0]
 
@@ -449,7 +448,7 @@ def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, i
     The compute capability is not enough: cut-down boards share it (H20 and H800 with the
     H100).
     """
-    name, capability = without_slice(device.name), _capability(device)
+    name, capability = _without_slice(device.name), _capability(device)
     cards = table.named(name) if card is None else (card,)
     if cards:
         key = cards[0].rates

@@ -44,13 +44,10 @@ __all__ = [
     "StreamWriter",
     "TraceKeeper",
     "columns_of",
-    "end_of",
     "launch_parts",
     "line_of",
-    "other_parts",
     "part_of",
     "read_trace",
-    "trace_of",
 ]
 
 _SCHEMA = "pytest-gpuperf/trace/1"
@@ -187,7 +184,7 @@ def launch_parts(launches: LaunchList, *, known_count: int) -> Iterator[Part]:
         shapes = ()
 
 
-def other_parts(trace: Trace) -> Iterator[Part]:
+def _other_parts(trace: Trace) -> Iterator[Part]:
     """Yield the other sequences of a trace in parts."""
     for name in _SEQUENCES:
         values = getattr(trace, name)
@@ -195,7 +192,7 @@ def other_parts(trace: Trace) -> Iterator[Part]:
             yield Pieces(**{name: tuple(values[begin : begin + PIECE_COUNT])})
 
 
-def end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End:
+def _end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End:
     """Return the last part of a trace, with its record's key."""
     return End(
         key=key,
@@ -206,7 +203,7 @@ def end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End:
     )
 
 
-def trace_of(launches: LaunchList, pieces: Sequence[Pieces], end: End) -> Trace:
+def _trace_of(launches: LaunchList, pieces: Sequence[Pieces], end: End) -> Trace:
     """Return the trace of these parts."""
     values: dict[str, Any] = {
         name: tuple(value for piece in pieces for value in getattr(piece, name))
@@ -356,8 +353,8 @@ class TraceKeeper:
             ReportError: The file cannot be written.
         """
         launches = trace.launches
-        end = end_of(trace, key, self._role, self._process_index)
-        rest = chain(other_parts(trace), [end])
+        end = _end_of(trace, key, self._role, self._process_index)
+        rest = chain(_other_parts(trace), [end])
         if isinstance(launches, LaunchStream) and launches.path in self._begun:
             self._begun.remove(launches.path)
             _append(launches.path, rest)
@@ -405,8 +402,8 @@ def read_trace(folder: str, place: TracePlace) -> Trace:
         mismatch = f"counts {part.launches_count} launches, the trace has {count}"
         raise position.refusal(mismatch)
     if count > WHOLE_COUNT:
-        return trace_of(LaunchStream(path, place, shapes, count), pieces, part)
-    return trace_of(Launches(shapes=tuple(shapes), **columns), pieces, part)
+        return _trace_of(LaunchStream(path, place, shapes, count), pieces, part)
+    return _trace_of(Launches(shapes=tuple(shapes), **columns), pieces, part)
 
 
 def _path_of(folder: str, place: TracePlace) -> Path:

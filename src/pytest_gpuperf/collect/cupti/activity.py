@@ -40,7 +40,6 @@ __all__ = [
     "ActivityTimer",
     "Sink",
     "Window",
-    "ended_children_s",
 ]
 
 _WINDOWS = 3  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
@@ -244,9 +243,9 @@ class ActivityCollector:
         Return whether no child process can have used a device since some time.
 
         Args:
-            ended_s: What `ended_children_s` was then.
+            ended_s: What `_ended_children_s` was then.
         """
-        return not _children() and ended_children_s() == ended_s
+        return not _children() and _ended_children_s() == ended_s
 
     def _completed(self, records: Sequence[Any]) -> None:
         """Add a batch to all sinks: called by CUPTI, in a thread of its own or in ours."""
@@ -315,7 +314,7 @@ class Window:
             return
         synchronize()
         self._children_before = _children()
-        self._ended_before = ended_children_s()
+        self._ended_before = _ended_children_s()
         self._first = collector.next_label()
         cupti = collector.library
         try:
@@ -352,7 +351,7 @@ class Window:
             self.void = lost(dropped_count)
         live = self._children_before | _children()
         names = [str(pid) for pid in sorted(live)]
-        if ended_children_s() != self._ended_before:
+        if _ended_children_s() != self._ended_before:
             names.append("one that has ended")
         self._remarks = {
             "dropped_count": dropped_count,
@@ -384,7 +383,7 @@ def _children() -> frozenset[int]:
     return frozenset(pids)
 
 
-def ended_children_s() -> float:
+def _ended_children_s() -> float:
     """Return the CPU time of all ended children [s], which grows with each of them."""
     import resource  # POSIX has it alone, and there is no CUPTI activity elsewhere
 
@@ -513,7 +512,7 @@ class ActivityTimer:
         self._dropped_before = collector.dropped_count
         self._sink = collector.listen()
         self._first = self._label + 1
-        self._ended_before_s = ended_children_s()
+        self._ended_before_s = _ended_children_s()
         collector.library.activity_push_external_correlation_id(_SAMPLES, _BETWEEN)
 
     def _abandon(self) -> None:

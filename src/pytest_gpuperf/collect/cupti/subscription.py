@@ -31,7 +31,6 @@ __all__ = [
     "ATTACHED_TOOLS",
     "CLOSED",
     "INSTALL",
-    "absence_of",
     "attached_tool",
     "failed",
     "failures_of",
@@ -86,7 +85,7 @@ def attached_tool(environment: Mapping[str, str]) -> Gap | None:
     )
 
 
-def absence_of(error: Exception, holder: str = "") -> Gap:
+def _absence_of(error: Exception, holder: str = "") -> Gap:
     """
     Return the gap that a failure of CUPTI leaves.
 
@@ -135,7 +134,7 @@ def overfull(most_count: int) -> Void:
 
 def failed(error: Exception) -> Void:
     """Return the void of a measurement in which CUPTI failed."""
-    gap = absence_of(error)
+    gap = _absence_of(error)
     return Void(code=VoidCode.CUPTI_FAILED, reason=gap.reason, remedy=gap.remedy)
 
 
@@ -218,7 +217,7 @@ def take(
             unrecorded = _enable_optional(cupti, undo, environment)
             _enable_calls(cupti, undo)
         except failures as error:
-            absence = absence_of(error)
+            absence = _absence_of(error)
             raise CollectorUnavailableError(
                 absence.reason, remedy=absence.remedy
             ) from error
@@ -247,7 +246,7 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
             holder = params.old_subscriber_name or ""
         except UnicodeDecodeError:  # memory that CUPTI did not write to
             holder = ""
-        absence = absence_of(error, holder.strip())
+        absence = _absence_of(error, holder.strip())
         raise CollectorUnavailableError(
             absence.reason, remedy=absence.remedy
         ) from error
@@ -275,7 +274,7 @@ def _enable_optional(
         try:
             _enable(cupti, undo, name)
         except failures_of(cupti) as error:
-            unrecorded[name] = absence_of(error).reason
+            unrecorded[name] = _absence_of(error).reason
     return unrecorded
 
 

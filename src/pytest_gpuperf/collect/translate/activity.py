@@ -56,12 +56,11 @@ __all__ = [
     "Sampled",
     "read_samples",
     "read_trace",
-    "shape_key",
 ]
 
 UNKNOWN = "unknown"
 # the fields of a kernel record that identify its shape
-shape_key: Callable[[Any], tuple[Any, ...]] = attrgetter(
+_shape_key: Callable[[Any], tuple[Any, ...]] = attrgetter(
     "name",
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
     *("registers_per_thread", "static_shared_memory", "dynamic_shared_memory"),
@@ -150,7 +149,7 @@ class Kernels:
             began(correlation, start)
             if not (start and end):
                 self.untimed_count += 1
-            shape.append(place_of(shape_key(k), len(places)))
+            shape.append(place_of(_shape_key(k), len(places)))
             start_ns.append(start)
             end_ns.append(end)
             call_ns.append(calls.get(correlation, 0))
@@ -478,7 +477,7 @@ def _ranges(records: Sorted) -> Iterator[NamedRange]:
 
 
 _IDENTITIES: dict[int, Callable[[Any], object]] = {
-    KERNEL: shape_key,
+    KERNEL: _shape_key,
     FILL: lambda r: ("memset", r.bytes),
     GRAPH: lambda r: ("graph", r.graph_id),
     **dict.fromkeys(COPIES, lambda r: ("memcpy", r.copy_kind, r.bytes)),
