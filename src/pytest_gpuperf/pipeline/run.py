@@ -35,7 +35,6 @@ __all__ = [
     "decide",
     "finish",
     "held_as",
-    "measure_again",
     "report_so_far",
 ]
 
@@ -97,7 +96,7 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
     suite.sort()
     complete = suite.completeness().complete
     if complete:
-        measure_again(suite)
+        _measure_again(suite)
     with collector_paused():
         first = verdicts.look(suite)
     by_revision = _confirm_by_revision(suite, first) if complete else None
@@ -201,7 +200,7 @@ def _keep(suite: Suite, run: Run) -> Run:
     return run
 
 
-def measure_again(suite: Suite) -> None:
+def _measure_again(suite: Suite) -> None:
     """Measure every test once more in each of --gpuperf-runs processes but the first."""
     test_ids = [test_id for test_id in suite.results if test_id in suite.passed]
     retests = _again(suite, test_ids, Role.REPEAT, suite.config.runs - 1)

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_confirmed",
-    "cases_of_suite",
-    "cases_of_test",
     "changes",
     "gates",
     "grouped",
@@ -58,7 +56,7 @@ def gates(measured: Measured, config: Config) -> Mapping[str, float | None]:
     return measured.max_regression or {"time": config.max_regression}
 
 
-def cases_of_suite(suite: Suite) -> list[ComparedCase]:
+def _cases_of_suite(suite: Suite) -> list[ComparedCase]:
     """Return the cases of a whole run: of tests whose body passed, if there is a store."""
     if suite.config.disable or suite.memory.store() is None:
         return []
@@ -83,7 +81,7 @@ def cases_of_suite(suite: Suite) -> list[ComparedCase]:
     return cases
 
 
-def cases_of_test(suite: Suite, measured: Measured) -> list[ComparedCase]:
+def _cases_of_test(suite: Suite, measured: Measured) -> list[ComparedCase]:
     """Return the cases of one test by its first process alone; the suite keeps them."""
     cases: list[ComparedCase] = []
     for key, several in grouped(measured.records).items():
@@ -146,7 +144,7 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
     policy = controls.look_policy(suite.config)
     return [
         case
-        for case, comparison in cases_of_test(suite, measured)
+        for case, comparison in _cases_of_test(suite, measured)
         if may_regress(case, comparison, policy)
     ]
 
@@ -206,7 +204,7 @@ def look(suite: Suite) -> FirstLook:
         for measured in suite.results.values()
         if any(map(straddles, measured.verdicts))
     ]
-    cases = cases_of_suite(suite)
+    cases = _cases_of_suite(suite)
     return controls.plan_retests(
         [case for case, _ in cases],
         suite.config,
