@@ -38,7 +38,6 @@ __all__ = [
     "parse_duration",
     "parse_facts",
     "parse_hertz",
-    "parse_percent",
     "parse_regression",
     "parse_revision",
     "parse_share",
@@ -333,7 +332,7 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*limited, *self.max_regression)))
 
 
-def parse_percent(text: str) -> float:
+def _parse_percent(text: str) -> float:
     """Return "5 %" as 0.05; the sign is required."""
     if re.fullmatch(f"{_NUMBER}%\\s*", text) is None:
         message = "write a percentage, as 5%"
@@ -343,7 +342,7 @@ def parse_percent(text: str) -> float:
 
 def parse_share(text: str) -> float:
     """Return a percentage of all tests."""
-    share = parse_percent(text)
+    share = _parse_percent(text)
     if share > 1:
         message = "a share of the tests is at most 100%"
         raise ValueError(message)
@@ -355,7 +354,7 @@ def parse_regression(text: str) -> float | None:
     if text.strip() == "off":
         return None
     try:
-        return parse_percent(text)
+        return _parse_percent(text)
     except ValueError:
         message = "write a percentage, as 5%, or off"
         raise ValueError(message) from None

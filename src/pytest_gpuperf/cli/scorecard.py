@@ -45,7 +45,7 @@ from pytest_gpuperf.report.scorecard import parity_bytes, scorecard_bytes
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["parity", "score_file", "scorecard"]
+__all__ = ["parity", "scorecard"]
 
 _MEASURED = "add --policy=measured"
 
@@ -57,7 +57,7 @@ _PROFILE_FIELDS = frozenset(
 _T = TypeVar("_T")
 
 
-def score_file(
+def _score_file(
     profile: str,
     *,
     throughput: float,
@@ -241,7 +241,7 @@ def _bandwidth(text: str) -> tuple[float, str]:
 
 def scorecard(arguments: argparse.Namespace) -> int:
     """Print the scorecard of a step profile."""
-    scored = score_file(
+    scored = _score_file(
         arguments.profile,
         throughput=arguments.throughput,
         hardware=arguments.hardware,

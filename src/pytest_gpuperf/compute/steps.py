@@ -31,7 +31,6 @@ __all__ = [
     "length_s",
     "merged",
     "operations_of",
-    "own_segments",
     "phases_of",
     "rate_interval",
     "summarize",
@@ -243,7 +242,7 @@ def estimates_of(loop: Loop, summary: StepSummary | None) -> Iterator[Estimate]:
     yield from _memory(loop)
 
 
-def own_segments(spans: Sequence[Span]) -> Iterator[tuple[SpanKind, Interval]]:
+def _own_segments(spans: Sequence[Span]) -> Iterator[tuple[SpanKind, Interval]]:
     """
     Yield the pieces of each span in which no other lies inside it, with its kind.
 
@@ -341,7 +340,7 @@ def _exposed_s(loop: Loop) -> float | None:
 
 def _exposed_of(step: Step) -> float:
     """Return the time of one step's communication without computation [s]."""
-    pieces = list(own_segments(step.spans))
+    pieces = list(_own_segments(step.spans))
     talking = [piece for kind, piece in pieces if kind is SpanKind.COMMUNICATION]
     computing = [piece for kind, piece in pieces if kind in _COMPUTE]
     return length_s(uncovered(talking, computing))

@@ -46,7 +46,6 @@ __all__ = [
     "Leases",
     "LiveLine",
     "Measuring",
-    "count_before",
     "fixture_of",
     "identity_of",
 ]
@@ -57,7 +56,7 @@ _NARROWEST = 20  # of what is left of the terminal's line: less says nothing
 _SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"
 
 
-def count_before(session: pytest.Session, bench: Bench) -> None:
+def _count_before(session: pytest.Session, bench: Bench) -> None:
     """
     Give a bench the counters that its tests need.
 
@@ -309,7 +308,7 @@ class Measuring:
             and not session.config.option.continue_on_collection_errors
         )
         if not (broken or options.only_shows(session.config)):
-            count_before(session, self.bench)
+            _count_before(session, self.bench)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EndLoop",
-    "gaps_of",
     "loop_record",
-    "notes_of",
-    "void_of",
 ]
 
 # ends a loop, by the exception that ended it: its record, and what it ran on
@@ -82,7 +79,7 @@ def loop_record(
         _refuse_empty(loop)
     ran_on = hardware_of(work, loop.units, peaks, hardware)
     utilisation = utilisation_of(summary, work, peaks, hardware)
-    estimates, gaps = [*estimates_of(loop, summary)], [*gaps_of(loop, summary)]
+    estimates, gaps = [*estimates_of(loop, summary)], [*_gaps_of(loop, summary)]
     if isinstance(utilisation, Unmeasured):
         gaps.append(utilisation)
     else:
@@ -99,13 +96,13 @@ def loop_record(
     )
     return replace(
         record,
-        void=void_of(loop),
-        notes=tuple(notes_of(loop)),
+        void=_void_of(loop),
+        notes=tuple(_notes_of(loop)),
         steps=_graded(summary, ran_on),
     )
 
 
-def gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
+def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
     """Yield what a loop has no value of, and why."""
     yield unmeasured(
         "time.idle_fraction",
@@ -131,7 +128,7 @@ def gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
             yield unmeasured(f"compile.{name}", GapCode.NOT_STATED, reason, _USE_TORCH)
 
 
-def notes_of(loop: Loop) -> Iterator[Note]:
+def _notes_of(loop: Loop) -> Iterator[Note]:
     """Yield what the reader of a loop should know."""
     void = [step for step in loop.steps[loop.warmup_count :] if step.void]
     if void:
@@ -153,7 +150,7 @@ def notes_of(loop: Loop) -> Iterator[Note]:
         )
 
 
-def void_of(loop: Loop) -> Void | None:
+def _void_of(loop: Loop) -> Void | None:
     """Return why a loop must not be judged; None: it may."""
     if loop.failure is not None:
         count = len(loop.steps)

@@ -48,7 +48,6 @@ __all__ = [
     "LookUp",
     "Replay",
     "binary_record",
-    "capability_text",
     "code_of",
     "compiled_values",
     "failed_kernels",
@@ -428,7 +427,7 @@ def binary_record(
         code: Their machine code, as far as it was read; None: it was not.
     """
     estimates, gaps = compiled_values(kernels, code or Code())
-    targets = {capability_text(kernel.target) for kernel in kernels}
+    targets = {_capability_text(kernel.target) for kernel in kernels}
     return maker.record(
         key,
         Kind.BINARY,
@@ -629,7 +628,7 @@ def _gap_of_resource(
     return Gap(code=code, reason=reason, remedy=remedy)
 
 
-def capability_text(target: str) -> str:
+def _capability_text(target: str) -> str:
     """Return the compute capability of a target as text; the target where it has none."""
     capability = target_capability(target)
     return target if capability is None else f"{capability[0]}.{capability[1]}"

@@ -40,7 +40,6 @@ from pytest_gpuperf.report.steps import run_steps_markdown
 from pytest_gpuperf.report.terminal import explanation_blocks, run_lines, title
 
 __all__ = [
-    "STANDARD_OUTPUT",
     "is_stream",
     "only_metrics",
     "report_bytes",
@@ -50,7 +49,7 @@ __all__ = [
     "write_whole",
 ]
 
-STANDARD_OUTPUT = "-"
+_STANDARD_OUTPUT = "-"
 _READER_TRIES = 100  # 2 s: a reader that was started beside the run is there by then
 _TRY_AGAIN_S = 0.02
 _REMEDY = "name a file in a folder that exists and can be written to"
@@ -166,7 +165,7 @@ def write_whole(path: str, content: bytes) -> None:
 def is_stream(path: str) -> bool:
     """Return whether a path is a pipe, a terminal, a device or "-": nothing to replace."""
     target = Path(path)
-    if path == STANDARD_OUTPUT:
+    if path == _STANDARD_OUTPUT:
         return True
     if target.parent == Path("/dev"):  # /dev/stdout may lead to an ordinary file
         return target.exists()
@@ -193,7 +192,7 @@ def _target(path: str) -> Path:
 
 def _write_stream(path: str, content: bytes) -> None:
     """Write to a pipe or a device; a pipe that nobody reads is an error after a while."""
-    if path == STANDARD_OUTPUT:
+    if path == _STANDARD_OUTPUT:
         sys.stdout.write("\n")  # pytest may be in the middle of a line
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
