@@ -375,11 +375,28 @@ class _OptionReader:
                 "--gpuperf-disable measures nothing to store or record: drop it, or "
                 "drop --gpuperf-update and --gpuperf-record"
             )
+        self.mistakes += _sharing(
+            json=read.json, html=read.html, markdown=read.markdown, csv=read.csv
+        )
 
     def finish(self) -> None:
         """Raise all mistakes as one error."""
         if self.mistakes:
             raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
+
+
+def _sharing(**reports: str | None) -> list[str]:
+    """Return a mistake for each file that several reports would be written to."""
+    writers: dict[str, list[str]] = {}
+    for form, path in reports.items():
+        if path not in (None, os.devnull):
+            place = os.path.realpath(str(path))
+            writers.setdefault(place, []).append(f"--gpuperf-{form}")
+    return [
+        f"{' and '.join(options)} name one file: give each report its own"
+        for options in writers.values()
+        if len(options) > 1
+    ]
 
 
 def _place(config: pytest.Config) -> dict[str, str]:

@@ -30,6 +30,7 @@ __all__ = [
     "pytest_sessionstart",
 ]
 
+_REFUSED = pytest.StashKey[pytest.UsageError]()  # why no test can be measured
 _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
 
 
@@ -94,13 +95,20 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Find the tests that measure, and read their markers."""
     report = yield
+    if isinstance(collector, pytest.Session) and _REFUSED in collector.config.stash:
+        # a named test is collected inside this report, which made a test's error of it
+        raise collector.config.stash[_REFUSED]
     measuring = [
         item
         for item in report.result or ()
         if isinstance(item, pytest.Item) and options.measures(item)
     ]
     if measuring:
-        _start(collector.config)
+        try:
+            _start(collector.config)
+        except pytest.UsageError as error:
+            collector.config.stash[_REFUSED] = error
+            raise
         from pytest_gpuperf.hooks import markers
 
         markers.read_markers(report, measuring)

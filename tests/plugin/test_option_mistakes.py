@@ -58,6 +58,8 @@ def test_wrong_ini_values_are_told_by_their_ini_name(project: Project) -> None:
     ("options", "said"),
     [
         (("--gpuperf-record=a", "--gpuperf-replay=."), "exclude each other"),
+        (("--gpuperf-json=a", "--gpuperf-csv=./a"), "--gpuperf-csv name one file"),
+        (("--gpuperf-json=-", "--gpuperf-html=-"), "--gpuperf-html name one file"),
         (("--gpuperf-disable", "--gpuperf-update=new"), "measures nothing to store"),
         (("--gpuperf-disable", "--gpuperf-against=HEAD"), "measures, and"),
         (("--gpuperf-replay=.", "--gpuperf-against=HEAD"), "measures, and"),
@@ -73,6 +75,26 @@ def test_options_that_cannot_stand_together(
 
     assert ended.ret == pytest.ExitCode.USAGE_ERROR
     assert lines(ended, said)
+
+
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--gpuperf-baseline=nowhere", "there is no baseline at"),
+        ("--gpuperf-record=test_it.py", "cannot be written"),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_told_of_a_named_test(
+    project: Project, option: str, said: str, workers: tuple[str, ...]
+) -> None:
+    """In one line with exit status 4, as of a folder of tests: no error of a test."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    ended = project.run("test_it.py::test_it", option, *workers)
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(ended, "ERROR: gpuperf: ", said)
+    assert lines(ended, "ERROR collecting") == []
 
 
 def test_credentials_are_never_shown(project: Project) -> None:

@@ -113,7 +113,7 @@ def test_a_wrong_command_line_has_a_remedy(
 @pytest.mark.parametrize(
     ("typed", "message", "remedy"),
     [
-        (["shwo", "a"], "gpuperf: error: argument COMMAND: 'shwo'", "mean show\n"),
+        (["utilisation"], "gpuperf: error: argument COMMAND", "mean utilization\n"),
         (["show", "a", "--fromat=json"], "show: error: unknown", "mean --format;"),
         (["show", "a", "--format=jsn"], "--format: 'jsn' is not one of", "mean json\n"),
         (["export", "a", "--too=csv"], "required: --to; unknown", "mean --to;"),
