@@ -135,6 +135,7 @@ def test_wrong_usage_exits_with_2() -> None:
         (("check", "--chip=GH10", DRAM), "GH100"),
         (("passes", "--chip=GH100", "foo__bar.sum", DRAM), "foo__bar.sum"),
         (("describe", "--chip=GH100", "foo__bar.sum"), "foo__bar.sum"),
+        (("describe", "--chip=GH100", "x__y.sum", "foo__bar.sum"), "foo__bar.sum: GH"),
     ):
         done = metrics(*arguments)
         assert (done.returncode, done.stdout) == (2, "")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import Drop, Restart, dropped_by, stored_record
 from pytest_gpuperf.baseline.store import Store, open_store
-from pytest_gpuperf.cli.output import GOOD, WORSE, print_table, read_run
+from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, BaselineMissingError, ConfigError
 from pytest_gpuperf.judge.case import newest_case, newest_reference
@@ -214,7 +214,7 @@ def verify(arguments: argparse.Namespace) -> int:
     )
     print_table(
         arguments.format,
-        title=arguments.run,
+        title=name_of(arguments.run),
         table=(),
         remarks=faults or [f"complete: {tests}{expectation}"],
         content={

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import (
+    each,
     exit_code,
     print_bytes,
     print_table,
@@ -24,8 +25,6 @@ from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     ConfigError,
-    GpuPerfError,
-    RecordError,
 )
 from pytest_gpuperf.judge.case import Case, Policy, case_of
 from pytest_gpuperf.judge.files import (
@@ -168,16 +167,7 @@ def _read_sides(paths: Sequence[str]) -> tuple[_Sessions, Run]:
 
         ConfigError: The last one is a store, which has no run.
     """
-    sides: list[Run | Sequence[StoredRecord]] = []
-    errors: list[GpuPerfError] = []
-    for path in paths:
-        try:
-            sides.append(_of_store(path) if _is_store(path) else _read(path))
-        except GpuPerfError as error:
-            errors.append(error)
-    if errors:
-        raise _joined(errors)
-    *older, current = sides
+    *older, current = each(paths, _side)
     if not isinstance(current, Run):
         message = f"{paths[-1]} is a store, which has no current run"
         raise ConfigError(message, remedy="name the store first, and a run last")
@@ -193,13 +183,9 @@ def _read_sides(paths: Sequence[str]) -> tuple[_Sessions, Run]:
     return stored, current
 
 
-def _joined(errors: Sequence[GpuPerfError]) -> GpuPerfError:
-    """Return one error that names every unreadable file."""
-    if len(errors) == 1:
-        return errors[0]
-    remedies = "; ".join(dict.fromkeys(error.remedy for error in errors))
-    messages = "; ".join(dict.fromkeys(error.message for error in errors))
-    return RecordError(messages, path="", remedy=remedies)
+def _side(path: str) -> Run | Sequence[StoredRecord]:
+    """Return the sessions of a store, or a run."""
+    return _of_store(path) if _is_store(path) else _read(path)
 
 
 def _is_store(path: str) -> bool:

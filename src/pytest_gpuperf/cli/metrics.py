@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.cli.output import GOOD, WORSE, print_bytes, say
+from pytest_gpuperf.cli.output import GOOD, WORSE, each, print_bytes, say
 from pytest_gpuperf.collect.cupti.chips import MetricType, chip_entries, chip_here
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.errors import ConfigError
@@ -50,7 +50,7 @@ def search(arguments: argparse.Namespace) -> int:
 def describe(arguments: argparse.Namespace) -> int:
     """Print the descriptions of metrics."""
     catalogue = _catalogue(arguments)
-    entries = [catalogue.describe(name) for name in arguments.names]
+    entries = each(arguments.names, catalogue.describe)
     return print_bytes(described_bytes(catalogue.chip, entries, arguments.format))
 
 

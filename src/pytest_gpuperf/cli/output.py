@@ -6,10 +6,15 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-from pytest_gpuperf.errors import RecordError, ReportError
+from pytest_gpuperf.errors import (
+    ConfigError,
+    GpuPerfError,
+    RecordError,
+    ReportError,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
@@ -26,12 +31,14 @@ __all__ = [
     "UNREADABLE",
     "WORSE",
     "WRONG_USAGE",
+    "each",
     "exit_code",
     "name_of",
     "print_bytes",
     "print_table",
     "read_input",
     "read_run",
+    "recognised",
     "run_of",
     "say",
     "start_of",
@@ -56,6 +63,9 @@ _MARKS = (
 _WIDTH = 100  # characters of a table
 _ERASE = "\r\x1b[K"
 _LARGEST_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
+
+
+_T = TypeVar("_T")
 
 
 def exit_code(*, passes: bool | None, strict: bool = False) -> int:
@@ -167,6 +177,31 @@ def print_table(
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
 
 
+def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:
+    """
+    Return what is read of each of some names.
+
+    Raises:
+        GpuPerfError: Some cannot be read; the error names each of them.
+    """
+    values: list[_T] = []
+    errors: list[GpuPerfError] = []
+    for name in names:
+        try:
+            values.append(read(name))
+        except GpuPerfError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        message = "; ".join(dict.fromkeys(error.message for error in errors))
+        remedy = "; ".join(dict.fromkeys(error.remedy for error in errors))
+        if all(isinstance(error, ConfigError) for error in errors):
+            raise ConfigError(message, remedy=remedy)
+        raise RecordError(message, path="", remedy=remedy)
+    return values
+
+
 def name_of(path: str) -> str:
     """Return what a message calls a file; `-` is standard input."""
     return "standard input" if path == STANDARD_STREAM else path
@@ -270,10 +305,15 @@ def run_of(text: bytes, name: str) -> Run:
         with told_on_terminals(f"reading {name}"):
             return decode_run(text, path=name)
     except RecordError as error:
-        from pytest_gpuperf.collect.translate import foreign
+        raise recognised(error, text, name) from error
 
-        known = foreign(text)
-        if known is None:
-            raise
-        message, remedy = known
-        raise RecordError(message, path=name, remedy=remedy) from error
+
+def recognised(error: RecordError, content: bytes, name: str) -> RecordError:
+    """Return the error of a file that names the tool which wrote it, where that is known."""
+    from pytest_gpuperf.collect.translate import foreign
+
+    known = foreign(content)
+    if known is None:
+        return error
+    message, remedy = known
+    return RecordError(message, path=name, remedy=remedy)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.cli.output import (
     GOOD,
     STANDARD_STREAM,
+    each,
+    name_of,
     print_bytes,
     read_run,
     say,
@@ -51,7 +53,7 @@ def report(arguments: argparse.Namespace) -> int:
         ReportError: The report cannot be written, or Jinja2 is not installed.
     """
     form = arguments.format or _form_of(arguments.output)
-    *older, run = map(_read, arguments.runs)
+    *older, run = each(arguments.runs, _read)
     if older and form != "html":
         message = f"{form} is of one run, and {len(older) + 1} were named"
         raise ConfigError(message, remedy="name one, or compare them: gpuperf compare")
@@ -65,8 +67,7 @@ def _read(path: str) -> Run:
     """Return the run of a JSON file; one that is not complete is told."""
     run = read_run(path)
     if told := incompleteness(run):
-        name = "standard input" if path == STANDARD_STREAM else path
-        say([f"gpuperf: {name} is {told}"])
+        say([f"gpuperf: {name_of(path)} is {told}"])
     return run
 
 

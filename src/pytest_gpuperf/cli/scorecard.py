@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.cli.output import (
+    each,
     exit_code,
     name_of,
     print_bytes,
     read_input,
+    recognised,
     say,
 )
 from pytest_gpuperf.collect.peaks import load_table
@@ -92,7 +94,7 @@ def _score_file(
     conditions = _invariants(invariants)
     limits = _hardware(hardware, measured=measured)
     steps = _of(profile, lambda obj: _step_profile(obj, ours=measured))
-    older = [_of(path, _any_scorecard) for path in baseline]
+    older = each(baseline, lambda path: _of(path, _any_scorecard))
     if measured:
         return measured_scorecard(
             steps,
@@ -115,12 +117,12 @@ def _score_file(
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
     """Return the decoded content of a JSON file; errors name the file."""
-    name = name_of(path)
-    loose = load_json(read_input(path, remedy="name a JSON file"), path=name)
+    name, content = name_of(path), read_input(path, remedy="name a JSON file")
     try:
-        return decode(loose)
+        return decode(load_json(content))
     except RecordError as error:
-        raise RecordError(error.message, path=name, remedy=error.remedy) from error
+        named = RecordError(error.message, path=name, remedy=error.remedy)
+        raise recognised(named, content, name) from error
 
 
 def _parity_profile(obj: object) -> ParityProfile:
@@ -257,8 +259,8 @@ def scorecard(arguments: argparse.Namespace) -> int:
 
 def parity(arguments: argparse.Namespace) -> int:
     """Compare the steps of two runtimes."""
-    ours, reference = (
-        _of(path, _parity_profile) for path in (arguments.ours, arguments.reference)
+    ours, reference = each(
+        (arguments.ours, arguments.reference), lambda path: _of(path, _parity_profile)
     )
     if arguments.policy == "measured":
         weighed = measured_parity(ours, reference)

@@ -83,6 +83,8 @@ def load_json(text: bytes | str, *, path: str = "") -> object:
     Raises:
         RecordError: It is not JSON; NaN and Infinity are not.
     """
+    if not text.strip():
+        raise RecordError("it is empty", path=path, remedy="give a JSON file")
     try:
         return json.loads(
             text.decode() if isinstance(text, bytes) else text,

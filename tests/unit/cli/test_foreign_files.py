@@ -28,6 +28,8 @@ COMMANDS = [
     ("compare", "old.json"),
     ("export", "--to=csv"),
     ("utilization",),
+    ("scorecard", "--throughput=1", "--hardware=gb10"),
+    ("parity", "old.json"),
 ]
 
 
@@ -91,3 +93,29 @@ def test_bytes_are_not_quoted_line_by_line(
     said = capsys.readouterr().err
     assert "it is not text" in said
     assert len(said) < 300
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "a.json", "b.json"),
+        ("report", "a.json", "b.json", "--output=c.html"),
+        ("parity", "a.json", "b.json"),
+    ],
+    ids=" ".join,
+)
+def test_every_unreadable_file_is_named_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    """Whoever mends one must not meet the next one afterwards."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.json").touch()
+
+    assert cli.main([*command]) == 4
+    said = capsys.readouterr().err
+    assert "a.json: it is empty; b.json: it cannot be read" in said
+    assert "remedy: give a" in said
+    assert "; check the path" in said

@@ -283,7 +283,6 @@ def test_a_wrong_scorecard_is_refused(field: str, value: object, message: str) -
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "{",
         '{"avg_step_ms":NaN}',
         '{"a":-Infinity}',
@@ -291,12 +290,14 @@ def test_a_wrong_scorecard_is_refused(field: str, value: object, message: str) -
         "[" * 100_000,
         "{}x",
     ],
-    ids=["empty", "open", "nan", "infinity", "not-utf8", "deep", "more"],
+    ids=["open", "nan", "infinity", "not-utf8", "deep", "more"],
 )
 def test_what_is_no_json_is_refused(text: str | bytes) -> None:
     """NaN and Infinity are words of Python's reader alone."""
     with pytest.raises(RecordError, match=r"f\.json: not JSON"):
         load_json(text, path="f.json")
+    with pytest.raises(RecordError, match=r"f\.json: it is empty"):
+        load_json("\n", path="f.json")
 
 
 def test_a_field_that_is_there_twice_is_refused() -> None:
