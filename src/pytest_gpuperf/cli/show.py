@@ -62,6 +62,7 @@ def _show_measured(arguments: argparse.Namespace) -> int:
         from pytest_gpuperf.cli.records import show_run
 
         return show_run(file, form, metrics)
+    _refuse_views(arguments)
     filters = _filters(arguments)
     if any(filters.values()):
         return _show_chosen(arguments, filters)
@@ -115,10 +116,28 @@ def _refuse_choice(arguments: argparse.Namespace) -> None:
         raise ConfigError(message, remedy=f"drop them: {arguments.file} is a run")
 
 
+def _refuse_views(arguments: argparse.Namespace) -> None:
+    """Refuse ways to show a capture of which one would be ignored."""
+    given = {
+        "--details": arguments.details,
+        "--metrics": arguments.metrics is not None,
+        "--list": arguments.list,
+        "--sort": arguments.sort,
+        "--top": arguments.top,
+    }
+    views = [name for name, value in given.items() if value]
+    together = ({"--metrics", "--list"}, {"--sort", "--top"})
+    if len(views) > 1 and not any(pair.issuperset(views) for pair in together):
+        message = f"{', '.join(views)}: only one of them says what is shown"
+        remedy = "--sort and --top arrange kernels, the others show launches: drop some"
+        raise ConfigError(message, remedy=remedy)
+
+
 def _show_binary(arguments: argparse.Namespace) -> int:
     """Print the kernels of a binary."""
     chosen = (arguments.metrics, arguments.nvtx, arguments.exclude, arguments.launches)
-    if any(value not in (None, []) for value in chosen):
+    views = (arguments.list, arguments.details, arguments.sort)
+    if any(value not in (None, []) for value in chosen) or any(views):
         message = f"{arguments.file} is a binary: it has kernels and no launches"
         raise ConfigError(message, remedy="choose kernels with --kernel")
     from pytest_gpuperf.cli.records import show_binary

@@ -87,6 +87,7 @@ def test_a_library_is_shown_by_its_greediest_kernels(
         (("--kernel=gemm*",), 4, "no kernel fits 'gemm*'"),
         (("--metrics=registers",), 2, "is a binary: it has kernels and no launches"),
         (("--launches=3",), 2, "is a binary"),
+        (("--details", "--sort=name"), 2, "is a binary"),
     ],
 )
 def test_a_mistake_is_told(
