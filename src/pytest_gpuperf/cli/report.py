@@ -18,7 +18,11 @@ from pytest_gpuperf.cli.output import (
 )
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.report import exports
-from pytest_gpuperf.report.exports import chrome_trace_bytes, without_times
+from pytest_gpuperf.report.exports import (
+    chrome_trace_bytes,
+    void_measurements,
+    without_times,
+)
 from pytest_gpuperf.report.judged import incompleteness
 from pytest_gpuperf.report.runs import report_bytes, write_whole
 
@@ -37,6 +41,7 @@ _FORMS = {  # by suffix; a stream, as /dev/fd/63, has none
     ".markdown": "markdown",
     ".csv": "csv",
 }
+_WHOLE = frozenset({"csv", "annotations"})  # formats that leave no measurement out
 _ALLURE_FILES = ("-perf.json", "performance.json")  # the ends of what Allure reads
 
 
@@ -106,8 +111,7 @@ def export(arguments: argparse.Namespace) -> int:
     if form == "chrome-trace":
         return _write(output, _chrome_trace(arguments.file))
     run = _read(arguments.file)
-    if form == "pytest-benchmark":
-        _say_what_lacks_samples(run)
+    _say_what_is_left_out(run, form)
     if form == "openmetrics":
         how = {} if digits is None else {"digits": digits}
         content = exports.openmetrics_bytes(run, **how)
@@ -125,9 +129,17 @@ def _write(path: str, content: bytes) -> int:
     return GOOD
 
 
-def _say_what_lacks_samples(run: Run) -> None:
-    """Say on standard error how many measurements an export of samples leaves out."""
-    count = len(without_times(run))
+def _say_what_is_left_out(run: Run, form: str) -> None:
+    """Say on standard error how many measurements an export leaves out, and why."""
+    if form in _WHOLE:
+        return
+    void_count = len(void_measurements(run))
+    if void_count:
+        subject = (
+            "1 measurement is" if void_count == 1 else f"{void_count} measurements are"
+        )
+        say([f"gpuperf: {subject} void and left out; gpuperf show FILE says why"])
+    count = len(without_times(run)) if form == "pytest-benchmark" else 0
     if count:
         subject = "1 measurement has" if count == 1 else f"{count} measurements have"
         are = "is" if count == 1 else "are"

@@ -40,6 +40,7 @@ __all__ = [
     "openmetrics_bytes",
     "pytest_benchmark_bytes",
     "pytorch_bytes",
+    "void_measurements",
     "without_times",
 ]
 
@@ -113,7 +114,7 @@ _COLUMNS = (
     *("session", "started", "commit"),
     *("test", "measurement", "group", "file", "line"),
     *("metric", "kernel", "unit", "value", "low", "high", "first_value"),
-    *("sample_count", "source", "label"),
+    *("sample_count", "source", "label", "void"),
     *("outcome", "reason", "limit", "reference", "change_fraction"),
     *("change_low_fraction", "change_high_fraction", "limit_fraction"),
 )
@@ -126,6 +127,8 @@ def _cells(value: _Value) -> Iterator[str | float | None]:
     yield None if place is None else place.line
     yield from (first.metric, first.kernel, first.unit, value.number, *value.interval)
     yield from (first.value, first.sample_count, first.source, first.label.value)
+    void = value.row.record.void if value.row.record is not None else None
+    yield None if void is None else void.code.value
     verdict = value.verdict
     if verdict is None:
         return
@@ -303,7 +306,9 @@ def pytest_benchmark_bytes(run: Run) -> bytes:
     binary's, is left out: pytest-benchmark has nothing for it.
     """
     environment, session = run.header.environment, run.header.session
-    benchmarks = [_benchmark(row) for row in rows(run) if row.statistics()]
+    benchmarks = [
+        _benchmark(row) for row in rows(run) if not _is_void(row) and row.statistics()
+    ]
     content = {
         "machine_info": {
             "node": session.host,
@@ -354,8 +359,18 @@ def without_times(run: Run) -> list[str]:
     return [
         str(row.key)
         for row in rows(run)
-        if row.record is not None and not row.statistics()
+        if row.record is not None and not _is_void(row) and not row.statistics()
     ]
+
+
+def void_measurements(run: Run) -> list[str]:
+    """Return the void measurements of the main processes, which no program judges."""
+    return [str(row.key) for row in rows(run) if _is_void(row)]
+
+
+def _is_void(row: Row) -> bool:
+    """Return whether a measurement must not be judged."""
+    return row.record is not None and row.record.void is not None
 
 
 def annotations_bytes(run: Run) -> bytes:
@@ -410,11 +425,11 @@ def _values(run: Run) -> Iterator[_Value]:
 
 
 def _best(run: Run) -> Iterator[_Value]:
-    """Yield the value of the best source of each metric."""
+    """Yield the value of the best source of each metric; none of what is void."""
     written = set()
     for value in _values(run):
         name = value.row.key, value.metric
-        if name not in written:
+        if name not in written and not _is_void(value.row):
             written.add(name)
             yield value
 

@@ -12,6 +12,8 @@ from fakes import runs
 from pytest_gpuperf import cli
 from pytest_gpuperf.cli.arguments import _EXPORTS
 from pytest_gpuperf.model.codec import decode_run, encode_run
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.report import exports
 from pytest_gpuperf.report.runs import run_markdown
 
@@ -96,6 +98,31 @@ def test_what_an_export_leaves_out_is_counted(
         f"gpuperf: {run} is not complete: 1 test without a result; it holds 6 of 7 tests",
         "gpuperf: 5 measurements have no samples of a time and are left out",
     ]
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("bencher", ["gpuperf: 1 measurement is void and left out; gpuperf show FILE"]),
+        ("csv", []),
+    ],
+)
+def test_what_is_void_is_counted_where_it_is_left_out(
+    form: str,
+    said: list[str],
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """CSV leaves nothing out."""
+    changed = Void(code=VoidCode.MUTATES_ITS_INPUTS, reason="its list changed")
+    first, *others = RUN.records
+    void = replace(RUN, records=(replace(first, void=changed), *others))
+    path = tmp_path / "void.json"
+    path.write_bytes(encode_run(void))
+
+    assert cli.main(["export", str(path), f"--to={form}"]) == 0
+    _, *lines = capfd.readouterr().err.splitlines()  # the run is not complete
+    assert [line.removesuffix(" says why") for line in lines] == said
 
 
 def test_allure_reads_files_of_a_name_alone(

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from pytest_gpuperf.model.activity import (
     Trace,
 )
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series
 from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
@@ -270,6 +272,32 @@ def test_pytest_benchmark_has_what_was_sampled() -> None:
         "iterations": 7,
     }
     assert len(exports.without_times(sampled())) == 4
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        exports.allure_bytes,
+        exports.bencher_bytes,
+        exports.openmetrics_bytes,
+        exports.pytest_benchmark_bytes,
+        exports.pytorch_bytes,
+    ],
+)
+def test_no_other_program_gets_what_is_void(write: Callable[[Run], bytes]) -> None:
+    """It would judge the number; CSV has it, with what voids it."""
+    run = sampled()
+    first, *others = run.records
+    changed = Void(code=VoidCode.MUTATES_ITS_INPUTS, reason="its list changed")
+    void = replace(run, records=(replace(first, void=changed), *others))
+    name = first.key.test_id.encode()
+
+    assert name in write(run)
+    assert name not in write(void)
+    assert exports.void_measurements(void) == [str(first.key)]
+    assert str(first.key) not in exports.without_times(void)
+    assert rows_of(void)[0]["void"] == changed.code.value
+    assert rows_of(run)[0]["void"] == ""
 
 
 @pytest.mark.parametrize(
