@@ -157,6 +157,30 @@ def test_a_range_is_read_after_its_block(project: Project) -> None:
     assert lines(ended, "FAILED", "test_inside", "this range has not ended")
 
 
+def test_an_assert_on_an_end_of_the_interval_judges_the_test(project: Project) -> None:
+    """It is one on the value; one that fails is explained in the same way."""
+    project.write(
+        """
+        def test_low(gpuperf):
+            pair = gpuperf.compare(len, sorted, (3, 1, 2))
+            assert pair.speedup.low >= 0.001
+
+        def test_high(gpuperf):
+            perf = gpuperf.measure(len, (3, 1, 2))
+            assert perf.time.high >= 1
+
+        def test_read(gpuperf):
+            print(gpuperf.measure(len, (3, 1, 2)).time.low)
+        """
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+    assert lines(ended, "1 passed its own assert")
+    assert lines(ended, "1 without marker limit or baseline")
+    assert lines(ended, "assert time.high", ">= 1")
+
+
 def test_compare_measures_both_sides(project: Project) -> None:
     """The pair has a speedup with an interval, and each side a time."""
     project.write(

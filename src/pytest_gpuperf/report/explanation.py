@@ -548,17 +548,25 @@ def assert_lines(
     numbers = _finite(left), _finite(right)
     texts = _operands(numbers, measured.unit, is_limit=right_estimate is None)
     first, second = (
-        f"{_name(estimate.metric, estimate.kernel)} {text or _repr(operand)}"
+        f"{_name(estimate.metric, estimate.kernel)}{_end(number, estimate)} "
+        f"{text or _repr(operand)}"
         if estimate
         else text or _repr(operand)
-        for operand, text, estimate in (
-            (left, texts[0], left_estimate),
-            (right, texts[1], right_estimate),
+        for operand, number, text, estimate in (
+            (left, numbers[0], texts[0], left_estimate),
+            (right, numbers[1], texts[1], right_estimate),
         )
     )
     lines = [f"{first} {operator} {second}"]
     lines += [_origin(e) for e in (left_estimate, right_estimate) if e is not None]
     return lines + _difference(op, *numbers)
+
+
+def _end(number: float | None, estimate: Estimate) -> str:
+    """Return which end of an interval a number is, as a test names it; "" for none."""
+    if number is None or number == estimate.value:
+        return ""
+    return {estimate.low: ".low", estimate.high: ".high"}.get(number, "")
 
 
 def _origin(estimate: Estimate) -> str:
