@@ -91,6 +91,11 @@ def spread(values: Sequence[float], scale: float = 1e6, digits: int = 2) -> str:
     return f"{middle * scale:.{digits}f} [{low * scale:.{digits}f}, {high * scale:.{digits}f}]"
 
 
+def first_line(why: str) -> str:
+    """Return the first line of a message: a row of a table has one, CUDA's errors five."""
+    return (why.splitlines() or [""])[0].replace("|", "/")
+
+
 def said(failures: Mapping[str, str]) -> None:
     """Print what could not be measured, and why."""
     for name, why in failures.items():

@@ -19,6 +19,7 @@ from types import ModuleType
 
 from _gpu import (
     Work,
+    first_line,
     known_work,
     need_gpu,
     print_machine,
@@ -59,11 +60,10 @@ def main() -> None:
         for name, work in works.items():
             failures: dict[str, str] = {}
             times = measured(torch, work, cache, args.rounds, failures)
-            for row in rows_of(name, times):
+            for row in rows_of(name, times, failures):
                 print_row(row)
             if times:
                 medians_s[name] = statistics.median(next(iter(times.values())))
-            said({f"{name} by {source}": why for source, why in failures.items()})
     # last: it takes as long as all others, and may give nothing
     for cache, medians_s in first_s.items():
         failures = {}
@@ -74,12 +74,16 @@ def main() -> None:
         said(failures)
 
 
-def rows_of(name: str, times: Mapping[str, list[float]]) -> Iterator[Sequence[str]]:
-    """Yield a row of each source of a call; ratios are to the first source."""
+def rows_of(
+    name: str, times: Mapping[str, list[float]], failures: Mapping[str, str]
+) -> Iterator[Sequence[str]]:
+    """Yield a row of each source of a call; ratios are to the first that was measured."""
     base = next(iter(times.values()), [])
     for source, times_s in times.items():
         ratios = [mine / its for mine, its in zip(times_s, base, strict=True)]
         yield name, source, spread(times_s), spread(ratios, 1, 3)
+    for source, why in failures.items():
+        yield name, source, f"not measured: {first_line(why)}", "-"
 
 
 def measured(
