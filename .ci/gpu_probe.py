@@ -301,14 +301,21 @@ def _recorded(body: Callable[[Any], object]) -> Iterator[Row]:
         yield {"begun_returned_ended_ns": stamps, "unrecorded": collector.unrecorded}
         for batch in sink.taken():
             for record in batch:
-                yield {
-                    name: _plain(record, name)
-                    for name in FIELDS
-                    if hasattr(record, name)
-                }
+                yield row_of(record)
         collector.leave(sink)
     finally:
         collector.close()
+
+
+def row_of(record: Any) -> Row:
+    """
+    Return the fields of a record.
+
+    Only a kernel is asked for its name: an allocation has none, and cupti-python 13.0
+    ends the process where it reads that.
+    """
+    fields = FIELDS if record.kind == KERNEL else [n for n in FIELDS if n != "name"]
+    return {name: _plain(record, name) for name in fields if hasattr(record, name)}
 
 
 def _plain(record: Any, name: str) -> object:

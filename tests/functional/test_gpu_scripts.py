@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -337,3 +338,24 @@ def test_an_answer_does_not_name_where_it_was_asked(
     assert "ZeroDivisionError" in text
     assert str(ROOT) not in text
     assert sys.prefix not in text
+
+
+class Allocation:
+    """A record that has a name and none: to read it ends the process in cupti-python 13.0."""
+
+    kind, bytes = 49, 512
+
+    @property
+    def name(self) -> str:
+        raise AssertionError
+
+
+@needs_scripts
+def test_the_name_of_an_allocation_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer has an allocation's other fields, and a kernel's name."""
+    monkeypatch.chdir(ROOT)
+    module = script_module("gpu_probe")
+    kernel = SimpleNamespace(kind=module.KERNEL, name="gemm")
+
+    assert module.row_of(Allocation()) == {"kind": 49, "bytes": 512}
+    assert module.row_of(kernel) == {"kind": module.KERNEL, "name": "gemm"}

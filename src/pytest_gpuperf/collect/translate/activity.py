@@ -351,8 +351,8 @@ def read_samples(
     """
     Return the device work of each sample.
 
-    Work labelled 0 was submitted between samples, as a flush of caches is, and belongs to
-    none. Work without a label belongs to the sample in which it was submitted, up to the
+    Work of a label before the first was submitted between samples, as a flush of caches
+    is, and belongs to none. Work without a label belongs to the sample in which it was submitted, up to the
     next sample's start: the device was idle there.
 
     Args:
