@@ -33,7 +33,7 @@ from xml.etree import ElementTree as ET
 
 SECONDS = 570.0  # a command of ten minutes, less what it takes to begin and to end
 LEAST_S = 10.0  # too little for a step to be worth beginning
-GRACE_S = 5.0  # from TERM to KILL
+GRACE_S = 5.0  # from INT, which pytest says its failures at, to TERM, and to KILL
 ENDED_BY_LIMIT = 124
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly")
 # the order is that of what an answer is worth: times first, what takes long last
@@ -151,7 +151,7 @@ class Session:
         process, self._running = self._running, None
         if process is None:
             return
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):

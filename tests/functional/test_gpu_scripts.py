@@ -207,6 +207,24 @@ def test_what_does_not_end_costs_its_own_step(tmp_path: Path) -> None:
 
 
 @on_linux
+def test_what_is_ended_may_say_what_it_has(tmp_path: Path) -> None:
+    """A step at its limit is interrupted at first: pytest then writes its failures."""
+    module = steps_module()
+    source = """
+import time
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    print("one failed: why")
+"""
+    session = module.Session(tmp_path, 60.0)
+    session.run([module.Step("tests", (sys.executable, "-c", source), 3.0)])
+
+    assert "one failed: why" in (tmp_path / "log.txt").read_text("utf-8")
+    assert "124, the limit of 3 s" in (tmp_path / "index.md").read_text("utf-8")
+
+
+@on_linux
 def test_all_limits_are_cut_to_what_is_left(tmp_path: Path) -> None:
     """A step for which no time is left is not begun, and said to be so."""
     module = steps_module()
