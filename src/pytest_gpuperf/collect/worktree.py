@@ -98,7 +98,7 @@ class Repository:
             raise finder.error(
                 f"{folder} is not in a git repository that can be read "
                 f"({_last_line(inside)})",
-                "start it in a clone of the project",
+                _trust_remedy(inside) or "start it in a clone of the project",
             )
         if _text(inside) != "true":
             raise finder.error(
@@ -439,6 +439,12 @@ def _refs_named(revision: str) -> tuple[str, ...]:
 def _text(finished: Finished) -> str:
     """Return what git has printed, without the end of the line."""
     return os.fsdecode(finished.stdout).rstrip("\n")
+
+
+def _trust_remedy(finished: Finished) -> str:
+    """Return what makes git read another user's clone, as in a container; "": it is not."""
+    command = re.search(r"git config \S+ --add safe\.directory .+", finished.log_tail)
+    return f"if you trust it, run {command[0].strip()}" if command else ""
 
 
 def _last_line(finished: Finished) -> str:

@@ -180,6 +180,23 @@ def test_a_folder_without_a_repository_is_refused(tmp_path: Path) -> None:
     assert caught.value.revision == "HEAD"
 
 
+def test_a_clone_of_another_user_is_told_how_to_trust_it() -> None:
+    """A job in a container has one: it is in the clone already."""
+    stderr = (
+        b"fatal: detected dubious ownership in repository at '/builds/a b'\n"
+        b"To add an exception for this directory, call:\n\n"
+        b"\tgit config --global --add safe.directory '/builds/a b'\n"
+    )
+    runner = FakeRunner([finished(128, stderr=stderr)])
+    with pytest.raises(RevisionError) as caught:
+        Repository.at("/builds/a b", runner)
+
+    assert "dubious ownership" in caught.value.message
+    assert caught.value.remedy.endswith(
+        "run git config --global --add safe.directory '/builds/a b'"
+    )
+
+
 def test_a_bare_repository_is_refused(two: Repo) -> None:
     """There is no working tree to compare with."""
     bare = two.outer / "bare"
