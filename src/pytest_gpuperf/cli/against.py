@@ -223,7 +223,7 @@ def _remedy(trial: search.Trial | None) -> list[str]:
     if trial is None or trial.outcome is not search.TrialOutcome.SKIPPED:
         return []
     if trial.change is None or not trial.block_count:
-        return []
+        return [f"    remedy: {trial.remedy}"] if trial.remedy else []
     quieter = "measure where less else runs, or time more work in a call"
     if trial.wanted_count is None or trial.wanted_count > search.MOST_BLOCKS:
         return [f"    {quieter}"]

@@ -53,6 +53,7 @@ __all__ = [
     "search_policy",
 ]
 
+_OTHER_METRIC = "name one that it measures with --metric"
 _STATE = "gpuperf-bisect.json"  # in git's own folder, as git's bisect keeps its state
 _SCHEMA = "pytest-gpuperf/bisect/1"
 MOST_BLOCKS = 128  # of one comparison
@@ -151,6 +152,8 @@ class Trial(Frozen, frozen=True, kw_only=True):
 
         reason: Why it was skipped; "": it was not.
 
+        remedy: What to do about that; "": nobody knows.
+
         elapsed_s: How long its comparison took [s].
 
         wanted_count: About how many blocks would decide; None: it is decided, or nobody
@@ -162,6 +165,7 @@ class Trial(Frozen, frozen=True, kw_only=True):
     change: Change | None = None
     block_count: int = 0
     reason: str = ""
+    remedy: str = ""
     elapsed_s: float = 0.0
     wanted_count: int | None = None
 
@@ -452,10 +456,14 @@ class _Trier:
                     policy=self._policy,
                 )
         except CollectError as error:
-            return _skipped(commit_id, error.message)
+            return _skipped(commit_id, error.message, error.remedy)
         if comparison.interrupted:
             raise KeyboardInterrupt
-        return _trial(commit_id, comparison, limit, self._policy.levels[-1])
+        trial = _trial(commit_id, comparison, limit, self._policy.levels[-1])
+        if trial is not None:
+            return trial
+        reason = f"the test gave no value of {request.metric}"
+        return _skipped(commit_id, reason, _OTHER_METRIC)
 
     def _below(self, root: str) -> CommandLine:
         """Return how pytest is started in the same folder of another tree."""
@@ -468,14 +476,15 @@ class _Trier:
 
 def _trial(
     commit_id: str, comparison: RevisionComparison, limit: float, level: float
-) -> Trial:
-    """Return what a comparison says of a commit."""
+) -> Trial | None:
+    """Return what a comparison says of a commit; None: it has nothing to say of."""
     against = comparison.against
     reason = "" if against.gap is None else against.gap.reason
+    remedy = "" if against.gap is None else against.gap.remedy
     if against.changed:
         reason = "the test itself differs: see --tests=mine"
     if not comparison.verdicts:
-        return _skipped(commit_id, reason or "the test gave no value")
+        return _skipped(commit_id, reason, remedy) if reason else None
     verdict = comparison.verdicts[0]
     trial = Trial(
         commit_id=commit_id,
@@ -498,9 +507,14 @@ def _trial(
     )
 
 
-def _skipped(commit_id: str, reason: str) -> Trial:
+def _skipped(commit_id: str, reason: str, remedy: str) -> Trial:
     """Return that nothing is said of a commit."""
-    return Trial(commit_id=commit_id, outcome=TrialOutcome.SKIPPED, reason=reason)
+    return Trial(
+        commit_id=commit_id,
+        outcome=TrialOutcome.SKIPPED,
+        reason=reason,
+        remedy=remedy,
+    )
 
 
 class _SearchState:

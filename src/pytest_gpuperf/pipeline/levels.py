@@ -22,6 +22,7 @@ __all__ = ["Demand", "Settled", "settle"]
 # what other import roots can mend
 _REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
 _CARRY = "name it in the ini option gpuperf_carry if it is generated"
+_SAME_IDS = "name a test as `pytest --collect-only -q` does, the same in every process"
 _COLLECT = "compare with a revision that can be imported and has these tests"
 
 
@@ -268,6 +269,9 @@ class _Search:
         """Return that the new side is not what the user's own run is; None: it is."""
         new = settled.collections[Side.NEW]
         missing = [test for test in self._demand.test_ids if test not in new.tests]
+        if missing and settled.level == 0:  # nothing was changed for it yet
+            reason = f"the new side does not collect {missing[0]}"
+            return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=_SAME_IDS)
         if self._usual is not None:
             usual = self._usual.collections[Side.NEW].loaded
             before, now = (

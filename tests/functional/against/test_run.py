@@ -602,6 +602,31 @@ def test_where_nothing_got_slower_nothing_is_searched(repository: Repository) ->
     assert ended.stdout.startswith("no regression in ")
 
 
+@pytest.mark.parametrize(
+    ("test", "metric", "told", "remedy"),
+    [
+        ("nothing", "x", "does not collect test_it.py::nothing", "--collect-only -q"),
+        ("test_x[slower]", "time", "gave no value of time", "--metric"),
+    ],
+)
+def test_a_search_for_what_is_not_there_says_so(
+    repository: Repository, test: str, metric: str, told: str, remedy: str
+) -> None:
+    """Exit code 3, with what is missing and how to name what is there."""
+    good = repository.git("rev-parse", "HEAD")
+    repository.commit("a slower way", **NEW)
+    ended = repository.command(
+        *("bisect", f"test_it.py::{test}", "--good", good, f"--metric={metric}"),
+        *("--", *PLUGIN),
+    )
+    head, last = ended.stdout.splitlines()
+
+    assert ended.returncode == 3, ended.stderr
+    assert head.endswith(told)
+    assert last.startswith("    remedy: ")
+    assert remedy in last
+
+
 def test_an_undecided_search_says_what_would_decide(repository: Repository) -> None:
     """Exit code 3 after the budget, with the change so far, and no commit named."""
     good = repository.git("rev-parse", "HEAD")
