@@ -188,8 +188,13 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         return {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
 
     def has(self, argument: str) -> bool:
-        """Return whether this side has the file that an argument names."""
-        return Path(self.folder, self._moved(argument.partition("::")[0])).exists()
+        """Return whether this side has the file that an argument names, if it names one."""
+        path = argument.partition("::")[0]
+        if not Path(self.command.folder, path).exists():
+            return (
+                True  # the name of a module (--pyargs), which its own Python looks for
+            )
+        return Path(self.folder, self._moved(path)).exists()
 
     def loaded(self, scratch: str) -> Loaded:
         """

@@ -64,6 +64,17 @@ def test_arguments_name_the_own_tree(trees: tuple[Path, Path]) -> None:
     assert command(trees, Side.NEW, *args).argv("/s")[3:-1] == args
 
 
+def test_a_module_is_named_as_it_was(trees: tuple[Path, Path]) -> None:
+    """With --pyargs a side's own Python looks for it: it is the path of no file."""
+    args = ("--pyargs", "pkg.tests.test_a::test_x")
+
+    for side, tree in zip((Side.OLD, Side.NEW), trees, strict=True):
+        started = command(trees, side, *args, paths=args[1:])
+        assert started.has(args[1])
+        assert started.folder == str(tree)
+        assert started.argv("/s")[3:5] == ("--pyargs", "pkg.tests.test_a")
+
+
 def test_tests_are_named_by_their_files(trees: tuple[Path, Path]) -> None:
     """Which tests run is said by their ids; a file that a side lacks is left out."""
     args = (
