@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -53,7 +54,7 @@ def kind_of(path: Path) -> Literal["folder", "file"] | None:
 
 def read_whole(path: Path) -> bytes | None:
     """
-    Return the bytes of a file; None: it does not exist.
+    Return the bytes of a file without a byte order mark; None: it does not exist.
 
     Raises:
         BaselineError: It exists and cannot be read, is not a file, or is too large.
@@ -70,7 +71,7 @@ def read_whole(path: Path) -> bytes | None:
                 f"store at most {_LARGEST_BYTES / 1e6:.0f})",
                 remedy="name another store, or split it: a folder has a file per module",
             )
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(BOM_UTF8)  # an editor of Windows adds it
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -157,6 +157,22 @@ def test_writing_twice_changes_no_byte(store: Store, tmp_path: Path) -> None:
     assert files_of(tmp_path) == before
 
 
+def test_what_an_editor_of_windows_does_changes_nothing(
+    store: Store, tmp_path: Path
+) -> None:
+    """A byte order mark and other line ends are no damage, and the next write is clean."""
+    store.write("h200", [Append(record=stored(1))])
+    (path,) = (path for path in tmp_path.rglob("*.json") if path.is_file())
+    clean = path.read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + clean.replace(b"\n", b"\r\n"))
+    again = open_store(PLACE_OF[type(store)], tmp_path)
+
+    assert again.load("h200") == store.load("h200")
+    assert again.damage == ()
+    again.write("h200", [Append(record=stored(2))])
+    assert path.read_bytes().startswith(clean[:10])
+
+
 def test_what_cannot_be_read_is_not_written(store: Store, tmp_path: Path) -> None:
     """One bad record leaves everything as it was."""
     store.write("h200", [Append(record=stored(1))])
