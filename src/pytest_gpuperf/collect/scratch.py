@@ -138,7 +138,10 @@ class ScratchFolder:
 
 def _remove(path: str, lock: int, pid: int) -> None:
     """Remove a folder of this process; a fork of it leaves the folder alone."""
-    os.close(lock)  # first: Windows removes no open file
+    # code that became a daemon has closed every file, and another may have the number
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(lock), Path(path, _LOCK).stat()):
+            os.close(lock)  # first: Windows removes no open file
     if os.getpid() == pid:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -82,6 +82,36 @@ def test_only_own_folders_are_removed(temporary: Path) -> None:
     assert {*temporary.rglob("*")} == before
 
 
+def lock_of(folder: ScratchFolder) -> int:
+    """Return the number of a folder's open lock."""
+    wanted = [path.stat() for path in Path(folder.path).iterdir()]
+    for number in range(3, 256):
+        try:
+            state = os.fstat(number)
+        except OSError:
+            continue
+        if any(os.path.samestat(state, other) for other in wanted):
+            return number
+    raise AssertionError(folder.path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file has another number")
+def test_code_that_closed_all_files_ends_nothing(temporary: Path) -> None:
+    """As one that becomes a daemon: the folder goes, and what another opened stays."""
+    shut, taken = ScratchFolder("run"), ScratchFolder("run")
+    os.close(lock_of(shut))
+    shut.remove()
+    with temporary.joinpath("mine").open("wb") as mine:
+        number = lock_of(taken)
+        os.dup2(mine.fileno(), number)
+        taken.remove()
+        is_mine = os.path.samestat(os.fstat(number), os.fstat(mine.fileno()))
+        os.close(number)
+
+    assert is_mine
+    assert [path.name for path in temporary.iterdir()] == ["mine"]
+
+
 def test_a_fork_leaves_the_folder(temporary: Path) -> None:
     """A worker of a data loader ends before the run does."""
     folder = ScratchFolder("run")
