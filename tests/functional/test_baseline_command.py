@@ -186,6 +186,7 @@ def test_an_edited_line_is_told_and_accepted(
     assert lines(told, "test_it.json, line ", "it differs from its checksum")
     assert lines(told, "gpuperf baseline accept .gpuperf --edited")
     assert "left out: " in listed
+    assert "accept them: gpuperf baseline accept .gpuperf --edited" in listed
     assert "accepted 1 line: " in accepted
     assert "no line was edited" in nothing
     assert not lines(project.run("--gpuperf-baseline=.gpuperf"), "checksum")
@@ -209,6 +210,7 @@ def test_an_edited_line_is_told_and_accepted(
             2,
             "no metric 'tme', 'y' is stored of these tests",
         ),
+        (("drop", STORE, "9"), 2, "name one of: gpuperf baseline list .gpuperf"),
         (("accept", STORE), 2, "name either a run, or --edited"),
         (
             ("accept", STORE, "run.json", "--edited"),

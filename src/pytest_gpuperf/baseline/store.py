@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -231,7 +232,8 @@ def open_store(place: str, root: str | Path, *, create: bool = False) -> Store:
 class _StoreReader:
     """Reads files of one store, and collects the damage that it meets."""
 
-    def __init__(self, keyed_by: KeyedBy) -> None:
+    def __init__(self, place: Path, keyed_by: KeyedBy) -> None:
+        self._place = place
         self._keyed_by = keyed_by
         self._damage: dict[Damage, None] = {}
         self.of_first_schema = False
@@ -274,7 +276,7 @@ class _StoreReader:
         self._damage |= dict.fromkeys(stored.damage)
         self.of_first_schema |= stored.of_first_schema
         if whole and stored.damage:
-            raise _damaged(path, stored)
+            raise _damaged(path, stored, self._place)
         return stored.sections
 
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
@@ -296,7 +298,7 @@ class _StoreReader:
         return Repair(accepted=tuple(accepted), removed=tuple(removed))
 
 
-def _damaged(path: Path, stored: BaselineFile) -> BaselineCorruptError:
+def _damaged(path: Path, stored: BaselineFile, place: Path) -> BaselineCorruptError:
     """Return the error for a file that would lose lines if it were written back."""
     first, *rest = stored.damage
     more = f" and {len(rest)} more" if rest else ""
@@ -305,7 +307,7 @@ def _damaged(path: Path, stored: BaselineFile) -> BaselineCorruptError:
         f"{where}{first.reason}{more}",
         remedy=(
             "restore the file from version control, or accept the change with "
-            "gpuperf baseline accept --edited"
+            f"gpuperf baseline accept {shlex.quote(str(place))} --edited"
         ),
         path=str(path),
     )
@@ -326,7 +328,7 @@ class _FileStore:
     def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
         self._path = path
         self._lock_timeout_s = lock_timeout_s
-        self._reader = _StoreReader(self.keyed_by)
+        self._reader = _StoreReader(path, self.keyed_by)
 
     @property
     def damage(self) -> tuple[Damage, ...]:

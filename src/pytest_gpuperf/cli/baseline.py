@@ -92,7 +92,7 @@ def listed(arguments: argparse.Namespace) -> int:
         arguments.format,
         title=arguments.store,
         table=_session_columns(sessions),
-        remarks=[_counted(sessions), *_damage(store)],
+        remarks=[_counted(sessions), *_damage(store, arguments.store)],
         content={
             "store": arguments.store,
             "sessions": [_session_facts(session) for session in sessions],
@@ -137,7 +137,7 @@ def drop(arguments: argparse.Namespace) -> int:
     """Remove sessions from a store, of all tests or of some."""
     store = _opened(arguments.store)
     content = _content(store, arguments.test)
-    ids = _chosen(arguments.sessions, _sessions(content))
+    ids = _chosen(arguments.sessions, _sessions(content), arguments.store)
     count = 0
     for slug, sessions in content.items():
         changes = [
@@ -322,7 +322,9 @@ def _sessions(content: _Content) -> list[_StoredSession]:
     )
 
 
-def _chosen(names: Sequence[str], sessions: Sequence[_StoredSession]) -> frozenset[str]:
+def _chosen(
+    names: Sequence[str], sessions: Sequence[_StoredSession], store: str
+) -> frozenset[str]:
     """
     Return the ids of the sessions that numbers or ids name.
 
@@ -340,7 +342,8 @@ def _chosen(names: Sequence[str], sessions: Sequence[_StoredSession]) -> frozens
     absent = [name for name, ids in named.items() if not ids]
     shared = {name: ids for name, ids in named.items() if len(ids) > 1}
     mistakes = [f"there is no session {', '.join(absent)}"] if absent else []
-    remedies = ["name one of gpuperf baseline list STORE"] if absent else []
+    listing = f"gpuperf baseline list {display.quoted(store)}"
+    remedies = [f"name one of: {listing}"] if absent else []
     for name, ids in shared.items():
         mistakes.append(f"{len(ids)} sessions have the number {name}")
         remedies.append(f"name one by its id: {', '.join(ids)}")
@@ -398,14 +401,14 @@ def _counted(sessions: Sequence[_StoredSession]) -> str:
     )
 
 
-def _damage(store: Store) -> Iterator[str]:
+def _damage(store: Store, place: str) -> Iterator[str]:
     """Yield the lines of a store that are left out, and what to do about them."""
     for damage in store.damage:
         yield f"left out: {damage}"
     if store.damage:
         yield (
             "restore these lines from version control, or accept them: "
-            "gpuperf baseline accept STORE --edited"
+            f"gpuperf baseline accept {display.quoted(place)} --edited"
         )
 
 

@@ -335,7 +335,8 @@ def test_a_line_that_was_edited_is_left_out_until_it_is_accepted(
 
     assert [each.session.id for each in kept] == ["s0001"]
     assert [(each.path, each.line) for each in store.damage] == [(str(path), line)]
-    assert "gpuperf baseline accept --edited" in caught.value.remedy
+    place = tmp_path / PLACE_OF[type(store)]
+    assert f"gpuperf baseline accept {place} --edited" in caught.value.remedy
     assert after == before
     assert ([each.line for each in repair.accepted], repair.removed) == ([line], ())
     assert again.load("h200")[key()][1].values[0].run_values == (2.0,)
