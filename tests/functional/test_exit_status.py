@@ -237,6 +237,41 @@ def test_the_last_line_says_what_judged_a_test(project: Project) -> None:
     assert "1 with no gated metric: name it in max_regression" in last
 
 
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_a_test_that_ends_early_as_it_may_has_not_failed(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """What pytest skips or expects to fail is counted apart, on the page as well."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 1 ns"])
+        def test_skipped(gpuperf):
+            gpuperf(sorted, [2, 1])
+            pytest.skip("not here")
+
+        @pytest.mark.xfail
+        def test_expected(gpuperf):
+            gpuperf(sorted, [2, 1])
+            assert False
+
+        def test_broken(gpuperf):
+            gpuperf(sorted, [2, 1])
+            assert False
+        """
+    )
+    ended = project.run(*workers, "--gpuperf-html=page.html", "--gpuperf-json=run.json")
+    (last,) = lines(ended, "judged 0 of 3")
+    page = project.path.joinpath("page.html").read_text("utf-8")
+
+    ended.assert_outcomes(skipped=1, xfailed=1, failed=1)
+    assert "1 failed before being judged" in last
+    assert "2 skipped or xfailed before being judged" in last
+    assert "1 of 3 tests fails: 1 failed before being judged" in page
+    assert project.report()["broken"] == ["test_it.py::test_broken"]
+
+
 @pytest.mark.parametrize(
     ("held", "last"),
     [
