@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
@@ -272,6 +273,51 @@ def test_a_test_that_ends_early_as_it_may_has_not_failed(
     assert project.report()["broken"] == ["test_it.py::test_broken"]
 
 
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_an_own_assert_that_did_not_hold_is_judged_and_told(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """It is a limit of the test's: reports say what was compared, of its measurement."""
+    project.write(
+        """
+        def test_missed(gpuperf):
+            gpuperf.measure(sorted, [2, 1], name="a")
+            slow = gpuperf.measure(sorted, [2, 1], name="b")
+            assert slow.time <= 1e-12, "too slow"
+
+        def test_caught(gpuperf):
+            slow = gpuperf.measure(sorted, [2, 1])
+            try:
+                assert slow.time <= 1e-12
+            except AssertionError:
+                raise KeyError from None
+
+        def test_held(gpuperf):
+            assert gpuperf.measure(sorted, [2, 1]).time <= 1
+        """
+    )
+    ended = project.run(
+        *(*workers, "--gpuperf-html=page.html", "--gpuperf-json=run.json"),
+        "--gpuperf-markdown=run.md",
+    )
+    (last,) = lines(ended, "judged 2 of 3")
+    page = project.path.joinpath("page.html").read_text("utf-8")
+    markdown = project.path.joinpath("run.md").read_text("utf-8")
+    (missed,) = project.report()["missed"]
+
+    assert "1 failed its own assert, 1 passed its own assert" in last
+    assert "1 failed before being judged" in last
+    assert lines(ended, "test_missed b", "FAILED")
+    assert lines(ended, "test_held", "passed")
+    assert lines(ended, "test_caught", "BROKEN")
+    assert missed["key"] == {"test_id": "test_it.py::test_missed", "name": "b"}
+    assert re.fullmatch(r"time [\d.]+ .s <= 0.001 ns", missed["comparison"])
+    assert project.report()["broken"] == ["test_it.py::test_caught"]
+    story = f"its own assert did not hold: {html.escape(missed['comparison'])}"
+    assert story in page.replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert "`test_missed b`: its own assert did not hold: time " in markdown
+
+
 @pytest.mark.parametrize(
     ("held", "last"),
     [
@@ -279,10 +325,11 @@ def test_a_test_that_ends_early_as_it_may_has_not_failed(
         ("10 >= perf.time", "judged 1 of 1: 1 passed its own assert"),
         ("perf.time > 0 and perf.time != 1", "judged 1 of 1: 1 passed its own assert"),
         ("perf.time", "judged 0 of 1: 1 without marker limit or baseline"),
-        ("perf.time < 0", "judged 0 of 1: 1 failed before being judged"),
+        ("perf.time < 0", "judged 1 of 1: 1 failed its own assert"),
+        ("perf.time > 0 and False", "judged 0 of 1: 1 failed before being judged"),
     ],
 )
-def test_an_assert_that_held_is_counted_as_such(
+def test_an_assert_on_a_value_is_counted_as_such(
     project: Project, held: str, last: str
 ) -> None:
     """A value that is compared was looked at, and one that is only read was not."""

@@ -509,6 +509,7 @@ class Measuring:
             and not outcomes.lacked_a_value(call),
             failed=report.failed,
             asserted=ledger.compared,
+            missed=outcomes.missed_assert(ledger.missed, call, report),
             group=plan.group,
             line=None if item.location[1] is None else item.location[1] + 1,
         )
@@ -520,7 +521,12 @@ class Measuring:
         """Explain a comparison of a measured value that did not hold."""
         if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
             return None
-        return outcomes.comparison_lines(op, left, right)
+        lines = outcomes.comparison_lines(op, left, right)
+        figures = [side for side in (left, right) if isinstance(side, Figure)]
+        # pytest explains the last part of an `and` even where that part held
+        if figures and not outcomes.holds(op, left, right):
+            figures[0].perf.missed(lines[0])
+        return lines
 
 
 def _advice(item: pytest.Item, **facts: Any) -> Any:  # noqa: ANN401 - the hook's own

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+from numbers import Real
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.model.run import Measured
+    from pytest_gpuperf.model.run import Measured, MissedAssert
 
 __all__ = [
     "VerdictRepr",
@@ -43,6 +45,7 @@ __all__ = [
     "failure_text",
     "hide_own_frames",
     "lacked_a_value",
+    "missed_assert",
     "missed_limits",
     "nothing_measured",
     "passed_unexpectedly",
@@ -299,6 +302,7 @@ def unwritable(error: Exception) -> str:
     return f"gpuperf: the test's measurements cannot be written: {escape(str(error))}"
 
 
+_COMPARE = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # seen from the right side
 
 
@@ -318,6 +322,27 @@ def comparison_lines(op: str, left: object, right: object) -> list[str]:
             comparison = FailedComparison(metric, operator, kernel)
             failed.setdefault(side.perf, []).append(comparison)
     return lines + _advice_lines(failed)
+
+
+def holds(op: str, left: object, right: object) -> bool:
+    """Return whether a comparison of numbers holds; any other one does not."""
+    if op not in _COMPARE or not (isinstance(left, Real) and isinstance(right, Real)):
+        return False
+    return bool(_COMPARE[op](float(left), float(right)))
+
+
+def missed_assert(
+    missed: MissedAssert | None,
+    call: pytest.CallInfo[None],
+    report: pytest.TestReport,
+) -> MissedAssert | None:
+    """Return the assert on a measured value that failed a test; None: something else did."""
+    if missed is None or call.excinfo is None or not report.failed:
+        return None
+    raised = call.excinfo.value
+    # a test that catches a failed assert may fail by another one
+    is_of_it = isinstance(raised, AssertionError) and missed.comparison in str(raised)
+    return missed if is_of_it else None
 
 
 def failure_text(

@@ -66,6 +66,8 @@ class Tally(Frozen, frozen=True, kw_only=True):
         asserted_count: Tests without a verdict whose own assert on a value held; they are
             judged.
 
+        own_failed_count: Tests whose own assert on a value did not hold; they are judged.
+
         broken_count: Tests that failed before anything was judged.
 
         skipped_count: Tests that measured, and that a skip or an expected failure ended
@@ -103,14 +105,16 @@ class Tally(Frozen, frozen=True, kw_only=True):
     empty_count: int = 0
     one_sided_count: int = 0
     skipped_count: int = 0
+    own_failed_count: int = 0
     xfailed_count: int = 0
     noise_fraction: float | None = None
 
     @property
     def judged_count(self) -> int:
-        """Tests with a decided verdict, or with an assert of their own that held."""
+        """Tests with a decided verdict, or with an assert of their own on a value."""
         judged = sum(verdict.outcome in JUDGED for verdict in self.verdicts.values())
-        return judged + self.xfailed_count + self.asserted_count
+        own_count = self.asserted_count + self.own_failed_count
+        return judged + self.xfailed_count + own_count
 
     @property
     def judged_fraction(self) -> float:
@@ -137,7 +141,8 @@ def tally(run: Run) -> Tally:
     missing = set(completeness.missing) - judged
     broken = set(run.broken) - judged - missing
     known_count = len(measured | judged | missing | broken)
-    rest = measured - judged - missing - broken
+    own_failed = {one.key.test_id for one in run.missed} - judged - missing
+    rest = measured - judged - missing - broken - own_failed
     asserted = rest.intersection(run.asserted)
     skipped = rest.intersection(run.skipped)
     rest -= asserted | skipped
@@ -158,6 +163,7 @@ def tally(run: Run) -> Tally:
         empty_count=max(0, completeness.expected_count - known_count),
         one_sided_count=len(one_sided),
         skipped_count=len(skipped),
+        own_failed_count=len(own_failed),
         xfailed_count=len(expected),
         noise_fraction=_noise_fraction(run),
     )

@@ -12,6 +12,7 @@ from pytest_gpuperf.model.record import (
     REFERENCES,
     BoundClass,
     Record,
+    RecordKey,
     StoredRecord,
 )
 from pytest_gpuperf.model.sample import ReferenceSamples, Unmeasured
@@ -173,6 +174,20 @@ class TestPlace(Frozen, frozen=True, kw_only=True):
     group: str | None = None
 
 
+class MissedAssert(Frozen, frozen=True, kw_only=True):
+    """
+    An assert in a test's body on a measured value that did not hold.
+
+    Attributes:
+        key: The measurement.
+
+        comparison: What was compared, with units, as `time 193 us <= 150 us`.
+    """
+
+    key: RecordKey
+    comparison: str
+
+
 class Run(Frozen, frozen=True, kw_only=True):
     """
     One run of a suite.
@@ -191,8 +206,10 @@ class Run(Frozen, frozen=True, kw_only=True):
 
         asserted: Ids of tests that passed and compared a measured value themselves.
 
-        broken: Ids of tests that failed for another reason than their limits, before
-            anything of them was judged.
+        missed: What failed tests asserted of a measured value themselves, in vain.
+
+        broken: Ids of tests that failed for another reason than a limit or a missed assert,
+            before anything of them was judged.
 
         skipped: Ids of tests that a skip or an expected failure ended in their body.
 
@@ -215,6 +232,7 @@ class Run(Frozen, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...] = ()
     xfailed: tuple[str, ...] = ()
     asserted: tuple[str, ...] = ()
+    missed: tuple[MissedAssert, ...] = ()
     broken: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     shifts: tuple[MachineShift, ...] = ()
@@ -253,6 +271,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
 
         asserted: Whether its body compared a measured value itself.
 
+        missed: Which of these comparisons its body failed by; None: by none.
+
         group: A heading in reports.
 
         lost: Collectors that turned out to be of no use in its process, and why.
@@ -270,6 +290,7 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     body_failed: bool = False
     failed: bool = False
     asserted: bool = False
+    missed: MissedAssert | None = None
     group: str | None = None
     lost: tuple[Unmeasured, ...] = ()
     references: tuple[ReferenceSamples, ...] = ()

@@ -516,6 +516,7 @@ def write_so_far(suite: Suite) -> None:
             for_pytest(v) for test in suite.results.values() for v in test.verdicts
         ),
         asserted=suite.asserted(),
+        missed=suite.missed(),
         broken=suite.broken(),
         skipped=suite.skipped(),
         tests=suite.places(),

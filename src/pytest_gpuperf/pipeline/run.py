@@ -145,6 +145,7 @@ def finish(
         verdicts=suite.verdicts,
         xfailed=tuple(xfailed),
         asserted=suite.asserted(),
+        missed=suite.missed(),
         broken=suite.broken(),
         skipped=suite.skipped(),
         shifts=tuple(shifts),

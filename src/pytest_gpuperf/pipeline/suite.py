@@ -23,6 +23,7 @@ from pytest_gpuperf.model.run import (
     Expected,
     Header,
     Measured,
+    MissedAssert,
     Run,
     TestPlace,
 )
@@ -251,10 +252,17 @@ class Suite:
         )
 
     def broken(self) -> tuple[str, ...]:
-        """Return the ids of the tests whose body failed."""
+        """Return the ids of the tests whose body failed by no assert on its values."""
         return tuple(
-            t for t, test in self.results.items() if test.body_failed and test.failed
+            t
+            for t, test in self.results.items()
+            if test.body_failed and test.failed and test.missed is None
         )
+
+    def missed(self) -> tuple[MissedAssert, ...]:
+        """Return the asserts on a measured value that failed their tests."""
+        tests = self.results.values()
+        return tuple(test.missed for test in tests if test.missed is not None)
 
     def skipped(self) -> tuple[str, ...]:
         """Return the ids of the tests whose body was skipped, or failed as expected."""

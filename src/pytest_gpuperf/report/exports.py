@@ -401,7 +401,8 @@ def _annotation(row: Row, place: TestPlace | None, run: Run) -> str:
         f"{key}={_command_text(value, also=':,')}" for key, value in properties.items()
     )
     deciding = [v for v in row.verdicts if v.decides]
-    message = first_line(speaking(deciding)) if deciding else _BROKEN
+    own = row.missed or _BROKEN
+    message = first_line(speaking(deciding)) if deciding else own
     return f"::error {text}::{_command_text(message)}"
 
 

@@ -69,10 +69,10 @@ def complaint(code: Complaint, counted: Tally) -> str:
 
 def _decided(counted: Tally) -> list[str]:
     """Return how many tests were judged in which way; "" for none of a way."""
-    own = "its own assert" if counted.asserted_count == 1 else "their own asserts"
     return [
+        _by_own(counted.own_failed_count, "failed"),
         *(_counted(counted, name) for name in _JUDGED_ORDER),
-        _count_of(counted.asserted_count, f"passed {own}"),
+        _by_own(counted.asserted_count, "passed"),
         _count_of(counted.xfailed_count, XFAILED),
     ]
 
@@ -93,6 +93,12 @@ def _undecided(counted: Tally, options: Mapping[str, str]) -> list[str]:
         _count_of(counted.empty_count, "without a measurement"),
         _count_of(counted.absent_count, "of the baseline did not run"),
     ]
+
+
+def _by_own(count: int, verb: str) -> str:
+    """Return how many tests an assert of their own decided; "" for none."""
+    own = "its own assert" if count == 1 else "their own asserts"
+    return _count_of(count, f"{verb} {own}")
 
 
 def _count_of(count: int, tests: str) -> str:
@@ -123,7 +129,7 @@ def _style(counted: Tally) -> Style:
     outcomes = {verdict.outcome for verdict in counted.verdicts.values()}
     if outcomes <= {Outcome.NEW}:  # nothing is gated yet
         return Style.DOUBT
-    if not counted.judged_count:
+    if counted.own_failed_count or not counted.judged_count:
         return Style.BAD
     gravest = worst(counted.verdicts.values()).outcome
     good = gravest in JUDGED and gravest not in FAILING

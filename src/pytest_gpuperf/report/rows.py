@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.config import USUAL_COLUMNS
@@ -33,6 +34,7 @@ from pytest_gpuperf.report.lines import (
 __all__ = [
     "XFAILED",
     "Row",
+    "RowEnding",
     "View",
     "by_group",
     "columns",
@@ -46,8 +48,6 @@ __all__ = [
 ]
 
 XFAILED = "xfailed"  # pytest's word for a failure that is expected
-_BROKEN = "BROKEN"  # as loud as the labels of the outcomes that fail
-_SKIPPED = "skipped"
 _MANY_ROWS = 40  # a longer table hides what matters
 _SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})  # have columns
@@ -57,6 +57,16 @@ _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
 _NO_GROUP = "no group"  # heads the rows of none, where others have one
 _FENCES_IQR = 1.5  # Tukey's: what lies farther from the quartiles is an outlier
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
+
+
+class RowEnding(Enum):
+    """What a measurement without a verdict came to, as a table prints it."""
+
+    MISSED = words.label(Outcome.FAILED)
+    BROKEN = "BROKEN"  # as loud as the labels of the outcomes that fail
+    VOID = "void"
+    SKIPPED = "skipped"
+    HELD = words.label(Outcome.PASSED)
 
 
 class Row(Frozen, frozen=True, kw_only=True):
@@ -72,6 +82,10 @@ class Row(Frozen, frozen=True, kw_only=True):
 
         xfailed: Whether it failed as the xfail mark of its test expects.
 
+        asserted: Whether its test passed by asserts of its own on measured values.
+
+        missed: What its test asserted of its values in vain, as a sentence; "": nothing.
+
         broken: Whether its test failed before anything was judged.
 
         skipped: Whether its test was skipped after it had measured.
@@ -83,6 +97,8 @@ class Row(Frozen, frozen=True, kw_only=True):
     record: Record | None
     verdicts: tuple[Verdict, ...]
     xfailed: bool = False
+    asserted: bool = False
+    missed: str = ""
     broken: bool = False
     skipped: bool = False
     group: str = ""
@@ -96,12 +112,15 @@ class Row(Frozen, frozen=True, kw_only=True):
     @property
     def is_loud(self) -> bool:
         """Whether it fails without an xfail mark that expects it."""
-        return self.broken or (self.outcome in FAILING and not self.xfailed)
+        if self.outcome is None:
+            return self.ending in {RowEnding.MISSED, RowEnding.BROKEN}
+        return self.outcome in FAILING and not self.xfailed
 
     @property
     def needs_attention(self) -> bool:
         """Whether it neither passed nor stayed as it was, or its value is doubtful."""
-        return self.broken or self.outcome not in _QUIET or bool(self.doubts())
+        is_quiet = self.outcome in _QUIET and not self.is_loud
+        return not is_quiet or bool(self.doubts())
 
     @property
     def label(self) -> str:
@@ -113,11 +132,19 @@ class Row(Frozen, frozen=True, kw_only=True):
             return building
         if outcome is not None:
             return words.label(outcome) + self._open_beside(outcome)
-        if self.broken:
-            return _BROKEN
-        if self.record is not None and self.record.void:
-            return "void"
-        return _SKIPPED if self.skipped else ""
+        return "" if self.ending is None else self.ending.value
+
+    @property
+    def ending(self) -> RowEnding | None:
+        """What it came to without a verdict; None: it was only measured."""
+        holds = {
+            RowEnding.MISSED: self.missed,
+            RowEnding.BROKEN: self.broken,
+            RowEnding.VOID: self.record is not None and self.record.void is not None,
+            RowEnding.SKIPPED: self.skipped,
+            RowEnding.HELD: self.asserted,
+        }
+        return next((ending for ending, is_so in holds.items() if is_so), None)
 
     def _open_beside(self, outcome: Outcome) -> str:
         """Return what was left open beside the outcome; "" for nothing."""
@@ -368,6 +395,7 @@ def rows(run: Run) -> tuple[Row, ...]:
     expected = expected_failures(run)
     ended = set(run.xfailed) - expected  # in their bodies
     broken, skipped = set(run.broken), set(run.skipped) - ended
+    missed = {one.key: words.missed_assert(one.comparison) for one in run.missed}
     groups = {test.test_id: test.group or "" for test in run.tests}
     keys = dict.fromkeys([*order, *verdicts])
     has_row = {key.test_id for key in keys}
@@ -380,6 +408,8 @@ def rows(run: Run) -> tuple[Row, ...]:
             xfailed=any(v.outcome in FAILING for v in judged)
             if key.test_id in expected
             else key.test_id in ended and not judged,
+            asserted=key.test_id in run.asserted,
+            missed=missed.get(key, ""),
             broken=key.test_id in broken and not judged,
             skipped=key.test_id in skipped and not judged,
             group=groups.get(key.test_id, ""),
@@ -470,9 +500,9 @@ def ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
 def _place(row: Row, sort: str) -> float | None:
     """Return what a row is sorted by; None: it has no such value."""
     if sort == "verdict":
-        if row.broken:
-            return -1
-        return None if row.outcome is None else PRECEDENCE.index(row.outcome)
+        if row.outcome is None:
+            return -1 if row.is_loud else None
+        return PRECEDENCE.index(row.outcome)
     if sort == "change":
         effects = (v.change.effect for v in row.verdicts if v.change is not None)
         largest = max((abs(e) for e in effects if e is not None), default=None)
@@ -737,9 +767,9 @@ def table_lines(
 def _row_style(row: Row) -> Style:
     """Return what a row means to its reader."""
     outcome = row.outcome
-    if row.broken:
-        return Style.BAD
-    return Style.PLAIN if outcome is None or row.xfailed else STYLES[outcome]
+    if outcome is None:
+        return Style.BAD if row.is_loud else Style.PLAIN
+    return Style.PLAIN if row.xfailed else STYLES[outcome]
 
 
 def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:

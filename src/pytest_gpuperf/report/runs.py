@@ -381,10 +381,8 @@ def _fitting(lines: Iterable[str], room_bytes: float) -> int:
 
 def _rank(row: Row) -> int:
     """Return where a row stands: failures first, then what speaks first of a test."""
-    if row.broken:
-        return 0
     if row.outcome is None:
-        return len(PRECEDENCE)
+        return 0 if row.is_loud else len(PRECEDENCE)
     return PRECEDENCE.index(row.outcome) + (not row.is_loud)
 
 
@@ -396,11 +394,12 @@ def _table(table: Sequence[Row], codes: Mapping[RecordKey, str]) -> list[str]:
 
 
 def _notes(table: Iterable[Row], codes: Mapping[RecordKey, str]) -> list[str]:
-    """Return what the table has no column for: doubts and utilization."""
+    """Return what the table has no column for: asserts, doubts and utilization."""
     return [
         f"- {codes[row.key]}: {prose(text)}"
         for row in table
-        for text in (*row.doubts(), *utilization_lines(row.utilization))
+        for text in (row.missed, *row.doubts(), *utilization_lines(row.utilization))
+        if text
     ]
 
 

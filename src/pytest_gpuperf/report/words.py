@@ -33,6 +33,7 @@ __all__ = [
     "gap_remedy",
     "in_suite",
     "label",
+    "missed_assert",
     "noun",
     "sentence",
     "short",
@@ -486,6 +487,11 @@ def sentence(verdict: Verdict) -> str:
         return text
     way = "worse" if moved.p_worse < moved.p_better else "better"
     return text.replace("It changed by", f"It looked {way} by")
+
+
+def missed_assert(text: str) -> str:
+    """Return what a test asserted of its measured values in vain, as a sentence."""
+    return f"its own assert did not hold: {display.escape(text)}"
 
 
 def change(verdict: Verdict) -> str:

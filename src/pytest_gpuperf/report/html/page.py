@@ -38,7 +38,7 @@ from pytest_gpuperf.report.html.panel import (
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
 from pytest_gpuperf.report.judged import held_tests, judged_line
-from pytest_gpuperf.report.rows import Row, judged_value, names, rows
+from pytest_gpuperf.report.rows import Row, RowEnding, judged_value, names, rows
 from pytest_gpuperf.report.terminal import remarks, title
 
 if TYPE_CHECKING:
@@ -103,6 +103,13 @@ _OF_OUTCOMES = {
     )
     for outcome in _OUTCOMES_IN_ORDER
 }
+_OF_ENDINGS = {
+    RowEnding.MISSED: _OF_OUTCOMES[Outcome.FAILED],
+    RowEnding.BROKEN: _BROKEN,
+    RowEnding.VOID: _VOID,
+    RowEnding.SKIPPED: _SKIPPED,
+    RowEnding.HELD: _OF_OUTCOMES[Outcome.PASSED],
+}
 # worst first: the order of the page
 STATUSES = (
     _OF_OUTCOMES[Outcome.FAILED],
@@ -114,7 +121,10 @@ STATUSES = (
     _SKIPPED,
     _UNJUDGED,
 )
-_ASSERTED = "Its own assert on a measured value held."
+_OF_ASSERTS: dict[RowEnding | None, str] = {
+    RowEnding.MISSED: "Its own assert on a measured value did not hold.",
+    RowEnding.HELD: "Its own assert on a measured value held.",
+}
 # their panels hold no list of what has changed: nothing has to be explained
 _QUIET = (_OF_OUTCOMES[Outcome.UNCHANGED], _OF_OUTCOMES[Outcome.PASSED])
 _RANKS = {status.name: place for place, status in enumerate(STATUSES)}
@@ -229,13 +239,7 @@ class Page:
             return _XFAILED
         if row.outcome is not None:
             return _OF_OUTCOMES[row.outcome]
-        if row.broken:
-            return _BROKEN
-        if row.skipped:
-            return _SKIPPED
-        if row.key.test_id in self.run.asserted:
-            return _OF_OUTCOMES[Outcome.PASSED]
-        return _VOID if row.record is not None and row.record.void else _UNJUDGED
+        return _UNJUDGED if row.ending is None else _OF_ENDINGS[row.ending]
 
     # what stands above and below the rows
 
@@ -432,7 +436,7 @@ class Page:
             effect=_effect(row),
             strip=_strip(row, self.axis, changes[0] or changes[1]),
             bullet=bullet_of(verdict),
-            line=_line(status, verdict),
+            line=row.missed or _line(status, verdict),
             roofline=row.roofline,
             grade=row.grade,
             trend=trend(sessions, None if shown is None else shown.value),
@@ -453,10 +457,9 @@ class Page:
     ) -> Panel:
         """Return all that is known of a test."""
         changed = next((v for v in row.verdicts if v.change is not None), None)
-        asserted = row.key.test_id in self.run.asserted
         return panel_of(
             row,
-            state=_ASSERTED if asserted else status.meaning,
+            state=_OF_ASSERTS.get(row.ending, status.meaning),
             shown=_shown_estimate(row, verdict),
             sessions=sessions,
             before=kernels_before(
