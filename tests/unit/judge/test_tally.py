@@ -19,6 +19,7 @@ from pytest_gpuperf.judge.tally import (
 )
 from pytest_gpuperf.model.change import Against, AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.run import MissedAssert
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
 
 
@@ -189,6 +190,23 @@ def test_an_assert_that_held_judges_a_test_without_verdict() -> None:
 
     assert (counted.asserted_count, counted.broken_count) == (1, 1)
     assert (counted.unlimited_count, counted.judged_count) == (1, 1)
+
+
+def test_an_assert_that_did_not_hold_judges_a_test_once() -> None:
+    """Two missed asserts of a test are one judged test; a verdict speaks before them."""
+    records = tuple(
+        runs.record(name) for name in ("test_a", "test_b", "test_gemm[4096]")
+    )
+    first, second, judged = (record.key for record in records)
+    missed = tuple(
+        MissedAssert(key=key, comparison="time 2 s <= 1 s")
+        for key in (first, replace(first, name="again"), judged)
+    )
+    run = runs.run(records, (runs.REGRESSED,), expected=3)
+    counted = tally(replace(run, missed=missed, broken=(second.test_id,)))
+
+    assert (counted.own_failed_count, counted.broken_count) == (1, 1)
+    assert (counted.judged_count, counted.unlimited_count) == (2, 0)
 
 
 def test_a_test_that_broke_is_counted_whatever_it_measured() -> None:

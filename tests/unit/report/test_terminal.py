@@ -15,7 +15,13 @@ from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
-from pytest_gpuperf.model.run import HeaderNote, MachineShift, Run, TestPlace
+from pytest_gpuperf.model.run import (
+    HeaderNote,
+    MachineShift,
+    MissedAssert,
+    Run,
+    TestPlace,
+)
 from pytest_gpuperf.model.sample import Series
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import judged, terminal
@@ -237,6 +243,36 @@ def test_the_time_of_one_process_is_what_it_measured(
 
     assert row.text.split()[1:5] == shown
     assert [line.text for line in rest] == below
+
+
+def test_a_row_without_verdict_says_what_it_came_to() -> None:
+    """An assert that did not hold is of its measurement; the others of its test say "-"."""
+    names = ("test_missed", "test_broken", "test_void", "test_skipped", "test_held")
+    records = [runs.record(name, runs.time_of(1e-3)) for name in names]
+    ids = [record.key.test_id for record in records]
+    records[2] = replace(
+        records[2], void=Void(code=VoidCode.CLOCK_DRIFT, reason="it drifted")
+    )
+    named = replace(records[0], key=replace(records[0].key, name="a"))
+    run = replace(
+        runs.run((*records, named)),
+        missed=(MissedAssert(key=named.key, comparison="time 1 ms <= 1 us"),),
+        broken=(ids[1],),
+        skipped=(ids[3],),
+        asserted=(ids[2], ids[4]),
+    )
+    labels = {str(row.key).partition("::")[2]: row.label for row in rows(run)}
+    loud = [row.missed for row in rows(run) if row.is_loud]
+
+    assert labels == {
+        "test_missed": "",
+        "test_missed a": "FAILED",
+        "test_broken": "BROKEN",
+        "test_void": "void",
+        "test_skipped": "skipped",
+        "test_held": "passed",
+    }
+    assert loud == ["", "its own assert did not hold: time 1 ms <= 1 us"]
 
 
 def test_an_empty_run_has_no_table() -> None:
