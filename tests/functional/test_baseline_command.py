@@ -389,7 +389,7 @@ def test_a_number_of_a_test_is_shown_beside_the_stored_ones(
     (pair,) = command.json("compare", STORE, "run.json")["comparisons"]
 
     printed = done.stdout.str()
-    assert "ttft +50.0 %" in printed
+    assert "180 ms  +50.0 %" in printed
     assert "judged 0 of 1: 1 with no gated metric" in printed
     assert pair["metric"] == "ttft"
     assert pair["ratio"] == pytest.approx(1.5)

@@ -226,7 +226,7 @@ def run_passes(verdicts: Sequence[Verdict]) -> bool | None:
     gated = (v for v in verdicts if v.limit or v.threshold is not None)
     if any(verdict.outcome in FAILING for verdict in gated):
         return False
-    return True if is_decided(verdicts) else None
+    return True if is_decided(v for v in verdicts if v.decides) else None
 
 
 def is_decided(verdicts: Iterable[Verdict]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fakes import runs
 from pytest_gpuperf.judge.files import (
     CaptureSide,
     Difference,
@@ -309,7 +310,8 @@ LIMIT = Limit(text="time < 1 s", metric="time", operator="<", threshold=1.0, uni
         ([verdict(Outcome.UNCHANGED, threshold=0.05)], True),
         ([verdict(Outcome.REGRESSED, threshold=0.05)], False),
         ([verdict(Outcome.FAILED, limit=LIMIT), verdict(Outcome.PASSED)], False),
-        ([verdict(Outcome.REGRESSED)], True),  # only shown, and decided
+        ([verdict(Outcome.REGRESSED)], True),  # decided, and gates nothing
+        ([verdict(Outcome.REGRESSED, change=runs.change(0.5, 1.0))], None),  # shown
     ],
 )
 def test_a_run_fails_by_what_is_gated_alone(
