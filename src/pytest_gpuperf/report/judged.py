@@ -70,8 +70,8 @@ def complaint(code: Complaint, counted: Tally) -> str:
 def _decided(counted: Tally) -> list[str]:
     """Return how many tests were judged in which way; "" for none of a way."""
     return [
-        _by_own(counted.own_failed_count, "failed"),
         *(_counted(counted, name) for name in _JUDGED_ORDER),
+        _by_own(counted.own_failed_count, "failed"),
         _by_own(counted.asserted_count, "passed"),
         _count_of(counted.xfailed_count, XFAILED),
     ]
