@@ -59,7 +59,7 @@ def test_wrong_ini_values_are_told_by_their_ini_name(project: Project) -> None:
     [
         (("--gpuperf-record=a", "--gpuperf-replay=."), "exclude each other"),
         (("--gpuperf-json=a", "--gpuperf-csv=./a"), "--gpuperf-csv name one file"),
-        (("--gpuperf-json=-", "--gpuperf-html=-"), "--gpuperf-html name one file"),
+        (("--gpuperf-json=-", "--gpuperf-markdown=-"), "markdown name one file"),
         (("--gpuperf-disable", "--gpuperf-update=new"), "measures nothing to store"),
         (("--gpuperf-disable", "--gpuperf-against=HEAD"), "measures, and"),
         (("--gpuperf-replay=.", "--gpuperf-against=HEAD"), "measures, and"),
