@@ -136,7 +136,9 @@ class Row(Frozen, frozen=True, kw_only=True):
 
     @property
     def ending(self) -> RowEnding | None:
-        """What it came to without a verdict; None: it was only measured."""
+        """What it came to without a verdict; None: it has one, or was only measured."""
+        if self.outcome is not None:
+            return None
         holds = {
             RowEnding.MISSED: self.missed,
             RowEnding.BROKEN: self.broken,
@@ -395,6 +397,7 @@ def rows(run: Run) -> tuple[Row, ...]:
     expected = expected_failures(run)
     ended = set(run.xfailed) - expected  # in their bodies
     broken, skipped = set(run.broken), set(run.skipped) - ended
+    asserted = set(run.asserted)
     missed = {one.key: words.missed_assert(one.comparison) for one in run.missed}
     groups = {test.test_id: test.group or "" for test in run.tests}
     keys = dict.fromkeys([*order, *verdicts])
@@ -408,7 +411,7 @@ def rows(run: Run) -> tuple[Row, ...]:
             xfailed=any(v.outcome in FAILING for v in judged)
             if key.test_id in expected
             else key.test_id in ended and not judged,
-            asserted=key.test_id in run.asserted,
+            asserted=key.test_id in asserted,
             missed=missed.get(key, ""),
             broken=key.test_id in broken and not judged,
             skipped=key.test_id in skipped and not judged,

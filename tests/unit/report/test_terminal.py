@@ -275,6 +275,15 @@ def test_a_row_without_verdict_says_what_it_came_to() -> None:
     assert loud == ["", "its own assert did not hold: time 1 ms <= 1 us"]
 
 
+def test_a_verdict_speaks_before_an_assert_that_held() -> None:
+    """A test may assert one thing and regress in another."""
+    record = runs.record("test_gemm[4096]", runs.time_of(183e-6))
+    judged = runs.run((record,), (runs.REGRESSED,))
+    (row,) = rows(replace(judged, asserted=(record.key.test_id,)))
+
+    assert (row.label, row.ending) == ("REGRESSED", None)
+
+
 def test_an_empty_run_has_no_table() -> None:
     """Nothing measured is nothing shown, and the count says so."""
     assert list(table(runs.run())) == []
