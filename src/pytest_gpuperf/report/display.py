@@ -17,6 +17,7 @@ from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.report.escape import code, escape, quoted
 
 __all__ = [
+    "SENSORS",
     "change",
     "change_interval",
     "code",
@@ -37,6 +38,17 @@ __all__ = [
     "verbatim",
     "whole_percent",
 ]
+
+# what a time line shows, in order: name and unit by the field of a CanonicalRecord
+SENSORS = {
+    "sm_clock_hz": ("SM clock", "Hz"),
+    "power_watts": ("power", "W"),
+    "temperature_celsius": ("temperature", "°C"),
+    "sm_active_fraction": ("SM active", "fraction"),
+    "tensor_active_fraction": ("tensor active", "fraction"),
+    "dram_active_fraction": ("DRAM active", "fraction"),
+    "gpu_busy_fraction": ("GPU busy", "fraction"),
+}
 
 _COMMIT_DIGITS = 7  # as git shortens them
 _DOUBLED = 2.0  # a factor above it is easier to read than a percentage

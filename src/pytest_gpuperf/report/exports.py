@@ -640,15 +640,16 @@ def _counter_events(
 ) -> Iterator[dict[str, object]]:
     """Yield what sensors said of the GPUs."""
     for line in record.time_lines:
-        for name, values in line.readings.items():
+        for reading, values in line.readings.items():
+            name, unit = display.SENSORS.get(reading, (escape(reading), "value"))
             for since_s, value in zip(line.since_s, values, strict=True):
                 if value is not None:
                     yield {
                         "ph": "C",
-                        "name": f"GPU {line.gpu_index} {escape(name)}",
+                        "name": f"GPU {line.gpu_index} {name}",
                         "pid": number,
                         "ts": since_us + since_s * _US_PER_S,
-                        "args": {name: value},
+                        "args": {unit: value},
                     }
         for reason, spans in line.throttled_spans_s.items():
             for since_s, value in _steps(spans):

@@ -542,10 +542,10 @@ def test_a_trace_has_a_process_a_test_and_a_thread_a_stream() -> None:
     assert [event for event in events if event["ph"] == "C"] == [
         {
             "ph": "C",
-            "name": "GPU 0 power_watts",
+            "name": "GPU 0 power",
             "pid": 1,
             "ts": 0.0,
-            "args": {"power_watts": 300.0},
+            "args": {"W": 300.0},
         }
     ]
     assert events[0]["args"] == {"name": "tests/test_gemm.py::test_a"}

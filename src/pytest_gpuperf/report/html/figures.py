@@ -65,17 +65,6 @@ _TICKS = (
 _BAND_PX = 28  # height of a sensor's band
 _BAND_WIDTH = 1000  # its width, in units of its own: it stretches
 _NAMED = 0.016  # of the width, for each letter of the name of a class
-# what a time line shows, in order: name and unit by the field of a CanonicalRecord
-_SENSORS = {
-    "sm_clock_hz": ("SM clock", "Hz"),
-    "power_watts": ("power", "W"),
-    "temperature_celsius": ("temperature", "°C"),
-    "sm_active_fraction": ("SM active", "fraction"),
-    "tensor_active_fraction": ("tensor active", "fraction"),
-    "dram_active_fraction": ("DRAM active", "fraction"),
-    "gpu_busy_fraction": ("GPU busy", "fraction"),
-}
-
 _TIME_TICKS = 6  # of a time line: more have no room on a phone
 _NEAR_END = 0.94  # from here on a tick's text is set to the left of its place
 _BLOCK_PX = 12  # a block's line
@@ -493,7 +482,7 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
     places = [since_s / span_s for since_s in line.since_s]
     bands = (
         _band_of(name, line.readings[name], places)
-        for name in _SENSORS
+        for name in display.SENSORS
         if name in line.readings
     )
     return TimeLineFigure(
@@ -574,7 +563,7 @@ def _band_of(
     name: str, values: Sequence[float | None], places: Sequence[float]
 ) -> SensorBand | None:
     """Return one sensor as a line; None: it said something once at most."""
-    label, unit = _SENSORS[name]
+    label, unit = display.SENSORS[name]
     known = [(x, v) for x, v in zip(places, values, strict=True) if v is not None]
     if len(known) < 2:  # noqa: PLR2004 - two ends
         return None
