@@ -18,6 +18,7 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
     Void,
+    VoidCode,
 )
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
@@ -228,7 +229,10 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
         lost: The last lines of a process in which the test gave no value, where any
             should have; None: there is no such process.
 
-        void: Why processes that gave a value are left out.
+        voids: Why processes that gave a value are left out.
+
+        differences: Facts of such processes that differ from the suite's: name to (suite's,
+            theirs).
 
         lacking: What processes could not measure, where none gave a value.
 
@@ -238,7 +242,8 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
     value: SessionValue | None = None
     choices: tuple[str | None, ...] = ()
     lost: tuple[str, ...] | None = None
-    void: tuple[str, ...] = ()
+    voids: tuple[Void, ...] = ()
+    differences: Facts = NO_FACTS
     lacking: tuple[Unmeasured, ...] = ()
     control: bool = False
 
@@ -423,24 +428,21 @@ def confirmation_of(
         control: Whether it is a control.
     """
     records = [record for record in retest.records if record.key == case.key]
-    void = tuple(r.void.text for r in records if r.void is not None)
+    voids = [record.void for record in records if record.void is not None]
     usable = [record for record in records if record.void is None]
-    if case.estimate is not None:
-        metric, source = case.metric.name, case.estimate.source
-        tracers = [_tracer(record, metric, source) for record in usable]
-        others = dict.fromkeys(tracer for tracer in tracers if tracer != case.tracer)
-        void += tuple(_traced(other, case.tracer) for other in others)
-        pairs = zip(usable, tracers, strict=True)
-        usable = [record for record, tracer in pairs if tracer == case.tracer]
+    usable, differing = _traced_alike(case, usable)
+    if differing:
+        voids.append(Void(code=VoidCode.OTHER_TRACER, reason=""))
     chosen = _alike_now(_whole(case.metric.name, usable), case.estimate)
     lacking = () if chosen else retest.lacking(case.metric.name, usable)
-    silent = not (chosen or void or lacking)
+    silent = not (chosen or voids or lacking)
     lost = tuple(retest.failure.splitlines())
     return Confirmation(
         value=SessionValue.of([e for e, _ in chosen]) if chosen else None,
         choices=tuple(choice for _, choice in chosen),
         lost=lost if lost or silent else None,
-        void=void,
+        voids=tuple(dict.fromkeys(voids)),
+        differences=differing,
         lacking=lacking,
         control=control,
     )
@@ -451,12 +453,20 @@ def _tracer(record: Record, metric: str, source: str) -> str:
     return facts_of(record.facts, metric, source).get(TRACER, "")
 
 
-def _traced(fresh: str, suite: str) -> str:
-    """Return why a fresh process has another value than the suite by its tracer alone."""
-    return (
-        f"{fresh or 'nothing'} traced a fresh process, and {suite or 'nothing'} the suite: "
-        "measure without a tracer"
-    )
+def _traced_alike(case: Case, fresh: list[Record]) -> tuple[list[Record], Facts]:
+    """Return the records that were traced as the suite, and how others differ from it."""
+    if case.estimate is None:
+        return fresh, NO_FACTS
+    tracers = [
+        _tracer(record, case.metric.name, case.estimate.source) for record in fresh
+    ]
+    other = next((tracer for tracer in tracers if tracer != case.tracer), None)
+    if other is None:
+        return fresh, NO_FACTS
+    pairs = zip(fresh, tracers, strict=True)
+    alike = [record for record, tracer in pairs if tracer == case.tracer]
+    now, then = ({TRACER: name} if name else {} for name in (other, case.tracer))
+    return alike, differences(now, then)
 
 
 def _values_of(session: StoredRecord, metric: str) -> list[SessionValue]:

@@ -173,11 +173,16 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
 def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
     """Return why fresh processes do not count, and the steps that a loop needs."""
     confirmation = ruling.confirmation
-    evidence = VerdictEvidence(
-        lines=() if confirmation is None else confirmation.void,
-        lacking=() if confirmation is None else confirmation.lacking,
-        least_count=_ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0,
-    )
+    least_count = _ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0
+    if confirmation is None:
+        evidence = VerdictEvidence(least_count=least_count)
+    else:
+        evidence = VerdictEvidence(
+            voids=confirmation.voids,
+            differences=confirmation.differences,
+            lacking=confirmation.lacking,
+            least_count=least_count,
+        )
     return None if evidence == VerdictEvidence() else evidence
 
 

@@ -132,6 +132,7 @@ class VoidCode(str, Enum):
     NO_STREAM = "no-stream"
     NO_WHOLE_STEP = "no-whole-step"
     OTHER_DEVICE = "other-device"
+    OTHER_TRACER = "other-tracer"  # in a fresh process than in the suite
     OUTLIVES_EVENTS = "outlives-events"
     PASSES_MISSING = "passes-missing"
     POWER_BRAKE = "power-brake"
@@ -146,7 +147,8 @@ class Void(Frozen, frozen=True, kw_only=True, rename={"reason": "text"}):
     Attributes:
         code: What voids it.
 
-        reason: Why, as a fragment; in JSON its name is `text`.
+        reason: Why, as a fragment; in JSON its name is `text`. "": judge found it, which
+            has no words: report has them by the code.
 
         remedy: What to do about it; "": nobody can say, or it stands in the text of a file
             of an earlier version.

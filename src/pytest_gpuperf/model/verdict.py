@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pytest_gpuperf.model.change import AgainstEvidence, Change
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
-from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.record import RecordKey, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 __all__ = [
@@ -171,12 +171,15 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     Attributes:
         gap: Why there is no value, or why it is void, as the one says who knew it.
 
-        lines: What others wrote: the end of a test that failed in a fresh process, or
-            why values of such processes are left out.
+        lines: What others wrote: the end of a test that failed in a fresh process.
+
+        voids: Why values of fresh processes are left out; in files of earlier versions
+            it stands in `lines`.
 
         lacking: What fresh processes could not measure.
 
-        differences: Hard facts on which all stored sessions differ: name to (then, now).
+        differences: Hard facts on which all stored sessions differ, or the fresh
+            processes that are left out: name to (then, now).
 
         stored_sources: Sources of the stored sessions, where none is now's.
 
@@ -195,6 +198,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
 
     gap: Unmeasured | None = None
     lines: tuple[str, ...] = ()
+    voids: tuple[Void, ...] = ()
     lacking: tuple[Unmeasured, ...] = ()
     differences: Mapping[str, tuple[str, str]] = {}
     stored_sources: tuple[str, ...] = ()

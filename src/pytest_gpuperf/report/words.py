@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.verdict import (
     FAILING,
     Cause,
@@ -222,6 +223,16 @@ _OF_GAPS: Mapping[GapCode, str] = MappingProxyType(
     {GapCode.NOT_SAMPLED: "use a GPU, and run pytest with --gpuperf-telemetry=10"}
 )
 
+# words and remedies of voids that judge finds, which has no words
+_OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
+    {
+        VoidCode.OTHER_TRACER: (
+            "fresh processes were not traced as the suite was",
+            "measure without a tracer",
+        )
+    }
+)
+
 # remedies of a comparison with a revision; what is not here has that of _IN_PYTEST
 _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
     {
@@ -324,10 +335,25 @@ def gap_remedy(gap: Gap) -> str:
     return gap.remedy or _OF_GAPS.get(gap.code, "")
 
 
+def _stated_remedy(verdict: Verdict, evidence: VerdictEvidence) -> str:
+    """Return what the evidence itself says to do; "": it says nothing."""
+    if evidence.gap is not None:
+        return evidence.gap.remedy
+    if verdict.cause is not Cause.NOTHING_USABLE:
+        return ""
+    remedies = (_void_words(void)[1] for void in evidence.voids)
+    return "; ".join(filter(None, dict.fromkeys(remedies)))
+
+
+def _void_words(void: Void) -> tuple[str, str]:
+    """Return why a value is void, and what to do about it."""
+    return _OF_VOIDS.get(void.code, (void.reason, void.remedy))
+
+
 def _worded(verdict: Verdict, remedy: str) -> Verdict:
     """Return a verdict with its detail and its remedy."""
     evidence = verdict.evidence or _NOTHING
-    text = evidence.gap.remedy if evidence.gap is not None else ""
+    text = _stated_remedy(verdict, evidence)
     if remedy and not text:
         text = _filled(remedy, verdict, evidence)
     detail = tuple(_details(verdict, evidence))
@@ -376,6 +402,7 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if verdict.cause in _WITHOUT_VALUE:
         yield _WITHOUT_VALUE[verdict.cause]
     yield from evidence.lines
+    yield from dict.fromkeys(_void_words(void)[0] for void in evidence.voids)
     if reason is Reason.STRADDLES_LIMIT and verdict.assumed:
         yield USUAL_INTERVAL
     again = "" if verdict.of_revision else " again"

@@ -17,11 +17,14 @@ from pytest_gpuperf.model.record import (
     Record,
     RecordKey,
     SessionValue,
+    Void,
+    VoidCode,
 )
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Verdict
 
 KEY = RecordKey(test_id="test_a.py::test_a")
+HOT = Void(code=VoidCode.HARDWARE_THERMAL, reason="it was hot")
 
 
 def estimate(value: float, metric: str = "time", **fields: Any) -> Estimate:

@@ -13,7 +13,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, Metric, metric_of
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from unit.judge.building import KEY, case, confirmation, estimate, stored
+from unit.judge.building import HOT, KEY, case, confirmation, estimate, stored
 
 THEN = (1.00, 1.01, 0.99, 1.005, 0.995)
 ALONE = (1.0, 1.001, 0.999, 1.0, 1.0)
@@ -215,7 +215,7 @@ def test_what_regressed_or_was_not_measured_again_says_nothing_more() -> None:
     """A regression is told by itself, and nothing is known alone without processes."""
     assert told(2.0, (1.5,) * 5).outcome is Outcome.REGRESSED
     assert told(2.0, (1.5,) * 5).in_suite is None
-    assert told(2.0, confirmed=confirmation(void=("hot",))).in_suite is None
+    assert told(2.0, confirmed=confirmation(voids=(HOT,))).in_suite is None
     assert told(2.0, confirmed=confirmation(1.0, control=True)).in_suite is None
 
 

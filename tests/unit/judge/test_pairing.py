@@ -239,7 +239,7 @@ def test_confirming_processes_give_values_like_the_first() -> None:
     assert found.made_choices == ("A", "B")
     assert found.value is not None
     assert found.value.half_widths == pytest.approx((0.1 / 1.1,))
-    assert found.void == ("it was hot",)
+    assert [void.reason for void in found.voids] == ["it was hot"]
     assert found.control
     assert found.lost is None
 
@@ -257,9 +257,8 @@ def test_confirming_processes_that_nothing_traced_say_nothing_of_a_traced_suite(
 
     assert subject.stored
     assert (found.value, found.lost) == (None, None)
-    assert found.void == (
-        "nothing traced a fresh process, and coverage the suite: measure without a tracer",
-    )
+    assert [void.code for void in found.voids] == [VoidCode.OTHER_TRACER]
+    assert found.differences == {"tracer": ("coverage", "none")}
     assert confirmation_of(subject, Retest(records=(fresh, now))).run_values == (9.0,)
 
 
@@ -285,7 +284,7 @@ def test_what_the_machine_did_not_give_is_not_lost(
     subject = paired([measured()], [kept(0, held())])
     retest = Retest(records=records, unmeasured=unmeasured)
     found = confirmation_of(subject, retest)
-    assert (found.lost, found.void, found.lacking) == (None, (), (BUSY,))
+    assert (found.lost, found.voids, found.lacking) == (None, (), (BUSY,))
     failed = confirmation_of(subject, replace(retest, failure="boom"))
     assert failed.lost == ("boom",)
     usable = replace(retest, records=(*records, measured()))

@@ -52,6 +52,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 from unit.judge.building import (
+    HOT,
     KEY,
     case,
     confirmation,
@@ -396,9 +397,9 @@ def test_a_suspect_without_confirmation_is_inconclusive() -> None:
 
 def test_void_confirming_processes_confirm_nothing() -> None:
     """All of them were void: not confirmed, with their reasons."""
-    verdict = one(case(1.2, THEN), confirmation(void=("it was hot",)))
+    verdict = one(case(1.2, THEN), confirmation(voids=(HOT,)))
     assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED)
-    assert verdict.evidence == VerdictEvidence(lines=("it was hot",))
+    assert verdict.evidence == VerdictEvidence(voids=(HOT,))
 
 
 def test_an_unsuspected_change_beyond_the_limit_is_inconclusive() -> None:

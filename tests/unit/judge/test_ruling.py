@@ -17,7 +17,7 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
-from unit.judge.building import KEY, case, confirmation, estimate
+from unit.judge.building import HOT, KEY, case, confirmation, estimate
 
 POLICY = Policy(alpha=0.01, suspect_p=0.05)
 MOVED = {"driver": ("580.1", "580.2")}
@@ -93,11 +93,11 @@ def test_a_suspect_is_told_by_the_chance_of_its_own_direction(worsening: float) 
 
 def test_what_was_not_confirmed_says_why() -> None:
     """Void processes, an improvement, or nobody asked for any."""
-    void = confirmation(void=("the GPU was too hot",))
+    void = confirmation(voids=(HOT,))
     hot = ruled(0.2, confirmed=void)
 
     assert hot.cause is Cause.NOTHING_USABLE
-    assert hot.evidence == VerdictEvidence(lines=("the GPU was too hot",))
+    assert hot.evidence == VerdictEvidence(voids=(HOT,))
     assert ruled(-0.2).cause is Cause.LOOKED_BETTER
     assert (ruled(0.2).cause, ruled(0.2).evidence) == (None, None)
 
@@ -129,7 +129,7 @@ def test_what_a_run_that_ended_early_could_not_confirm_is_for_that_reason(
 
 def test_a_decision_needs_no_excuse() -> None:
     """What some void process said is of no account where the others decide."""
-    some = confirmation(1.2, 1.3, void=("the GPU was too hot",))
+    some = confirmation(1.2, 1.3, voids=(HOT,))
     found = ruled(0.2, confirmed=some)
 
     plain = verdict_of(case(1.0, [1.0]), Outcome.UNCHANGED, Reason.EQUAL)

@@ -11,6 +11,7 @@ from pytest_gpuperf.model.change import AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
@@ -112,6 +113,12 @@ def verdict(
     )
 
 
+HOT = Void(code=VoidCode.HARDWARE_THERMAL, reason="it was hot")
+BUSY = Void(
+    code=VoidCode.FOREIGN_PROCESS,
+    reason="another program used the GPU",
+    remedy="end {it}",
+)
 GAP = Unmeasured(metric="time", reason="another program holds it", remedy="wait")
 OLD, NEW = "0123456789abcdef", "fedcba9876543210"
 STORE = "store this session with --gpuperf-update=new"
@@ -399,9 +406,41 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     ),
     (
         verdict(Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE, lines=("it was hot",)),
+        ("it was hot",),  # as earlier versions wrote it
+        OVER,
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE, voids=(HOT, HOT, BUSY)),
+        ("it was hot", "another program used the GPU"),
+        "end {it}",  # what a tool wrote is not filled in
+        "end {it}",
+    ),
+    (
+        verdict(Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE, voids=(HOT,)),
         ("it was hot",),
         OVER,
         "name more run files",
+    ),
+    (
+        verdict(
+            Reason.NOT_CONFIRMED,
+            Cause.NOTHING_USABLE,
+            voids=(Void(code=VoidCode.OTHER_TRACER, reason=""),),
+            differences={"tracer": ("coverage", "none")},
+        ),
+        (
+            "fresh processes were not traced as the suite was",
+            "tracer: coverage -> none",
+        ),
+        "measure without a tracer",
+        "measure without a tracer",
+    ),
+    (
+        verdict(Reason.INCOMPLETE_RUN, voids=(BUSY,)),
+        ("another program used the GPU",),
+        "run all the selected tests to their end",
+        "",
     ),
     (
         verdict(Reason.NOT_SIGNIFICANT),
