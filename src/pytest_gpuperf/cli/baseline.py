@@ -29,8 +29,8 @@ from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.explanation import listed as names_of
-from pytest_gpuperf.report.judged import held_tests
 from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.summary import held_tests
 
 if TYPE_CHECKING:
     import argparse

@@ -23,8 +23,8 @@ from pytest_gpuperf.report.exports import (
     void_measurements,
     without_times,
 )
-from pytest_gpuperf.report.judged import incompleteness
 from pytest_gpuperf.report.runs import report_bytes, write_whole
+from pytest_gpuperf.report.summary import incompleteness
 
 if TYPE_CHECKING:
     import argparse

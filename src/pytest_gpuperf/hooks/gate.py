@@ -19,7 +19,7 @@ from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Style
-from pytest_gpuperf.report.rows import View
+from pytest_gpuperf.report.summary import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

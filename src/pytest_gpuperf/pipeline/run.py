@@ -20,7 +20,7 @@ from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import identities_of, repeat
 from pytest_gpuperf.report.display import plural
-from pytest_gpuperf.report.judged import complaint
+from pytest_gpuperf.report.summary import complaint
 from pytest_gpuperf.report.terminal import side_by_side
 from pytest_gpuperf.report.words import for_pytest
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 import datetime
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.model.quantity import KiB, counter_unit
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.report.escape import code, escape, quoted
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.telemetry import UtilizationWindow
 
 __all__ = [
     "SENSORS",
@@ -34,6 +38,7 @@ __all__ = [
     "quoted",
     "spread",
     "time_in",
+    "utilization_lines",
     "value",
     "verbatim",
     "whole_percent",
@@ -50,6 +55,7 @@ SENSORS = {
     "gpu_busy_fraction": ("GPU busy", "fraction"),
 }
 
+_SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _COMMIT_DIGITS = 7  # as git shortens them
 _DOUBLED = 2.0  # a factor above it is easier to read than a percentage
 _ROUND_FACTOR = 10.0  # from it on a factor needs no decimal
@@ -356,6 +362,37 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
 
 
+def utilization_lines(windows: Sequence[UtilizationWindow]) -> list[str]:
+    """
+    Return a line for each GPU: its score, and where its time went, longest first.
+
+    Args:
+        windows: What each GPU did; the GPU is named where there are several.
+
+    Example:
+        >>> from pytest_gpuperf.model.telemetry import UtilizationWindow
+        >>> utilization_lines(
+        ...     [
+        ...         UtilizationWindow(
+        ...             gpu_index=0,
+        ...             gpu_uuid="",
+        ...             duration_s=2.0,
+        ...             reading_count=20,
+        ...             class_s={"compute-heavy": 1.5, "idle": 0.5},
+        ...             incomplete_s=0.0,
+        ...             unobserved_s=0.0,
+        ...             real_util=48.2,
+        ...             real_util_p50=61.0,
+        ...             real_util_p95=64.0,
+        ...         )
+        ...     ]
+        ... )
+        ['utilization 48 of 100 (p50 61, p95 64): 75 % compute-heavy, 25 % idle']
+    """
+    numbered = len(windows) > 1
+    return [_gpu_line(window, numbered=numbered) for window in windows]
+
+
 def _in_utc(unix_s: float, form: str) -> str:
     """Return a time since the epoch [s] in a form of strftime; "?" where it has none."""
     try:
@@ -363,6 +400,40 @@ def _in_utc(unix_s: float, form: str) -> str:
     except (OverflowError, OSError, ValueError):
         return "?"
     return utc.strftime(form)
+
+
+def _gpu_line(window: UtilizationWindow, *, numbered: bool) -> str:
+    """Return what one GPU did."""
+    head = f"GPU {window.gpu_index} utilization" if numbered else "utilization"
+    if window.reading_count == 0 or window.duration_s <= 0:
+        return f"{head} n/a: no reading during the test"
+    parts = ", ".join(_parts(window))
+    return f"{head} {_score(window)}: {parts}"
+
+
+def _score(window: UtilizationWindow) -> str:
+    """Return the score with its spread."""
+    if window.real_util is None:
+        return "n/a"
+    ends = {"p50": window.real_util_p50, "p95": window.real_util_p95}
+    percentiles = [f"{name} {end:.0f}" for name, end in ends.items() if end is not None]
+    spread = f" ({', '.join(percentiles)})" if percentiles else ""
+    return f"{window.real_util:.0f} of 100{spread}"
+
+
+def _parts(window: UtilizationWindow) -> list[str]:
+    """Return the shares of time: the longest classes, the rest, the unobserved."""
+    ordered = sorted(window.class_s.items(), key=lambda item: (-item[1], item[0]))
+    shown, rest = ordered[:_SHOWN_CLASSES], ordered[_SHOWN_CLASSES:]
+    seconds = [(escape(label), part_s) for label, part_s in shown]
+    seconds.append((f"{len(rest)} other classes", sum(part_s for _, part_s in rest)))
+    seconds.append(("without SM, tensor or DRAM activity", window.incomplete_s))
+    seconds.append(("not observed", window.unobserved_s))
+    return [
+        f"{whole_percent(part_s / window.duration_s)} {label}"
+        for label, part_s in seconds
+        if part_s > 0
+    ]
 
 
 def _exact(number: float) -> Decimal:

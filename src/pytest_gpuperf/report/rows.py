@@ -1,16 +1,15 @@
-"""What the table says of each measurement, for every kind of report."""
+"""What each kind of report says of a measurement."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 
 from pytest_gpuperf.compute.stats import quantile
-from pytest_gpuperf.config import USUAL_COLUMNS
-from pytest_gpuperf.judge.tally import PRECEDENCE, expected_failures, speaking, worst
+from pytest_gpuperf.judge.tally import expected_failures, speaking, worst
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
@@ -21,40 +20,23 @@ from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.lines import (
-    STYLES,
-    Column,
-    Line,
-    Style,
-    shorten,
-    text_table,
-    wrapped,
-)
+from pytest_gpuperf.report.lines import shorten
 
 __all__ = [
     "XFAILED",
     "Row",
     "RowEnding",
-    "View",
-    "by_group",
-    "columns",
     "judged_value",
     "names",
-    "ordered",
     "rows",
     "sample_statistics",
-    "table_lines",
-    "utilization_lines",
 ]
 
 XFAILED = "xfailed"  # pytest's word for a failure that is expected
-_MANY_ROWS = 40  # a longer table hides what matters
-_SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})  # have columns
 _ALIASES = frozenset({"time.p50", "time.wall"})  # often the very value of time
 _BESIDE = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NEW)
 _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
-_NO_GROUP = "no group"  # heads the rows of none, where others have one
 _FENCES_IQR = 1.5  # Tukey's: what lies farther from the quartiles is an outlier
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
@@ -430,21 +412,6 @@ def _speaking_first(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     return (first, *(verdict for verdict in verdicts if verdict is not first))
 
 
-def by_group(table: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    """
-    Return rows by the heading of their group, as the first of each stands.
-
-    Args:
-        table: The rows; where none has a group, the only heading is empty.
-    """
-    groups: dict[str, list[Row]] = {}
-    for row in table:
-        groups.setdefault(row.group, []).append(row)
-    if not any(groups):
-        return [*groups.items()]
-    return [(group or _NO_GROUP, members) for group, members in groups.items()]
-
-
 def sample_statistics(samples: Sequence[float]) -> dict[str, float | str | list[float]]:
     """
     Return what pytest-benchmark says of samples, by its names.
@@ -480,168 +447,6 @@ def sample_statistics(samples: Sequence[float]) -> dict[str, float | str | list[
         "total": total,
         "data": [*samples],
     }
-
-
-def ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
-    """
-    Return rows in the order that was asked for; those without a value stand last.
-
-    Args:
-        table: The rows.
-
-        sort: A name of `config.SORTS`; None: as they are.
-    """
-    if sort is None:
-        return [*table]
-    if sort in {"name", "fullname"}:
-        called = names(row.key for row in table) if sort == "name" else {}
-        return sorted(table, key=lambda row: called.get(row.key, str(row.key)))
-    places = {row.key: _place(row, sort) for row in table}
-    return sorted(table, key=lambda row: (places[row.key] is None, places[row.key]))
-
-
-def _place(row: Row, sort: str) -> float | None:
-    """Return what a row is sorted by; None: it has no such value."""
-    if sort == "verdict":
-        if row.outcome is None:
-            return -1 if row.is_loud else None
-        return PRECEDENCE.index(row.outcome)
-    if sort == "change":
-        effects = (v.change.effect for v in row.verdicts if v.change is not None)
-        largest = max((abs(e) for e in effects if e is not None), default=None)
-        return None if largest is None else -largest
-    if sort == "time":
-        return row.judged_time
-    value = row.statistics().get(sort)
-    return value if isinstance(value, (int, float)) else None
-
-
-class View(Frozen, frozen=True, kw_only=True):
-    """
-    How a person wants to see the table.
-
-    Attributes:
-        columns: Names of `config.COLUMNS`, in their order.
-
-        sort: What its rows are sorted by; None: the order of the tests.
-
-        time_unit: The unit of its times; None: that which suits each.
-    """
-
-    columns: tuple[str, ...] = USUAL_COLUMNS
-    sort: str | None = None
-    time_unit: str | None = None
-
-    def time(self, number_s: float) -> str:
-        """Return a time as the table shows it."""
-        return display.time_in(number_s, self.time_unit)
-
-
-def columns(
-    shown: Sequence[Row], called: Mapping[RecordKey, str], view: View | None = None
-) -> tuple[Column, ...]:
-    """
-    Return the table of some rows.
-
-    Args:
-        shown: The rows.
-
-        called: What each measurement is called.
-
-        view: Which columns it has; None: the usual ones.
-    """
-    view = view or View()
-    cells = tuple(called[row.key] for row in shown)
-    test = Column(head="test", cells=cells, shrinks=True)
-    return (test, *(_column(name, shown, view) for name in view.columns))
-
-
-# of the usual columns: what stands above them, and for no value; the rank; and the
-# attribute of a row that fills them, "" where it takes more
-_HEADS: Mapping[str, tuple[str, str, int, str]] = {
-    "time": ("time", "-", 0, ""),
-    "spread": ("±", "", 0, "spread"),
-    "baseline": ("vs baseline", "-", 0, ""),
-    "revision": ("vs revision", "-", 0, "revision_change"),
-    "verdict": ("verdict", "-", 0, "label"),
-    "roofline": ("roofline", "n/a", 1, "roofline"),
-    "grade": ("grade", "-", 3, "grade"),
-    "bound": ("bound", "-", 2, "bound"),
-}
-
-
-def _column(name: str, shown: Sequence[Row], view: View) -> Column:
-    """Return one column."""
-    head, blank, rank, attribute = _HEADS.get(name, (name, "-", 0, ""))
-    if attribute:
-        cells = tuple(getattr(row, attribute) for row in shown)
-    elif name == "baseline":
-        cells = _changes(shown)
-    elif name == "time":
-        head = "value" if any(row.recorded for row in shown) else head
-        cells = tuple(_value_text(row, view) for row in shown)
-    else:
-        cells = tuple(_statistic(row, name, view) for row in shown)
-    return Column(head=head, cells=cells, blank=blank, rank=rank)
-
-
-def _value_text(row: Row, view: View) -> str:
-    """Return the time of a row, or the number it is named after; "": it has neither."""
-    number_s, recorded = row.judged_time, row.recorded
-    if recorded is not None:
-        return display.value(recorded.value, recorded.unit)
-    return "" if number_s is None else view.time(number_s)
-
-
-def _statistic(row: Row, name: str, view: View) -> str:
-    """Return what pytest-benchmark calls so; "" where nothing was sampled."""
-    value = row.statistics().get(name)
-    if value is None or isinstance(value, list):
-        return ""
-    if isinstance(value, str) or name in {"rounds", "iterations"}:
-        return str(value)
-    return display.value(value, "1/s") if name == "ops" else view.time(value)
-
-
-def _changes(shown: Sequence[Row]) -> tuple[str, ...]:
-    """Return the changes; `limit only` beside them for what no baseline judged."""
-    changes = tuple(row.change for row in shown)
-    if not any(changes):
-        return changes
-    return tuple(
-        text or ("limit only" if row.is_limited else "")
-        for text, row in zip(changes, shown, strict=True)
-    )
-
-
-def utilization_lines(windows: Sequence[UtilizationWindow]) -> list[str]:
-    """
-    Return a line for each GPU: its score, and where its time went, longest first.
-
-    Args:
-        windows: What each GPU did; the GPU is named where there are several.
-
-    Example:
-        >>> utilization_lines(
-        ...     [
-        ...         UtilizationWindow(
-        ...             gpu_index=0,
-        ...             gpu_uuid="",
-        ...             duration_s=2.0,
-        ...             reading_count=20,
-        ...             class_s={"compute-heavy": 1.5, "idle": 0.5},
-        ...             incomplete_s=0.0,
-        ...             unobserved_s=0.0,
-        ...             real_util=48.2,
-        ...             real_util_p50=61.0,
-        ...             real_util_p95=64.0,
-        ...         )
-        ...     ]
-        ... )
-        ['utilization 48 of 100 (p50 61, p95 64): 75 % compute-heavy, 25 % idle']
-    """
-    numbered = len(windows) > 1
-    return [_gpu_line(window, numbered=numbered) for window in windows]
 
 
 def names(keys: Iterable[RecordKey]) -> dict[RecordKey, str]:
@@ -691,99 +496,3 @@ def _roof(work: Work | None) -> str:
     if work is None:
         return ""
     return work.dtype or "" if work.flop is not None else "dram"
-
-
-def _gpu_line(window: UtilizationWindow, *, numbered: bool) -> str:
-    """Return what one GPU did."""
-    head = f"GPU {window.gpu_index} utilization" if numbered else "utilization"
-    if window.reading_count == 0 or window.duration_s <= 0:
-        return f"{head} n/a: no reading during the test"
-    parts = ", ".join(_parts(window))
-    return f"{head} {_score(window)}: {parts}"
-
-
-def _score(window: UtilizationWindow) -> str:
-    """Return the score with its spread."""
-    if window.real_util is None:
-        return "n/a"
-    ends = {"p50": window.real_util_p50, "p95": window.real_util_p95}
-    percentiles = [f"{name} {end:.0f}" for name, end in ends.items() if end is not None]
-    spread = f" ({', '.join(percentiles)})" if percentiles else ""
-    return f"{window.real_util:.0f} of 100{spread}"
-
-
-def _parts(window: UtilizationWindow) -> list[str]:
-    """Return the shares of time: the longest classes, the rest, the unobserved."""
-    ordered = sorted(window.class_s.items(), key=lambda item: (-item[1], item[0]))
-    shown, rest = ordered[:_SHOWN_CLASSES], ordered[_SHOWN_CLASSES:]
-    seconds = [(display.escape(label), part_s) for label, part_s in shown]
-    seconds.append((f"{len(rest)} other classes", sum(part_s for _, part_s in rest)))
-    seconds.append(("without SM, tensor or DRAM activity", window.incomplete_s))
-    seconds.append(("not observed", window.unobserved_s))
-    return [
-        f"{display.whole_percent(part_s / window.duration_s)} {label}"
-        for label, part_s in seconds
-        if part_s > 0
-    ]
-
-
-def table_lines(
-    table: Sequence[Row],
-    *,
-    width: int,
-    verbose: bool = False,
-    view: View | None = None,
-) -> Iterator[Line]:
-    """
-    Yield the table as text, group by group: below each row what has no column.
-
-    Args:
-        table: The rows.
-
-        width: Characters of a line; test names are shortened, then columns dropped.
-
-        verbose: Whether a long table shows what passed, and rows show all metrics.
-
-        view: Which columns it has, and how it is sorted; None: as usual.
-    """
-    called = names(row.key for row in table)
-    shown = [row for row in table if row.needs_attention]
-    if verbose or len(table) <= _MANY_ROWS:
-        shown = list(table)
-    groups = by_group(ordered(shown, None if view is None else view.sort))
-    shown = [row for _, members in groups for row in members]
-    heads, *lines = text_table(columns(shown, called, view), width=width) or ("",)
-    if shown:
-        yield Line(heads, Style.FAINT)
-    texts = iter(lines)
-    for group, members in groups:
-        if group:
-            yield Line(f"{display.escape(group)}:", Style.TITLE)
-        for row in members:
-            yield Line(next(texts), _row_style(row))
-            yield from _below(row, width, verbose=verbose)
-    if len(shown) < len(table):
-        hidden = display.plural(len(table) - len(shown), "row")
-        yield Line(f"{hidden} passed or unchanged: show with -v", Style.FAINT)
-
-
-def _row_style(row: Row) -> Style:
-    """Return what a row means to its reader."""
-    outcome = row.outcome
-    if outcome is None:
-        return Style.BAD if row.is_loud else Style.PLAIN
-    return Style.PLAIN if row.xfailed else STYLES[outcome]
-
-
-def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
-    """Yield what a row's columns have no room for."""
-    if verbose or row.estimate("time") is None:
-        measured = ", ".join(row.measured())
-        yield from wrapped(measured, width=width, depth=1)
-    for text in row.doubts():
-        yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
-    if row.utilization:
-        for text in utilization_lines(row.utilization):
-            yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
-    for text in row.notes() if verbose else ():
-        yield from wrapped(f"note: {text}", width=width, depth=1, style=Style.FAINT)

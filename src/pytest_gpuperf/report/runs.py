@@ -20,7 +20,6 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, Run
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import prose
-from pytest_gpuperf.report.judged import judged_line
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
@@ -28,15 +27,9 @@ from pytest_gpuperf.report.lines import (
     markdown_table,
     text_bytes,
 )
-from pytest_gpuperf.report.rows import (
-    Row,
-    by_group,
-    columns,
-    names,
-    rows,
-    utilization_lines,
-)
+from pytest_gpuperf.report.rows import Row, names, rows
 from pytest_gpuperf.report.steps import run_steps_markdown
+from pytest_gpuperf.report.summary import by_group, columns, judged_line
 from pytest_gpuperf.report.terminal import explanation_blocks, run_lines, title
 
 __all__ = [
@@ -398,7 +391,11 @@ def _notes(table: Iterable[Row], codes: Mapping[RecordKey, str]) -> list[str]:
     return [
         f"- {codes[row.key]}: {prose(text)}"
         for row in table
-        for text in (row.missed, *row.doubts(), *utilization_lines(row.utilization))
+        for text in (
+            row.missed,
+            *row.doubts(),
+            *display.utilization_lines(row.utilization),
+        )
         if text
     ]
 

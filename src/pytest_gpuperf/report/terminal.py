@@ -23,9 +23,9 @@ from pytest_gpuperf.report.explanation import (
     listed,
     longrepr_lines,
 )
-from pytest_gpuperf.report.judged import judged_line
 from pytest_gpuperf.report.lines import Line, Style, shorten, wrapped
-from pytest_gpuperf.report.rows import View, names, rows, table_lines
+from pytest_gpuperf.report.rows import names, rows
+from pytest_gpuperf.report.summary import View, judged_line, table_lines
 
 __all__ = [
     "Line",

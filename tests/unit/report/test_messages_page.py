@@ -29,7 +29,8 @@ from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.report.explanation import explanation, longrepr_lines
-from pytest_gpuperf.report.rows import rows, table_lines
+from pytest_gpuperf.report.rows import rows
+from pytest_gpuperf.report.summary import table_lines
 from pytest_gpuperf.report.words import for_pytest
 from unit.judge.building import blocks_of, case, confirmation, estimate, stored
 

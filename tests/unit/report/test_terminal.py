@@ -24,8 +24,9 @@ from pytest_gpuperf.model.run import (
 )
 from pytest_gpuperf.model.sample import Series
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
-from pytest_gpuperf.report import judged, terminal
-from pytest_gpuperf.report.rows import View, rows, table_lines
+from pytest_gpuperf.report import summary, terminal
+from pytest_gpuperf.report.rows import rows
+from pytest_gpuperf.report.summary import View, table_lines
 from pytest_gpuperf.report.terminal import Line, Style
 
 
@@ -287,7 +288,7 @@ def test_a_verdict_speaks_before_an_assert_that_held() -> None:
 def test_an_empty_run_has_no_table() -> None:
     """Nothing measured is nothing shown, and the count says so."""
     assert list(table(runs.run())) == []
-    assert judged.judged_line(runs.run()).text == "judged 0 of 0"
+    assert summary.judged_line(runs.run()).text == "judged 0 of 0"
 
 
 def test_many_tests_of_one_reason_share_a_block() -> None:
@@ -490,7 +491,7 @@ def test_the_last_line_says_how_much_was_judged(
     verdicts: tuple[Verdict, ...], expected: int, text: str, style: Style
 ) -> None:
     """A gate is never silently off: what was not judged is counted with its reason."""
-    line = judged.judged_line(runs.run(verdicts=verdicts, expected=expected))
+    line = summary.judged_line(runs.run(verdicts=verdicts, expected=expected))
 
     assert line == Line(text, style)
 
@@ -499,7 +500,7 @@ def test_tests_without_a_limit_are_counted_as_not_judged() -> None:
     """A test that nothing could fail is not called passed."""
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),))
 
-    assert judged.judged_line(run).text == (
+    assert summary.judged_line(run).text == (
         "judged 0 of 1: 1 without marker limit or baseline"
     )
 
@@ -520,7 +521,7 @@ def test_what_was_asked_for_is_why_nothing_was_judged(
     """A switch of the reader's own is named, not a baseline that may be there."""
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), options=options)
 
-    assert judged.judged_line(run).text == f"judged 0 of 1: 1 {why}"
+    assert summary.judged_line(run).text == f"judged 0 of 1: 1 {why}"
 
 
 def test_tests_that_were_disabled_are_counted_once() -> None:
@@ -529,7 +530,7 @@ def test_tests_that_were_disabled_are_counted_once() -> None:
     measured = (runs.record("test_a", runs.time_of(1e-3)),)
     run = runs.run(measured, verdicts, expected=2, options={"gpuperf_disable": "true"})
 
-    assert judged.judged_line(run).text == "judged 0 of 2: 2 disabled"
+    assert summary.judged_line(run).text == "judged 0 of 2: 2 disabled"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
@@ -750,7 +751,7 @@ def test_the_last_line_adds_up_to_all_tests() -> None:
         (runs.record("test_a"),), (runs.REGRESSED,), expected=5, missing=("lost",)
     )
 
-    assert judged.judged_line(run).text == (
+    assert summary.judged_line(run).text == (
         "judged 1 of 5: 1 regressed; 1 without marker limit or baseline, "
         "1 without a result, 2 without a measurement"
     )
@@ -782,7 +783,7 @@ def test_a_comparison_says_how_far_it_is() -> None:
 def test_a_run_that_fails_as_a_whole_says_why() -> None:
     """Each complaint has its sentence, with the option that made it one."""
     counted = tally(runs.run(verdicts=(runs.REGRESSED,), expected=4, missing=("lost",)))
-    told = {code: judged.complaint(code, counted) for code in Complaint}
+    told = {code: summary.complaint(code, counted) for code in Complaint}
 
     assert told == {
         Complaint.NOTHING_COMPARED: (

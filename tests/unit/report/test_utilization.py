@@ -1,4 +1,4 @@
-"""report.rows: what GPUs were busy with, as lines below their row."""
+"""report.display: what GPUs were busy with, as lines below their row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.run import HeaderNote
 from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report.display import utilization_lines
 from pytest_gpuperf.report.lines import Line, Style
-from pytest_gpuperf.report.rows import rows, table_lines, utilization_lines
+from pytest_gpuperf.report.rows import rows
+from pytest_gpuperf.report.summary import table_lines
 
 
 def window(**fields: Any) -> UtilizationWindow:

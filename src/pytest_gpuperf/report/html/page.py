@@ -37,8 +37,8 @@ from pytest_gpuperf.report.html.panel import (
     panel_of,
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
-from pytest_gpuperf.report.judged import held_tests, judged_line
 from pytest_gpuperf.report.rows import Row, RowEnding, judged_value, names, rows
+from pytest_gpuperf.report.summary import held_tests, judged_line
 from pytest_gpuperf.report.terminal import remarks, title
 
 if TYPE_CHECKING:

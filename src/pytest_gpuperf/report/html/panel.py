@@ -16,6 +16,7 @@ from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.explanation import command_text, evidence, explanation
 from pytest_gpuperf.report.html import figures, kernels
+from pytest_gpuperf.report.html.roofline import RooflineFigure, roofline
 from pytest_gpuperf.report.html.sessions import (
     MOST_DOTS,
     History,
@@ -26,7 +27,7 @@ from pytest_gpuperf.report.html.sessions import (
     sides,
 )
 from pytest_gpuperf.report.lines import Column
-from pytest_gpuperf.report.rows import Row, judged_value, utilization_lines
+from pytest_gpuperf.report.rows import Row, judged_value
 from pytest_gpuperf.report.steps import step_facts, step_tables
 
 __all__ = [
@@ -135,7 +136,7 @@ class Panel(Frozen, frozen=True, kw_only=True):
     samples: Samples | None
     history: History | None
     against: tuple[RevisionPart, ...]
-    roofline: kernels.RooflineFigure | None
+    roofline: RooflineFigure | None
     tracks: kernels.Tracks | None
     roof: kernels.Bar | None
     roof_origin: str
@@ -228,7 +229,7 @@ def panel_of(
             sessions, unit, changed, None if shown is None else shown.value
         ),
         against=tuple(_comparisons(row)),
-        roofline=kernels.roofline(record)
+        roofline=roofline(record)
         if record is not None and not (is_brief and table is not None)
         else None,
         roof=_roof(row),
@@ -429,7 +430,7 @@ def _activity(record: Record | None) -> ActivityCard | None:
 
 def _utilization(row: Row) -> Iterator[Utilization]:
     """Yield what each GPU was busy with."""
-    texts = utilization_lines(row.utilization)
+    texts = display.utilization_lines(row.utilization)
     for window, text in zip(row.utilization, texts, strict=True):
         yield Utilization(text=text, shares=figures.utilization_shares(window))
 

@@ -1,0 +1,250 @@
+"""A call and its kernels as points under their roofs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.roofline import Attainment
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.captures import roof_text
+from pytest_gpuperf.report.display import css_percent
+from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
+
+__all__ = ["RooflineFigure", "place_text", "roofline"]
+
+_ROOFLINE_PX = 240
+_NEAR_EDGE = 0.94  # from here on a label is set to the left of its place
+_ALIKE = 1.15  # roofs that differ by less are one: the clocks of launches differ
+_CALL_PX = 6.0  # radius of the point of a whole call
+_LEAST_PX, _MOST_PX = 4.5, 10.0  # radius of a point, by its share of the time
+_MOST_POINTS = 40  # more lie over each other; the longest kernels are kept
+
+
+class RooflinePoint(Frozen, frozen=True, kw_only=True):
+    """
+    A call, or a kernel, under the roofs.
+
+    Attributes:
+        number: Its kernel's place in the table; "": the whole call.
+
+        radius: Of the point [px], by the share of the time.
+    """
+
+    x: str
+    y: float
+    roof_y: float
+    text: str
+    number: str
+    radius: float
+
+
+class RoofFigure(Frozen, frozen=True, kw_only=True):
+    """A flat roof: from where, how high, and what it is called."""
+
+    x: str
+    y: float
+    label: str
+
+
+class RooflineFigure(Frozen, frozen=True, kw_only=True):
+    """
+    Points under a roof of memory and one or two of computing, both axes logarithmic.
+
+    Attributes:
+        height: Of the figure [px].
+
+        slope: The memory roof: from x, y to x, y.
+
+        flats: The compute roofs.
+
+        memory_label: Where the name of the memory roof stands, and the name.
+
+        sources: Where the roofs come from.
+
+        points: What lies under them.
+
+        across: Ticks of the intensity.
+
+        up: Ticks of the rate.
+    """
+
+    height: int
+    slope: tuple[str, float, str, float]
+    flats: tuple[RoofFigure, ...]
+    memory_label: tuple[str, float, str]
+    sources: tuple[str, ...]
+    points: tuple[RooflinePoint, ...]
+    across: tuple[tuple[str, str, str], ...]
+    up: tuple[tuple[float, str], ...]
+
+
+class _Standing(Frozen, frozen=True, kw_only=True):
+    """What stands under the roofs: numbers, before they have a place."""
+
+    intensity: float
+    rate: float
+    flat: float
+    slope: float
+    text: str
+    number: str
+    radius: float
+
+    @property
+    def ridge(self) -> float:
+        """The intensity at which its two roofs meet."""
+        return self.flat / self.slope
+
+    @property
+    def roof(self) -> float:
+        """The rate that its roofs allow."""
+        return min(self.intensity * self.slope, self.flat)
+
+
+def roofline(record: Record) -> RooflineFigure | None:
+    """Return a call and its kernels under their roofs; None: none has a place there."""
+    standings = [*_standings(record)]
+    if not standings:
+        return None
+    slope = max(one.slope for one in standings)
+    flats = _distinct(one.flat for one in standings)
+    low = min(min(one.intensity, one.ridge) for one in standings)
+    across = LogAxis(
+        low / 4,
+        max(max(one.intensity, one.ridge) for one in standings) * 4,
+    )
+    floor = min(slope * low, *(min(one.rate, one.roof) for one in standings)) / 4
+    top = max(*flats, *(one.rate for one in standings))
+    up = LevelAxis(floor, top * 1.3, height_px=_ROOFLINE_PX, most=4)
+    ridge = max(flats) / slope
+    start = max(low / 4, floor / slope)  # where the memory roof leaves the floor
+    middle = math.sqrt(start * ridge)
+    return RooflineFigure(
+        height=_ROOFLINE_PX,
+        slope=(
+            css_percent(across.at(start)),
+            up.at(start * slope),
+            css_percent(across.at(ridge)),
+            up.at(max(flats)),
+        ),
+        flats=tuple(
+            RoofFigure(
+                x=css_percent(across.at(flat / slope)),
+                y=up.at(flat),
+                label=f"{_compute_name(record, flat)} "
+                f"{display.value(flat, 'FLOP/s')}".strip(),
+            )
+            for flat in flats
+        ),
+        memory_label=(
+            css_percent(max(across.at(middle) - 0.015, 0.02)),
+            up.at(middle * slope) - 6,
+            f"{_memory_name(record)} {display.value(slope, 'bytes/s')}".strip(),
+        ),
+        sources=tuple(dict.fromkeys(a.source for a in _attainments(record))),
+        points=tuple(_point(one, across, up) for one in standings),
+        across=tuple(_labelled_ticks(across)),
+        up=tuple((up.at(tick), display.exactly(tick, "FLOP/s")) for tick in up.ticks),
+    )
+
+
+def place_text(attained: Attainment) -> str:
+    """Return where a call or a kernel stands under its roofs; "": it has no place there."""
+    return next((one.text for one in _standing(attained, "", _CALL_PX)), "")
+
+
+def _labelled_ticks(across: LogAxis) -> Iterator[tuple[str, str, str]]:
+    """Yield place, text and anchor of the ticks of the intensity."""
+    for tick in across.ticks:
+        x = across.at(tick)
+        anchor = "end" if x > _NEAR_EDGE else "middle"
+        yield css_percent(x), display.exactly(tick, ""), anchor
+
+
+def _attainments(record: Record) -> Iterator[Attainment]:
+    """Yield what the call and its kernels reached, as far as it is known."""
+    if record.roofline is not None:
+        yield record.roofline
+    for kernel in record.analyses:
+        if kernel.analysis.roofline is not None:
+            yield kernel.analysis.roofline
+
+
+def _standings(record: Record) -> Iterator[_Standing]:
+    """Yield the call, then its kernels, that have a place under two roofs."""
+    if record.roofline is not None:
+        yield from _standing(record.roofline, "", _CALL_PX)
+    uses = record.activity.kernels if record.activity is not None else ()
+    numbers = {use.shape.name: place for place, use in reversed([*enumerate(uses, 1)])}
+    whole_s = math.fsum(kernel.total_s or 0.0 for kernel in record.analyses) or 1.0
+    for place, kernel in enumerate(record.analyses[:_MOST_POINTS], 1):
+        if kernel.analysis.roofline is not None:
+            number = str(numbers.get(kernel.kernel, place))
+            share = (kernel.total_s or 0.0) / whole_s
+            radius = max(_LEAST_PX, _MOST_PX * math.sqrt(share))
+            yield from _standing(kernel.analysis.roofline, number, radius)
+
+
+def _standing(attained: Attainment, number: str, radius: float) -> Iterator[_Standing]:
+    """Yield one point; none where a roof or its intensity is not known."""
+    flat, slope = attained.peak_flop_per_s, attained.peak_bytes_per_s
+    intensity = attained.intensity_flop_per_byte
+    if flat is None or slope is None or not intensity or attained.fraction <= 0:
+        return
+    rate = attained.fraction * min(intensity * slope, flat)
+    yield _Standing(
+        intensity=intensity,
+        rate=rate,
+        flat=flat,
+        slope=slope,
+        text=f"{_rate_text(attained, rate)} at {display.value(intensity, '')} FLOP/B",
+        number=number,
+        radius=round(radius, 1),
+    )
+
+
+def _rate_text(attained: Attainment, rate: float) -> str:
+    """Return a rate of computing with its data type, as far as that is known."""
+    return f"{display.value(rate, 'FLOP/s')} {attained.dtype or ''}".rstrip()
+
+
+def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
+    """Return a point at its place."""
+    return RooflinePoint(
+        x=css_percent(across.at(one.intensity)),
+        y=up.at(one.rate),
+        roof_y=up.at(one.roof),
+        text=one.text,
+        number=one.number,
+        radius=one.radius,
+    )
+
+
+def _distinct(flats: Iterable[float]) -> list[float]:
+    """Return the compute roofs, highest first, those that are nearly equal once."""
+    roofs: list[float] = []
+    for flat in sorted(flats, reverse=True):
+        if not roofs or roofs[-1] > flat * _ALIKE:
+            roofs.append(flat)
+    return roofs
+
+
+def _compute_name(record: Record, flat: float) -> str:
+    """Return the data types of a compute roof; "": they are not known."""
+    names = dict.fromkeys(
+        dtype
+        for a in _attainments(record)
+        if (dtype := a.dtype or (a.roof if a.bound == "compute" else ""))
+        and a.peak_flop_per_s
+        and 1 / _ALIKE < a.peak_flop_per_s / flat <= 1
+    )
+    declared = record.work.dtype if record.work is not None else None
+    return ", ".join(names) or (declared if record.roofline is not None else "") or ""
+
+
+def _memory_name(record: Record) -> str:
+    """Return the level of memory whose roof it is; "": no point says."""
+    names = (a.roof for a in _attainments(record) if a.bound == "memory")
+    return roof_text(next(names, ""))

@@ -1,0 +1,425 @@
+"""The summary of a run: its table, and the line that says how many tests were judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pytest_gpuperf.config import USUAL_COLUMNS
+from pytest_gpuperf.judge.tally import PRECEDENCE, Complaint, Tally, tally, worst
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
+from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.lines import (
+    STYLES,
+    Column,
+    Line,
+    Style,
+    text_table,
+    wrapped,
+)
+from pytest_gpuperf.report.rows import XFAILED, Row, names
+
+__all__ = [
+    "View",
+    "by_group",
+    "columns",
+    "complaint",
+    "held_tests",
+    "incompleteness",
+    "judged_line",
+    "table_lines",
+]
+
+_MANY_ROWS = 40  # a longer table hides what matters
+_NO_GROUP = "no group"  # heads the rows of none, where others have one
+_SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
+_JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
+_OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
+
+
+class View(Frozen, frozen=True, kw_only=True):
+    """
+    How a person wants to see the table.
+
+    Attributes:
+        columns: Names of `config.COLUMNS`, in their order.
+
+        sort: What its rows are sorted by; None: the order of the tests.
+
+        time_unit: The unit of its times; None: that which suits each.
+    """
+
+    columns: tuple[str, ...] = USUAL_COLUMNS
+    sort: str | None = None
+    time_unit: str | None = None
+
+    def time(self, number_s: float) -> str:
+        """Return a time as the table shows it."""
+        return display.time_in(number_s, self.time_unit)
+
+
+def table_lines(
+    table: Sequence[Row],
+    *,
+    width: int,
+    verbose: bool = False,
+    view: View | None = None,
+) -> Iterator[Line]:
+    """
+    Yield the table as text, group by group: below each row what has no column.
+
+    Args:
+        table: The rows.
+
+        width: Characters of a line; test names are shortened, then columns dropped.
+
+        verbose: Whether a long table shows what passed, and rows show all metrics.
+
+        view: Which columns it has, and how it is sorted; None: as usual.
+    """
+    called = names(row.key for row in table)
+    shown = [row for row in table if row.needs_attention]
+    if verbose or len(table) <= _MANY_ROWS:
+        shown = list(table)
+    groups = by_group(_ordered(shown, None if view is None else view.sort))
+    shown = [row for _, members in groups for row in members]
+    heads, *lines = text_table(columns(shown, called, view), width=width) or ("",)
+    if shown:
+        yield Line(heads, Style.FAINT)
+    texts = iter(lines)
+    for group, members in groups:
+        if group:
+            yield Line(f"{display.escape(group)}:", Style.TITLE)
+        for row in members:
+            yield Line(next(texts), _row_style(row))
+            yield from _below(row, width, verbose=verbose)
+    if len(shown) < len(table):
+        hidden = display.plural(len(table) - len(shown), "row")
+        yield Line(f"{hidden} passed or unchanged: show with -v", Style.FAINT)
+
+
+def _row_style(row: Row) -> Style:
+    """Return what a row means to its reader."""
+    outcome = row.outcome
+    if outcome is None:
+        return Style.BAD if row.is_loud else Style.PLAIN
+    return Style.PLAIN if row.xfailed else STYLES[outcome]
+
+
+def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
+    """Yield what a row's columns have no room for."""
+    if verbose or row.estimate("time") is None:
+        measured = ", ".join(row.measured())
+        yield from wrapped(measured, width=width, depth=1)
+    for text in row.doubts():
+        yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
+    if row.utilization:
+        for text in display.utilization_lines(row.utilization):
+            yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
+    for text in row.notes() if verbose else ():
+        yield from wrapped(f"note: {text}", width=width, depth=1, style=Style.FAINT)
+
+
+def by_group(table: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    """
+    Return rows by the heading of their group, as the first of each stands.
+
+    Args:
+        table: The rows; where none has a group, the only heading is empty.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in table:
+        groups.setdefault(row.group, []).append(row)
+    if not any(groups):
+        return [*groups.items()]
+    return [(group or _NO_GROUP, members) for group, members in groups.items()]
+
+
+def _ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
+    """
+    Return rows in the order that was asked for; those without a value stand last.
+
+    Args:
+        table: The rows.
+
+        sort: A name of `config.SORTS`; None: as they are.
+    """
+    if sort is None:
+        return [*table]
+    if sort in {"name", "fullname"}:
+        called = names(row.key for row in table) if sort == "name" else {}
+        return sorted(table, key=lambda row: called.get(row.key, str(row.key)))
+    places = {row.key: _place(row, sort) for row in table}
+    return sorted(table, key=lambda row: (places[row.key] is None, places[row.key]))
+
+
+def _place(row: Row, sort: str) -> float | None:
+    """Return what a row is sorted by; None: it has no such value."""
+    if sort == "verdict":
+        if row.outcome is None:
+            return -1 if row.is_loud else None
+        return PRECEDENCE.index(row.outcome)
+    if sort == "change":
+        effects = (v.change.effect for v in row.verdicts if v.change is not None)
+        largest = max((abs(e) for e in effects if e is not None), default=None)
+        return None if largest is None else -largest
+    if sort == "time":
+        return row.judged_time
+    value = row.statistics().get(sort)
+    return value if isinstance(value, (int, float)) else None
+
+
+def columns(
+    shown: Sequence[Row], called: Mapping[RecordKey, str], view: View | None = None
+) -> tuple[Column, ...]:
+    """
+    Return the table of some rows.
+
+    Args:
+        shown: The rows.
+
+        called: What each measurement is called.
+
+        view: Which columns it has; None: the usual ones.
+    """
+    view = view or View()
+    cells = tuple(called[row.key] for row in shown)
+    test = Column(head="test", cells=cells, shrinks=True)
+    return (test, *(_column(name, shown, view) for name in view.columns))
+
+
+# of the usual columns: what stands above them, and for no value; the rank; and the
+# attribute of a row that fills them, "" where it takes more
+_HEADS: Mapping[str, tuple[str, str, int, str]] = {
+    "time": ("time", "-", 0, ""),
+    "spread": ("±", "", 0, "spread"),
+    "baseline": ("vs baseline", "-", 0, ""),
+    "revision": ("vs revision", "-", 0, "revision_change"),
+    "verdict": ("verdict", "-", 0, "label"),
+    "roofline": ("roofline", "n/a", 1, "roofline"),
+    "grade": ("grade", "-", 3, "grade"),
+    "bound": ("bound", "-", 2, "bound"),
+}
+
+
+def _column(name: str, shown: Sequence[Row], view: View) -> Column:
+    """Return one column."""
+    head, blank, rank, attribute = _HEADS.get(name, (name, "-", 0, ""))
+    if attribute:
+        cells = tuple(getattr(row, attribute) for row in shown)
+    elif name == "baseline":
+        cells = _changes(shown)
+    elif name == "time":
+        head = "value" if any(row.recorded for row in shown) else head
+        cells = tuple(_value_text(row, view) for row in shown)
+    else:
+        cells = tuple(_statistic(row, name, view) for row in shown)
+    return Column(head=head, cells=cells, blank=blank, rank=rank)
+
+
+def _value_text(row: Row, view: View) -> str:
+    """Return the time of a row, or the number it is named after; "": it has neither."""
+    number_s, recorded = row.judged_time, row.recorded
+    if recorded is not None:
+        return display.value(recorded.value, recorded.unit)
+    return "" if number_s is None else view.time(number_s)
+
+
+def _statistic(row: Row, name: str, view: View) -> str:
+    """Return what pytest-benchmark calls so; "" where nothing was sampled."""
+    value = row.statistics().get(name)
+    if value is None or isinstance(value, list):
+        return ""
+    if isinstance(value, str) or name in {"rounds", "iterations"}:
+        return str(value)
+    return display.value(value, "1/s") if name == "ops" else view.time(value)
+
+
+def _changes(shown: Sequence[Row]) -> tuple[str, ...]:
+    """Return the changes; `limit only` beside them for what no baseline judged."""
+    changes = tuple(row.change for row in shown)
+    if not any(changes):
+        return changes
+    return tuple(
+        text or ("limit only" if row.is_limited else "")
+        for text, row in zip(changes, shown, strict=True)
+    )
+
+
+def judged_line(run: Run, counted: Tally | None = None) -> Line:
+    """Return the last line: how many tests were judged, and why the others were not."""
+    counted = counted or tally(run)
+    interrupted = display.escape(run.header.completeness.interrupted)
+    parts = (_decided(counted), (*_undecided(counted, run.header.options), interrupted))
+    text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
+    head = f"judged {counted.judged_count} of {counted.expected_count}"
+    return Line(f"{head}: {text}" if text else head, _style(counted))
+
+
+def incompleteness(run: Run) -> str:
+    """Return why a run is not complete, and how many tests it holds; "": it is."""
+    completeness = run.header.completeness
+    if completeness.complete:
+        return ""
+    missing = display.plural(len(completeness.missing), "test")
+    why = completeness.interrupted or f"{missing} without a result"
+    return f"not complete: {why}; {held_tests(run)}"
+
+
+def held_tests(run: Run) -> str:
+    """Return how many tests a run holds, of those that were selected."""
+    count = len(run.test_ids)
+    selected = max(count, run.header.completeness.expected_count)
+    if not count:
+        return "it holds no test"
+    return f"it holds {count} of {display.plural(selected, 'test')}"
+
+
+def complaint(code: Complaint, counted: Tally) -> str:
+    """Return why a run fails as a whole, in words."""
+    if code is Complaint.NOTHING_AGAINST:
+        return "no test was compared with the revision: see the reasons above"
+    if code is Complaint.NOTHING_COMPARED:
+        return (
+            "a baseline was named, but no test was compared with it: see the reasons "
+            "above, or store sessions with --gpuperf-update=new"
+        )
+    if code is Complaint.TOO_FEW_JUDGED:
+        count = counted.expected_count + counted.absent_count
+        return (
+            f"judged {counted.judged_count} of {count} tests; "
+            "--gpuperf-min-judged requires more"
+        )
+    tests = display.plural(counted.missing_count, "test")
+    return f"{tests} without a result (--gpuperf-strict)"
+
+
+def _decided(counted: Tally) -> list[str]:
+    """Return how many tests were judged in which way; "" for none of a way."""
+    return [
+        *(_counted(counted, name) for name in _JUDGED_ORDER),
+        _by_own(counted.own_failed_count, "failed"),
+        _by_own(counted.asserted_count, "passed"),
+        _count_of(counted.xfailed_count, XFAILED),
+    ]
+
+
+def _undecided(counted: Tally, options: Mapping[str, str]) -> list[str]:
+    """Return how many tests were not judged, and why; "" for none of a reason."""
+    undecided = [_counted(counted, name) for name in _OPEN_ORDER]
+    return [
+        *_unlimited(counted, options, undecided),
+        _beside(counted),
+        _count_of(counted.broken_count, "failed before being judged"),
+        _count_of(counted.skipped_count, "skipped or xfailed before being judged"),
+        _count_of(
+            counted.ungated_count, "with no gated metric: name it in max_regression"
+        ),
+        _count_of(counted.one_sided_count, "in the working tree alone"),
+        _count_of(counted.missing_count, "without a result"),
+        _count_of(counted.empty_count, "without a measurement"),
+        _count_of(counted.absent_count, "of the baseline did not run"),
+    ]
+
+
+def _by_own(count: int, verb: str) -> str:
+    """Return how many tests an assert of their own decided; "" for none."""
+    own = "its own assert" if count == 1 else "their own asserts"
+    return _count_of(count, f"{verb} {own}")
+
+
+def _count_of(count: int, tests: str) -> str:
+    """Return a count with what it is of; "" for none."""
+    return f"{count} {tests}" if count else ""
+
+
+def _unlimited(
+    counted: Tally, options: Mapping[str, str], undecided: list[str]
+) -> list[str]:
+    """Return the undecided tests, those without limit and baseline included."""
+    count = counted.unlimited_count
+    if "gpuperf_disable" in options:  # one reason for all
+        count += len(counted.of(Outcome.UNMEASURED))
+        undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
+        reason = "disabled"
+    elif options.get("gpuperf_max_regression", "").strip() == "off":
+        reason = "without a limit (--gpuperf-max-regression=off)"
+    elif "gpuperf_against" in options:
+        reason = "not compared with the revision"
+    else:
+        reason = "without marker limit or baseline"
+    return [*undecided, f"{count} {reason}"] if count else undecided
+
+
+def _style(counted: Tally) -> Style:
+    """Return the style of the worst verdict; bad: a gate was asked for and judged nothing."""
+    outcomes = {verdict.outcome for verdict in counted.verdicts.values()}
+    if outcomes <= {Outcome.NEW}:  # nothing is gated yet
+        return Style.DOUBT
+    if counted.own_failed_count or not counted.judged_count:
+        return Style.BAD
+    gravest = worst(counted.verdicts.values()).outcome
+    good = gravest in JUDGED and gravest not in FAILING
+    return STYLES[Outcome.NEW if good and counted.of(Outcome.NEW) else gravest]
+
+
+def _beside(counted: Tally) -> str:
+    """Return which judged tests have a second verdict that is open, and why."""
+    parts = [
+        _outcome_count(verdicts, name)
+        for name in _OPEN_ORDER
+        if (verdicts := [v for v in counted.open_beside.values() if v.outcome == name])
+    ]
+    return f"also {', '.join(parts)} in judged tests" if parts else ""
+
+
+def _counted(counted: Tally, name: str) -> str:
+    """Return the number of tests with an outcome, and why."""
+    verdicts = counted.of(Outcome(name))
+    return _outcome_count(verdicts, name) if verdicts else ""
+
+
+def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
+    """Return how many verdicts of an outcome there are, and what to know of them."""
+    if name == "unchanged":
+        aside = _blind(verdicts)
+    else:
+        aside = _reasons_of(verdicts) if name in _OPEN_ORDER[:3] else ""
+    return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
+
+
+def _blind(verdicts: Sequence[Verdict]) -> str:
+    """Return how many unchanged tests could not have seen a change as large as the limit."""
+    limits = [
+        verdict.threshold
+        for verdict in verdicts
+        if verdict.change is not None
+        and verdict.threshold is not None
+        and verdict.change.blind
+    ]
+    if not limits:
+        return ""
+    same = len(set(limits)) == 1
+    size = display.exactly(limits[0], "fraction") if same else "their limits"
+    return f"{len(limits)} could not have seen {size}"
+
+
+def _reasons_of(verdicts: Sequence[Verdict]) -> str:
+    """Return why tests were not judged, the most frequent reason first."""
+    reasons = Counter(
+        display.escape(verdict.detail[0])
+        if verdict.outcome is Outcome.UNMEASURED and verdict.detail
+        else words.short(verdict.reason)
+        for verdict in verdicts
+    )
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    most = reasons.most_common(_SHOWN_REASONS)
+    texts = [f"{count} {reason}" for reason, count in most]
+    if len(reasons) > _SHOWN_REASONS:
+        left = len(verdicts) - sum(count for _, count in most)
+        texts.append(f"{left} other{'s' if left > 1 else ''}")
+    return ", ".join(texts)
