@@ -140,8 +140,7 @@ def tracer() -> str:
     """
     for traces in (sys.gettrace(), sys.getprofile()):
         if traces is not None:
-            module = getattr(traces, "__module__", None) or type(traces).__module__
-            return str(module).partition(".")[0]
+            return _package_of(traces)
     allocations = sys.modules.get("tracemalloc")
     if allocations is not None and allocations.is_tracing():
         return "tracemalloc"
@@ -152,3 +151,13 @@ def tracer() -> str:
     return next(
         (name for number, name in tools if name and monitoring.get_events(number)), ""
     )
+
+
+def _package_of(traces: object) -> str:
+    """Return the package of a trace function; of `python -m NAME` it is NAME."""
+    module = getattr(traces, "__module__", None) or type(traces).__module__
+    if module == "__main__":
+        scope = getattr(traces, "__globals__", None) or vars(sys.modules["__main__"])
+        spec = scope.get("__spec__")  # None: a script's own
+        module = module if spec is None else spec.name
+    return str(module).partition(".")[0]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from itertools import cycle
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -240,6 +241,32 @@ def test_what_traces_a_thread_is_named(
     )
 
     assert tracer() == name
+
+
+@pytest.mark.parametrize("attribute", ["gettrace", "getprofile"])
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [(SimpleNamespace(name="profile.__main__"), "profile"), (None, "__main__")],
+    ids=["module", "script"],
+)
+def test_a_tracer_that_started_python_has_its_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+    attribute: str,
+    spec: SimpleNamespace | None,
+    name: str,
+) -> None:
+    """`python -m profile` runs as `__main__`, which would name every such tracer."""
+    scope: dict[str, Any] = {"__name__": "__main__", "__spec__": spec}
+    exec("def function(): ...\nclass Profiler: ...", scope)  # noqa: S102 - a module of that name
+    main = SimpleNamespace(__spec__=spec)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    for function in ("gettrace", "getprofile"):
+        monkeypatch.setattr(sys, function, lambda: None)
+
+    for traces in (scope["function"], scope["Profiler"]()):
+        monkeypatch.setattr(sys, attribute, lambda traces=traces: traces)
+
+        assert tracer() == name
 
 
 @pytest.mark.parametrize(
