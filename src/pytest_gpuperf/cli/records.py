@@ -304,7 +304,7 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
         )
         for captured in capture.ranges
     )
-    remarks = [f"{gap.metric} n/a: {gap.reason}; {gap.remedy}" for gap in gaps.values()]
+    remarks = [f"{gap.metric} n/a: {gap.text}" for gap in gaps.values()]
     present = METRICS.keys() | _counters(capture)
     absent = [name for name in metrics if name not in present]
     if absent:  # the whole report is read only for a mistake

@@ -258,7 +258,7 @@ def _note(
     if gap is None:
         text = f"{name}: not requested"
         return HeaderNote(about=name, text=text, code=GapCode.NOT_ASKED)
-    text = f"{name}: {gap.reason}; {gap.remedy}"
+    text = f"{name}: {gap.text}"
     return HeaderNote(about=name, text=text, code=gap.code)
 
 

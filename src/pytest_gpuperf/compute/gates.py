@@ -206,7 +206,7 @@ def _silence(deltas: DeviceDeltas) -> Iterable[Note]:
     named: dict[str, list[str]] = {}
     for sensor, gap in deltas.silent.items():
         if gap.code is not GapCode.UNSUPPORTED:  # that is not news
-            reason = f"{gap.reason}; {gap.remedy}"
+            reason = gap.text
             named.setdefault(reason, []).append(sensor)
     for reason, sensors in named.items():
         text = f"no reading of {', '.join(sensors)}: {reason}"

@@ -244,7 +244,7 @@ def apply_unmeasured(
 
 def _reasons(measured: Measured) -> tuple[str, ...]:
     """Return the reasons for missing values of a test."""
-    reasons = [f"{r.metric}: {r.reason}; {r.remedy}" for r in measured.refusals]
+    reasons = [f"{r.metric}: {r.text}" for r in measured.refusals]
     reasons += [
         _headline(verdict)
         for verdict in measured.verdicts

@@ -545,9 +545,7 @@ class CuptiCounters:
                 absence = Gap.of(error)
                 self._site.lost[Source.CUPTI] = absence
                 # which the run would not say of what has given values before
-                self._site.remark(
-                    Source.CUPTI, f"{Source.CUPTI}: {absence.reason}; {absence.remedy}"
-                )
+                self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {absence.text}")
 
     def _launches(self, call: CountedCall) -> tuple[CapturedLaunch, ...]:
         """Return what was counted in the form in which ncu's reports are read."""

@@ -626,7 +626,7 @@ class TelemetrySpan:
         """Yield why readings have no class."""
         silent = self._sampler.silent.get(_AVERAGES)
         if silent is not None and any(window.incomplete_s for window in self.windows):
-            text = f"{_UNSAMPLED}: {silent.reason}; {silent.remedy}"
+            text = f"{_UNSAMPLED}: {silent.text}"
             yield Note(code="utilization-incomplete", text=text)
 
     def _at_another_rate(self) -> Iterator[Note]:

@@ -97,6 +97,11 @@ class Gap(BulkRecord, frozen=True, kw_only=True):
     reason: str
     remedy: str
 
+    @property
+    def text(self) -> str:
+        """Reason and remedy, as far as there is one, as one sentence."""
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
+
     @staticmethod
     def of(error: GpuPerfError) -> Gap:
         """Return what an error says, under its slug or the nearest of its bases'."""

@@ -161,7 +161,7 @@ class Void(Frozen, frozen=True, kw_only=True, rename={"reason": "text"}):
     @property
     def text(self) -> str:
         """Reason and remedy, as far as there is one, as one sentence."""
-        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
+        return self.gap.text
 
     @property
     def gap(self) -> Gap:

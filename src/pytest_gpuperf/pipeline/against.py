@@ -21,7 +21,7 @@ from pytest_gpuperf.judge.against import (
 from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
 from pytest_gpuperf.model.change import Against, Progress
-from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
+from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, stated
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
@@ -192,7 +192,7 @@ def compare_suite(
     limits = {
         test_id: gated
         for test_id, measured in suite.results.items()
-        if test_id in suite.passed and (gated := _gated(gates(measured, suite.config)))
+        if test_id in suite.passed and (gated := stated(gates(measured, suite.config)))
     }
     if not complete:
         comparison = _not_compared(revision, "the run ended early", "run it again")
@@ -319,11 +319,6 @@ def _compare(suite: Suite, revision: str, limits: Limits) -> RevisionComparison:
     if comparison.interrupted:
         suite.stop()
     return comparison
-
-
-def _gated(limits: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return the limits that can fail a test; empty: it has none."""
-    return {metric: limit for metric, limit in limits.items() if limit is not None}
 
 
 def _not_compared(revision: str, reason: str, remedy: str) -> RevisionComparison:

@@ -211,7 +211,7 @@ def _measure_again(suite: Suite) -> None:
     gaps = [gap for retest in retests.values() for gap in retest.unmeasured[:1]]
     if gaps:
         tests = plural(len(gaps), "test")
-        why = f"{gaps[0].metric}: {gaps[0].reason}; {gaps[0].remedy}"
+        why = f"{gaps[0].metric}: {gaps[0].text}"
         suite.remark(f"gpuperf: {tests} not measured again for --gpuperf-runs ({why})")
 
 

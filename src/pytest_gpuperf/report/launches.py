@@ -494,7 +494,7 @@ def advice_texts(advised: AdvisedLaunch | FailedKernel | Gap) -> Iterator[str]:
             not read.
     """
     if isinstance(advised, Gap):
-        yield f"the advice of the report cannot be read: {advised.reason}; {advised.remedy}"
+        yield f"the advice of the report cannot be read: {advised.text}"
     elif isinstance(advised, FailedKernel):
         yield _failed_kernel(advised)
     else:

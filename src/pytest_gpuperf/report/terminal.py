@@ -163,12 +163,11 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         spent = f"{display.plural(against.block_count, 'block')} in "
         parts = [spent + display.value(against.elapsed_s, "s")]
         if against.null_fraction is not None:
-            null = display.change(against.null_fraction, signed=False)
-            parts.append(f"the same code differed by ±{null}")
+            parts.append(words.same_code(against.null_fraction))
         parts.append(_differing(against.modules))
         yield from wrapped(f"{head}: {'; '.join(parts)}", width=width)
     if against.gap is not None:
-        reason = display.escape(f"{against.gap.reason}; {against.gap.remedy}")
+        reason = display.escape(against.gap.text)
         yield from wrapped(f"{head}: {reason}", width=width, style=Style.DOUBT)
     for effect, test_ids, remedy in (
         ("in the revision alone", against.only_old, ""),

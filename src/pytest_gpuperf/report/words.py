@@ -36,6 +36,7 @@ __all__ = [
     "label",
     "missed_assert",
     "noun",
+    "same_code",
     "sentence",
     "short",
 ]
@@ -321,8 +322,12 @@ def blocks(verdict: Verdict) -> str:
     text = display.plural(against.block_count, "block")
     if against.null_fraction is None:
         return text
-    null = display.change(against.null_fraction, signed=False)
-    return f"{text}; the same code differed by ±{null}"
+    return f"{text}; {same_code(against.null_fraction)}"
+
+
+def same_code(fraction: float) -> str:
+    """Return what the same code differs by in a comparison with a revision."""
+    return f"the same code differed by ±{display.change(fraction, signed=False)}"
 
 
 def for_files(verdict: Verdict) -> Verdict:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytest_gpuperf import errors
 from pytest_gpuperf.errors import (
     BaselineError,
@@ -9,6 +11,7 @@ from pytest_gpuperf.errors import (
     CounterPermissionError,
 )
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.record import Void, VoidCode
 
 
 def test_an_error_gives_its_slug_its_message_and_its_remedy() -> None:
@@ -47,3 +50,15 @@ def test_the_codes_of_errors_are_their_slugs() -> None:
     of_errors = codes[: codes.index(GapCode.DEVICE_LOST)]
 
     assert tuple(code for code in codes if code.value in slugs) == of_errors
+
+
+@pytest.mark.parametrize(
+    ("remedy", "text"), [("wait", "it is busy; wait"), ("", "it is busy")]
+)
+def test_a_gap_is_told_in_one_sentence(remedy: str, text: str) -> None:
+    """Nothing follows the reason where nobody can say what to do; a void is told alike."""
+    gap = Gap(code=GapCode.VOID, reason="it is busy", remedy=remedy)
+    void = Void(code=VoidCode.DISABLED, reason=gap.reason, remedy=remedy)
+
+    assert gap.text == text
+    assert (void.gap, void.text) == (gap, text)
