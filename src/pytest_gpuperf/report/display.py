@@ -39,6 +39,7 @@ __all__ = [
     "spread",
     "time_in",
     "utilization_lines",
+    "utilization_parts",
     "value",
     "verbatim",
     "whole_percent",
@@ -393,6 +394,32 @@ def utilization_lines(windows: Sequence[UtilizationWindow]) -> list[str]:
     return [_gpu_line(window, numbered=numbered) for window in windows]
 
 
+def utilization_parts(
+    window: UtilizationWindow, *, most_classes: int | None = None
+) -> list[tuple[str, float]]:
+    """
+    Return where the time of a GPU went: the longest class first, the unobserved last.
+
+    Args:
+        window: What it did.
+
+        most_classes: How many classes have a part of their own; None: all.
+
+    Returns:
+        Name and length [s] of each part that there is.
+    """
+    classes = sorted(window.class_s.items(), key=lambda part: (-part[1], part[0]))
+    shown = classes[:most_classes]
+    rest = classes[len(shown) :]
+    parts = [
+        *shown,
+        (f"{len(rest)} other classes", sum(part_s for _, part_s in rest)),
+        ("without SM, tensor or DRAM activity", window.incomplete_s),
+        ("not observed", window.unobserved_s),
+    ]
+    return [part for part in parts if part[1] > 0]
+
+
 def _in_utc(unix_s: float, form: str) -> str:
     """Return a time since the epoch [s] in a form of strftime; "?" where it has none."""
     try:
@@ -407,8 +434,11 @@ def _gpu_line(window: UtilizationWindow, *, numbered: bool) -> str:
     head = f"GPU {window.gpu_index} utilization" if numbered else "utilization"
     if window.reading_count == 0 or window.duration_s <= 0:
         return f"{head} n/a: no reading during the test"
-    parts = ", ".join(_parts(window))
-    return f"{head} {_score(window)}: {parts}"
+    parts = (
+        f"{whole_percent(part_s / window.duration_s)} {escape(label)}"
+        for label, part_s in utilization_parts(window, most_classes=_SHOWN_CLASSES)
+    )
+    return f"{head} {_score(window)}: {', '.join(parts)}"
 
 
 def _score(window: UtilizationWindow) -> str:
@@ -419,21 +449,6 @@ def _score(window: UtilizationWindow) -> str:
     percentiles = [f"{name} {end:.0f}" for name, end in ends.items() if end is not None]
     spread = f" ({', '.join(percentiles)})" if percentiles else ""
     return f"{window.real_util:.0f} of 100{spread}"
-
-
-def _parts(window: UtilizationWindow) -> list[str]:
-    """Return the shares of time: the longest classes, the rest, the unobserved."""
-    ordered = sorted(window.class_s.items(), key=lambda item: (-item[1], item[0]))
-    shown, rest = ordered[:_SHOWN_CLASSES], ordered[_SHOWN_CLASSES:]
-    seconds = [(escape(label), part_s) for label, part_s in shown]
-    seconds.append((f"{len(rest)} other classes", sum(part_s for _, part_s in rest)))
-    seconds.append(("without SM, tensor or DRAM activity", window.incomplete_s))
-    seconds.append(("not observed", window.unobserved_s))
-    return [
-        f"{whole_percent(part_s / window.duration_s)} {label}"
-        for label, part_s in seconds
-        if part_s > 0
-    ]
 
 
 def _exact(number: float) -> Decimal:

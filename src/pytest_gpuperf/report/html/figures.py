@@ -606,7 +606,4 @@ def _class_parts(
 
 def utilization_shares(window: UtilizationWindow) -> tuple[Share, ...]:
     """Return where the time of a GPU went, the longest class first."""
-    parts = sorted(window.class_s.items(), key=lambda part: (-part[1], part[0]))
-    parts.append(("without SM, tensor or DRAM activity", window.incomplete_s))
-    parts.append(("not observed", window.unobserved_s))
-    return shares([part for part in parts if part[1] > 0], window.duration_s)
+    return shares(display.utilization_parts(window), window.duration_s)
