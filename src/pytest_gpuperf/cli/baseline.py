@@ -25,7 +25,7 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
 )
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.pipeline.memory import slug_of
+from pytest_gpuperf.pipeline.memory import damage_remedy, slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.explanation import listed as names_of
@@ -406,10 +406,7 @@ def _damage(store: Store, place: str) -> Iterator[str]:
     for damage in store.damage:
         yield f"left out: {damage}"
     if store.damage:
-        yield (
-            "restore these lines from version control, or accept them: "
-            f"gpuperf baseline accept {display.quoted(place)} --edited"
-        )
+        yield damage_remedy(place)
 
 
 def _series_of(

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.record import (
     RecordKey,
     StoredRecord,
 )
+from pytest_gpuperf.report.escape import quoted
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
 
-__all__ = ["Memory", "slug_of"]
+__all__ = ["Memory", "damage_remedy", "slug_of"]
 
 _DEFAULT_PLACE = ".gpuperf"  # what storing makes where no store was named
 _SHOWN_LINES = 3  # damaged lines that a run names; gpuperf baseline list names all
@@ -135,10 +136,7 @@ class Memory:
         if damage:
             more = len(damage) - _SHOWN_LINES
             lines = f"{more} more; " if more > 0 else ""
-            yield (
-                f"{lines}restore these lines from version control, or accept them: "
-                f"gpuperf baseline accept {self.place()} --edited"
-            )
+            yield f"{lines}{damage_remedy(self.place())}"
         if self._store.of_first_schema:
             yield (
                 f"{self.place()} has the format of an earlier version; its sessions "
@@ -169,6 +167,19 @@ class Memory:
             return
         for folder, of_folder in changes.items():
             store.write(folder, of_folder)
+
+
+def damage_remedy(place: str) -> str:
+    """
+    Return what to do about damaged lines of a store.
+
+    Args:
+        place: The store, as a person would write it.
+    """
+    return (
+        "restore these lines from version control, or accept them: "
+        f"gpuperf baseline accept {quoted(place)} --edited"
+    )
 
 
 def slug_of(record: Record) -> str:

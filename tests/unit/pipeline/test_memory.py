@@ -72,3 +72,25 @@ def test_sessions_are_those_of_the_same_gpu(tmp_path: Path) -> None:
     assert again.sessions(there) == ()
     assert again.elsewhere([here]) == {}
     assert again.elsewhere([there]) == {KEY: ("nvidia-h200",)}
+
+
+def test_the_command_for_a_damaged_line_can_be_typed(tmp_path: Path) -> None:
+    """The name of a store may hold a space: it is one word of the command."""
+    store = tmp_path / "my store"
+    config = Config(
+        root=str(tmp_path),
+        baseline=str(store),
+        update=Update.NEW,
+        option_texts={"gpuperf_baseline": "my store"},
+    )
+    session = Session(id="s1", started_unix_s=1.0, host="h")
+    change = Append(record=stored_record([record()], session))
+    Memory(config).write({slug_of(record()): [change]})
+    (path,) = store.rglob("test_a.json")
+    path.write_bytes(path.read_bytes().replace(b"0.001", b"0.002"))
+
+    memory = Memory(config)
+    memory.check()
+    *_, told = memory.remarks()
+
+    assert told.endswith('gpuperf baseline accept "my store" --edited')
