@@ -387,8 +387,8 @@ class Tables:
             logs = [math.log(v) for v in variances if math.isfinite(v)] or [0.0]
             self._low = min(logs)
             self._step = (max(logs) - self._low) / (_TABLE - 1)
-            self._logs = [self._low + self._step * row for row in range(_TABLE)]
-        self._tables: dict[tuple[object, ...], list[list[float]]] = {}
+        # by what a table is for and the row's number: few suites need every row
+        self._rows: dict[tuple[object, ...], list[float]] = {}
 
     def mixture(self, dof: int) -> Mixture:
         """Return the mixture of the contrasts with so much freedom."""
@@ -405,14 +405,13 @@ class Tables:
         if not self._large or part.floor:
             return self._direct(p_values, test.dof, residual.variance, part, residual)
         log = math.log(residual.variance)
-        table = partial(self._table, p_values, test.dof, part)
+        between = partial(self._between, p_values, test.dof, part)
         if not residual.extra:
-            return self._interpolated(table(0.0), log)
+            return between(0.0, log)
         place = math.log2(max(residual.extra, _LEAST_EXTRA))
         number = math.floor(place)
         below, above = (
-            self._interpolated(table(extra), log)
-            for extra in (2.0**number, 2.0 ** (number + 1))
+            between(extra, log) for extra in (2.0**number, 2.0 ** (number + 1))
         )
         share = place - number  # on lines between logarithms: at most 0.8 % too far
         return [
@@ -420,20 +419,23 @@ class Tables:
             for less, more in zip(below, above, strict=True)
         ]
 
-    def _table(
-        self, p_values: tuple[float, ...], dof: int, part: Part, extra: float
-    ) -> list[list[float]]:
-        """Return the logarithms of the reaches of each variance of the table."""
-        key = (p_values, dof, extra)
-        table = self._tables.get(key)
-        if table is None:
+    def _row(
+        self,
+        p_values: tuple[float, ...],
+        dof: int,
+        part: Part,
+        extra: float,
+        number: int,
+    ) -> list[float]:
+        """Return a row of a table: the logarithms of the reaches of one variance."""
+        key = (p_values, dof, extra, number)
+        row = self._rows.get(key)
+        if row is None:
             like = Residual(difference=0.0, variance=0.0, extra=extra)
-            rows = [
-                self._direct(p_values, dof, math.exp(log), part, like)
-                for log in self._logs
-            ]
-            table = self._tables[key] = [[*map(math.log, row)] for row in rows]
-        return table
+            variance = math.exp(self._low + self._step * number)
+            reaches = self._direct(p_values, dof, variance, part, like)
+            row = self._rows[key] = [*map(math.log, reaches)]
+        return row
 
     def _direct(
         self,
@@ -456,18 +458,24 @@ class Tables:
             for p_value in p_values
         ]
 
-    def _interpolated(
-        self, table: Sequence[Sequence[float]], log: float
+    def _between(
+        self,
+        p_values: tuple[float, ...],
+        dof: int,
+        part: Part,
+        extra: float,
+        log: float,
     ) -> list[float]:
-        """Return a row between two of a table, on the lines through them."""
+        """Return the reaches of a variance, on the lines between two rows of a table."""
+        row = partial(self._row, p_values, dof, part, extra)
         if not self._step:  # all variances are alike
-            return [*map(math.exp, table[0])]
+            return [*map(math.exp, row(0))]
         place = (log - self._low) / self._step
         number = min(max(int(place), 0), _TABLE - 2)
         share = place - number
         return [
             math.exp(below + share * (above - below))
-            for below, above in zip(table[number], table[number + 1], strict=True)
+            for below, above in zip(row(number), row(number + 1), strict=True)
         ]
 
 
