@@ -423,6 +423,8 @@ def _slope(
             precision += core.precision
     # the current processes among themselves: what they changed by is to be found out
     for group in (range(len(sessions) - 1), (len(sessions) - 1,)):
+        if sum(len(loops[place]) for place in group) <= 1:
+            continue  # one by itself shows no power
         pairs = [
             (loop, math.log(value))
             for place in group
@@ -430,8 +432,7 @@ def _slope(
                 loops[place], sessions[place].run_values, strict=True
             )
         ]
-        # one by itself shows no power
-        if len(pairs) > 1 and (pairs := _explained(pairs)):
+        if pairs := _explained(pairs):
             middle = fmean(loop for loop, _ in pairs)
             weighted += _sum((loop - middle) * time for loop, time in pairs)
             precision += _sum((loop - middle) ** 2 for loop, _ in pairs)

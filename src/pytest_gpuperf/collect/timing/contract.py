@@ -161,8 +161,8 @@ class Contract:
         self, samples: Sequence[float], output: object, first_call_s: float | None
     ) -> Note | None:
         """Return a note if the first call took far longer than the usual one."""
-        if first_call_s is None or not samples:
-            return None
+        if first_call_s is None or first_call_s <= _USED_UP_S or not samples:
+            return None  # nearly all calls: no ratio makes a note of so short a time
         usual_s = statistics.median(samples)
         longer = (
             f"the first call took {first_call_s / usual_s:,.0f} times the median of the"

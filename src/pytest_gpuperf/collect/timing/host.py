@@ -382,13 +382,17 @@ def _counted(
         if ended:
             unused = timers.unused()
             barred |= timers.refusals()
+    interrupted = ended and any(
+        reading.interrupted for sampler in samplers for reading in sampler.readings
+    )
     return counted_samples(
         [sampler.readings for sampler in samplers],
         names,
         barred,
         unused=unused,
         ended=ended,
-        waited=any(sampler.waited for sampler in samplers),
+        # each asks the system: it matters where interrupted samples may have to count
+        waited=interrupted and any(sampler.waited for sampler in samplers),
     )
 
 

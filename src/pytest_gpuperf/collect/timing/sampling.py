@@ -143,9 +143,9 @@ class CallSampler:
         if self._may_batch:
             self._choose_batch(call_ns)
         if not self.on_device:  # the wait for a device is part of every sample
-            self._outwait_threads()
             self._waiting_notes = self._presence.notes(
-                fine=instruments.cpu_clock_is_fine
+                several_threads=self._several_threads_work(),
+                fine=instruments.cpu_clock_is_fine,
             )
         self._tells_interruptions = not (self.on_device or self._waiting_notes)
         if self._tells_interruptions:
@@ -313,18 +313,25 @@ class CallSampler:
             if fixed or self._alike(recent) or spent_ns >= request.budget_s * NS_PER_S:
                 return min((time_ns for time_ns, _ in recent), default=elapsed_ns)
 
-    def _outwait_threads(self) -> None:
-        """Call on while other threads work: those that an import has started rest soon."""
+    def _several_threads_work(self) -> bool:
+        """
+        Return whether other threads work beside the calls.
+
+        It calls on while they do: those that an import has started rest soon.
+        """
         __tracebackhide__ = True
         now_ns, presence = self._instruments.clock.now_ns, self._presence
         if presence is None:
-            return
+            return False
         end_ns = presence.begun_ns + _THREADS_REST_NS
-        while presence.several_threads() and now_ns() < end_ns:
+        while presence.several_threads():
+            if now_ns() >= end_ns:
+                return True
             presence.look_anew()
             look_end_ns = now_ns() + _THREADS_LOOK_NS
             while now_ns() < look_end_ns:
                 self._warm_call()
+        return False
 
     def _sequence(self) -> object:
         """Return the launches of the last call; None: they cannot be seen."""
@@ -478,14 +485,16 @@ class _Presence:
         self._samples_count += 1
         self._ran_through |= ran_through
 
-    def notes(self, *, fine: bool) -> tuple[Note, ...]:
+    def notes(self, *, several_threads: bool, fine: bool) -> tuple[Note, ...]:
         """
         Return why interruptions cannot be told; empty: they can.
 
         Args:
+            several_threads: Whether other threads of the process work beside a call.
+
             fine: Whether processor time can be told of a single sample.
         """
-        if self.several_threads():
+        if several_threads:
             return (_SEVERAL_THREADS,)
         if not fine:
             return (_COARSE_CLOCK,)
