@@ -4,7 +4,7 @@ Write what the code determines into the pages beside this file.
     python docs/tables.py
 
 metrics.md gets the catalogue of metrics, help.md what `--help` prints, hooks.md the
-hooks with their docstrings.
+hooks with their docstrings, exports.md the schemas of what commands print as JSON.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pytest_gpuperf import hookspecs
 from pytest_gpuperf.cli.arguments import parser
 from pytest_gpuperf.model.metric import METRICS, Metric, is_compiled
 from pytest_gpuperf.model.sample import COLLECTORS
+from pytest_gpuperf.report.lines import SCHEMAS
 
 _FOLDER = Path(__file__).parent
 _HEAD = "| metric | unit | better | meaning | measured by |"
@@ -58,6 +59,13 @@ def hooks_page(text: str) -> str:
     """Return hooks.md with each hook: how it is called, and its docstring."""
     hooks = (getattr(hookspecs, name) for name in hookspecs.__all__)
     return _between(text, "hooks", "\n\n".join(map(_hook, hooks)))
+
+
+def exports_page(text: str) -> str:
+    """Return exports.md with the schema of each command's JSON."""
+    rows = (f"| `gpuperf {command}` | `{name}` |" for command, name in SCHEMAS.items())
+    head = ("| command | `schema` |", "| --- | --- |")
+    return _between(text, "schemas", "\n".join((*head, *rows)))
 
 
 def _between(text: str, name: str, new: str) -> str:
@@ -138,7 +146,12 @@ def _section(paragraph: str) -> str:
     return f"Returns: {text}" if head else text
 
 
-_PAGES = {"metrics.md": page, "help.md": help_page, "hooks.md": hooks_page}
+_PAGES = {
+    "metrics.md": page,
+    "help.md": help_page,
+    "hooks.md": hooks_page,
+    "exports.md": exports_page,
+}
 
 if __name__ == "__main__":
     for name, written in _PAGES.items():

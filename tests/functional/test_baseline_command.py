@@ -12,6 +12,7 @@ import pytest
 from fakes.project import VALUES, XDIST, Project, lines
 from pytest_gpuperf import cli
 from pytest_gpuperf.model.codec import decode_run
+from pytest_gpuperf.report.lines import SCHEMAS
 
 STORE = ".gpuperf"
 TEST = "test_it.py::test_x"
@@ -60,6 +61,32 @@ def command_(
     """Return the command, started in the folder of the project."""
     monkeypatch.chdir(project.path)
     return Command(capfdbinary)
+
+
+def test_json_names_its_schema(
+    project: Project, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that reads what a command prints knows what it is, and which version."""
+    monkeypatch.setenv("GPUPERF_CACHE_DIR", str(project.path / "cache"))
+    project.store()
+    project.run("--gpuperf-json=run.json")
+    of = {
+        "baseline list": [STORE],
+        "baseline show": [STORE, f"{TEST}[a]"],
+        "baseline drop": [STORE, "3"],
+        "baseline accept": [STORE, "run.json", f"--test={TEST}[a]"],
+        "verify": ["run.json"],
+        "doctor": [],
+        "cache info": [],
+        "cache verify": [],
+        "cache clear": [],
+    }
+    named = {
+        words: command.json(*words.split(), *arguments)["schema"]
+        for words, arguments in of.items()
+    }
+
+    assert named == {words: SCHEMAS[words] for words in of}
 
 
 def test_sessions_are_listed(project: Project, command: Command) -> None:

@@ -19,6 +19,7 @@ from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import HeaderNote, Run
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.report.lines import SCHEMAS
 
 HEAVY = {"msgspec", "numpy", "pytest", "pytest_gpuperf.model.codec", "scipy"}
 
@@ -172,7 +173,7 @@ def test_a_capture_as_json_has_what_its_counters_say(
     done = gpuperf("show", path, *named, **environment)
     some = json.loads(done.stdout)
 
-    assert whole["schema"] == some["schema"] == "pytest-gpuperf/capture/1"
+    assert whole["schema"] == some["schema"] == SCHEMAS["show FILE.ncu-rep"]
     launch = whole["ranges"][0]["launches"][0]
     assert launch["analysis"]["limiter"]["type"] == "unknown"
     assert launch["metrics"]["a__b.sum"] == {"value": 8.0, "unit": ""}

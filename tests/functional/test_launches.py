@@ -11,6 +11,7 @@ import pytest
 
 from fakes import fake_cuda
 from fakes.project import XDIST, Project, command
+from pytest_gpuperf.report.lines import SCHEMAS
 
 TESTS = """
     import gpu
@@ -50,7 +51,9 @@ def measured(project: Project, *arguments: str) -> dict[str, Any]:
     """Return what `gpuperf show --launches` says as JSON, by test and name."""
     done = show(project, *arguments, "--launches", "--format=json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["measurements"]
+    content = json.loads(done.stdout)
+    assert content["schema"] == SCHEMAS["show FILE --launches"]
+    found = content["measurements"]
     return {
         f"{each['key']['test_id'].partition('::')[2]} {each['key']['name']}".strip(): (
             each

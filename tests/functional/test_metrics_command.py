@@ -13,6 +13,7 @@ import pytest
 
 from fakes.chips import need_library
 from fakes.project import command
+from pytest_gpuperf.report.lines import SCHEMAS
 
 DRAM = "dram__bytes.sum"
 
@@ -27,7 +28,9 @@ def parsed(*arguments: str) -> Any:
     need_library()
     done = metrics(*arguments, "--format=json")
     assert done.stderr == ""
-    return json.loads(done.stdout)
+    content = json.loads(done.stdout)
+    assert content["schema"] == SCHEMAS[f"metrics {arguments[0]}"]
+    return content
 
 
 def test_chips_are_listed_with_their_capability() -> None:

@@ -24,7 +24,7 @@ def page(name: str) -> str:
     return (DOCS / name).read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["help.md", "hooks.md"])
+@pytest.mark.parametrize("name", ["exports.md", "help.md", "hooks.md"])
 def test_a_page_shows_what_the_code_says(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import os
 import sys
@@ -34,6 +33,7 @@ from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline import bisection as search
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.lines import document, json_bytes
 from pytest_gpuperf.report.runs import run_bytes
 from pytest_gpuperf.report.terminal import comparison_line
 
@@ -144,7 +144,7 @@ def bisect(arguments: argparse.Namespace) -> int:
     )
     progress.end()
     if arguments.format == "json":
-        print_bytes(f"{json.dumps(_facts(answer), indent=1)}\n".encode())
+        print_bytes(json_bytes(document("bisect", _facts(answer))))
     else:
         print_bytes("".join(f"{line}\n" for line in _lines(answer, arguments)).encode())
     return _ENDINGS[answer.ending]

@@ -29,7 +29,7 @@ from pytest_gpuperf.pipeline.memory import damage_remedy, slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.explanation import listed as names_of
-from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.lines import Column, document
 from pytest_gpuperf.report.summary import held_tests
 
 if TYPE_CHECKING:
@@ -93,11 +93,14 @@ def listed(arguments: argparse.Namespace) -> int:
         title=arguments.store,
         table=_session_columns(sessions),
         remarks=[_counted(sessions), *_damage(store, arguments.store)],
-        content={
-            "store": arguments.store,
-            "sessions": [_session_facts(session) for session in sessions],
-            "damage": [str(damage) for damage in store.damage],
-        },
+        content=document(
+            "baseline list",
+            {
+                "store": arguments.store,
+                "sessions": [_session_facts(session) for session in sessions],
+                "damage": [str(damage) for damage in store.damage],
+            },
+        ),
     )
 
 
@@ -128,7 +131,7 @@ def show(arguments: argparse.Namespace) -> int:
                 content={},
             )
     if arguments.format == "json":
-        whole: dict[str, object] = {"store": arguments.store, "series": facts}
+        whole = document("baseline show", {"store": arguments.store, "series": facts})
         return print_table("json", title="", table=(), remarks=(), content=whole)
     return GOOD
 
@@ -157,7 +160,10 @@ def drop(arguments: argparse.Namespace) -> int:
         title=arguments.store,
         table=(),
         remarks=[remark],
-        content={"removed": sorted(ids), "measurements": count, "sessions": left},
+        content=document(
+            "baseline drop",
+            {"removed": sorted(ids), "measurements": count, "sessions": left},
+        ),
     )
 
 
@@ -177,7 +183,7 @@ def accept(arguments: argparse.Namespace) -> int:
         title=arguments.store,
         table=(),
         remarks=remarks,
-        content=content,
+        content=document("baseline accept", content),
     )
 
 
@@ -217,14 +223,17 @@ def verify(arguments: argparse.Namespace) -> int:
         title=name_of(arguments.run),
         table=(),
         remarks=faults or [f"complete: {tests}{expectation}"],
-        content={
-            "complete": not faults,
-            "interrupted": completeness.interrupted,
-            "measured_count": len(run.test_ids),
-            "never_reported": [*completeness.missing],
-            "expected_count": len(expected),
-            "missing": missing,
-        },
+        content=document(
+            "verify",
+            {
+                "complete": not faults,
+                "interrupted": completeness.interrupted,
+                "measured_count": len(run.test_ids),
+                "never_reported": [*completeness.missing],
+                "expected_count": len(expected),
+                "missing": missing,
+            },
+        ),
     )
     return WORSE if faults else GOOD
 

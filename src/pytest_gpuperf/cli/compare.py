@@ -51,7 +51,7 @@ from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.lines import Column, document
 from pytest_gpuperf.report.rows import names
 from pytest_gpuperf.report.runs import run_bytes
 
@@ -63,7 +63,6 @@ __all__ = ["compare"]
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
 _MAX_REGRESSION = Config(root="").max_regression  # of a run that is told nothing else
-_CAPTURES_SCHEMA = "pytest-gpuperf/capture-comparison/1"
 _CURRENT = "current"  # no session's id: a file may be compared with itself
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
 
@@ -119,21 +118,23 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
         title=" -> ".join(PurePath(path).name for path in files),
         table=difference_columns(compared),
         remarks=difference_remarks(compared, clocks),
-        content={
-            "schema": _CAPTURES_SCHEMA,
-            "sm_clocks_hz": clocks,
-            "differences": [
-                {
-                    "kernel": difference.kernel,
-                    "metric": difference.metric,
-                    "unit": difference.unit,
-                    "was": difference.was,
-                    "now": difference.now,
-                    "verdict": difference.direction,
-                }
-                for difference in compared
-            ],
-        },
+        content=document(
+            "compare A.ncu-rep B.ncu-rep",
+            {
+                "sm_clocks_hz": clocks,
+                "differences": [
+                    {
+                        "kernel": difference.kernel,
+                        "metric": difference.metric,
+                        "unit": difference.unit,
+                        "was": difference.was,
+                        "now": difference.now,
+                        "verdict": difference.direction,
+                    }
+                    for difference in compared
+                ],
+            },
+        ),
     )
     return exit_code(passes=captures_pass(compared), strict=arguments.strict)
 

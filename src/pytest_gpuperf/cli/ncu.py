@@ -20,7 +20,7 @@ from pytest_gpuperf.collect.ncu.store import KINDS, EntryStore, StoreEntry
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import plural
-from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.lines import Column, document
 from pytest_gpuperf.report.metrics import (
     check_bytes,
     chip_bytes,
@@ -106,7 +106,7 @@ def info(arguments: argparse.Namespace) -> int:
     """Print what the cache of ncu's values holds."""
     store = _entry_store(arguments)
     entries = store.entries()
-    return _print_cache(store, entries, {}, "", arguments.format)
+    return _print_cache("info", store, entries, {}, "", arguments.format)
 
 
 def verify(arguments: argparse.Namespace) -> int:
@@ -117,7 +117,7 @@ def verify(arguments: argparse.Namespace) -> int:
         f"{_count(damaged)} damaged and removed" if damaged else "nothing is damaged"
     )
     more = {"damaged": [f"{entry.kind}/{entry.key}" for entry in damaged]}
-    _print_cache(store, store.entries(), more, remark, arguments.format)
+    _print_cache("verify", store, store.entries(), more, remark, arguments.format)
     return WORSE if damaged else GOOD
 
 
@@ -127,7 +127,7 @@ def clear(arguments: argparse.Namespace) -> int:
     removed = store.clear()
     remark = f"{_count(removed)} removed"
     more = {"removed": len(removed), "removed_bytes": _size_bytes(removed)}
-    return _print_cache(store, store.entries(), more, remark, arguments.format)
+    return _print_cache("clear", store, store.entries(), more, remark, arguments.format)
 
 
 def _entry_store(arguments: argparse.Namespace) -> EntryStore:
@@ -140,6 +140,7 @@ def _entry_store(arguments: argparse.Namespace) -> EntryStore:
 
 
 def _print_cache(
+    action: str,
     store: EntryStore,
     entries: Sequence[StoreEntry],
     more: Mapping[str, object],
@@ -161,7 +162,7 @@ def _print_cache(
         title=str(store.folder),
         table=_cache_table(entries),
         remarks=[*filter(None, (remark,)), total],
-        content=content,
+        content=document(f"cache {action}", content),
     )
 
 

@@ -56,7 +56,7 @@ from pytest_gpuperf.report.captures import (
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.kernels import kernels_bytes
 from pytest_gpuperf.report.launches import DetailedLaunch, details_bytes, launch_blocks
-from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.lines import Column, document
 from pytest_gpuperf.report.runs import only_metrics, run_bytes
 
 if TYPE_CHECKING:
@@ -548,7 +548,10 @@ def show_binary(
         title=f"{file}: {display.plural(count, 'kernel')}",
         table=_columns(listed, form),
         remarks=remarks,
-        content={"kernels": [_content(row) for row in rows], "remarks": remarks},
+        content=document(
+            "show BINARY",
+            {"kernels": [_content(row) for row in rows], "remarks": remarks},
+        ),
     )
 
 

@@ -46,7 +46,7 @@ from pytest_gpuperf.model.telemetry import (
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import csv_cell
-from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.lines import Column, document
 
 if TYPE_CHECKING:
     import argparse
@@ -60,7 +60,6 @@ _READINGS = (
     "name the output of dcgmi dmon, dcgm-exporter or nvidia-smi --format=csv with its "
     "head, or a run that was measured with --gpuperf-telemetry"
 )
-_SCHEMA = "pytest-gpuperf/utilization/1"
 _EXPORTER = "DCGM_FI_"
 _UNKNOWN = "n/a"
 _ROW = (
@@ -131,7 +130,7 @@ def utilization(arguments: argparse.Namespace) -> int:
         title="utilization",
         table=_columns(busy),
         remarks=remarks,
-        content={"schema": _SCHEMA, "gpus": [_facts(gpu) for gpu in busy]},
+        content=document("utilization", {"gpus": [_facts(gpu) for gpu in busy]}),
     )
 
 

@@ -13,6 +13,7 @@ from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
+    document,
     json_bytes,
     line_width,
     markdown_table,
@@ -64,15 +65,14 @@ def doctor_bytes(
     state = condition.state
     verdict = _verdict(condition)
     if form == "json":
-        return json_bytes(
-            {
-                "ready": state is Readiness.READY,
-                "state": state.value,
-                "verdict": verdict,
-                "findings": [_plain(finding) for finding in findings],
-                **_peaks_plain(peaks, remarks),
-            }
-        )
+        plain = {
+            "ready": state is Readiness.READY,
+            "state": state.value,
+            "verdict": verdict,
+            "findings": [_plain(finding) for finding in findings],
+            **_peaks_plain(peaks, remarks),
+        }
+        return json_bytes(document("doctor", plain))
     head = f"{state.value}: {verdict}"
     width = line_width(width)
     lines: Iterator[str | Line] = (

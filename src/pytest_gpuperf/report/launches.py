@@ -35,6 +35,7 @@ from pytest_gpuperf.report.captures import (
 from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     INDENT,
+    SCHEMAS,
     Line,
     Style,
     line_width,
@@ -135,7 +136,7 @@ def _rows(trace: Trace) -> Iterator[list[_TraceRow]]:
 def _json(traces: Iterable[tuple[Record, Trace]], names: _Names) -> Iterator[bytes]:
     """Yield one object in blocks."""
     encode = msgspec.json.encode
-    yield b'{"measurements":['
+    yield b'{"schema":"%b","measurements":[' % SCHEMAS["show FILE --launches"].encode()
     for number, (record, trace) in enumerate(traces):
         head = encode(
             {

@@ -18,6 +18,7 @@ from pytest_gpuperf.report.escape import code, escape, inert, prose
 
 __all__ = [
     "INDENT",
+    "SCHEMAS",
     "STYLES",
     "Column",
     "Line",
@@ -26,6 +27,7 @@ __all__ = [
     "SheetList",
     "SheetTable",
     "Style",
+    "document",
     "json_bytes",
     "line_width",
     "markdown_table",
@@ -38,6 +40,33 @@ __all__ = [
 ]
 
 INDENT = "    "
+
+# What a command prints as JSON, and the schema that it names: the number is raised when a
+# key goes or means something else. docs/tables.py makes a table of these; runs are
+# `SCHEMA_VERSION`, and scorecards have the keys of the reference alone.
+SCHEMAS = {
+    "show FILE.ncu-rep": "pytest-gpuperf/capture/1",
+    "show BINARY": "pytest-gpuperf/binary/1",
+    "show FILE --launches": "pytest-gpuperf/launches/1",
+    "compare A.ncu-rep B.ncu-rep": "pytest-gpuperf/capture-comparison/1",
+    "bisect": "pytest-gpuperf/bisection/1",
+    "baseline list": "pytest-gpuperf/baseline-list/1",
+    "baseline show": "pytest-gpuperf/baseline-show/1",
+    "baseline drop": "pytest-gpuperf/baseline-drop/1",
+    "baseline accept": "pytest-gpuperf/baseline-accept/1",
+    "verify": "pytest-gpuperf/verify/1",
+    "doctor": "pytest-gpuperf/doctor/1",
+    "utilization": "pytest-gpuperf/utilization/1",
+    "metrics chips": "pytest-gpuperf/metrics-chips/1",
+    "metrics list": "pytest-gpuperf/metrics-list/1",
+    "metrics search": "pytest-gpuperf/metrics-list/1",
+    "metrics describe": "pytest-gpuperf/metrics-describe/1",
+    "metrics check": "pytest-gpuperf/metrics-check/1",
+    "metrics passes": "pytest-gpuperf/metrics-passes/1",
+    "cache info": "pytest-gpuperf/cache-info/1",
+    "cache verify": "pytest-gpuperf/cache-verify/1",
+    "cache clear": "pytest-gpuperf/cache-clear/1",
+}
 _NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
 
 _GAP = "  "
@@ -205,6 +234,11 @@ def shorten(text: str, width: int) -> str:
 def text_bytes(lines: Iterable[str | Line]) -> bytes:
     """Return lines as they are printed [UTF-8]."""
     return "".join(f"{inert(str(line))}\n" for line in lines).encode()
+
+
+def document(command: str, content: Mapping[str, object]) -> dict[str, object]:
+    """Return what a command prints as JSON, its schema first."""
+    return {"schema": SCHEMAS[command], **content}
 
 
 def json_bytes(content: Mapping[str, object] | Sequence[object]) -> bytes:

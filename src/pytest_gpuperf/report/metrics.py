@@ -14,6 +14,7 @@ from pytest_gpuperf.model.counters import (
 from pytest_gpuperf.report.display import escape, plural
 from pytest_gpuperf.report.lines import (
     Column,
+    document,
     json_bytes,
     line_width,
     markdown_table,
@@ -42,7 +43,8 @@ def chip_bytes(chips: Sequence[ChipEntry], form: str) -> bytes:
         form: text, json or markdown; text is as wide as the terminal.
     """
     if form == "json":
-        return json_bytes({"chips": [_chip(chip) for chip in chips]})
+        plain = {"chips": [_chip(chip) for chip in chips]}
+        return json_bytes(document("metrics chips", plain))
     columns = (
         Column(head="chip", cells=tuple(chip.name for chip in chips)),
         Column(
@@ -60,9 +62,8 @@ def chip_bytes(chips: Sequence[ChipEntry], form: str) -> bytes:
 def entry_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> bytes:
     """Return metrics as a list [UTF-8], a line each; see `chip_bytes`."""
     if form == "json":
-        return json_bytes(
-            {"chip": chip, "metrics": [_listed(entry) for entry in entries]}
-        )
+        plain = {"chip": chip, "metrics": [_listed(entry) for entry in entries]}
+        return json_bytes(document("metrics list", plain))
     columns = (
         Column(head="metric", cells=tuple(escape(entry.base) for entry in entries)),
         Column(head="kind", cells=tuple(entry.kind for entry in entries)),
@@ -87,7 +88,8 @@ def described_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> byt
             }
             for entry in entries
         ]
-        return json_bytes({"chip": chip, "metrics": metrics})
+        plain = {"chip": chip, "metrics": metrics}
+        return json_bytes(document("metrics describe", plain))
     if form == "markdown":
         return text_bytes(
             line for entry in entries for line in _described(entry, "- **{}**:")
@@ -114,7 +116,8 @@ def check_bytes(chip: str, checks: Sequence[NameCheck], form: str) -> bytes:
             for check in checks
         ]
         all_known = all(check.known for check in checks)
-        return json_bytes({"chip": chip, "known": all_known, "names": names})
+        plain = {"chip": chip, "known": all_known, "names": names}
+        return json_bytes(document("metrics check", plain))
     if form == "markdown":
         columns = (
             Column(head="name", cells=tuple(escape(check.name) for check in checks)),
@@ -134,16 +137,15 @@ def check_bytes(chip: str, checks: Sequence[NameCheck], form: str) -> bytes:
 def cost_bytes(cost: PassCost, form: str) -> bytes:
     """Return the passes that metrics need together [UTF-8]; see `chip_bytes`."""
     if form == "json":
-        return json_bytes(
-            {
-                "chip": cost.chip,
-                "passes": cost.passes,
-                "replays": cost.replays,
-                "note": cost.note,
-                "alone": dict(cost.alone),
-                "refused": dict(cost.refused),
-            }
-        )
+        plain = {
+            "chip": cost.chip,
+            "passes": cost.passes,
+            "replays": cost.replays,
+            "note": cost.note,
+            "alone": dict(cost.alone),
+            "refused": dict(cost.refused),
+        }
+        return json_bytes(document("metrics passes", plain))
     columns = (
         Column(head="metric", cells=tuple(escape(name) for name in cost.names)),
         Column(

@@ -562,6 +562,7 @@ def test_what_was_undecided_is_tried_anew(repository: Repository) -> None:
     answer = json.loads(ended.stdout)
     trials = {trial["commit"]: trial for trial in answer["trials"]}
 
+    assert answer["schema"] == "pytest-gpuperf/bisection/1"
     assert [commit["id"] for commit in answer["commits"]] == [culprit]
     assert trials[culprit]["outcome"] == "bad"
     assert trials[broken]["reason"] == "not built"

@@ -11,6 +11,7 @@ from pytest_gpuperf import cli
 from pytest_gpuperf.cli import records
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
 from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.report.lines import SCHEMAS
 
 GOLD = Path(__file__).parents[2] / "gold" / "binary"
 
@@ -54,7 +55,9 @@ def test_kernels_are_chosen_by_readable_names(
         *(str(GOLD / "kernels_sm_90.cubin"), "--format=json", "--block=1024"),
         "--kernel=*spilling<64>*",
     )
-    (kernel,) = json.loads(text)["kernels"]
+    content = json.loads(text)
+    (kernel,) = content["kernels"]
+    assert content["schema"] == SCHEMAS["show BINARY"]
 
     assert kernel["demangled"] == "void spilling<64>(float*)"
     assert kernel["target"] == "sm_90"
