@@ -7,7 +7,8 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pytest_gpuperf.errors import (
     ConfigError,
@@ -31,6 +32,7 @@ __all__ = [
     "UNREADABLE",
     "WORSE",
     "WRONG_USAGE",
+    "Attempt",
     "each",
     "exit_code",
     "name_of",
@@ -39,6 +41,7 @@ __all__ = [
     "read_input",
     "read_run",
     "recognised",
+    "refuse_together",
     "run_of",
     "say",
     "start_of",
@@ -184,13 +187,40 @@ def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:
     Raises:
         GpuPerfError: Some cannot be read; the error names each of them.
     """
-    values: list[_T] = []
-    errors: list[GpuPerfError] = []
-    for name in names:
+    attempts = [Attempt(partial(read, name)) for name in names]
+    refuse_together(attempts)
+    return [attempt.value for attempt in attempts]
+
+
+class Attempt(Generic[_T]):
+    """
+    What was read, or the error of reading it.
+
+    Attributes:
+        error: Why there is no value; None: there is one.
+    """
+
+    def __init__(self, read: Callable[[], _T]) -> None:
+        self.error: GpuPerfError | None = None
         try:
-            values.append(read(name))
+            self._value = read()
         except GpuPerfError as error:
-            errors.append(error)
+            self.error = error
+
+    @property
+    def value(self) -> _T:
+        """What was read; there is none where there is an error."""
+        return self._value
+
+
+def refuse_together(attempts: Iterable[Attempt[Any]]) -> None:
+    """
+    Refuse inputs of which some cannot be read, with one error for all of them.
+
+    Raises:
+        GpuPerfError: The error of the only one, or one that names each of them.
+    """
+    errors = [attempt.error for attempt in attempts if attempt.error is not None]
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -199,7 +229,6 @@ def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:
         if all(isinstance(error, ConfigError) for error in errors):
             raise ConfigError(message, remedy=remedy)
         raise RecordError(message, path="", remedy=remedy)
-    return values
 
 
 def name_of(path: str) -> str:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.cli.output import (
+    Attempt,
     each,
     exit_code,
     name_of,
     print_bytes,
     read_input,
     recognised,
+    refuse_together,
     say,
 )
 from pytest_gpuperf.collect.peaks import load_table
@@ -89,30 +91,46 @@ def _score_file(
         ConfigError: The hardware or an invariant is unknown, the baseline is of another
             policy, or the reference policy does not support an argument.
 
-        RecordError: A file cannot be read; all its mistakes are named.
+        RecordError: A file cannot be read; all mistakes of all inputs are named.
     """
-    conditions = _invariants(invariants)
-    limits = _hardware(hardware, measured=measured)
-    steps = _of(profile, lambda obj: _step_profile(obj, ours=measured))
-    older = each(baseline, lambda path: _of(path, _any_scorecard))
+    conditions = Attempt(lambda: each(invariants, _invariant))
+    limits = Attempt(lambda: _hardware(hardware, measured=measured))
+    steps = Attempt(lambda: _of(profile, lambda obj: _step_profile(obj, ours=measured)))
     if measured:
+        cards = Attempt(lambda: each(baseline, lambda path: _of(path, _any_scorecard)))
+        refuse_together((conditions, limits, steps, cards))
         return measured_scorecard(
-            steps,
+            steps.value,
             throughput=throughput,
-            hardware=limits,
-            baseline=older,
-            invariants=conditions,
+            hardware=limits.value,
+            baseline=cards.value,
+            invariants=conditions.value,
         )
-    if conditions or len(older) > 1:
+    fitting = Attempt(lambda: _refuse_measured(baseline, invariants))
+    older = Attempt(lambda: each(baseline, _reference_scorecard))
+    refuse_together((conditions, fitting, limits, steps, older))
+    return training_scorecard(
+        steps.value,
+        throughput=throughput,
+        hardware=limits.value,
+        baseline=older.value[0] if older.value else None,
+    )
+
+
+def _refuse_measured(baseline: Sequence[str], invariants: Sequence[str]) -> None:
+    """Refuse what the reference policy does not have."""
+    if invariants or len(baseline) > 1:
         message = "the reference policy takes one baseline and no invariants"
         raise ConfigError(message, remedy=_MEASURED)
-    base = older[0] if older else None
-    if isinstance(base, MeasuredScorecard):
-        message = f"{baseline[0]} was made by the measured policy"
+
+
+def _reference_scorecard(path: str) -> TrainingScorecard:
+    """Return the scorecard of a file; refuse one of the measured policy."""
+    card = _of(path, _any_scorecard)
+    if isinstance(card, MeasuredScorecard):
+        message = f"{name_of(path)} was made by the measured policy"
         raise ConfigError(message, remedy=_MEASURED)
-    return training_scorecard(
-        steps, throughput=throughput, hardware=limits, baseline=base
-    )
+    return card
 
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
@@ -139,10 +157,10 @@ def _parity_profile(obj: object) -> ParityProfile:
     return decode_parity_profile(obj)
 
 
-def _invariants(texts: Sequence[str]) -> list[Invariant]:
-    """Return conditions on the step; one that is none is an error of the command line."""
+def _invariant(text: str) -> Invariant:
+    """Return a condition on the step; text that is none is an error of the command line."""
     try:
-        return [parse_invariant(text) for text in texts]
+        return parse_invariant(text)
     except RecordError as error:
         raise ConfigError(error.message, remedy=error.remedy) from error
 

@@ -118,7 +118,7 @@ def parse_invariant(text: str) -> Invariant:
 
 
 def checked(
-    invariants: Sequence[Invariant | str],
+    invariants: Sequence[Invariant],
     scorecard: MeasuredScorecard,
     profile: StepProfile,
 ) -> tuple[InvariantResult, ...]:
@@ -126,16 +126,22 @@ def checked(
     Return whether invariants hold for a step; unknown ones are unmeasured.
 
     Args:
-        invariants: Made, or as text that `parse_invariant` reads.
+        invariants: The conditions.
 
         scorecard: The step's scorecard.
 
         profile: What it was made from.
-
-    Raises:
-        RecordError: One does not parse, or names an unknown quantity; all mistakes are
-            named.
     """
+    if not invariants:
+        return ()
+    values = _values(scorecard, profile)
+    return tuple(_held(invariant, values) for invariant in invariants)
+
+
+def _parsed(
+    invariants: Sequence[Invariant | str],
+) -> tuple[list[Invariant], list[Mistake]]:
+    """Return the invariants that can be read, and what is wrong with the others."""
     mistakes: list[Mistake] = []
     parsed: list[Invariant] = []
     for place, entry in enumerate(invariants):
@@ -148,11 +154,7 @@ def checked(
         if invariant is entry:
             mistakes += _unknown(invariant)
         parsed.append(invariant)
-    refuse(mistakes, remedy=_EXAMPLE)
-    if not parsed:
-        return ()
-    values = _values(scorecard, profile)
-    return tuple(_held(invariant, values) for invariant in parsed)
+    return parsed, mistakes
 
 
 def _held(invariant: Invariant, values: Mapping[str, float | None]) -> InvariantResult:
@@ -332,7 +334,12 @@ def measured_scorecard(
     ]
     if isinstance(profile, StepProfile):
         wrong += [*_impossible(profile), *_no_counters(profile.counters)]
-    refuse(wrong, remedy="give what was measured")
+    conditions, misread = _parsed(invariants)
+    remedies = {"give what was measured": wrong, _EXAMPLE: misread}
+    refuse(
+        [*wrong, *misread],
+        remedy="; ".join(remedy for remedy, mistakes in remedies.items() if mistakes),
+    )
     scorecard = _numbers(profile, throughput, _roof(hardware), policy, unit)
     holding = bottleneck(scorecard, profile.counters, policy)
     scorecard = replace(
@@ -340,7 +347,7 @@ def measured_scorecard(
         bottleneck=holding.limiter,
         evidence=holding.evidence,
         sources=_sources(scorecard, hardware),
-        invariants=checked(invariants, scorecard, profile),
+        invariants=checked(conditions, scorecard, profile),
     )
     older = older_sessions(baseline)
     scorecard = replace(

@@ -120,3 +120,22 @@ def test_a_profile_of_another_kind_is_named(
 
     assert cli.main(["parity", ours, profile]) == 4
     assert b"profile.json: it is a step profile" in capfdbinary.readouterr().err
+
+
+@pytest.mark.parametrize("policy", ["reference", "measured"])
+def test_all_inputs_are_refused_at_once(
+    policy: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Conditions, hardware, profile and baseline: whoever mends one has heard of all."""
+    broken = written(tmp_path, "broken.json", {"steps": -1, "phases": []})
+    inputs = ("--hardware=H2OO", f"--baseline={tmp_path / 'absent.json'}")
+    wrong = ("--invariant=warp <= 9", "--invariant=nonsense", *inputs)
+    code = cli.main(
+        ["scorecard", broken, "--throughput=1", *wrong, f"--policy={policy}"]
+    )
+    said = capfdbinary.readouterr().err.decode()
+
+    assert code == 4
+    for part in ("warp is not", "'nonsense'", "H2OO", "steps: -1", "phases", "absent"):
+        assert part in said
+    assert ("one baseline and no invariants" in said) == (policy == "reference")

@@ -618,6 +618,16 @@ def test_all_wrong_invariants_are_named() -> None:
         Invariant(name="mine", part="step")
 
 
+def test_a_wrong_number_does_not_hide_a_wrong_invariant() -> None:
+    """Whoever mends one has heard of the other."""
+    with pytest.raises(RecordError) as raised:
+        score(profile(forward=-1.0), invariants=["nonsense"])
+
+    for part in ("forward", "'nonsense'"):
+        assert part in str(raised.value)
+    assert "what was measured; write it as" in raised.value.remedy
+
+
 def test_an_invariant_can_be_made() -> None:
     """A ratio of its own name, open on one side."""
     invariant = Invariant(name="gradients", part="backward", whole="forward", low=1.5)
