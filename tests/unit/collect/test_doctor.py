@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -249,6 +250,11 @@ def without_nvml(box: Box) -> Box:
     return box
 
 
+def container_without_library(box: Box) -> Box:
+    box.files["/.dockerenv"] = ""
+    return without_nvml(box)
+
+
 def on_the_bus(box: Box) -> Box:
     no_gpu(box)
     box.files["/sys/bus/pci/devices/0000:01:00.0/vendor"] = "0x10de\n"
@@ -374,6 +380,16 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
         *("cpu-load", BENDS, "/proc/loadavg: 2.00", "ps -eo"),
     ),
     "no NVML": (without_nvml, "nvml", STOPS, "cannot open shared", "NVIDIA driver"),
+    "a container without NVML": (
+        container_without_library,
+        *("nvml", STOPS, "cannot open shared", "docker run --gpus all"),
+    ),
+    "a GPU that is lost": (
+        lambda box: box.nvml_errors.update(
+            nvmlDeviceGetHandleByIndex=pynvml.NVML_ERROR_GPU_IS_LOST
+        ),
+        *("nvml", STOPS, "GPU 1 does not answer", "reset the GPU"),
+    ),
     "another driver's NVML": (
         lambda box: box.nvml_errors.update(
             nvmlInit=pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
@@ -1040,6 +1056,18 @@ def test_a_gpu_that_does_not_answer_is_told(box: Box) -> None:
     assert found["nvml"].status is STOPS
     assert "GPU 1 does not answer" in found["nvml"].evidence[0]
     assert found["mig"].status is UNKNOWN
+
+
+def test_a_damaged_binding_is_installed_again(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a requirement of this package: what is not there was removed, or is broken."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    box.nvml = False
+    found = box.look()["nvml"]
+
+    assert "pynvml cannot be imported" in found.evidence[0]
+    assert found.remedy == "python -m pip install --force-reinstall nvidia-ml-py"
 
 
 def test_nvml_is_let_go(box: Box) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from pytest_gpuperf.collect.doctor.machine import MachineFacts
+from pytest_gpuperf.collect.doctor.machine import VERSION_FILE, MachineFacts
+from pytest_gpuperf.collect.nvml.library import gap_of
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Finding, Status, Topic
 
@@ -53,7 +54,9 @@ class NvmlReport(Frozen, frozen=True, kw_only=True):
 
         reason: Why NVML does not start or a GPU does not answer; None: no error.
 
-        code: NVML's error number; None: no error.
+        code: NVML's error number; None: no error, or not one of NVML.
+
+        remedy: What to do about a reason that has no number; "": see the number.
 
         driver: The driver's version; None: not reported.
 
@@ -67,6 +70,7 @@ class NvmlReport(Frozen, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     reason: str | None = None
     code: int | None = None
+    remedy: str = ""
     driver: str | None = None
     cuda: tuple[int, int] | None = None
     confidential: bool | None = None
@@ -90,11 +94,17 @@ def read_gpus(machine: MachineFacts, nvml: ModuleType | None = None) -> NvmlRepo
     """
     if nvml is None:
         if reason := machine.load(_LIBRARY):
-            return NvmlReport(reason=f"its library cannot be loaded ({reason})")
+            return NvmlReport(
+                reason=f"its library cannot be loaded ({reason})",
+                remedy=_without_library(machine),
+            )
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError as error:
-            return NvmlReport(reason=f"pynvml cannot be imported ({error})")
+            return NvmlReport(
+                reason=f"pynvml cannot be imported ({error})",
+                remedy="python -m pip install --force-reinstall nvidia-ml-py",
+            )
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -105,6 +115,13 @@ def read_gpus(machine: MachineFacts, nvml: ModuleType | None = None) -> NvmlRepo
         return NvmlReport(reason=f"it lists no devices: {error}", code=_code(error))
     finally:
         _ask(nvml, "nvmlShutdown")
+
+
+def _without_library(machine: MachineFacts) -> str:
+    """Return what gives a machine the library, which comes with the driver."""
+    if machine.container() and machine.exists(VERSION_FILE):
+        return "docker run --gpus all …"
+    return "install the NVIDIA driver: NVML is part of it"
 
 
 def _read_all(nvml: ModuleType, pid: int) -> NvmlReport:
@@ -126,6 +143,7 @@ def _read_all(nvml: ModuleType, pid: int) -> NvmlReport:
         gpus=tuple(gpus),
         reason=reason,
         code=code,
+        remedy="" if gpus else "check that its slot has one: lspci -d 10de:",
         driver=version.decode() if isinstance(version, bytes) else version,
         cuda=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
         confidential=state and bool(state.ccFeature),
@@ -295,18 +313,22 @@ def _nvml(report: NvmlReport) -> Finding:
             evidence,
             remedy="sudo reboot",
         )
-    remedies = {
+    what = "does not read every GPU" if report.gpus else "reads no GPU"
+    return _NVML.stops(
+        f"NVML {what}: energy, power, clocks and memory of the GPU are not measured, and "
+        "a baseline cannot name its GPU",
+        evidence,
+        remedy=report.remedy if report.code is None else _remedy_of(report.code),
+    )
+
+
+def _remedy_of(code: int) -> str:
+    """Return what to do about an error of NVML, as a command where there is one."""
+    commands = {
         _NO_DRIVER: "sudo modprobe nvidia",
         _NO_PERMISSION: "run as a user who may open them: ls -l /dev/nvidia*",
     }
-    return _NVML.stops(
-        "NVML does not start: energy, power, clocks and memory of the GPU are not "
-        "measured, and a baseline cannot name its GPU",
-        evidence,
-        remedy=remedies.get(
-            report.code or 0, "install the NVIDIA driver, and pip install nvidia-ml-py"
-        ),
-    )
+    return commands.get(code) or gap_of(code).remedy
 
 
 def _power(gpu: Gpu) -> str | None:

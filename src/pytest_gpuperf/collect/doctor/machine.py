@@ -15,8 +15,15 @@ from pytest_gpuperf.collect.runner import ProcessRunner, Runner
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Finding
 
-__all__ = ["MachineFacts", "cupti_libraries", "loading_error", "this_machine"]
+__all__ = [
+    "VERSION_FILE",
+    "MachineFacts",
+    "cupti_libraries",
+    "loading_error",
+    "this_machine",
+]
 
+VERSION_FILE = "/proc/driver/nvidia/version"  # written by the driver's kernel module
 _HEAD_BYTES = 1 << 22  # of a file: /proc/self/maps of a process with torch has 1 MB
 _FIRST_NAMESPACE = "pid:[4026531836]"  # Linux, include/linux/proc_ns.h: the host's own
 _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")  # of Docker, of Podman

@@ -7,12 +7,11 @@ import sys
 
 from pytest_gpuperf.collect.cupti.subscription import ATTACHED_TOOLS
 from pytest_gpuperf.collect.doctor.gpus import NvmlReport
-from pytest_gpuperf.collect.doctor.machine import MachineFacts
+from pytest_gpuperf.collect.doctor.machine import VERSION_FILE, MachineFacts
 from pytest_gpuperf.model.gap import Finding, Status, Topic
 
 __all__ = ["process_findings", "system_findings"]
 
-_VERSION = "/proc/driver/nvidia/version"  # written by the kernel module
 _PARAMETERS = "/proc/driver/nvidia/params"
 _STATUS = "/proc/self/status"
 _KERNEL = ("/proc/version", "/proc/sys/kernel/osrelease")
@@ -70,11 +69,11 @@ def _gpu(machine: MachineFacts, report: NvmlReport) -> Finding:
             "there is a GPU", *(f"{path}: present" for path in nodes), *listed
         )
     bus = _on_the_bus(machine)
-    version = machine.line(_VERSION)
+    version = machine.line(VERSION_FILE)
     if version is not None:
         return _GPU.stops(
             "the NVIDIA driver is loaded, but this process has no access to a GPU",
-            f"{_VERSION}: {version}",
+            f"{VERSION_FILE}: {version}",
             "/dev/nvidia0: missing",
             *bus,
             remedy="docker run --gpus all …"
@@ -85,13 +84,13 @@ def _gpu(machine: MachineFacts, report: NvmlReport) -> Finding:
         return _GPU.stops(
             "an NVIDIA GPU is installed, but its driver is not loaded",
             *bus,
-            f"{_VERSION}: missing",
+            f"{VERSION_FILE}: missing",
             remedy="install the NVIDIA driver, then: sudo modprobe nvidia",
         )
     return _GPU.stops(
         "there is no NVIDIA GPU: only host time, binaries, captures and recorded runs "
         "are available",
-        f"{_VERSION}: missing",
+        f"{VERSION_FILE}: missing",
         "/dev/nvidia0: missing",
         remedy="measure on a machine with an NVIDIA GPU, and judge its run here "
         "(--gpuperf-replay)",
@@ -112,8 +111,8 @@ def _on_the_bus(machine: MachineFacts) -> list[str]:
 def _driver(machine: MachineFacts, *, gpu_present: bool) -> Finding:
     """Return whether the CUDA driver can be loaded."""
     reason = machine.load(_DRIVER_LIBRARY)
-    version = machine.line(_VERSION)
-    evidence = [f"{_VERSION}: {version}"] if version else []
+    version = machine.line(VERSION_FILE)
+    evidence = [f"{VERSION_FILE}: {version}"] if version else []
     if reason is None:
         return _DRIVER.ok("the CUDA driver can be loaded", *evidence)
     if not gpu_present:
@@ -204,7 +203,7 @@ def _driver_branch(machine: MachineFacts, report: NvmlReport) -> int | None:
     """Return the driver's branch, as 580, from NVML or from the kernel module."""
     if report.major is not None:
         return report.major
-    match = re.search(r"\s(\d{3})\.\d+", machine.line(_VERSION) or "")
+    match = re.search(r"\s(\d{3})\.\d+", machine.line(VERSION_FILE) or "")
     return int(match[1]) if match else None
 
 
