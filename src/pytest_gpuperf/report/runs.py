@@ -271,7 +271,8 @@ def run_markdown(
     paper = _Paper(most_bytes)
     paper.add(f"### {prose(title(run, width=_UNWRAPPED))}", "")
     paper.add(prose(judged_line(run).text), "")
-    paper.add_tables(loud, codes)
+    for part in _failures_first(loud):
+        paper.add_tables(part, codes)
     paper.add_blocks(
         explanation_blocks(run, called, commands=commands, width=_UNWRAPPED)
     )
@@ -377,6 +378,14 @@ def _rank(row: Row) -> int:
     if row.outcome is None:
         return 0 if row.is_loud else len(PRECEDENCE)
     return PRECEDENCE.index(row.outcome) + (not row.is_loud)
+
+
+def _failures_first(table: Sequence[Row]) -> list[list[Row]]:
+    """Return failures of all groups, then the rest: groups would mix them in one table."""
+    if len({row.group for row in table}) == 1:
+        return [[*table]]
+    parts = ([row for row in table if row.is_loud is loud] for loud in (True, False))
+    return [part for part in parts if part]
 
 
 def _table(table: Sequence[Row], codes: Mapping[RecordKey, str]) -> list[str]:

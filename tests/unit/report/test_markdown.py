@@ -12,6 +12,8 @@ from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.report.runs import run_markdown
 
+_STARTS = ("####", "| `")  # of a group's heading, and of a row
+
 
 def test_a_run_is_a_table_and_a_block() -> None:
     """How much was judged stands first: it is what a reviewer reads."""
@@ -158,6 +160,33 @@ def test_what_passed_is_folded_below_what_needs_attention() -> None:
     ]
     assert lines[fold + 1] == ""  # or a forge takes the table for HTML
     assert lines[-2:] == ["", "</details>"]
+
+
+def test_failures_of_every_group_come_first() -> None:
+    """A doubt of the first group does not stand above the regression of a second one."""
+    verdicts = tuple(
+        replace(runs.REGRESSED, key=runs.key(f"test_{group}"), outcome=outcome)
+        for group, outcome in (
+            *(("a", Outcome.REGRESSED), ("a_open", Outcome.INCONCLUSIVE)),
+            *(("b_open", Outcome.INCONCLUSIVE), ("b", Outcome.REGRESSED)),
+        )
+    )
+    records = tuple(
+        replace(runs.record("x", runs.time_of(1e-3)), key=v.key) for v in verdicts
+    )
+    places = tuple(
+        TestPlace(test_id=v.key.test_id, group="b" if "test_b" in str(v.key) else "a")
+        for v in verdicts
+    )
+    run = replace(runs.run(records, verdicts), tests=places)
+    lines = [
+        line for line in run_markdown(run).splitlines() if line.startswith(_STARTS)
+    ]
+
+    assert [line.split("`")[1] if "`" in line else line for line in lines] == [
+        *("#### a", "test_a", "#### b", "test_b"),
+        *("#### a", "test_a_open", "#### b", "test_b_open"),
+    ]
 
 
 def test_a_comment_holds_all_that_it_can() -> None:
