@@ -45,6 +45,7 @@ __all__ = [
 
 SCHEMA_VERSION = "pytest-gpuperf/run/2"
 _READABLE = frozenset({SCHEMA_VERSION, "pytest-gpuperf/run/1"})
+_RUNS, _BASELINES = "pytest-gpuperf/run/", "pytest-gpuperf/baseline/"
 
 _REMEDY = "give a file written by --gpuperf-json"
 # what a text that is not JSON, no UTF-8, or a million brackets deep makes the library raise
@@ -118,7 +119,7 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
     Raises:
         RecordError: It is not JSON, or a field is wrong; the field is named.
 
-        SchemaVersionError: It is of another schema.
+        SchemaVersionError: It is a run of another version.
     """
     try:
         with collector_paused():
@@ -148,11 +149,18 @@ def _schema_of(text: bytes, path: str) -> object:
 
 
 def _check_schema(schema: object, path: str) -> None:
-    """Refuse a schema that cannot be read."""
-    if schema not in _READABLE:
-        raise SchemaVersionError(
-            schema=str(schema), supported=SCHEMA_VERSION, path=path or "schema"
-        )
+    """Refuse the schema of another version, and what is not a run at all."""
+    if schema in _READABLE:
+        return
+    named, path = str(schema), path or "schema"
+    if named.startswith(_RUNS):
+        raise SchemaVersionError(schema=named, supported=SCHEMA_VERSION, path=path)
+    store = named.startswith(_BASELINES)
+    kind = "a store of baselines" if store else f"of schema {named!r}"
+    remedy = f"{_REMEDY}; a store is listed by gpuperf baseline list"
+    raise RecordError(
+        f"it is {kind}, not a run", path=path, remedy=remedy if store else _REMEDY
+    )
 
 
 def to_text(value: object) -> str:

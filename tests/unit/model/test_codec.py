@@ -220,18 +220,43 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         codec.from_text(text, Work)
 
 
-@pytest.mark.parametrize("found", ["pytest-gpuperf/run/3", "pytest-benchmark", 7])
-def test_another_schema_is_named(found: object) -> None:
+def test_another_version_is_named() -> None:
     """A file of another version says so before any of its fields is looked at."""
+    found = "pytest-gpuperf/run/3"
     text = json.dumps({"schema": found, "records": 5}).encode()
 
     with pytest.raises(SchemaVersionError) as caught:
         decode_run(text, path="run.json")
 
-    assert caught.value.schema == str(found)
+    assert caught.value.schema == found
     assert caught.value.supported == codec.SCHEMA_VERSION
     assert caught.value.path == "run.json"
     assert "version of pytest-gpuperf" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "remedy"),
+    [
+        ("pytest-gpuperf/baseline/1", "a store of baselines", "gpuperf baseline list"),
+        ("pytest-gpuperf/baseline/9", "a store of baselines", "gpuperf baseline list"),
+        ("pytest-gpuperf/doctor/1", "pytest-gpuperf/doctor/1", "--gpuperf-json"),
+        ("pytest-benchmark", "pytest-benchmark", "--gpuperf-json"),
+        (7, "'7'", "--gpuperf-json"),
+    ],
+)
+def test_what_is_not_a_run_is_told(found: object, kind: str, remedy: str) -> None:
+    """No version of pytest-gpuperf reads it as a run: the remedy names another file."""
+    text = json.dumps({"schema": found, "records": 5}).encode()
+
+    with pytest.raises(RecordError) as caught:
+        decode_run(text, path="run.json")
+
+    assert not isinstance(caught.value, SchemaVersionError)
+    assert kind in caught.value.message
+    assert "not a run" in caught.value.message
+    assert caught.value.path == "run.json"
+    assert remedy in caught.value.remedy
+    assert "version" not in caught.value.remedy
 
 
 def test_a_run_of_the_first_schema_is_still_read() -> None:
