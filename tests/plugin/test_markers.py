@@ -161,6 +161,29 @@ def test_limits_and_counters_add_up_and_of_the_rest_the_closest_wins(
     assert project.run().parseoutcomes() == {"passed": 1}
 
 
+def test_a_cold_cache_that_no_device_has_is_told_without_v(project: Project) -> None:
+    """Whether a marker or the call asks for it; who asks for nothing reads nothing."""
+    project.write(
+        """
+        import pytest
+
+        def test_default(gpuperf):
+            gpuperf.measure(sum, range(1000))
+
+        def test_call(gpuperf):
+            gpuperf.measure(sum, range(1000), cache="cold")
+
+        @pytest.mark.gpuperf(cache="cold")
+        def test_marker(gpuperf):
+            gpuperf.measure(sum, range(1000))
+        """
+    )
+    text = project.run().stdout.str()
+
+    assert text.count('cache="cold" had no effect') == 2
+    assert text.index("test_call") < text.index('cache="cold"')
+
+
 def test_every_user_of_the_fixture_carries_the_marker(project: Project) -> None:
     """`-m gpuperf` selects who takes the fixture, by whatever way, and who is marked."""
     project.write(

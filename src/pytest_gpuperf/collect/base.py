@@ -83,6 +83,8 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
 
         cache: "cold": flush the device's L2 before every sample; "warm": do not.
 
+        cache_asked: Whether somebody asked for that; the default goes without saying.
+
         iterations: Calls to time, exactly, one a sample, after exactly four of warm-up,
             so that all ranks of a job call equally often; None: until it is enough.
 
@@ -98,6 +100,7 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
     inputs: Sequence[object] | None = None
     check: Callable[[object], object] | None = None
     cache: str = CacheMode.COLD
+    cache_asked: bool = False
     iterations: int | None = None
     budget_s: float = 1.0
     minimum_s: float = 0.0

@@ -205,6 +205,7 @@ def timed_call(
     Raises:
         MeasureError: The cache mode is not one, or the arguments exclude each other.
     """
+    asked = plan.cache if cache is None else cache
     return TimedCall(
         fn=fn,
         args=args,
@@ -212,7 +213,8 @@ def timed_call(
         setup=setup,
         inputs=inputs,
         check=check,
-        cache=(plan.cache or CacheMode.COLD) if cache is None else cache,
+        cache=CacheMode.COLD if asked is None else asked,
+        cache_asked=asked is not None,
         iterations=plan.iterations,
         budget_s=_BUDGET_S,
     )

@@ -301,6 +301,20 @@ def test_an_interrupted_trial_does_not_choose_the_batch(
 
 
 @pytest.mark.parametrize(
+    ("cache", "asked"), [("cold", True), ("cold", False), ("warm", True)]
+)
+def test_a_cold_cache_without_a_device_is_a_doubt(
+    clock: FakeClock, host: HostCollector, cache: str, asked: bool
+) -> None:
+    """Who asks for what is not done reads it beside the value; a default says nothing."""
+    request = TimedCall(fn=clock.taking(then_ns=20), cache=cache, cache_asked=asked)
+    notes = host.measure(request, stop=StopAt()).notes
+    doubts = [note.code for note in notes if note.doubt]
+
+    assert doubts == (["cache-not-cold"] if asked and cache == "cold" else [])
+
+
+@pytest.mark.parametrize(
     "request_of",
     [
         lambda fn: TimedCall(fn=fn, setup=lambda: None),

@@ -256,6 +256,7 @@ class CallSampler:
             notes=(
                 *chosen.notes,
                 *notes,
+                *self._cache_notes(),
                 *self._short_notes(samples, best),
                 *self._waiting_notes,
                 *traced,
@@ -435,6 +436,18 @@ class CallSampler:
             cpu_ns += thread_cpu_ns()
         loaded = len(sys.modules) != modules_count
         return elapsed_ns, returned_ns, cpu_ns, loaded
+
+    def _cache_notes(self) -> tuple[Note, ...]:
+        """Return a note if caches were to be cold, and no device has any to flush."""
+        request = self._request
+        is_cold = request.cache_asked and request.cache == CacheMode.COLD
+        if not is_cold or self._cache_mode is not CacheMode.UNTOUCHED:
+            return ()
+        text = (
+            'cache="cold" had no effect: the call uses no GPU, and caches of a CPU are as '
+            "the last call left them"
+        )
+        return (Note(code="cache-not-cold", text=text, doubt=True),)
 
     def _short_notes(self, samples: Sequence[float], source: str) -> tuple[Note, ...]:
         """Return a note if the samples are too short for their source."""
