@@ -106,6 +106,16 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         finite("change.machine_shift", self.machine_shift, self.session_spread)
         finite("change.core_shift", self.core_shift)
 
+    @property
+    def is_of_others(self) -> bool:
+        """
+        Whether further processes have a say in `current`.
+
+        What one process measured stands: `current` is that without what its core was
+        faster by, which nothing measured and no limit was held against.
+        """
+        return self.fresh or self.run_count > 1
+
 
 class Comparison(BulkRecord, frozen=True, kw_only=True):
     """

@@ -372,9 +372,12 @@ def _values(verdict: Verdict, change: Change) -> str:
 def _moved(verdict: Verdict, change: Change) -> str:
     """Return the value now and before, and the change."""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
+    current = change.current
+    if verdict.estimate is not None and not change.is_of_others:
+        current = verdict.estimate.value  # as the table has it
     if change.effect == 0:
-        return f"{display.value(change.current, unit)}, as before"
-    now, was = display.pair(change.current, change.reference, unit)
+        return f"{display.value(current, unit)}, as before"
+    now, was = display.pair(current, change.reference, unit)
     text = f"{now}, was {was}"
     if change.effect is None:
         return text

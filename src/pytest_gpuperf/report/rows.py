@@ -10,7 +10,6 @@ from enum import Enum
 
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.judge.tally import expected_failures, speaking, worst
-from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
@@ -266,7 +265,7 @@ class Row(Frozen, frozen=True, kw_only=True):
         changed = (
             v.change.current
             for v in self.verdicts
-            if v.metric == "time" and v.change is not None and _is_of_others(v.change)
+            if v.metric == "time" and v.change is not None and v.change.is_of_others
         )
         first = self.estimate("time")
         limited = None if first is None else judged_value(first, self.verdicts)
@@ -328,16 +327,6 @@ def _change(verdicts: Iterable[Verdict]) -> str:
     return words.change(worst(sorted(changed, key=lambda v: v.metric != "time")))
 
 
-def _is_of_others(change: Change) -> bool:
-    """
-    Return whether further processes have a say in the current value of a change.
-
-    What one process measured stands: the value of its change is that without what its core
-    was faster by, which nothing measured and no limit was held against.
-    """
-    return change.fresh or change.run_count > 1
-
-
 def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
     """
     Return the value that was judged in place of a first one; None: nothing was.
@@ -356,7 +345,7 @@ def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
         == (first.source, first.unit, first.kernel)
     ]
     changes = (v.change for v in same_metric if v.change is not None)
-    changed = (change.current for change in changes if _is_of_others(change))
+    changed = (change.current for change in changes if change.is_of_others)
     limited = (v.estimate.value for v in same_metric if v.confirmations and v.estimate)
     return next(itertools.chain(changed, limited), None)
 

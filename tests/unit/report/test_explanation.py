@@ -20,6 +20,7 @@ from pytest_gpuperf.report.explanation import (
     evidence,
     longrepr_lines,
 )
+from pytest_gpuperf.report.rows import rows
 
 
 def shown(verdict: Verdict, *, width: int = 100) -> str:
@@ -354,6 +355,24 @@ def test_speed_of_the_core_is_told_where_it_was_taken_out(
     change = replace(runs.REGRESSED.change, core_shift=core, machine_shift=drift)
 
     assert said in evidence(replace(runs.REGRESSED, change=change))
+
+
+@pytest.mark.parametrize(
+    ("processes", "shown"), [(1, "183 us, was"), (3, "150 us, was")]
+)
+def test_the_value_of_a_change_is_that_of_its_row(processes: int, shown: str) -> None:
+    """One process: as it was measured; several: as they were judged."""
+    verdict = runs.REGRESSED
+    assert verdict.change is not None
+    change = replace(
+        verdict.change, current=150e-6, core_shift=0.22, run_count=processes
+    )
+    moved = replace(verdict, change=change)
+    record = replace(runs.record("x", runs.time_of(183e-6)), key=verdict.key)
+    (row,) = rows(runs.run((record,), (moved,)))
+
+    assert shown in evidence(moved)
+    assert shown.startswith(row.time)
 
 
 def test_a_large_change_keeps_a_narrow_interval() -> None:

@@ -16,6 +16,7 @@ from pytest_gpuperf.model.activity import (
 )
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.report.launches import launch_blocks
+from pytest_gpuperf.report.lines import SCHEMAS
 
 BEGUN_NS = 1_763_000_000_000_000_000
 RECORD = Record(key=RecordKey(test_id="t.py::a"), kind=Kind.RANGE, estimates=())
@@ -135,7 +136,9 @@ def test_json_is_one_object_that_comes_in_blocks() -> None:
 
 def test_json_of_nothing_is_an_object_too() -> None:
     """So is one with a measurement that launched nothing."""
-    assert json.loads(told(form="json")) == {"measurements": []}
+    content = json.loads(told(form="json"))
+
+    assert content == {"schema": SCHEMAS["show FILE --launches"], "measurements": []}
     (one,) = json.loads(told((RECORD, trace()), form="json"))["measurements"]
     assert one["launches"] == []
 
