@@ -271,6 +271,13 @@ class Config(Frozen, frozen=True, kw_only=True):
     grades: Mapping[str, Bands] = {}
 
     @property
+    def junit_waits(self) -> bool:
+        """Whether JUnit has verdicts on changes, which are known at the end of the run."""
+        return self.junit_properties and (
+            self.baseline is not None or self.update is not None
+        )
+
+    @property
     def shows_samples(self) -> bool:
         """Whether the table says more of samples than their median."""
         return not frozenset(STATISTICS).isdisjoint((*self.columns, self.sort))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import sys
@@ -95,6 +96,40 @@ def test_what_does_not_come_again_is_no_regression(project: Project) -> None:
     assert case.properties["gpuperf.first.x x [s]"] == "1.2"
     assert case.properties["gpuperf.verdict.x x"] == "unchanged: within-noise"
     assert case.properties["gpuperf.note.x x"].startswith(f"slower-in-suite: {LEFT}")
+
+
+def test_files_have_no_verdict_on_what_nothing_gates(project: Project) -> None:
+    """As in the table; the change stands in the CSV file all the same."""
+    project.store(VALUES.replace('max_regression={"x": "5 %"}', 'records=["x"]'))
+    project.environment.setenv("VALUE_a", "1.3")
+    project.run(
+        *("--gpuperf-junit-properties", "--junitxml=junit.xml"),
+        "--gpuperf-csv=run.csv",
+    )
+    names = [name for case in project.junit() for name in case.properties]
+    with (project.path / "run.csv").open(encoding="utf-8", newline="") as file:
+        row = next(r for r in csv.DictReader(file) if r["test"].endswith("[a]"))
+
+    assert names
+    assert not [name for name in names if name.startswith("gpuperf.verdict")]
+    assert (row["outcome"], row["reason"]) == ("", "")
+    assert float(row["change_fraction"]) == pytest.approx(0.3)
+
+
+def test_junit_has_the_verdict_of_every_test(project: Project) -> None:
+    """What stayed as it was or is new is as much a verdict as what is held for a doubt."""
+    project.store()
+    project.write(VALUES.replace('["a", ', '["new", "a", '))
+    ended = project.run("--junitxml=junit.xml", "--gpuperf-junit-properties")
+    found = {
+        case.name: case.properties.get("gpuperf.verdict.x x")
+        for case in project.junit()
+    }
+
+    assert ended.ret == 0
+    assert found["test_x[a]"] == "unchanged: within-noise"
+    assert None not in found.values()
+    assert found["test_x[new]"] == "new: nothing-stored"
 
 
 def test_a_strict_run_does_not_pass_what_was_slower_in_the_suite(

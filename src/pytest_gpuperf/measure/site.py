@@ -333,7 +333,7 @@ class Site:
             self.lost.setdefault(unmeasured.metric, unmeasured)
 
     def may_change(self, *, has_limits: bool) -> bool:
-        """Return whether the end of the run may change the outcome of a test."""
+        """Return whether the end of the run may change what is reported of a test."""
         config = self.config
         if config.disable or self.identity.role is not Role.MAIN:
             return False
@@ -342,6 +342,7 @@ class Site:
             or config.against is not None
             or (config.baseline_named and config.baseline is not None)
             or (has_limits and config.confirm > 0)
+            or config.junit_waits
         )
 
     def expect(self, expected: Expected) -> None:

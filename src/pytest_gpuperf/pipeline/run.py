@@ -48,21 +48,28 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
 
     Generous and no verdict: a limit that is straddled is confirmed, and so is what looks
     worse (SUSPECT); a strict run and one that compares with a revision decide all at the
-    end, and --gpuperf-runs changes every value (PENDING).
+    end, --gpuperf-runs changes every value, and JUnit takes the properties of a test once,
+    when it is logged (PENDING).
     """
     straddling = suite.config.confirm > 0 and any(map(straddles, measured.verdicts))
     worsened = verdicts.worsened(suite, measured)
     if straddling or worsened:
         held = "SUSPECT"
         suite.confirms |= straddling or any(map(needs_confirming, worsened))
-    elif (
-        suite.config.strict or suite.config.runs > 1 or suite.config.against is not None
-    ):
+    elif _decides_all_at_end(suite):
         held = "PENDING"
     else:
         return None
     suite.hold(measured.test_id)
     return held
+
+
+def _decides_all_at_end(suite: Suite) -> bool:
+    """Return whether no test of a run may be logged before the run is decided."""
+    config = suite.config
+    if config.strict or config.runs > 1 or config.against is not None:
+        return True
+    return config.junit_waits
 
 
 def report_so_far(suite: Suite) -> None:

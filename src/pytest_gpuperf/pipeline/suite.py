@@ -343,6 +343,8 @@ class Suite:
                 if estimate.kernel is None:
                     values += _value_properties(record.key, estimate, verdicts)
         for v in verdicts:
+            if not v.decides:  # only shown
+                continue
             kind, name = (
                 "against" if v.of_revision else "verdict",
                 _named(v.key, v.metric),

@@ -133,7 +133,9 @@ def _cells(value: _Value) -> Iterator[str | float | None]:
     if verdict is None:
         return
     limit, change = verdict.limit, verdict.change
-    yield from (verdict.outcome.value, verdict.reason.value)
+    # the outcome of a change that nothing gates says nothing
+    decided = (verdict.outcome.value, verdict.reason.value)
+    yield from decided if verdict.decides else (None, None)
     yield limit.text if limit is not None else None
     if change is None:
         return
@@ -231,7 +233,7 @@ def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object
             "extra_info": {
                 "unit": escape(unit),
                 "source": first.source,
-                "outcome": verdict.outcome.value if verdict is not None else "",
+                "outcome": verdict.outcome.value if verdict and verdict.decides else "",
             },
         },
     }
