@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,7 @@ __all__ = ["compare"]
 _POLICY = Policy(selected=False)
 _MAX_REGRESSION = Config(root="").max_regression  # of a run that is told nothing else
 _CURRENT = "current"  # no session's id: a file may be compared with itself
+_LEAST_SHIFT = 0.001  # of a value, relative: less moves no printed digit
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
 
 _Sessions = dict[RecordKey, list["StoredRecord"]]
@@ -301,15 +302,29 @@ def _print(pairs: Sequence[ValuePair], run: Run, form: str) -> None:
         content["comparisons"] = [_facts(pair) for pair in pairs]
         print_bytes(f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode())
         return
-    remarks = []
-    if any(pair.half_width is not None and _lacks_interval(pair) for pair in pairs):
-        remarks.append(
-            "~ of the samples of these runs alone: sessions of unchanged code differ by more"
-        )
     print_table(
-        form, title="compared", table=_columns(pairs), remarks=remarks, content={}
+        form,
+        title="compared",
+        table=_columns(pairs),
+        remarks=[*_remarks(pairs)],
+        content={},
     )
     print_bytes(b"\n" + run_bytes(run, form))
+
+
+def _remarks(pairs: Sequence[ValuePair]) -> Iterator[str]:
+    """Yield what a reader must know of some intervals, and of some values."""
+    if any(pair.half_width is not None and _lacks_interval(pair) for pair in pairs):
+        yield (
+            "~ of the samples of these runs alone: sessions of unchanged code differ by more"
+        )
+    changes = [pair.verdict.change for pair in pairs if pair.verdict is not None]
+    shifts = [change.core_shift or 0.0 for change in changes if change is not None]
+    if any(abs(shift) >= _LEAST_SHIFT for shift in shifts):
+        yield (
+            "now is without what a faster or slower core moved it by; the table below has "
+            "what was measured"
+        )
 
 
 def _lacks_interval(pair: ValuePair) -> bool:
