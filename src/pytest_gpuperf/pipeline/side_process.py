@@ -23,7 +23,11 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import loaded_files, redirection
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
-from pytest_gpuperf.errors import CollectorTimeoutError, SidesRefusedError
+from pytest_gpuperf.errors import (
+    CollectorFailedError,
+    CollectorTimeoutError,
+    SidesRefusedError,
+)
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -58,6 +62,8 @@ _PLUGIN = "pytest_gpuperf.hooks.listing"
 _SHOWN_LINES = 10  # of what a process printed that did not do what it was started for
 # whoever sends these is not the side's own code; others, as SIGSEGV, are of a crash
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
+_ENDED_REMEDY = "see what ended it, as a lack of memory, and run it again"
+_SHELL_SIGNALS = 128  # a POSIX shell adds it to the signal that ended its command
 # of an error that pytest or a program that it calls tells
 _ERROR = re.compile(r"E {2,}|.*error: ", re.IGNORECASE)
 _TABLES = ("[build-system]", "[project]", "[tool.poetry]")  # of a pyproject.toml
@@ -399,8 +405,7 @@ def _check_end(finished: Finished, command: SideCommand) -> None:
     if _signal_of(finished) in _FROM_OUTSIDE:
         side, name = command.side.value, _signal_of(finished)
         message = f"{name} ended the {side} side while it collected its tests"
-        remedy = "see what ended it, as a lack of memory, and run it again"
-        raise SidesRefusedError(message, remedy=remedy)
+        raise SidesRefusedError(message, remedy=_ENDED_REMEDY)
 
 
 def _signal_of(finished: Finished) -> str:
@@ -438,7 +443,7 @@ def build_in_place(
     Raises:
         SidesRefusedError: It fails.
 
-        CollectError: It did not end.
+        CollectError: It did not end, or was ended from outside.
     """
     finished = runner.run(
         ("/bin/sh", "-c", text),
@@ -446,6 +451,8 @@ def build_in_place(
         cwd=command.tree,
         env={**command.inherited(), "PWD": command.tree},
     )
+    if finished.exit_code > _SHELL_SIGNALS:  # a shell's word for its command's signal
+        finished = finished._replace(exit_code=_SHELL_SIGNALS - finished.exit_code)
     _check(finished, command, "correct the ini option gpuperf_build_command")
 
 
@@ -487,7 +494,7 @@ class Builder:
         Raises:
             SidesRefusedError: It cannot be built.
 
-            CollectError: A process did not start, or did not end.
+            CollectError: A process did not start, did not end, or was ended from outside.
         """
         source, site = Path(command.scratch, "source"), Path(command.scratch, "site")
         files = self._copied(command.tree, source)
@@ -576,12 +583,21 @@ def _installer() -> tuple[str, ...]:
 
 
 def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
-    """Refuse a build that failed."""
-    if finished.exit_code:
-        message = (
-            f"the {command.side.value} side cannot be built in {command.tree}: "
-            f"{last_lines(finished.log_tail, _SHOWN_LINES, in_a_sentence=True)}"
+    """Refuse a build that failed; one that was ended from outside shows nothing."""
+    side, name = command.side.value, _signal_of(finished)
+    if name in _FROM_OUTSIDE:
+        message = f"{name} ended the build of the {side} side in {command.tree}"
+        raise CollectorFailedError(
+            message,
+            remedy=f"{_ENDED_REMEDY}; a build of fewer jobs at once needs less",
+            argv=finished.argv,
+            exit_code=finished.exit_code,
+            log_tail=finished.log_tail,
         )
+    if finished.exit_code:
+        text = last_lines(finished.log_tail, _SHOWN_LINES, in_a_sentence=True)
+        end = f" ({name})" if name else ""
+        message = f"the {side} side cannot be built in {command.tree}{end}: {text}"
         raise SidesRefusedError(message, remedy=remedy)
 
 

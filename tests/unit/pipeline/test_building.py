@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.collect.worktree import Repository
-from pytest_gpuperf.errors import SidesRefusedError
+from pytest_gpuperf.errors import CollectorFailedError, SidesRefusedError
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.side_process import (
@@ -142,6 +143,28 @@ def test_a_command_builds_a_tree_in_place(tree: Path) -> None:
     assert (call.argv, call.cwd) == (("/bin/sh", "-c", "make all"), str(tree))
     with pytest.raises(SidesRefusedError, match="it breaks; correct the ini option"):
         build_in_place("make all", command, runner, timeout_s=9.0)
+
+
+@pytest.mark.parametrize("exit_code", [-9, 128 + 9])
+def test_a_build_that_is_ended_from_outside_has_not_failed(
+    tree: Path, exit_code: int
+) -> None:
+    """It shows nothing of the sources: the signal is named, and no command to correct."""
+    runner = FakeRunner([finished(exit_code, stderr=b"gcc core.c")])
+    told = f"SIGKILL ended the build of the old side in {tree}; see what ended it"
+
+    with pytest.raises(CollectorFailedError, match=re.escape(told)):
+        build_in_place("make all", side(tree, "command"), runner, timeout_s=9.0)
+    with pytest.raises(CollectorFailedError, match=re.escape(told)):
+        builder(tree, Pip(exit_code=-9)).build(side(tree, "package"))
+
+
+def test_a_build_that_crashes_names_its_signal(tree: Path) -> None:
+    """A compiler that crashes may print nothing."""
+    runner = FakeRunner([finished(-11)])
+
+    with pytest.raises(SidesRefusedError, match=r"\(SIGSEGV\): it printed nothing"):
+        build_in_place("make all", side(tree, "first"), runner, timeout_s=9.0)
 
 
 @pytest.mark.parametrize(
