@@ -233,6 +233,23 @@ def _remedy(trial: search.Trial | None) -> list[str]:
     return [f"    {wanted}, or {quieter}"]
 
 
+def _more_to_try(answer: search.SearchResult) -> list[str]:
+    """Return what would decide the first of the commits that are left, if anything."""
+    left = {commit.id for commit in answer.commits}
+    remedies = (_remedy(trial) for trial in answer.trials if trial.commit_id in left)
+    return next(filter(None, remedies), [])
+
+
+def _going_on(answer: search.SearchResult) -> list[str]:
+    """Return that a search can be gone on with, a line; empty: it would begin anew."""
+    if not answer.kept_count:
+        return []
+    kept = display.plural(answer.kept_count, "comparison")
+    return [
+        f"    the same command goes on from here: {kept} decided; --restart begins anew"
+    ]
+
+
 def _change(trial: search.Trial | None) -> str:
     """Return a change with its interval."""
     change = None if trial is None else trial.change
@@ -263,8 +280,9 @@ def _lines(answer: search.SearchResult, arguments: argparse.Namespace) -> list[s
     if answer.ending is search.Ending.NARROWED:
         head = "the first slow commit is one of these; those between were skipped"
         head += " or stayed undecided"
-        return [head, *(f"    {_named(commit)}" for commit in answer.commits)]
-    remedy = _remedy(answer.trial)
+        left = (f"    {_named(commit)}" for commit in answer.commits)
+        return [head, *left, *_more_to_try(answer), *_going_on(answer)]
+    remedy = [*_remedy(answer.trial), *_going_on(answer)]
     if answer.commits:
         named = f"{_named(answer.commits[0])}: held against the commit before it"
         finding = "" if answer.trial is None else f": {_finding(answer.trial)}"

@@ -308,6 +308,7 @@ class Stage(str, Enum):
     ENOUGH = "enough"  # likewise; it has enough, and others may not
     ALONE = "alone"  # to finish what belongs to the measurement, while all others wait
     END = "end"  # to go on when all others have measured it
+    TEST = "test"  # nothing: it only tells which test it runs from now on
 
 
 class TurnRequest(Frozen, frozen=True, kw_only=True):
@@ -317,7 +318,7 @@ class TurnRequest(Frozen, frozen=True, kw_only=True):
     Attributes:
         stage: What it asks for.
 
-        test_id: The test that it runs; with BEGIN alone.
+        test_id: The test that it runs; with BEGIN and TEST alone.
 
         name: What is to be measured in it; with BEGIN alone.
     """
@@ -357,6 +358,8 @@ class TurnClient:
         if self._open is not None:
             self._open = None
             self._ask(Stage.END)
+        with contextlib.suppress(OSError):  # who asks for a turn finds out
+            self._send(TurnRequest(stage=Stage.TEST, test_id=test_id))
 
     @contextlib.contextmanager
     def measuring(self, name: str) -> Iterator[None]:
@@ -425,7 +428,7 @@ class TurnClient:
         """Ask for something, and return the answer when it comes."""
         request = TurnRequest(stage=stage, test_id=test_id, name=name)
         try:
-            self._socket.sendall(codec.to_text(request).encode() + b"\n")
+            self._send(request)
             answer = self._socket.recv(1)
         except OSError:
             answer = b""
@@ -433,3 +436,7 @@ class TurnClient:
             message = "the process that shares out turns has ended"
             raise CollectError(message, remedy="run the comparison again")
         return answer
+
+    def _send(self, request: TurnRequest) -> None:
+        """Write a request: a line."""
+        self._socket.sendall(codec.to_text(request).encode() + b"\n")

@@ -88,6 +88,9 @@ class Ending(str, Enum):
     INTERRUPTED = "interrupted"
 
 
+_ANSWERS = frozenset({Ending.FOUND, Ending.NO_REGRESSION})  # nothing is left to try
+
+
 class Commit(Frozen, frozen=True, kw_only=True):
     """
     A commit of the history.
@@ -205,12 +208,15 @@ class SearchResult(Frozen, frozen=True, kw_only=True):
             the bad one with the good one.
 
         trials: All comparisons.
+
+        kept_count: Decided comparisons from which the same search goes on.
     """
 
     ending: Ending
     commits: tuple[Commit, ...] = ()
     trial: Trial | None = None
     trials: tuple[Trial, ...] = ()
+    kept_count: int = 0
 
 
 def bisect(
@@ -268,8 +274,12 @@ def bisect(
             answer = _search(commits, state, trier, tell)
     except KeyboardInterrupt:
         return SearchResult(ending=Ending.INTERRUPTED, trials=state.trials)
-    state.forget()
-    return replace(answer, trials=state.trials)
+    trials = state.trials
+    if answer.ending in _ANSWERS:
+        state.forget()
+    else:
+        state.keep_decided()
+    return replace(answer, trials=trials, kept_count=len(state.trials))
 
 
 def _commits(repository: Repository, request: BisectRequest) -> list[Commit]:
@@ -560,12 +570,27 @@ class _SearchState:
             ReportError: The file cannot be written.
         """
         self._search = replace(self._search, trials=(*self.trials, trial))
-        write_whole(str(self._path), codec.to_text(self._search).encode())
+        self._write()
 
     def forget(self) -> None:
         """Remove the file: the search has come to its end."""
+        self._search = replace(self._search, trials=())
         with contextlib.suppress(OSError):
             self._path.unlink()
+
+    def keep_decided(self) -> None:
+        """Keep what was decided; what was not is tried anew: its cause may be mended."""
+        skipped = TrialOutcome.SKIPPED
+        decided = tuple(t for t in self.trials if t.outcome is not skipped)
+        if not decided:
+            self.forget()
+            return
+        self._search = replace(self._search, trials=decided)
+        self._write()
+
+    def _write(self) -> None:
+        """Write the file."""
+        write_whole(str(self._path), codec.to_text(self._search).encode())
 
     def _resume(self) -> None:
         """

@@ -579,14 +579,44 @@ def test_commits_that_decide_nothing_leave_several(repository: Repository) -> No
         *("bisect", "test_it.py::test_x[slower]", "--good", good),
         *("--metric=x", "--", *PLUGIN),
     )
-    head, *commits = ended.stdout.splitlines()
+    head, *commits, last = ended.stdout.splitlines()
 
     assert ended.returncode == 3, ended.stderr
     assert head == (
         "the first slow commit is one of these; those between were skipped or stayed "
         "undecided"
     )
-    assert [line.split(maxsplit=1)[1] for line in commits] == ["broken", "a slower way"]
+    named = [line.split(maxsplit=1)[1] for line in commits]
+    assert named[:2] == ["broken", "a slower way"]
+    assert "the same command goes on from here: 1 comparison decided" in last
+
+
+def test_a_search_without_answer_goes_on_from_what_was_decided(
+    repository: Repository,
+) -> None:
+    """What was skipped is tried anew: its cause may be mended; an answer forgets all."""
+    good = repository.git("rev-parse", "HEAD")
+    text = f"""
+        import os
+        if "MENDED" not in os.environ:
+            raise ZeroDivisionError
+        VALUES = {NEW}
+    """
+    repository.project.write(text, "work.py")
+    repository.git("commit", "-qam", "needs a variable")
+    repository.commit("later", **NEW)
+    search = (
+        *("bisect", "test_it.py::test_x[slower]", "--good", good),
+        *("--metric=x", "--format=json", "--", *PLUGIN),
+    )
+    first = json.loads(repository.command(*search).stdout)
+    repository.project.environment.setenv("MENDED", "1")
+    second = json.loads(repository.command(*search).stdout)
+
+    assert (first["ending"], second["ending"]) == ("narrowed", "found")
+    assert [commit["subject"] for commit in second["commits"]] == ["needs a variable"]
+    assert first["trials"][0] == second["trials"][0]  # which is not measured again
+    assert not (repository.project.path / ".git" / "gpuperf-bisect.json").exists()
 
 
 def test_where_nothing_got_slower_nothing_is_searched(repository: Repository) -> None:
