@@ -69,7 +69,10 @@ class SideRun(Frozen, frozen=True, kw_only=True):
         failures: The last lines of a test that gave no value in it, by test id; "": it
             gave none, and nobody knows why.
 
-        ended_in: The test in which it was ended; "": it came to its own end.
+        ended_in: The test in which it was ended; "": it was ended in none.
+
+        ended_outside: Why it was ended before its first test or after its last one; "":
+            it was not.
     """
 
     side: Side
@@ -78,6 +81,7 @@ class SideRun(Frozen, frozen=True, kw_only=True):
     references: tuple[Record, ...] = ()
     failures: Mapping[str, str] = {}
     ended_in: str = ""
+    ended_outside: str = ""
 
 
 class Block(Frozen, frozen=True, kw_only=True):
@@ -100,6 +104,15 @@ class Block(Frozen, frozen=True, kw_only=True):
             {run.ended_in for run in self.runs if run.side is side} for side in Side
         )
         return frozenset().union(*(tests for tests in places if len(tests) == 1)) - {""}
+
+    @property
+    def ended_outside(self) -> tuple[Side, str] | None:
+        """The side whose processes were all ended outside of tests, and why; None: none."""
+        for side in Side:
+            reasons = [run.ended_outside for run in self.runs if run.side is side]
+            if reasons and all(reasons):
+                return side, reasons[0]
+        return None
 
 
 class SidePair(Frozen, frozen=True, kw_only=True):

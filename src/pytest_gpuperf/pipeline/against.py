@@ -33,6 +33,7 @@ from pytest_gpuperf.report.display import plural
 if TYPE_CHECKING:
     from pytest_gpuperf.judge.controls import FirstLook
     from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.model.change import Side
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -456,8 +457,18 @@ class _Looks:
             if isinstance(block, Gap):
                 self.void(block)
             else:
-                self.blocks.append(block)
+                self._take_block(block)
         return False
+
+    def _take_block(self, block: Block) -> None:
+        """Take a block, or end where a side cannot measure any test; earlier ones count."""
+        ended = block.ended_outside
+        if ended is None:
+            self.blocks.append(block)
+            return
+        self.gap = _ended_outside(*ended)
+        if not self.blocks:
+            self.void(self.gap)
 
     def _judge(self, *, final: bool) -> None:
         """Decide what the blocks so far can."""
@@ -504,6 +515,15 @@ class _Looks:
             reason=f"the budget of {budget_s:g} s was spent after {blocks}",
             remedy="give it more (--gpuperf-budget), or select fewer tests",
         )
+
+
+def _ended_outside(side: Side, reason: str) -> Gap:
+    """Return that the processes of a side do not come to tests, or not to their end."""
+    return Gap(
+        code=GapCode.FAILED,
+        reason=f"of the {side.value} side {reason}",
+        remedy="see what its imports, conftest.py and session fixtures do there",
+    )
 
 
 def _incomplete(reason: str) -> Gap:

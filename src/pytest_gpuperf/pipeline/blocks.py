@@ -308,7 +308,7 @@ class _Group:
             self._request.tell(sentence)
         runs: list[SideRun] = []
         for member in self._members:
-            run = self._run_of(member, _fate(connections[member.name]))
+            run = self._run_of(member, connections[member.name])
             if isinstance(run, Gap):
                 return run
             runs.append(run)
@@ -348,9 +348,9 @@ class _Group:
         closing.callback(process.end)
         return Connection(process=process, side=member.command.side, socket=ours)
 
-    def _run_of(self, member: _Member, fate: str) -> SideRun | Gap:
+    def _run_of(self, member: _Member, connection: Connection) -> SideRun | Gap:
         """Return what a process measured; nothing where its files cannot be checked."""
-        side = member.command.side
+        side, fate = member.command.side, _fate(connection)
         answers = answers_in(_answers_file(member))
         if not fate:
             gap = self._request.check(side, member.scratch)
@@ -361,13 +361,17 @@ class _Group:
             for test_id in self._test_ids
             if not fate and test_id in answers and not answers[test_id].failure
         ]
+        # what hangs after its last test may be of the session as well as of that test
+        is_over = connection.test_id == self._test_ids[-1] in answers
+        is_outside = is_over or not connection.test_id
         return SideRun(
             side=side,
             index=member.index,
             records=tuple(record for answer in valid for record in answer.records),
             references=self._references(member, valid),
             failures=self._failures(answers, fate or _tail(member)),
-            ended_in=next((i for i in self._test_ids if fate and i not in answers), ""),
+            ended_in=connection.test_id if fate and not is_outside else "",
+            ended_outside=fate if is_outside else "",
         )
 
     def _failures(
@@ -412,8 +416,7 @@ def _fate(connection: Connection) -> str:
     exit_code = connection.process.exit_code or 0
     if connection.fate or exit_code >= 0:
         return connection.fate
-    where = f" after {connection.place}" if connection.place else ""
-    return f"the process was ended by signal {-exit_code}{where}"
+    return f"the process was ended by signal {-exit_code}{connection.where}"
 
 
 def _tail(member: _Member) -> str:

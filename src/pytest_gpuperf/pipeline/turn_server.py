@@ -92,9 +92,10 @@ class Rotation:
         self._members: set[str] = set()  # of the measurement that is made now
 
     def ask(self, name: str, request: TurnRequest) -> None:
-        """Take what a process asks for; it waits from now on."""
+        """Take what a process asks for; it waits from now on, if it asks for anything."""
         process = self._processes[name]
-        if process.state is _TurnState.GONE:  # what it sent last comes late
+        # what one that is gone has sent comes late
+        if process.state is _TurnState.GONE or request.stage is Stage.TEST:
             return
         process.state, process.stage = _TurnState.WAITING, request.stage
         if request.stage is Stage.BEGIN:
@@ -102,6 +103,13 @@ class Rotation:
             before = process.count if same else 0
             process.count = before + (request.name != TURN_NAME)
             process.key = (request.test_id, request.name)
+
+    def close(self, name: str) -> None:
+        """Take that a process asks for nothing more: it works until it has ended."""
+        process = self._processes[name]
+        if process.state is not _TurnState.GONE:
+            process.state = _TurnState.FREE
+            self._members.discard(name)
 
     def leave(self, name: str) -> None:
         """Wait for a process no longer: it has ended."""
@@ -201,7 +209,19 @@ class Patience:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
+        self._test_ids: tuple[str, ...] = ()
         self._taken_s: dict[tuple[Side, Step], float] = {}
+
+    def begin(self, test_ids: Sequence[str]) -> None:
+        """
+        Forget what other tests took: fixtures that tests share are made by the first.
+
+        Args:
+            test_ids: The tests, in the order in which all processes run them.
+        """
+        if self._test_ids != tuple(test_ids):
+            self._test_ids = tuple(test_ids)
+            self._taken_s.clear()
 
     def note(self, side: Side, step: Step, elapsed_s: float) -> None:
         """Take how long a process of a side took for a step [s]."""
@@ -237,7 +257,11 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
 
         step: What it asked for last: what it works at, once it is answered.
 
-        place: The test that it asked for last, and what it measures in it.
+        test_id: The test that it runs, or ran last; "": it has come to none.
+
+        place: What it measured last, and in which test.
+
+        is_closed: Whether it can ask for nothing any more.
 
         fate: Why it was ended; "": it was not.
     """
@@ -248,8 +272,19 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
     unread: bytes = b""
     since_ns: int = 0
     step: Step = Step(stage=Stage.END)  # before its first request: it starts
+    test_id: str = ""
     place: str = ""
+    is_closed: bool = False
     fate: str = ""
+
+    @property
+    def where(self) -> str:
+        """How far it has come, to follow a verb."""
+        if not self.test_id:
+            return " before its first test"
+        if self.step.stage is Stage.TEST:
+            return f" in {self.test_id}"
+        return f" after {self.place}" if self.place else ""
 
 
 class TurnServer:
@@ -279,6 +314,7 @@ class TurnServer:
         self._places = {test_id: place for place, test_id in enumerate(test_ids)}
         self._clock = clock
         self._patience = patience
+        patience.begin(test_ids)
 
     def serve(self) -> tuple[str, ...]:
         """
@@ -296,17 +332,23 @@ class TurnServer:
             while self._rotation.present:
                 for name, answer in self._rotation.grants():
                     self._answer(name, answer)
-                heard = selector.select(_POLL_S)
+                heard = selector.select(self._poll_s())
                 for key, _ in heard:
                     if not self._read(key.data):
                         selector.unregister(key.fileobj)
-                        self._wait_for_end(key.data)
+                        self._connections[key.data].is_closed = True
+                        self._rotation.close(key.data)
                 if not heard:  # whoever has asked meanwhile is heard first
                     self._end_those_that_hang()
         return tuple(
             f"{', '.join(names)} did not measure {_place(test_id, name)} with the others"
             for test_id, name, names in self._rotation.left_out
         )
+
+    def _poll_s(self) -> float:
+        """Return how long to wait for requests [s]: who has closed is about to end."""
+        present = (self._connections[name] for name in self._rotation.present)
+        return _PAUSE_S if any(c.is_closed for c in present) else _POLL_S
 
     def _answer(self, name: str, answer: bytes) -> None:
         """Let a process go on."""
@@ -331,51 +373,58 @@ class TurnServer:
             except RecordError:
                 self._end(name, "wrote something else than a request to its connection")
                 return False
-            connection.place = _place(request.test_id, request.name) or connection.place
             self._note(connection, request)
+            if request.stage is Stage.TEST:
+                connection.test_id = request.test_id
+                connection.since_ns = self._clock.now_ns()
+            elif request.stage is Stage.BEGIN:
+                connection.place = _place(request.test_id, request.name)
             self._rotation.ask(name, request)
         return bool(received)
 
     def _note(self, connection: Connection, request: TurnRequest) -> None:
         """Take how long a process worked, where all of them do the same until then."""
-        step, begins = connection.step, request.stage is Stage.BEGIN
+        step, stage = connection.step, request.stage
         place = self._places.get
+        begins = stage in {Stage.TEST, Stage.BEGIN}
         # one that skips a test, or has no time for references, says nothing of the others
         is_next = place(request.test_id, 0) <= place(step.test_id, -1) + 1
-        if not begins or (is_next and request.name != TURN_NAME):
-            elapsed_s = (self._clock.now_ns() - connection.since_ns) / NS_PER_S
-            self._patience.note(connection.side, step, elapsed_s)
-        connection.step = request if begins else replace(step, stage=request.stage)
+        skips = stage is step.stage is Stage.TEST
+        if not begins or (is_next and not skips and request.name != TURN_NAME):
+            self._patience.note(connection.side, step, self._silent_s(connection))
+        connection.step = request if begins else replace(step, stage=stage)
 
-    def _wait_for_end(self, name: str) -> None:
-        """Wait until a process that asks for nothing any more is gone."""
+    def _silent_s(self, connection: Connection) -> float:
+        """Return how long a process has worked on its own [s]."""
+        return (self._clock.now_ns() - connection.since_ns) / NS_PER_S
+
+    def _leave(self, name: str) -> None:
+        """Wait for a process no longer; take how long its end took, if it was a good one."""
         connection = self._connections[name]
-        timeout_s = self._patience.timeout_s
-        ends_ns = self._clock.now_ns() + timeout_s * NS_PER_S
-        while connection.process.exit_code is None:
-            if self._clock.now_ns() >= ends_ns:
-                self._end(name, f"did not end within {timeout_s:g} s")
-            else:
-                self._clock.sleep(_PAUSE_S)
+        exit_code, step = connection.process.exit_code or 0, connection.step
+        is_last = self._places.get(connection.test_id, 0) == len(self._places) - 1
+        ends_well = exit_code >= 0 and not connection.fate
+        if is_last and ends_well and step.stage is Stage.END:
+            self._patience.note(connection.side, step, self._silent_s(connection))
         self._rotation.leave(name)
 
     def _end_those_that_hang(self) -> None:
         """Leave out processes that have ended, or have not been heard of for too long."""
-        now_ns = self._clock.now_ns()
         for name in self._rotation.present:
             connection = self._connections[name]
-            silent_s = (now_ns - connection.since_ns) / NS_PER_S
             if connection.process.exit_code is not None:
-                self._rotation.leave(name)
+                self._leave(name)
             elif name in self._rotation.at_work:
                 allowed_s, why = self._patience.with_step(
                     connection.side, connection.step
                 )
-                if silent_s >= allowed_s:
-                    where = f" after {connection.place}" if connection.place else ""
-                    text = f"was not heard of for {allowed_s:.3g} s{where}{why}"
+                if self._silent_s(connection) >= allowed_s:
+                    did = "was not heard of for"
+                    if connection.is_closed:
+                        did = "did not end within"
+                    text = f"{did} {allowed_s:.3g} s{connection.where}{why}"
                     self._end(name, text)
-                    self._rotation.leave(name)
+                    self._leave(name)
 
     def _end(self, name: str, reason: str) -> None:
         """End a process, and keep the reason."""

@@ -270,6 +270,44 @@ def test_a_test_that_ends_its_process_takes_no_other_with_it(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+@pytest.mark.parametrize(
+    ("hook", "place"),
+    [
+        ("pytest_runtestloop", "before its first test"),
+        ("pytest_sessionfinish", "after test_it.py::test_x[faster]"),
+    ],
+)
+def test_a_side_that_ends_outside_of_tests_ends_the_comparison(
+    repository: Repository, hook: str, place: str
+) -> None:
+    """No test is to blame and left out; nothing is compared, and it says where and why."""
+    repository.project.write(
+        f"""
+        import os
+        import signal
+
+        def {hook}(session):
+            if not session.config.option.collectonly:
+                os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        "conftest.py",
+    )
+    repository.git("add", ".")
+    repository.git("commit", "-qm", "a session that crashes")
+    repository.project.write("", "conftest.py")
+    ended = repository.project.spawn(*AGAINST)
+    gap = repository.project.report()["against"]["gap"]
+
+    assert ended.returncode == 1, ended.stdout
+    assert gap["reason"] == (
+        f"of the old side the process was ended by signal 9 {place}"
+    )
+    assert "session fixtures" in gap["remedy"]
+    assert repository.outcomes() == {}
+    assert repository.is_clean()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
     repository: Repository, name: str

@@ -25,7 +25,7 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey
 
 MS = 1_000_000
-BEGIN, TURN, ENOUGH, ALONE, END = Stage
+BEGIN, TURN, ENOUGH, ALONE, END, TEST = Stage
 KEY = RecordKey(test_id="test_it.py::test_x", name="n")
 PLAN = Plan()
 
@@ -62,7 +62,11 @@ class Server:
         self._theirs.close()
 
     def requests(self) -> list[TurnRequest]:
-        """Return what the client has asked for."""
+        """Return what the client has asked for; that a test runs asks for nothing."""
+        return [r for r in self.received() if r.stage is not TEST]
+
+    def received(self) -> list[TurnRequest]:
+        """Return all that the client has sent."""
         self._socket.setblocking(False)
         lines = self._socket.recv(1 << 16).splitlines()
         return [codec.from_text(line, TurnRequest) for line in lines]
@@ -103,6 +107,16 @@ def test_a_measurement_is_prepared_sampled_and_finished(server: Server) -> None:
 
     assert first == TurnRequest(stage=BEGIN, test_id=KEY.test_id, name="n")
     assert rest == [TurnRequest(stage=stage) for stage in (TURN, ALONE, END)]
+
+
+def test_a_test_is_told_before_it_measures(server: Server) -> None:
+    """At once, and no answer is waited for: it may hang in its fixtures."""
+    server.client.begin_test("test_it.py::test_y")
+
+    assert [(r.stage, r.test_id) for r in server.received()] == [
+        (TEST, KEY.test_id),
+        (TEST, "test_it.py::test_y"),
+    ]
 
 
 def test_a_turn_lasts_fifteen_milliseconds(server: Server) -> None:

@@ -284,7 +284,9 @@ def test_who_crashes_is_told_and_the_others_go_on() -> None:
     assert len(bed.checked) == 3
 
 
-@pytest.mark.parametrize("place", ["at first", "with a turn", "at the end"])
+@pytest.mark.parametrize(
+    "place", ["at first", "in a test", "with a turn", "at the end"]
+)
 def test_who_hangs_is_ended_and_told(place: str) -> None:
     """After the time that it had; whoever only waits does not hang."""
 
@@ -294,6 +296,8 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
             with process.client.measuring("x"):
                 process.client.take_turn(False)
                 process.hang()
+        elif place == "in a test":
+            process.client.begin_test(TESTS[0])
         elif place == "at the end":
             well(process)
         process.hang()
@@ -307,10 +311,17 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
 
     assert time.monotonic() - begun < 20
     assert hung.records == ()
-    assert hung.ended_in == ("" if place == "at the end" else TESTS[0])
-    assert block.ended_in == frozenset()  # the other process of its side was not
+    outside = place in {"at first", "at the end"}
+    ended_in = "" if outside else TESTS[0]
+    assert (hung.ended_in, bool(hung.ended_outside)) == (ended_in, outside)
+    # the other process of its side was not
+    assert (block.ended_in, block.ended_outside) == (frozenset(), None)
     assert all(measured_by(run) == list(TESTS) for run in runs.values())
-    where = {"at first": "", "with a turn": f" after x of {TESTS[0]}"}
+    where = {
+        "at first": " before its first test",
+        "in a test": f" in {TESTS[0]}",
+        "with a turn": f" after x of {TESTS[0]}",
+    }
     if place == "at the end":
         assert hung.failures == {}
     else:
@@ -367,6 +378,54 @@ def test_a_side_that_hangs_has_the_time_that_the_other_side_needs(place: str) ->
         assert measured_by(runs[NEW, index]) == list(TESTS)
 
 
+@pytest.mark.parametrize("place", ["before its first test", f"after {TESTS[-1]}"])
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_side_that_hangs_outside_of_tests_has_the_other_sides_time(
+    place: str, closes: bool
+) -> None:
+    """While it starts, or ends: no test is to blame, and nothing waits the whole time."""
+
+    def hang(process: ThreadProcess) -> int:
+        if place.startswith("after"):
+            well(process)
+        if closes:
+            process.hang_up()
+        process.hang()
+        return 0
+
+    block = Bed(one_else(hang, name="old"), clock=QuickClock()).block(timeout_s=9000.0)
+    runs = by_process(block)
+
+    assert block.ended_in == frozenset()
+    assert block.ended_outside is not None
+    side, reason = block.ended_outside
+    assert side is OLD
+    did = "did not end within" if closes else "was not heard of for"
+    found = re.fullmatch(
+        rf"the process {did} ([\d.]+) s {re.escape(place)}, "
+        r"where the new side took [\d.e+-]+ s, and was ended",
+        reason,
+    )
+    assert found, reason
+    assert 60 <= float(found[1]) < 1000
+    for index in (0, 1):
+        assert runs[OLD, index].records == ()
+        assert measured_by(runs[NEW, index]) == list(TESTS)
+
+
+def test_other_tests_take_their_own_time() -> None:
+    """A fixture that tests share is made by the first one that is left."""
+    patience = Patience(300.0)
+    step = TurnRequest(stage=Stage.TEST, test_id=TESTS[1])
+    patience.begin(TESTS)
+    patience.note(NEW, step, 1.0)
+    patience.begin(TESTS)
+
+    assert patience.with_step(OLD, step)[0] == 70.0
+    patience.begin(TESTS[1:])
+    assert patience.with_step(OLD, step)[0] == 300.0
+
+
 def test_what_nobody_has_done_yet_has_the_whole_time() -> None:
     """So has what the other side took long for; a side is no bound of its own."""
     patience = Patience(300.0)
@@ -386,6 +445,7 @@ def test_who_skips_a_test_does_not_limit_who_runs_it() -> None:
     """It is soon at the next one, while the other prepares what it has skipped."""
 
     def either(process: ThreadProcess) -> int:
+        process.client.begin_test(TESTS[0])
         if process.spec.identity.writer.startswith("new"):
             measure(process, TESTS[1])
             return 0
@@ -415,7 +475,7 @@ def test_who_closes_its_connection_and_stays_is_ended() -> None:
 
     runs = by_process(Bed(one_else(stay, later)).block(timeout_s=1.0))
 
-    text = "the process did not end within 1 s, and was ended"
+    text = "the process did not end within 1 s before its first test, and was ended"
     assert runs.pop((NEW, 0)).failures == dict.fromkeys(TESTS, text)
     assert all(measured_by(run) == list(TESTS) for run in runs.values())
 
