@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import os
@@ -26,12 +27,14 @@ from pytest_gpuperf.collect.environment import new_session
 from pytest_gpuperf.collect.runner import run_here
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.judge.files import compared_with_revision, is_decided
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline import bisection as search
 from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.side_process import root_folder
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.lines import document, json_bytes
 from pytest_gpuperf.report.runs import run_bytes
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.model.change import Progress
     from pytest_gpuperf.model.run import Run
 
@@ -121,8 +125,11 @@ def bisect(arguments: argparse.Namespace) -> int:
     )
     identity = ProcessIdentity(session=new_session(SystemClock()))
     site = Site.in_process(config, identity)
+    test_id, command = _located(
+        arguments.test, _command_line(arguments.test, arguments.options), site.runner
+    )
     request = search.BisectRequest(
-        test_id=arguments.test,
+        test_id=test_id,
         good=arguments.good,
         bad=arguments.bad,
         metric=arguments.metric,
@@ -136,7 +143,7 @@ def bisect(arguments: argparse.Namespace) -> int:
     answer = search.bisect(
         request,
         site=site,
-        command=_command_line(arguments.test, arguments.options),
+        command=command,
         timeout_s=_TIMEOUT_S,
         tell=progress.tried,
         progress=progress.block,
@@ -165,6 +172,30 @@ def _command_line(test_id: str, options: Sequence[str]) -> CommandLine:
         plugins=frozenset(plugins),
         fresh_caches=True,
     )
+
+
+def _located(
+    test: str, command: CommandLine, runner: Runner
+) -> tuple[str, CommandLine]:
+    """
+    Return a test as its id, and the command for its file.
+
+    A path in it may be relative to this folder, as an argument of pytest is, or to
+    pytest's root folder, as an id is. Where pytest does not start, it stands as it is.
+    """
+    with ScratchFolder("root") as scratch, contextlib.suppress(CollectError):
+        root = root_folder(command, scratch, runner, timeout_s=_TIMEOUT_S)
+        if root is not None:
+            path, colons, name = test.partition("::")
+            file = Path(command.folder, path)
+            if not file.exists() and Path(root, path).exists():
+                file = Path(root, path)
+            argument = os.path.relpath(file, command.folder)
+            command = replace(
+                command, args=(*command.args[:-1], argument), paths=(argument,)
+            )
+            test = Path(os.path.relpath(file, root)).as_posix() + colons + name
+    return test, command
 
 
 class _Progress:

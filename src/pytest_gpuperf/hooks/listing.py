@@ -13,11 +13,13 @@ from pytest_gpuperf.collect.loaded_files import digest_of
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.pipeline.side_process import (
     LISTING_VARIABLE,
+    ROOT_VARIABLE,
     CollectedTest,
     CollectedTests,
 )
 
 __all__ = [
+    "pytest_cmdline_main",
     "pytest_collection_modifyitems",
     "pytest_collectreport",
     "pytest_exception_interact",
@@ -26,6 +28,16 @@ __all__ = [
 _FAILURE_LINES = 3  # of a module that cannot be collected: its error stands last
 _failures: dict[str, str] = {}
 _errors: list[BaseException] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Write down what test ids are relative to, and do no more, where that is asked for."""
+    file = os.environ.get(ROOT_VARIABLE)
+    if file is None:
+        return None
+    Path(file).write_bytes(os.fsencode(config.rootpath))
+    return 0
 
 
 def pytest_exception_interact(

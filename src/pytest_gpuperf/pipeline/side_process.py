@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LISTING_VARIABLE",
+    "ROOT_VARIABLE",
     "Builder",
     "CollectedTest",
     "CollectedTests",
@@ -55,9 +56,11 @@ __all__ = [
     "cache_folder",
     "collect",
     "project_folder",
+    "root_folder",
 ]
 
 LISTING_VARIABLE = "PYTEST_GPUPERF_LISTING"  # the file to write the tests to
+ROOT_VARIABLE = "PYTEST_GPUPERF_ROOT"  # the file to write pytest's root folder to
 _PLUGIN = "pytest_gpuperf.hooks.listing"
 _SHOWN_LINES = 10  # of what a process printed that did not do what it was started for
 # whoever sends these is not the side's own code; others, as SIGSEGV, are of a crash
@@ -384,6 +387,35 @@ def collect(
         failure=next(failures, ""),
         is_import_error=listed.is_import_error,
     )
+
+
+def root_folder(
+    command: CommandLine, scratch: str, runner: Runner, *, timeout_s: float
+) -> str | None:
+    """
+    Return the folder that pytest's test ids are relative to; None: pytest does not start.
+
+    Args:
+        command: How pytest is started.
+
+        scratch: A folder for what it writes, which exists.
+
+        runner: Starts it.
+
+        timeout_s: How long it may take [s].
+
+    Raises:
+        CollectError: It did not start, or did not end.
+    """
+    file = Path(scratch, "root")
+    options = replace(command, args=("-p", _PLUGIN, *command.args))
+    runner.run(
+        options.for_child(scratch),
+        timeout_s=timeout_s,
+        cwd=command.folder,
+        env={**SideCommand.inherited(), ROOT_VARIABLE: str(file)},
+    )
+    return os.fsdecode(file.read_bytes()) if file.is_file() else None
 
 
 def _last_error(text: str) -> str:

@@ -118,11 +118,13 @@ class Repository:
         return run_command(self.project, *arguments)
 
 
-def run_command(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `gpuperf` in the folder of a project."""
+def run_command(
+    project: Project, *arguments: str, folder: str = "."
+) -> subprocess.CompletedProcess[str]:
+    """Run `gpuperf` in a folder of a project."""
     return subprocess.run(
         [sys.executable, "-m", "pytest_gpuperf", *arguments],
-        cwd=project.path,
+        cwd=project.path / folder,
         capture_output=True,
         check=False,
         encoding="utf-8",
@@ -655,6 +657,31 @@ def test_a_search_without_answer_goes_on_from_what_was_decided(
     assert [commit["subject"] for commit in second["commits"]] == ["needs a variable"]
     assert first["trials"][0] == second["trials"][0]  # which is not measured again
     assert not (repository.project.path / ".git" / "gpuperf-bisect.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "place"),
+    [("tests/sub", "test_low.py"), ("tests", "tests/sub/test_low.py")],
+)
+def test_a_search_may_begin_below_the_root_folder(
+    repository: Repository, folder: str, place: str
+) -> None:
+    """A test is named as an argument of pytest there, or by its id."""
+    repository.project.write("", "conftest.py")  # puts its folder on Python's path
+    repository.project.write(TESTS, "tests/sub/test_low.py")
+    repository.git("add", ".")
+    repository.git("commit", "-qm", "more tests")
+    good = repository.git("rev-parse", "HEAD")
+    culprit = repository.commit("a slower way", **NEW)
+    ended = run_command(
+        repository.project,
+        *("bisect", f"{place}::test_x[slower]", "--good", good),
+        *("--metric=x", "--", *PLUGIN),
+        folder=folder,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(culprit)
 
 
 def test_where_nothing_got_slower_nothing_is_searched(repository: Repository) -> None:
