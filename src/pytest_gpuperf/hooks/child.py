@@ -146,6 +146,12 @@ class Child:
         if self._counts:
             self._answer(ChildAnswer(test_id=nodeid))
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
+        """Say that the last test has run: fixtures of the session end with its own."""
+        if self._turn_client is not None and nextitem is None:
+            self._turn_client.end_tests()
+
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Say that a test did not."""

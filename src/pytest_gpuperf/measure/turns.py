@@ -318,7 +318,8 @@ class TurnRequest(Frozen, frozen=True, kw_only=True):
     Attributes:
         stage: What it asks for.
 
-        test_id: The test that it runs; with BEGIN and TEST alone.
+        test_id: The test that it runs; with BEGIN and TEST alone. With TEST "": none any
+            more.
 
         name: What is to be measured in it; with BEGIN alone.
     """
@@ -358,8 +359,11 @@ class TurnClient:
         if self._open is not None:
             self._open = None
             self._ask(Stage.END)
-        with contextlib.suppress(OSError):  # who asks for a turn finds out
-            self._send(TurnRequest(stage=Stage.TEST, test_id=test_id))
+        self._tell(test_id)
+
+    def end_tests(self) -> None:
+        """Tell that the last test has run: what comes now is of the session, too."""
+        self._tell("")
 
     @contextlib.contextmanager
     def measuring(self, name: str) -> Iterator[None]:
@@ -436,6 +440,11 @@ class TurnClient:
             message = "the process that shares out turns has ended"
             raise CollectError(message, remedy="run the comparison again")
         return answer
+
+    def _tell(self, test_id: str) -> None:
+        """Tell which test runs from now on."""
+        with contextlib.suppress(OSError):  # who asks for a turn finds out
+            self._send(TurnRequest(stage=Stage.TEST, test_id=test_id))
 
     def _send(self, request: TurnRequest) -> None:
         """Write a request: a line."""

@@ -361,9 +361,7 @@ class _Group:
             for test_id in self._test_ids
             if not fate and test_id in answers and not answers[test_id].failure
         ]
-        # what hangs after its last test may be of the session as well as of that test
-        is_over = connection.test_id == self._test_ids[-1] in answers
-        is_outside = is_over or not connection.test_id
+        is_outside = connection.is_over or not connection.test_id
         return SideRun(
             side=side,
             index=member.index,

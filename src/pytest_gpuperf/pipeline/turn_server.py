@@ -261,6 +261,8 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
 
         place: What it measured last, and in which test.
 
+        is_over: Whether its last test has run.
+
         is_closed: Whether it can ask for nothing any more.
 
         fate: Why it was ended; "": it was not.
@@ -274,6 +276,7 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
     step: Step = Step(stage=Stage.END)  # before its first request: it starts
     test_id: str = ""
     place: str = ""
+    is_over: bool = False
     is_closed: bool = False
     fate: str = ""
 
@@ -282,6 +285,8 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
         """How far it has come, to follow a verb."""
         if not self.test_id:
             return " before its first test"
+        if self.is_over:
+            return " after its last test"
         if self.step.stage is Stage.TEST:
             return f" in {self.test_id}"
         return f" after {self.place}" if self.place else ""
@@ -375,7 +380,8 @@ class TurnServer:
                 return False
             self._note(connection, request)
             if request.stage is Stage.TEST:
-                connection.test_id = request.test_id
+                connection.test_id = request.test_id or connection.test_id
+                connection.is_over = not request.test_id
                 connection.since_ns = self._clock.now_ns()
             elif request.stage is Stage.BEGIN:
                 connection.place = _place(request.test_id, request.name)
@@ -401,11 +407,10 @@ class TurnServer:
     def _leave(self, name: str) -> None:
         """Wait for a process no longer; take how long its end took, if it was a good one."""
         connection = self._connections[name]
-        exit_code, step = connection.process.exit_code or 0, connection.step
-        is_last = self._places.get(connection.test_id, 0) == len(self._places) - 1
-        ends_well = exit_code >= 0 and not connection.fate
-        if is_last and ends_well and step.stage is Stage.END:
-            self._patience.note(connection.side, step, self._silent_s(connection))
+        ends_well = (connection.process.exit_code or 0) >= 0 and not connection.fate
+        if connection.is_over and ends_well:
+            elapsed_s = self._silent_s(connection)
+            self._patience.note(connection.side, connection.step, elapsed_s)
         self._rotation.leave(name)
 
     def _end_those_that_hang(self) -> None:

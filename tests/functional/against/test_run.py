@@ -273,24 +273,33 @@ def test_a_test_that_ends_its_process_takes_no_other_with_it(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
 @pytest.mark.parametrize(
-    ("hook", "place"),
+    ("before", "after", "place"),
     [
-        ("pytest_runtestloop", "before its first test"),
-        ("pytest_sessionfinish", "after test_it.py::test_x[faster]"),
+        ("crash()", "", "before its first test"),
+        ("", "crash()", "after its last test"),
     ],
 )
 def test_a_side_that_ends_outside_of_tests_ends_the_comparison(
-    repository: Repository, hook: str, place: str
+    repository: Repository, before: str, after: str, place: str
 ) -> None:
     """No test is to blame and left out; nothing is compared, and it says where and why."""
     repository.project.write(
         f"""
         import os
         import signal
+        import pytest
 
-        def {hook}(session):
+        def crash():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def pytest_runtestloop(session):
             if not session.config.option.collectonly:
-                os.kill(os.getpid(), signal.SIGKILL)
+                {before or "pass"}
+
+        @pytest.fixture(scope="session", autouse=True)
+        def server():
+            yield
+            {after}
         """,
         "conftest.py",
     )

@@ -112,10 +112,12 @@ def test_a_measurement_is_prepared_sampled_and_finished(server: Server) -> None:
 def test_a_test_is_told_before_it_measures(server: Server) -> None:
     """At once, and no answer is waited for: it may hang in its fixtures."""
     server.client.begin_test("test_it.py::test_y")
+    server.client.end_tests()
 
     assert [(r.stage, r.test_id) for r in server.received()] == [
         (TEST, KEY.test_id),
         (TEST, "test_it.py::test_y"),
+        (TEST, ""),
     ]
 
 
