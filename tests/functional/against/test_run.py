@@ -238,6 +238,23 @@ def test_a_revision_that_cannot_be_imported_fails_the_run(
     assert repository.is_clean()
 
 
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [("5%", "measure with the gpuperf fixture"), ("off", "--gpuperf-max-regression")],
+)
+def test_tests_without_a_gate_are_told_how_to_have_one(
+    repository: Repository, option: str, remedy: str
+) -> None:
+    """The option gates no test without the fixture: it is no remedy where it is set."""
+    text = "import pytest\n\n@pytest.mark.gpuperf\ndef test_once(): pass\n"
+    repository.project.write(text)
+    repository.project.spawn(*AGAINST, f"--gpuperf-max-regression={option}")
+    gap = repository.project.report()["against"]["gap"]
+
+    assert gap["reason"] == "no test passed that has a gate"
+    assert remedy in gap["remedy"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
 def test_a_test_that_ends_its_process_takes_no_other_with_it(
     repository: Repository,
