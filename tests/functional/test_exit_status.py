@@ -71,8 +71,9 @@ def test_a_baseline_of_another_gpu_compares_nothing(
 ) -> None:
     """As with another CPU; what the host's clock timed on this one is no help."""
     project.write(ON_A_GPU)
-    stored = project.spawn("--gpuperf-update=all")
-    assert stored.returncode == 0, stored.stdout
+    for _ in range(2):  # a measurement that was interrupted is void, and not stored
+        stored = project.spawn("--gpuperf-update=all")
+        assert stored.returncode == 0, stored.stdout
     script = machine / "nvml.csv"
     script.write_text(script.read_text("utf-8").replace("H200", "L4"), "utf-8")
     ended = project.spawn(*GATE)
@@ -80,8 +81,9 @@ def test_a_baseline_of_another_gpu_compares_nothing(
     assert ended.returncode == 1
     assert "2 passed" in ended.stdout
     assert "but no test was compared with it" in ended.stdout
-    assert "judged 1 of 2: 1 passed; 1 incomparable" in ended.stdout
-    assert "also 1 incomparable" in ended.stdout
+    (judged,) = (line for line in ended.stdout.splitlines() if "judged 1 of 2" in line)
+    assert "1 passed; 1 incomparable" in judged
+    assert "also 1 incomparable" in judged
 
 
 def test_a_traced_run_is_not_compared_with_untraced_sessions(project: Project) -> None:
