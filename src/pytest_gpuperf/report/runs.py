@@ -268,7 +268,7 @@ def run_markdown(
     if len(quiet) <= _FEW_ROWS:
         loud, quiet = [*loud, *quiet], []
     loud.sort(key=_rank)
-    paper = _Paper(most_bytes)
+    paper = _Paper(most_bytes, is_grouped=any(row.group for row in table))
     paper.add(f"### {prose(title(run, width=_UNWRAPPED))}", "")
     paper.add(prose(judged_line(run).text), "")
     for part in _failures_first(loud):
@@ -293,9 +293,12 @@ class _Paper:
 
     Args:
         most_bytes: The size [B, UTF-8].
+
+        is_grouped: Whether rows have groups.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, *, is_grouped: bool) -> None:
+        self._is_grouped = is_grouped
         self._lines: list[str] = []
         self._left_bytes = most_bytes - _MORE_BYTES
 
@@ -324,7 +327,7 @@ class _Paper:
         """Write rows below the headings of their groups, in a share of the room."""
         least = max(0.0, self._left_bytes * (1 - share))
         shown_count = 0
-        for group, members in by_group(table):
+        for group, members in by_group(table, is_grouped=self._is_grouped):
             room = self._left_bytes - least
             lines = _table(members[: int(max(0.0, room) / _LEAST_ROW_BYTES)], codes)
             heading = [f"#### {prose(group)}", ""] if group else []
@@ -381,8 +384,9 @@ def _rank(row: Row) -> int:
 
 
 def _failures_first(table: Sequence[Row]) -> list[list[Row]]:
-    """Return failures of all groups, then the rest: groups would mix them in one table."""
-    if len({row.group for row in table}) == 1:
+    """Return failures of all groups, then the rest, where groups would mix them."""
+    by_heading = [row.is_loud for _, members in by_group(table) for row in members]
+    if by_heading == sorted(by_heading, reverse=True):
         return [[*table]]
     parts = ([row for row in table if row.is_loud is loud] for loud in (True, False))
     return [part for part in parts if part]

@@ -123,17 +123,21 @@ def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
         yield from wrapped(f"note: {text}", width=width, depth=1, style=Style.FAINT)
 
 
-def by_group(table: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+def by_group(
+    table: Iterable[Row], *, is_grouped: bool = False
+) -> list[tuple[str, list[Row]]]:
     """
     Return rows by the heading of their group, as the first of each stands.
 
     Args:
         table: The rows; where none has a group, the only heading is empty.
+
+        is_grouped: Whether rows that stand elsewhere have groups.
     """
     groups: dict[str, list[Row]] = {}
     for row in table:
         groups.setdefault(row.group, []).append(row)
-    if not any(groups):
+    if not (is_grouped or any(groups)):
         return [*groups.items()]
     return [(group or _NO_GROUP, members) for group, members in groups.items()]
 

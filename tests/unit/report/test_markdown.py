@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+import pytest
+
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Note, Void, VoidCode
@@ -162,11 +164,14 @@ def test_what_passed_is_folded_below_what_needs_attention() -> None:
     assert lines[-2:] == ["", "</details>"]
 
 
-def test_failures_of_every_group_come_first() -> None:
+@pytest.mark.parametrize(
+    ("group", "heading"), [("b", "#### b"), (None, "#### no group")]
+)
+def test_failures_of_every_group_come_first(group: str | None, heading: str) -> None:
     """A doubt of the first group does not stand above the regression of a second one."""
     verdicts = tuple(
-        replace(runs.REGRESSED, key=runs.key(f"test_{group}"), outcome=outcome)
-        for group, outcome in (
+        replace(runs.REGRESSED, key=runs.key(f"test_{name}"), outcome=outcome)
+        for name, outcome in (
             *(("a", Outcome.REGRESSED), ("a_open", Outcome.INCONCLUSIVE)),
             *(("b_open", Outcome.INCONCLUSIVE), ("b", Outcome.REGRESSED)),
         )
@@ -175,7 +180,7 @@ def test_failures_of_every_group_come_first() -> None:
         replace(runs.record("x", runs.time_of(1e-3)), key=v.key) for v in verdicts
     )
     places = tuple(
-        TestPlace(test_id=v.key.test_id, group="b" if "test_b" in str(v.key) else "a")
+        TestPlace(test_id=v.key.test_id, group=group if "test_b" in str(v.key) else "a")
         for v in verdicts
     )
     run = replace(runs.run(records, verdicts), tests=places)
@@ -184,9 +189,26 @@ def test_failures_of_every_group_come_first() -> None:
     ]
 
     assert [line.split("`")[1] if "`" in line else line for line in lines] == [
-        *("#### a", "test_a", "#### b", "test_b"),
-        *("#### a", "test_a_open", "#### b", "test_b_open"),
+        *("#### a", "test_a", heading, "test_b"),
+        *("#### a", "test_a_open", heading, "test_b_open"),
     ]
+
+
+def test_a_group_with_its_failures_first_is_one_table() -> None:
+    """Nothing stands above a failure: its group is not cut in two."""
+    verdicts = (
+        replace(runs.REGRESSED, key=runs.key("test_a")),
+        replace(
+            runs.REGRESSED, key=runs.key("test_open"), outcome=Outcome.INCONCLUSIVE
+        ),
+    )
+    records = tuple(
+        replace(runs.record("x", runs.time_of(1e-3)), key=v.key) for v in verdicts
+    )
+    places = tuple(TestPlace(test_id=v.key.test_id, group="a") for v in verdicts)
+    run = replace(runs.run(records, verdicts), tests=places)
+
+    assert run_markdown(run).count("#### a") == 1
 
 
 def test_a_comment_holds_all_that_it_can() -> None:
