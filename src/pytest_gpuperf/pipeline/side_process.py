@@ -26,6 +26,7 @@ from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
 from pytest_gpuperf.errors import (
     CollectorFailedError,
     CollectorTimeoutError,
+    RecordError,
     SidesRefusedError,
 )
 from pytest_gpuperf.model import codec
@@ -371,13 +372,13 @@ def collect(
             )
             raise CollectorTimeoutError(message, remedy=remedy) from error
         loaded = command.loaded(scratch)
-        if not listing.exists():
+        listed = _listed(listing)
+        if listed is None:
             _check_end(finished, command)
             said = _last_error(finished.log_tail)
             end = _signal_of(finished) or f"exit {finished.exit_code}"
             failure = f"collected nothing ({end}): {said}"
             return Collection(tests={}, loaded=loaded, failure=failure)
-        listed = codec.from_text(listing.read_bytes(), CollectedTests)
     failures = (
         f"cannot collect {name}: {text}" for name, text in listed.failures.items()
     )
@@ -387,6 +388,14 @@ def collect(
         failure=next(failures, ""),
         is_import_error=listed.is_import_error,
     )
+
+
+def _listed(listing: Path) -> CollectedTests | None:
+    """Return what a process listed; None: it wrote nothing, or not all of it."""
+    try:
+        return codec.from_text(listing.read_bytes(), CollectedTests)
+    except (FileNotFoundError, RecordError):
+        return None
 
 
 def root_folder(

@@ -36,7 +36,7 @@ class Child(FakeRunner):
     """A runner whose process writes a listing, if any."""
 
     def __init__(
-        self, listing: CollectedTests | None, end: Finished | Exception
+        self, listing: CollectedTests | str | None, end: Finished | Exception
     ) -> None:
         super().__init__([end])
         self._listing = listing
@@ -46,7 +46,9 @@ class Child(FakeRunner):
         assert call.env is not None
         self.spec = codec.from_text(Path(call.env["CHILD"]).read_bytes(), ChildSpec)
         if self._listing is not None:
-            Path(call.env[LISTING_VARIABLE]).write_text(codec.to_text(self._listing))
+            text = self._listing
+            text = text if isinstance(text, str) else codec.to_text(text)
+            Path(call.env[LISTING_VARIABLE]).write_text(text)
         return super().answer(call)
 
 
@@ -121,14 +123,15 @@ def test_a_process_that_lists_nothing_shows_its_last_lines(
     assert failures == [f"collected nothing (exit 4): {t}" for t in texts.values()]
 
 
+@pytest.mark.parametrize("listing", [None, "", '{"tests":[{"test'])
 def test_a_process_without_room_is_a_full_disk(
-    collected: Callable[[Child], Collection], tmp_path: Path
+    collected: Callable[[Child], Collection], tmp_path: Path, listing: str | None
 ) -> None:
-    """Not a side that cannot collect: the folder is named."""
+    """Not a side that cannot collect: the folder is named, a part of a list not read."""
     text = f"OSError: [Errno 28] {os.strerror(errno.ENOSPC)}".encode()
 
     with pytest.raises(SidesRefusedError, match="make room there") as caught:
-        collected(Child(None, finished(1, stderr=text)))
+        collected(Child(listing, finished(1, stderr=text)))
 
     assert str(tmp_path) in str(caught.value)
 
