@@ -573,7 +573,7 @@ def _add_doctor(commands: _Commands, form: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure the peaks of DRAM and matrix products and store them for this user",
     )
-    doctor.set_defaults(command="doctor:doctor")
+    doctor.set_defaults(command="machine:doctor")
 
 
 def _add_scorecard(commands: _Commands, form: argparse.ArgumentParser) -> None:
@@ -714,7 +714,7 @@ def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:
             metavar="DIR",
             help="where it is ($GPUPERF_CACHE_DIR, or the user's cache folder)",
         )
-        action.set_defaults(command=f"ncu:{name}")
+        action.set_defaults(command=f"machine:{name}")
 
 
 def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
@@ -728,14 +728,14 @@ def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "--chip", metavar="CHIP", help="GH100, or sm_90 (the chip of this machine)"
     )
     chips = within.add_parser("chips", parents=[form], help="every chip")
-    chips.set_defaults(command="ncu:chips")
+    chips.set_defaults(command="machine:chips")
     of_chip = [form, chip]
     listed = within.add_parser("list", parents=of_chip, help="every metric of a chip")
     listed.add_argument("--kind", choices=("counter", "ratio", "throughput"))
-    listed.set_defaults(command="ncu:listed")
+    listed.set_defaults(command="machine:listed")
     search = within.add_parser("search", parents=of_chip, help="metrics by words")
     search.add_argument("words", metavar="WORD", nargs="+")
-    search.set_defaults(command="ncu:search")
+    search.set_defaults(command="machine:search")
     for name, text in (
         ("describe", "the description of metrics"),
         ("check", "whether names are metrics; exit 1 if one is not"),
@@ -745,7 +745,7 @@ def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
         command.add_argument(
             "names", metavar="NAME", nargs="+", type=_metric_names, action=_Joined
         )
-        command.set_defaults(command=f"ncu:{name}")
+        command.set_defaults(command=f"machine:{name}")
 
 
 def _metric_names(text: str) -> tuple[str, ...]:

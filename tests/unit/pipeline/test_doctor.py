@@ -11,7 +11,7 @@ from fakes.clock import FakeClock
 from fakes.framework import FakeFramework
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.runtime import FakeRuntime
-from pytest_gpuperf.cli.doctor import examine, measure
+from pytest_gpuperf.cli.machine import examine, measure
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.measured_peaks import FILE_VARIABLE
 from pytest_gpuperf.collect.runtime import DriverFacts
