@@ -11,13 +11,13 @@ from collections.abc import (
     Sequence,
 )
 
+from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
     Record,
     RecordKey,
     SessionValue,
-    StoredKernel,
     StoredRecord,
 )
 from pytest_gpuperf.model.sample import Estimate
@@ -214,16 +214,13 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
     )
 
 
-def _stored_kernels(record: Record) -> Iterator[StoredKernel]:
+def _stored_kernels(record: Record) -> Iterator[KernelTotal]:
     """Yield the kernels of a record; none of many: half a list says nothing is new."""
     activity = record.activity
     if activity is None or activity.kernels_count > _MOST_KERNELS:
         return
-    for use in activity.kernels:
-        yield StoredKernel(
-            name=use.demangled or use.shape.name,
-            total_s=float(f"{use.total_s:.{_TIME_DIGITS}g}"),
-        )
+    for total in activity.totals:
+        yield replace(total, total_s=float(f"{total.total_s:.{_TIME_DIGITS}g}"))
 
 
 def slugs_holding(

@@ -15,6 +15,7 @@ from pytest_gpuperf.errors import (
     RecordError,
     SchemaVersionError,
 )
+from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused, replace
 from pytest_gpuperf.model.metric import METRICS
@@ -22,7 +23,6 @@ from pytest_gpuperf.model.record import (
     BoundClass,
     RecordKey,
     SessionValue,
-    StoredKernel,
     StoredRecord,
 )
 
@@ -71,9 +71,9 @@ class _StoredRow(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True)
 
         bound_class: What moves together with it when the machine moves.
 
-        kernels: The digest of the names of its kernels.
+        kernels: The digest of its kernels.
 
-        kernel_times_s: How long each of them took [s], in the order of the names.
+        kernel_times_s: How long each of them took [s], in their order.
     """
 
     test: str
@@ -101,7 +101,17 @@ class _StoreHead(Frozen, frozen=True, gc=False, omit_defaults=True):
 
 
 _Facts = dict[str, dict[str, str]]
-_Names = tuple[str, ...]  # of the kernels that ran, most time first
+
+
+class _LaunchedKernel(Frozen, array_like=True, frozen=True, gc=False):
+    """A kernel with how it was launched: a list."""
+
+    name: str
+    launch: KernelLaunch
+
+
+# what ran, most time first; names alone in files of earlier versions
+_Kernels = tuple[str | _LaunchedKernel, ...]
 
 
 class _Section(Frozen, frozen=True):
@@ -166,7 +176,7 @@ _DECODER = msgspec.json.Decoder(_Content)
 _ROW = msgspec.json.Decoder(_StoredRow[SessionValue])
 _HEAD = msgspec.json.Decoder(_StoreHead)
 _FACTS = msgspec.json.Decoder(_Facts)
-_NAMES = msgspec.json.Decoder(_Names)
+_KERNELS = msgspec.json.Decoder(_Kernels)
 
 _SUM = b',"sum":"'  # how the last field of a row begins
 _SUM_LENGTH = len(_SUM) + 12 + len('"}')
@@ -213,7 +223,7 @@ def _check_rows(text: bytes) -> None:
             (_ROW, section.records),
             (_HEAD, section.sessions.values()),
             (_FACTS, section.facts.values()),
-            (_NAMES, section.kernels.values()),
+            (_KERNELS, section.kernels.values()),
         ):
             for entry in entries:
                 if bytes(entry) != b"null":  # which ends each list and each table
@@ -226,7 +236,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     ordered = [record for key in sorted(records) for record in records[key]]
     heads = _Heads(ordered)
     facts = _FactTable()
-    kernels = _NameTable()
+    kernels = _KernelTable()
     rows = [
         _StoredRow[list[object]](
             test=record.key.test_id.removeprefix(prefix),
@@ -237,7 +247,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             values=tuple(map(_value, record.values)),
             soft_facts=heads.rest(record),
             bound_class=record.bound_class,
-            kernels=kernels.digest(tuple(k.name for k in record.kernels)),
+            kernels=kernels.digest(tuple(map(_launched, record.kernels))),
             # msgspec leaves out this very (), and Python 3.10 makes another one
             kernel_times_s=tuple(float(k.total_s) for k in record.kernels) or (),
         )
@@ -340,17 +350,24 @@ class _FactTable:
         return sorted(self._texts.items())
 
 
-class _NameTable:
-    """The names of kernels that ran together, each set of them once."""
+def _launched(total: KernelTotal) -> str | _LaunchedKernel:
+    """Return a kernel without its time."""
+    if total.launch is None:
+        return total.name
+    return _LaunchedKernel(total.name, total.launch)
+
+
+class _KernelTable:
+    """The kernels that ran together, each set of them once."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
-    def digest(self, names: _Names) -> str:
-        """Return the key of some names in the lines, and register them; "": none."""
-        if not names:
+    def digest(self, kernels: _Kernels) -> str:
+        """Return the key of some kernels in the lines, and register them; "": none."""
+        if not kernels:
             return ""
-        text = _json(names)
+        text = _json(kernels)
         key = digest(text.encode())
         self._texts[key] = text
         return key
@@ -527,7 +544,7 @@ class _LineReader:
         prefix = section.name if keyed_by == "module" else ""
         heads = self._heads(section)
         facts = self._facts(section)
-        names_of = self._names(section)
+        kernels_of = self._kernels(section)
         keys: dict[tuple[str, str], RecordKey] = {}
         prefix_of_sum = _summed_prefix(section.name)
         tests = None
@@ -546,8 +563,8 @@ class _LineReader:
             if names not in keys:
                 keys[names] = RecordKey(test_id=prefix + row.test, name=row.name)
             record = _record(row, keys[names], *heads[row.session], facts[row.facts])
-            if row.kernels in names_of:  # else no verdict misses them
-                kernels = _kernels(names_of[row.kernels], row.kernel_times_s)
+            if row.kernels in kernels_of:  # else no verdict misses them
+                kernels = _timed(kernels_of[row.kernels], row.kernel_times_s)
                 record = replace(record, kernels=kernels)
             records.append(record)
         return records
@@ -592,12 +609,12 @@ class _LineReader:
         }
         return {key: facts for key, facts in entries.items() if facts is not None}
 
-    def _names(self, section: _Section) -> dict[str, _Names]:
-        """Return the names of kernels of a section by their keys."""
+    def _kernels(self, section: _Section) -> dict[str, _Kernels]:
+        """Return the kernels of a section by their keys."""
         entries = {
-            key: self._entry(key, raw, _NAMES) for key, raw in section.kernels.items()
+            key: self._entry(key, raw, _KERNELS) for key, raw in section.kernels.items()
         }
-        return {key: names for key, names in entries.items() if names is not None}
+        return {key: some for key, some in entries.items() if some is not None}
 
     def _entry(
         self, key: str, raw: msgspec.Raw, decoder: msgspec.json.Decoder[_V]
@@ -671,12 +688,16 @@ def _record(
     )
 
 
-def _kernels(names: _Names, times_s: Sequence[float]) -> tuple[StoredKernel, ...]:
+def _timed(kernels: _Kernels, times_s: Sequence[float]) -> tuple[KernelTotal, ...]:
     """Return the kernels of a row; () where a line lost some."""
-    if len(names) != len(times_s):
+    if len(kernels) != len(times_s):
         return ()
-    pairs = zip(names, times_s, strict=True)
-    return tuple(StoredKernel(name=name, total_s=total_s) for name, total_s in pairs)
+    return tuple(
+        KernelTotal(name=kernel, total_s=total_s)
+        if isinstance(kernel, str)
+        else KernelTotal(name=kernel.name, total_s=total_s, launch=kernel.launch)
+        for kernel, total_s in zip(kernels, times_s, strict=True)
+    )
 
 
 def _session(head: _StoreHead) -> Session:

@@ -21,6 +21,9 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
+# of verdicts whose change the kernels explain
+_MOVED = frozenset({Reason.SLOWER_THAN_LIMIT, Reason.FASTER_THAN_LIMIT})
+
 __all__ = [
     "AgainstLook",
     "AgainstPolicy",
@@ -402,7 +405,9 @@ def _evidence(
 ) -> VerdictEvidence | None:
     """Return the kernels of each side, or the blocks that a decision needs."""
     if reason is Reason.OTHER_KERNEL and pair.kernels is not None:
-        return VerdictEvidence(kernels=pair.kernels)
+        return VerdictEvidence(kernels=pair.kernels, account=pair.account)
+    if reason in _MOVED and pair.account is not None:
+        return VerdictEvidence(account=pair.account)
     if cause is Cause.BEFORE_FIRST_LOOK:
         return VerdictEvidence(least_count=policy.look_blocks[0])
     return None

@@ -14,6 +14,7 @@ from pytest_gpuperf.compute.change import (
     is_exact,
     usual_spreads,
 )
+from pytest_gpuperf.compute.kernels import account
 from pytest_gpuperf.compute.spread import UsualSpread
 from pytest_gpuperf.judge.case import (
     POLICY,
@@ -36,6 +37,7 @@ from pytest_gpuperf.judge.rule import (
     verdict_of,
     worsening_of,
 )
+from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.record import (
@@ -45,7 +47,7 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
 )
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, Source
 from pytest_gpuperf.model.verdict import (
     KernelChoice,
     Outcome,
@@ -496,7 +498,7 @@ def with_kernels(
     verdict: Verdict, records: Sequence[Record], sessions: Sequence[StoredRecord]
 ) -> Verdict:
     """
-    Return a verdict with the kernels of then and now, where others ran than are stored.
+    Return a verdict with the kernels of then and now, and what each of them took.
 
     Args:
         verdict: The verdict on a change.
@@ -510,19 +512,36 @@ def with_kernels(
     moved = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
     if verdict.of_revision or not (moved or evidence.kernels is not None):
         return verdict
-    fresh = [record for record in records if record.role is Role.CONFIRM]
+    deciding = [record for record in records if record.role is Role.CONFIRM] or records
     then, now = evidence.kernels or (
         _most([session.choice for session in sessions]),
-        _most([record.choice for record in fresh or records]),
+        _most([record.choice for record in deciding]),
     )
-    if then.choice == now.choice or None in {then.choice, now.choice}:
+    if None in {then.choice, now.choice}:
         return verdict
-    names = _kernel_names(records, sessions)
-    kernels = (
-        replace(then, names=names.get(then.choice, ())),
-        replace(now, names=names.get(now.choice, ())),
-    )
-    return replace(verdict, evidence=replace(evidence, kernels=kernels))
+    kernels = evidence.kernels
+    if then.choice != now.choice:
+        names = _kernel_names(records, sessions)
+        kernels = (
+            replace(then, names=names.get(then.choice, ())),
+            replace(now, names=names.get(now.choice, ())),
+        )
+    own_number = verdict.estimate is not None and verdict.estimate.source == Source.USER
+    found = None
+    if not own_number:
+        found = account(
+            [session.kernels for session in sessions if session.choice == then.choice],
+            totals_of(record for record in deciding if record.choice == now.choice),
+        )
+    if kernels is None and found is None:
+        return verdict
+    return replace(verdict, evidence=replace(evidence, kernels=kernels, account=found))
+
+
+def totals_of(records: Iterable[Record]) -> list[tuple[KernelTotal, ...]]:
+    """Return the kernels of each process that saw them."""
+    seen = (record.activity for record in records)
+    return [activity.totals for activity in seen if activity is not None]
 
 
 def _kernel_names(

@@ -13,6 +13,7 @@ from pytest_gpuperf.compute.blocks import (
     reference_moves,
 )
 from pytest_gpuperf.compute.change import exact_change, is_exact
+from pytest_gpuperf.compute.kernels import account
 from pytest_gpuperf.judge.case import Case, Policy, StoredValue, case_of
 from pytest_gpuperf.judge.rule import (
     by_equality,
@@ -21,7 +22,7 @@ from pytest_gpuperf.judge.rule import (
     verdict_of,
     worsening_of,
 )
-from pytest_gpuperf.model.change import AgainstEvidence, Side
+from pytest_gpuperf.model.change import AgainstEvidence, KernelAccount, Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import metric_of
@@ -129,6 +130,8 @@ class SidePair(Frozen, frozen=True, kw_only=True):
 
         kernels: What most processes ran, of the revision and of the working tree.
 
+        account: What each of these kernels took on both sides; None: not known.
+
         is_frozen: Whether each side always made one choice, and not the other's.
     """
 
@@ -136,6 +139,7 @@ class SidePair(Frozen, frozen=True, kw_only=True):
     verdict: Verdict | None = None
     values: SideValues | None = None
     kernels: tuple[KernelChoice, KernelChoice] | None = None
+    account: KernelAccount | None = None
     is_frozen: bool = False
 
     @property
@@ -300,20 +304,15 @@ def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> Sid
     case = replace(case, stored=())
     if early is not None:
         return SidePair(case=case, verdict=_against(early))
-    names = {
-        record.choice: record.activity.names
-        for _, record in measured.taken
-        if record.activity is not None
-    }
     class_moves = moves.get(case.bound_class, {})
-    return _of_values(case, _values(case, measured.taken), class_moves, names)
+    pair = _of_values(case, _values(case, measured.taken), class_moves)
+    return _with_names(pair, measured)
 
 
 def _of_values(
     case: Case,
     values: Sequence[ProcessValue],
     moves: Mapping[Process, float],
-    names: Mapping[str | None, tuple[str, ...]],
 ) -> SidePair:
     """Return a pair of the choices that both sides made; judged here if it is exact."""
     old, new = (
@@ -326,7 +325,7 @@ def _of_values(
     return SidePair(
         case=case,
         values=sides,
-        kernels=(_most(old, names), _most(new, names)),
+        kernels=(_most(old), _most(new)),
         is_frozen=not shared and len(old) == len(new) == 1,
     )
 
@@ -364,17 +363,31 @@ def _side_values(
     return SideValues(comparison=comparison, values=tuple(values), moves=moves)
 
 
-def _most(
-    choices: Counter[str | None], names: Mapping[str | None, tuple[str, ...]]
-) -> KernelChoice:
-    """Return the choice that most processes of a side made, with its kernels' names."""
+def _most(choices: Counter[str | None]) -> KernelChoice:
+    """Return the choice that most processes of a side made."""
     choice, count = choices.most_common(1)[0]
-    return KernelChoice(
-        choice=choice,
-        count=count,
-        total_count=choices.total(),
-        names=names.get(choice, ()),
+    return KernelChoice(choice=choice, count=count, total_count=choices.total())
+
+
+def _with_names(pair: SidePair, measured: _SideRecords) -> SidePair:
+    """Return a pair with the names of its kernels, and with what each of them took."""
+    if pair.kernels is None:
+        return pair
+    old, new = (
+        [
+            record.activity.totals
+            for record in measured.of_side(side)
+            if record.activity is not None and record.choice == most.choice
+        ]
+        for side, most in zip(Side, pair.kernels, strict=True)
     )
+    kernels = tuple(
+        replace(most, names=tuple(dict.fromkeys(k.name for k in some[-1])))
+        if some
+        else most
+        for most, some in zip(pair.kernels, (old, new), strict=True)
+    )
+    return replace(pair, kernels=kernels, account=account(old, new))
 
 
 def _stored(record: Record) -> StoredRecord:

@@ -24,8 +24,10 @@ __all__ = [
     "ActivitySummary",
     "Copy",
     "FailedKernel",
+    "KernelLaunch",
     "KernelResources",
     "KernelShape",
+    "KernelTotal",
     "KernelUse",
     "LaunchList",
     "Launches",
@@ -437,6 +439,67 @@ class KernelUse(Frozen, frozen=True, kw_only=True):
         finite("kernels.total_s", self.total_s)
 
 
+class KernelLaunch(BulkRecord, array_like=True, frozen=True, kw_only=True):
+    """
+    How the launches of one shape were made; in a file, a list.
+
+    Attributes:
+        count: How often the kernel ran.
+
+        grid: Blocks.
+
+        block: Threads of a block.
+
+        registers_count: Registers of a thread.
+
+        shared_bytes: Shared memory of a block, static and asked for at launch [B].
+
+        stack_bytes: Local memory of a thread [B].
+    """
+
+    count: int
+    grid: Extent
+    block: Extent
+    registers_count: int
+    shared_bytes: int
+    stack_bytes: int
+
+
+class KernelTotal(BulkRecord, array_like=True, frozen=True, kw_only=True):
+    """
+    What a session keeps of a kernel of one shape; in a file, a list.
+
+    Attributes:
+        name: As a reader writes it, where a demangler was there.
+
+        total_s: How long all of its launches took, together [s].
+
+        launch: How it was launched; None: the file is of an earlier version.
+    """
+
+    name: str
+    total_s: float
+    launch: KernelLaunch | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a time that is not finite."""
+        finite("session.kernels", self.total_s)
+
+    @classmethod
+    def of(cls, use: KernelUse) -> KernelTotal:
+        """Return what is kept of all launches of one shape."""
+        shape = use.shape
+        launch = KernelLaunch(
+            count=use.count,
+            grid=shape.grid,
+            block=shape.block,
+            registers_count=shape.registers_count,
+            shared_bytes=shape.shared_bytes + shape.dynamic_shared_bytes,
+            stack_bytes=shape.stack_bytes,
+        )
+        return cls(name=use.demangled or shape.name, total_s=use.total_s, launch=launch)
+
+
 class TransferUse(Frozen, frozen=True, kw_only=True):
     """
     All copies of one direction between two kinds of memory.
@@ -613,12 +676,16 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
     kept: TracePlace | None = None
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """What its kernels are called, most time first; empty: half of them are listed."""
+    def totals(self) -> tuple[KernelTotal, ...]:
+        """Its kernels, most time first; empty: not all of them are listed."""
         if len(self.kernels) < self.kernels_count:
             return ()
-        names = (use.demangled or use.shape.name for use in self.kernels)
-        return tuple(dict.fromkeys(names))
+        return tuple(map(KernelTotal.of, self.kernels))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its kernels are called, most time first; empty: not all are listed."""
+        return tuple(dict.fromkeys(total.name for total in self.totals))
 
     def __post_init__(self) -> None:
         """Refuse times that are not finite."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.metric import Better
@@ -15,6 +16,8 @@ __all__ = [
     "AgainstEvidence",
     "Change",
     "Comparison",
+    "KernelAccount",
+    "KernelMove",
     "Progress",
     "Side",
     "Sureness",
@@ -227,6 +230,52 @@ class AgainstEvidence(BulkRecord, frozen=True, kw_only=True):
         finite("against.values", *self.old_values, *self.new_values)
         finite("against.effects", *self.effects, self.null_fraction)
         finite("against.decidable_limit", self.decidable_limit)
+
+
+class KernelMove(BulkRecord, frozen=True, kw_only=True):
+    """
+    A kernel then and now.
+
+    Attributes:
+        then: As it was; None: it is new.
+
+        now: As it is, or what has replaced it; None: it is gone.
+    """
+
+    then: KernelTotal | None = None
+    now: KernelTotal | None = None
+
+    @property
+    def difference_s(self) -> float:
+        """How much longer it takes now [s]."""
+        then_s = 0.0 if self.then is None else self.then.total_s
+        return (0.0 if self.now is None else self.now.total_s) - then_s
+
+
+class KernelAccount(BulkRecord, frozen=True, kw_only=True):
+    """
+    How much each kernel has to do with a change.
+
+    Attributes:
+        then_s: What all kernels took together in a stored session [s].
+
+        now_s: What they take in a process now [s].
+
+        moves: The kernels, those first whose times differ most.
+    """
+
+    then_s: float
+    now_s: float
+    moves: tuple[KernelMove, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse times that are not finite."""
+        finite("account", self.then_s, self.now_s)
+
+    @property
+    def difference_s(self) -> float:
+        """How much longer all kernels take now [s]."""
+        return self.now_s - self.then_s
 
 
 class Against(Frozen, frozen=True, kw_only=True):

@@ -9,7 +9,11 @@ from typing import Annotated
 import msgspec
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.activity import ActivitySummary, KernelResources
+from pytest_gpuperf.model.activity import (
+    ActivitySummary,
+    KernelResources,
+    KernelTotal,
+)
 from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.environment import Device, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
@@ -304,24 +308,6 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         )
 
 
-class StoredKernel(BulkRecord, array_like=True, frozen=True, kw_only=True):
-    """
-    A kernel of one shape in a stored session; in a file, a list.
-
-    Attributes:
-        name: As a reader writes it, where a demangler was there.
-
-        total_s: How long all of its launches took, together [s].
-    """
-
-    name: str
-    total_s: float
-
-    def __post_init__(self) -> None:
-        """Refuse a time that is not finite."""
-        finite("session.kernels", self.total_s)
-
-
 class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     """
     One measurement in one session: a line of the baseline.
@@ -356,4 +342,4 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     soft_facts: Mapping[str, str] = {}
     bound_class: BoundClass = BoundClass.HOST
     arrival: int = 0
-    kernels: tuple[StoredKernel, ...] = ()
+    kernels: tuple[KernelTotal, ...] = ()

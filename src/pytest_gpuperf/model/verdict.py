@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from pytest_gpuperf.model.change import AgainstEvidence, Change
+from pytest_gpuperf.model.change import AgainstEvidence, Change, KernelAccount
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.record import RecordKey, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -185,6 +185,9 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
 
         kernels: What most stored sessions ran, and what most processes run now.
 
+        account: What each of the kernels took then and now; None: not known, or it is no
+            device's time that changed.
+
         least_count: Stored sessions, steps of a loop, or blocks, that it takes.
 
         grade: The least grade that nothing could be held against; "": none.
@@ -203,6 +206,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     differences: Mapping[str, tuple[str, str]] = {}
     stored_sources: tuple[str, ...] = ()
     kernels: tuple[KernelChoice, KernelChoice] | None = None
+    account: KernelAccount | None = None
     least_count: int = 0
     grade: str = ""
     building: tuple[int, int] | None = None

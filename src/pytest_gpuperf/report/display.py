@@ -134,6 +134,13 @@ def value(
     return _written(_rounded_within(exact, unit, digits, bounds), unit, exact)
 
 
+def signed(number: float, unit: str) -> str:
+    """Return a difference of two values with its sign, as +12.8 us; "": there is none."""
+    if not number:
+        return ""
+    return f"{'-' if number < 0 else '+'}{value(abs(number), unit)}"
+
+
 def in_fine_unit(number: float, unit: str) -> tuple[float, str]:
     """
     Return a value in one and the same unit for all of its kind, for who shows 3 decimals.
@@ -346,6 +353,12 @@ def css_percent(share: float) -> str:
 def commit(name: str | None) -> str:
     """Return a commit as git shortens it, safe to print; "" where there is none."""
     return escape(name or "")[:_COMMIT_DIGITS]
+
+
+def extent(numbers: tuple[int, int, int]) -> str:
+    """Return a grid or a block, its trailing ones left out."""
+    x, y, z = numbers
+    return ",".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
 
 
 def date(unix_s: float) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import (
     BoundClass,
     RecordKey,
     SessionValue,
-    StoredKernel,
     StoredRecord,
 )
 from pytest_gpuperf.model.sample import CoreSpeed
@@ -110,6 +110,18 @@ test_ids = st.one_of(
     st.sampled_from([TEST, "../../x.py::test", "/etc/passwd", "a" * 5000, "con.py"]),
 )
 
+_counts = st.integers(min_value=0, max_value=2**31)
+_extents = st.tuples(_counts, _counts, _counts)
+_launches = st.builds(
+    KernelLaunch,
+    count=_counts,
+    grid=_extents,
+    block=_extents,
+    registers_count=_counts,
+    shared_bytes=_counts,
+    stack_bytes=_counts,
+)
+
 stored_records = st.builds(
     StoredRecord,
     key=st.builds(RecordKey, test_id=test_ids, name=_names),
@@ -120,6 +132,9 @@ stored_records = st.builds(
     soft_facts=_words,
     bound_class=st.sampled_from(BoundClass),
     kernels=st.lists(
-        st.builds(StoredKernel, name=_names, total_s=_finite), max_size=3
+        st.builds(
+            KernelTotal, name=_names, total_s=_finite, launch=st.none() | _launches
+        ),
+        max_size=3,
     ).map(tuple),
 )

@@ -19,8 +19,14 @@ from pytest_gpuperf.baseline.history import (
     slugs_holding,
     stored_record,
 )
-from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
-from pytest_gpuperf.model.record import Kind, Record, Role, StoredKernel, StoredRecord
+from pytest_gpuperf.model.activity import (
+    ActivitySummary,
+    KernelLaunch,
+    KernelShape,
+    KernelTotal,
+    KernelUse,
+)
+from pytest_gpuperf.model.record import Kind, Record, Role, StoredRecord
 from pytest_gpuperf.model.sample import Estimate
 from unit.baseline.samples import key, session, stored, stored_records, value
 
@@ -201,8 +207,8 @@ def ran(count: int) -> ActivitySummary:
                 grid=(1, 1, 1),
                 block=(32, 1, 1),
                 registers_count=16,
-                shared_bytes=0,
-                dynamic_shared_bytes=0,
+                shared_bytes=16,
+                dynamic_shared_bytes=8,
                 stack_bytes=0,
             ),
             demangled=None if number else "gemm()",
@@ -218,9 +224,17 @@ def test_names_and_times_of_kernels_are_stored() -> None:
     """As a reader writes them; four digits say which kernel takes the time."""
     kept = stored_record([record(activity=ran(2))], session(1))
 
+    launch = KernelLaunch(
+        count=1,
+        grid=(1, 1, 1),
+        block=(32, 1, 1),
+        registers_count=16,
+        shared_bytes=24,
+        stack_bytes=0,
+    )
     assert kept.kernels == (
-        StoredKernel(name="gemm()", total_s=1.235e-3),
-        StoredKernel(name="_Z1", total_s=1.235e-3),
+        KernelTotal(name="gemm()", total_s=1.235e-3, launch=launch),
+        KernelTotal(name="_Z1", total_s=1.235e-3, launch=launch),
     )
 
 

@@ -22,8 +22,9 @@ from pytest_gpuperf.errors import (
     RecordError,
     SchemaVersionError,
 )
+from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.metric import Family
-from pytest_gpuperf.model.record import StoredKernel, StoredRecord
+from pytest_gpuperf.model.record import StoredRecord
 from unit.baseline.samples import TEST, key, stored, stored_records, value
 
 MODULE = "tests/test_gemm.py"
@@ -117,7 +118,7 @@ def test_what_repeats_stands_once() -> None:
 
 def with_kernels(number: int, *names: str, **given: Any) -> StoredRecord:
     """Return a session that ran these kernels, 1 ms each."""
-    kernels = tuple(StoredKernel(name=name, total_s=1e-3) for name in names)
+    kernels = tuple(KernelTotal(name=name, total_s=1e-3) for name in names)
     return stored(number, kernels=kernels, **given)
 
 

@@ -15,9 +15,9 @@ from pytest_gpuperf.judge.rule import (
     may_regress,
     needs_confirming,
 )
-from pytest_gpuperf.model.activity import ActivitySummary
+from pytest_gpuperf.model.activity import ActivitySummary, KernelTotal
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Record, Role, StoredKernel, StoredRecord
+from pytest_gpuperf.model.record import Record, Role, StoredRecord
 from pytest_gpuperf.model.verdict import (
     KernelChoice,
     Outcome,
@@ -75,9 +75,9 @@ def recorded(*names: str, role: Role = Role.CONFIRM, choice: str = NEW) -> Recor
     return record(choice=choice, role=role, activity=activity)
 
 
-def kept(*names: str, choice: str = OLD) -> StoredRecord:
+def kept(*names: str, choice: str = OLD, total_s: float = 1.0) -> StoredRecord:
     """A stored session with its kernels."""
-    kernels = tuple(StoredKernel(name=name, total_s=1.0) for name in names)
+    kernels = tuple(KernelTotal(name=name, total_s=total_s) for name in names)
     return StoredRecord(
         key=KEY, session=session(1), values=(), choice=choice, kernels=kernels
     )
@@ -132,17 +132,46 @@ def test_other_kernels_get_their_names_and_keep_their_counts() -> None:
 @pytest.mark.parametrize(
     ("verdict", "sessions"),
     [
-        (MOVED, [kept("gemm_64", choice=NEW)]),
         (MOVED, []),
+        (MOVED, [kept(choice=NEW)]),
         (replace(MOVED, outcome=Outcome.UNCHANGED), [kept("gemm_128")]),
     ],
-    ids=["the same kernels", "no session", "nothing to explain"],
+    ids=["no session", "no kernels", "nothing to explain"],
 )
 def test_kernels_explain_a_change_alone(
     verdict: Verdict, sessions: list[StoredRecord]
 ) -> None:
-    """Where the same ran, nobody knows, or nothing moved, they are not told."""
+    """Where nobody knows them, or nothing moved, they are not told."""
     assert with_kernels(verdict, [recorded("gemm_64")], sessions) == verdict
+
+
+def test_a_regression_says_what_each_kernel_takes_more() -> None:
+    """By the fresh processes, and the sessions of the same kernels."""
+    records = [recorded("axpy", role=Role.MAIN), recorded("gemm_64", "axpy")]
+    sessions = [
+        kept("gemm_64", "axpy", choice=NEW, total_s=0.25),
+        kept("norm", choice=OLD),
+        kept("gemm_64", "axpy", choice=NEW, total_s=0.25),
+    ]
+    found = with_kernels(MOVED, records, sessions)
+
+    assert found.evidence is not None
+    assert found.evidence.kernels is None  # the same ones
+    assert found.evidence.account is not None
+    assert (found.evidence.account.then_s, found.evidence.account.now_s) == (0.5, 2.0)
+    assert [
+        (move.then.name, move.difference_s)
+        for move in found.evidence.account.moves
+        if move.then is not None
+    ] == [("gemm_64", 0.75), ("axpy", 0.75)]
+
+
+def test_a_number_of_ones_own_is_no_matter_of_kernels() -> None:
+    """Nobody knows what it counts."""
+    own = replace(MOVED, estimate=estimate(1.0, source="user"))
+    session = kept("gemm_64", choice=NEW)
+
+    assert with_kernels(own, [recorded("gemm_64")], [session]) == own
 
 
 @pytest.mark.parametrize(

@@ -497,7 +497,7 @@ NOW = with_kernels(("gemm", 9, 3e-3), ("axpy", 1, 1e-3))
 COMPARED = [
     (1, "gemm", "2.00 ms", "+50.0 %"),
     (2, "axpy", "", "new"),
-    (0, "norm", "1.00 ms", "gone"),
+    (0, "norm", "100 us", "gone"),
 ]
 
 
@@ -511,26 +511,38 @@ def kernel_table(run: Run, *older: Run) -> KernelTable:
 
 def test_kernels_of_an_earlier_run_stand_beside_those_of_now() -> None:
     """By name, whatever else moved; what is new or gone says so."""
-    then = with_kernels(("gemm", 8, 2e-3), ("norm", 8, 1e-3))
+    then = with_kernels(("gemm", 8, 2e-3), ("norm", 8, 1e-4))
     table = kernel_table(runs.run((NOW,)), runs.run((then,), session_id="s0"))
 
     assert [(r.number, r.name, r.before, r.change) for r in table.rows] == COMPARED
     assert (table.before, table.moved) == (
         "the newest of the earlier runs",
-        "together 4.00 ms, was 3.00 ms: +33.3 %; 1 new, 1 gone",
+        "together 4.00 ms, was 2.10 ms: +90.5 %; 1 new, 1 gone",
     )
     differences = [row.difference for row in table.rows]
-    assert differences == ["+1.00 ms", "+1.00 ms", "-1.00 ms"]
+    assert differences == ["+1.00 ms", "+1.00 ms", "-100 us"]
     assert [row.moved for row in table.rows] == [
-        "grid × block 8 × 128 -> 9 × 128",
+        "grid 8 -> 9",
         "",
         "",
     ]
 
 
+def test_a_kernel_stands_beside_the_one_that_it_replaces() -> None:
+    """It is not new, and the other one is not gone."""
+    then = with_kernels(("gemm_128x64", 9, 2e-3), ("axpy", 1, 1e-3))
+    now = with_kernels(("gemm_64x64", 18, 3e-3), ("axpy", 1, 1e-3))
+    table = kernel_table(runs.run((now,)), runs.run((then,), session_id="s0"))
+
+    assert [(r.name, r.change, r.moved) for r in table.rows] == [
+        ("gemm_64x64", "+50.0 %", "replaces gemm_128x64, grid 9 -> 18"),
+        ("axpy", "0.0 %", ""),
+    ]
+
+
 def test_kernels_of_a_store_stand_beside_those_of_now() -> None:
     """The newest stored session with names; its day and commit say which it is."""
-    then = with_kernels(("gemm", 8, 2e-3), ("norm", 8, 1e-3))
+    then = with_kernels(("gemm", 8, 2e-3), ("norm", 8, 1e-4))
     named = stored_record([then], stored("test_a", 2, 1e-3).session)
     sessions = (stored("test_a", 1, 1e-3), named, stored("test_a", 3, 1e-3))
     run = replace(runs.run((NOW,)), stored=sessions)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from pytest_gpuperf.model.activity import ActivitySummary, KernelUse, Track
+from pytest_gpuperf.compute.kernels import aligned
+from pytest_gpuperf.model.activity import (
+    ActivitySummary,
+    KernelTotal,
+    KernelUse,
+    Track,
+)
+from pytest_gpuperf.model.change import KernelMove
 from pytest_gpuperf.model.counters import Analysis, CounterGap, KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Record, StoredKernel, StoredRecord
+from pytest_gpuperf.model.record import Record, StoredRecord
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.html.figures import time_ticks
 from pytest_gpuperf.report.html.roofline import place_text
+from pytest_gpuperf.report.words import launch_change
 
 __all__ = [
     "Bar",
@@ -132,14 +140,6 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
         return bool(self.before)
 
 
-class _Then(Frozen, frozen=True, kw_only=True):
-    """A kernel of an earlier session: its row, its time [s], how it was launched."""
-
-    row: KernelRow
-    total_s: float
-    launch: tuple[object, object] | None = None
-
-
 class KernelsBefore(Frozen, frozen=True, kw_only=True):
     """
     The kernels of an earlier session, the longest first.
@@ -151,7 +151,7 @@ class KernelsBefore(Frozen, frozen=True, kw_only=True):
     """
 
     session: str
-    kernels: tuple[_Then, ...]
+    kernels: tuple[KernelTotal, ...]
 
 
 def kernels_before(
@@ -166,12 +166,7 @@ def kernels_before(
         stored: The same in a stored session.
     """
     if earlier is not None and earlier.activity is not None:
-        uses = earlier.activity.kernels
-        pairs = zip(_used_rows(uses, {}), uses, strict=True)
-        kernels = tuple(
-            _Then(row=row, total_s=use.total_s, launch=_launch(use))
-            for row, use in pairs
-        )
+        kernels = tuple(map(KernelTotal.of, earlier.activity.kernels))
         if kernels:
             return KernelsBefore(
                 session="the newest of the earlier runs", kernels=kernels
@@ -182,15 +177,8 @@ def kernels_before(
     names = display.moment(session.started_unix_s), display.commit(session.commit)
     return KernelsBefore(
         session=f"the stored session of {' '.join(filter(None, names))}",
-        kernels=tuple(map(_stored_then, stored.kernels)),
+        kernels=stored.kernels,
     )
-
-
-def _stored_then(kernel: StoredKernel) -> _Then:
-    """Return a kernel of a store, of which only name and time are known."""
-    time = display.value(kernel.total_s, "s")
-    row = KernelRow(number=0, name=kernel.name, share=None, time=time, launches="")
-    return _Then(row=row, total_s=kernel.total_s)
 
 
 def kernel_rows(
@@ -261,7 +249,7 @@ def _used_rows(
             shared=display.value(
                 use.shape.shared_bytes + use.shape.dynamic_shared_bytes, "bytes"
             ),
-            shape=f"{_extent(use.shape.grid)} × {_extent(use.shape.block)}",
+            shape=f"{display.extent(use.shape.grid)} × {display.extent(use.shape.block)}",
             limits=_limits(analyses.get(use.shape.name)),
         )
         for number, use in enumerate(uses, 1)
@@ -288,60 +276,59 @@ def _analysed_rows(analyses: Sequence[KernelAnalysis]) -> list[KernelRow]:
 
 
 def _compared(
-    rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[_Then]
+    rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[KernelTotal]
 ) -> Iterator[KernelRow]:
     """Yield kernels with what they took before; those that are gone come last."""
-    left = [*before]
-    for row, use in zip(rows, uses, strict=True):
-        alike = [then for then in left if then.row.name == _name(use)]
-        same_launch = [then for then in alike if then.launch == _launch(use)]
-        then = next(iter(same_launch or alike), None)
-        if then is None:
-            yield replace(row, difference=_signed(use.total_s), change=_NEW)
-            continue
-        left.remove(then)
-        moved = use.total_s / then.total_s - 1 if then.total_s else None
-        yield replace(
-            row,
-            before=then.row.time,
-            difference=_signed(use.total_s - then.total_s),
-            change="" if moved is None else display.change(moved),
-            moved=_launched_otherwise(then.row, row),
-        )
-    for then in left:
-        yield replace(
-            then.row,
-            number=0,
-            share=None,
-            time="",
-            before=then.row.time,
-            difference=_signed(-then.total_s),
-            change=_GONE,
-        )
+    now = [*map(KernelTotal.of, uses)]
+    moves = aligned(before, now)
+    by_now = {id(move.now): move for move in moves}  # equal kernels are two rows
+    for row, kernel in zip(rows, now, strict=True):
+        yield _moved_row(row, by_now[id(kernel)])
+    for move in moves:
+        if move.then is not None and move.now is None:
+            yield _gone_row(move.then, move)
 
 
-def _signed(time_s: float) -> str:
-    """Return a difference of two times with its sign; "": there is none."""
-    if not time_s:
-        return ""
-    return f"{'-' if time_s < 0 else '+'}{display.value(abs(time_s), 's')}"
-
-
-def _launched_otherwise(then: KernelRow, now: KernelRow) -> str:
-    """Return what of a kernel's launch has changed; "": nothing, or it is not known."""
-    pairs = {
-        "registers": (then.registers, now.registers),
-        "shared": (then.shared, now.shared),
-        "grid × block": (then.shape, now.shape),
-    }
-    return ", ".join(
-        f"{name} {was} -> {is_now}"
-        for name, (was, is_now) in pairs.items()
-        if was and was != is_now
+def _moved_row(row: KernelRow, move: KernelMove) -> KernelRow:
+    """Return the row of a kernel that ran now, with what it took before."""
+    difference = display.signed(move.difference_s, "s")
+    if move.then is None or move.now is None:
+        return replace(row, difference=difference, change=_NEW)
+    was_s, name = move.then.total_s, move.then.name
+    replaced = "" if name == move.now.name else f"replaces {name}"
+    return replace(
+        row,
+        before=display.value(was_s, "s"),
+        difference=difference,
+        change=display.change(move.difference_s / was_s) if was_s else "",
+        moved=", ".join(filter(None, (replaced, launch_change(move)))),
     )
 
 
-def _together(uses: Sequence[KernelUse], before: Sequence[_Then]) -> str:
+def _gone_row(kernel: KernelTotal, move: KernelMove) -> KernelRow:
+    """Return the row of a kernel that did not run now."""
+    launch = kernel.launch
+    row = KernelRow(
+        number=0,
+        name=kernel.name,
+        share=None,
+        time="",
+        launches="" if launch is None else str(launch.count),
+        before=display.value(kernel.total_s, "s"),
+        difference=display.signed(move.difference_s, "s"),
+        change=_GONE,
+    )
+    if launch is None:
+        return row
+    return replace(
+        row,
+        registers=str(launch.registers_count),
+        shared=display.value(launch.shared_bytes, "bytes"),
+        shape=f"{display.extent(launch.grid)} × {display.extent(launch.block)}",
+    )
+
+
+def _together(uses: Sequence[KernelUse], before: Sequence[KernelTotal]) -> str:
     """Return what all kernels took, then and now; "": there is no time."""
     now_s = math.fsum(use.total_s for use in uses)
     then_s = math.fsum(then.total_s for then in before)
@@ -475,11 +462,6 @@ def _pieces(track: Track, activity: ActivitySummary, span_ns: int) -> Iterator[P
         )
 
 
-def _launch(use: KernelUse) -> tuple[object, object]:
-    """Return how a kernel is launched."""
-    return use.shape.grid, use.shape.block
-
-
 def _name(use: KernelUse) -> str:
     """Return what a kernel is called."""
     return use.demangled or use.shape.name
@@ -523,10 +505,3 @@ def _part(part: float, whole: float) -> Bar | None:
     share = part / whole
     text = display.value(share, "fraction", digits=2) if share >= _TINY else "< 0.1 %"
     return Bar(width=css_percent(min(share, 1.0)), text=text)
-
-
-def _extent(extent: tuple[int, int, int]) -> str:
-    """Return a grid or a block, its trailing ones left out."""
-    x, y, z = extent
-    numbers = (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)
-    return ",".join(map(str, numbers))
