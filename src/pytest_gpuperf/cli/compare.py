@@ -269,7 +269,9 @@ def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) ->
         with_kernels(verdict, measured[verdict.key], stored.get(verdict.key, ()))
         for verdict in (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
     )
-    return replace(current, verdicts=(*limits, *map(words.for_files, changes)))
+    verdicts = (*limits, *map(words.for_files, changes))
+    # what the machine did to fresh processes of the run is no part of these changes
+    return replace(current, verdicts=verdicts, shifts=())
 
 
 def _measured(run: Run) -> dict[RecordKey, list[Record]]:

@@ -32,7 +32,9 @@ __all__ = [
     "usual_spreads",
 ]
 
-INTERVAL_TAIL = 0.005  # on each side of the two-sided 99 % interval
+# on each side of the two-sided interval of a change: the level of a run of one pair, so
+# that no interval of a significant change holds "no change"
+INTERVAL_TAIL = 0.01
 _MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
 _MOST_PART = 1e-12  # keeps a share of nothing finite
 

@@ -176,8 +176,7 @@ class Gate:
         try:
             self._end_workers()
             self.suite.interrupt(_stopped(session))
-            self._announce()
-            self._shifts = steps.decide(self.suite)
+            self._shifts = steps.decide(self.suite, self._announce)
             self._end_line()
         except BaseException as error:
             self.abandon(error)
@@ -194,7 +193,7 @@ class Gate:
         finally:  # whatever happens, no test is lost
             self._release()
 
-    def _announce(self) -> None:
+    def _announce(self, has_suspects: bool) -> None:  # noqa: FBT001 - decide's callback
         """Say what the tests are waiting for, on a line before that of their outcomes."""
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or not self._held:
@@ -206,7 +205,7 @@ class Gate:
         count = len(self._held)
         config = self.suite.config
         starts = config.replay is None and self.suite.completeness().complete
-        confirm = config.confirm if starts and self.suite.confirms else None
+        confirm = config.confirm if starts and has_suspects else None
         against = config.against if starts else None
         line = terminal.held_line(count, confirm, against, config.confirm_by)
         _write(reporter, line)

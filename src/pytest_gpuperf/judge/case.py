@@ -75,6 +75,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
         noisy_spread: What sessions usually differ by [fraction] where the machine is too
             noisy for a stored baseline.
 
+        usual_sessions: Stored sessions that a baseline has unless another number is asked
+            for.
+
         selected: Whether suspects are confirmed. Between files of whole runs nothing was
             selected for being bad, so that nothing need be confirmed.
     """
@@ -89,6 +92,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     least_choice_runs: int = 2
     control_count: int = 8
     noisy_spread: float = 0.2
+    usual_sessions: int = 5
     selected: bool = True
 
     def level(self, pair_count: int) -> float:

@@ -48,7 +48,6 @@ __all__ = [
     "group_of",
     "kernel_verdict",
     "may_regress",
-    "needs_confirming",
     "reference_comparisons",
     "rule",
     "suffices",
@@ -161,13 +160,21 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
     if reason is Reason.NOT_SIGNIFICANT:
         if _is_short(case):
             return Cause.SHORT_LOOP
-        noisy = (ruling.change.session_spread or 0.0) > policy.noisy_spread
-        return Cause.NOISY_MACHINE if noisy else None
+        return _noise(ruling.change, policy)
     if reason is not Reason.NOT_CONFIRMED:
         return None
     if ruling.confirmation is not None and not ruling.confirmation.run_values:
         return Cause.NOTHING_USABLE  # there were processes, and none counts
     return Cause.LOOKED_BETTER if ruling.worsening < 0 else None
+
+
+def _noise(change: Change, policy: Policy) -> Cause | None:
+    """Return what would make a change significant; None: a comparison by turns alone."""
+    if (change.session_spread or 0.0) > policy.noisy_spread:
+        return Cause.NOISY_MACHINE
+    if change.session_count < policy.usual_sessions:
+        return Cause.FEW_SESSIONS
+    return Cause.ONE_PROCESS if change.run_count == 1 else None
 
 
 def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
@@ -485,13 +492,6 @@ def may_regress(
         if case.sign * change > share * case.limit:
             return True
     return False
-
-
-def needs_confirming(case: Case, policy: Policy = POLICY) -> bool:
-    """Return whether only fresh processes can tell noise of a case from a change."""
-    comparison = comparable(case, policy)
-    exact = comparison is not None and is_exact(comparison)
-    return not (exact or case.of_file)
 
 
 def _of_choice(

@@ -45,7 +45,8 @@ class Change(BulkRecord, frozen=True, kw_only=True):
     Attributes:
         effect: Relative difference; None where the baseline is 0 and nothing is relative.
 
-        low: Lower end of its two-sided 99 % interval; None where there is none.
+        low: Lower end of its two-sided 98 % interval, whose ends are the one-sided bounds
+            of 99 %; None where there is none.
 
         high: Its upper end.
 

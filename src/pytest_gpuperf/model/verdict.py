@@ -92,6 +92,7 @@ class Cause(str, Enum):
     BLOCKS_SPENT = "blocks-spent"  # as many as there ever are
     BOTH_SIDES = "both-sides"  # it is without a value on
     ENDED_EARLY = "ended-early"  # the run, or the loop, did not come to its end
+    FEW_SESSIONS = "few-sessions"  # more of them are wanted, and would show more
     KERNEL_PER_SIDE = "kernel-per-side"  # which each of its processes chose
     LOOKED_BETTER = "looked-better"  # an improvement waits for its confirmation
     NEW_SIDE = "new-side"  # the working tree is without a value
@@ -101,6 +102,7 @@ class Cause(str, Enum):
     NOTHING_USABLE = "nothing-usable"  # fresh processes gave no value that counts
     OF_A_LOOP = "of-a-loop"  # the limit is of a loop's grade
     OLD_SIDE = "old-side"  # the revision is without a value
+    ONE_PROCESS = "one-process"  # gave the value, and more of them would show more
     OTHER_MACHINE = "other-machine"  # which alone has stored sessions
     SHORT_LOOP = "short-loop"  # a loop of few steps
     STILL_STRADDLES = "still-straddles"  # in fresh processes, too

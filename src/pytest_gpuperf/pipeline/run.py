@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.config import ConfirmBy
@@ -11,7 +11,6 @@ from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.controls import FirstLook, confirmations
 from pytest_gpuperf.judge.limit import straddles, without_repeats
-from pytest_gpuperf.judge.rule import needs_confirming
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import collector_paused, replace
@@ -55,7 +54,6 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
     worsened = verdicts.worsened(suite, measured)
     if straddling or worsened:
         held = "SUSPECT"
-        suite.confirms |= straddling or any(map(needs_confirming, worsened))
     elif _decides_all_at_end(suite):
         held = "PENDING"
     else:
@@ -93,19 +91,31 @@ def report_so_far(suite: Suite) -> None:
     suite.next_report_s = ended_s + pause_s
 
 
-def decide(suite: Suite) -> tuple[MachineShift, ...]:
+def decide(
+    suite: Suite, announce: Callable[[bool], object] = lambda _: None
+) -> tuple[MachineShift, ...]:
     """
     Measure again what needs it, and decide every verdict of the run.
+
+    Args:
+        suite: All that the run has gathered.
+
+        announce: Called before anything is measured again, with whether there are
+            suspects for fresh processes.
 
     Returns:
         What the machine did meanwhile, by class of tests.
     """
     suite.sort()
     complete = suite.completeness().complete
-    if complete:
+    repeats = complete and suite.config.runs > 1
+    if repeats:
+        announce(False)  # noqa: FBT003 - nobody knows of suspects yet
         _measure_again(suite)
     with collector_paused():
         first = verdicts.look(suite)
+    if not repeats or first.suspects:
+        announce(complete and bool(first.suspects))
     by_revision = _confirm_by_revision(suite, first) if complete else None
     complete = complete and not suite.stopped  # by Ctrl-C in that comparison
     retests = confirm(suite, first, by_revision) if complete else {}

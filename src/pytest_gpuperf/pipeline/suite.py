@@ -68,8 +68,6 @@ class Suite:
 
         repeated: What fresh processes measured of the same tests.
 
-        confirms: Whether fresh processes may have to decide about a test.
-
         verdicts: What was decided; empty until the tests have run.
 
         run: The whole run; None until it has ended.
@@ -100,7 +98,6 @@ class Suite:
         self.failed_alone: dict[str, str] = {}
         self.first_cases: dict[RecordKey, tuple[ComparedCase, ...]] = {}
         self.repeated: tuple[Record, ...] = ()
-        self.confirms = False
         self.verdicts: tuple[Verdict, ...] = ()
         self._by_test: dict[str, list[Verdict]] = {}
         self.run: Run | None = None

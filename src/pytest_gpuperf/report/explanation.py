@@ -399,6 +399,9 @@ def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> st
     """Return the smallest change that is seen by so much; "" where it is not known."""
     if change.detectable_effect is None or change.exact:
         return ""
+    decided = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
+    if decided and abs(change.effect or 0.0) < change.detectable_effect:
+        return ""  # it was found all the same: what is found in most runs is no news
     least = display.least(change.detectable_effect, limits)
     if verdict.against is not None:
         return f", these blocks see >= {least}"

@@ -488,8 +488,8 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
     """Yield the machine's drift for each class of tests that has one."""
     moved = [_shifted(shift) for shift in run.shifts if shift.moved]
     if moved:
-        drift = f"machine drift of unsuspected tests: {', '.join(moved)}"
-        text = f"{drift}; it is subtracted from confirmed changes"
+        drift = f"machine drift: {', '.join(moved)}"
+        text = f"{drift}; confirmed changes are without their share of it"
         yield from wrapped(text, width=width, style=Style.DOUBT)
 
 
@@ -497,7 +497,8 @@ def _shifted(shift: MachineShift) -> str:
     """Return the drift of a class of tests."""
     metric = "" if shift.metric == "time" else f" {display.escape(shift.metric)}"
     moved = display.change(shift.effect, limits=())
-    return f"{shift.bound_class.value}-bound{metric} {moved}"
+    controls = display.plural(shift.control_count, "control")
+    return f"{shift.bound_class.value}-bound{metric} {moved} (by {controls})"
 
 
 def _title(facts: list[str], width: int) -> str:

@@ -95,7 +95,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
             "confirm it."
         ),
         Reason.NOT_CONFIRMED: (
-            "It changed by more than the limit, but fresh processes did not confirm it."
+            "It changed by more than the limit, and no fresh process measured it again."
         ),
         Reason.NOT_SIGNIFICANT: (
             "It changed by more than the limit, but the change is not significant."
@@ -204,7 +204,11 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "confirm and store it with --gpuperf-update=improved"
         ),
         (Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE): _WHEN_OVER,
-        (Reason.NOT_SIGNIFICANT, None): (
+        (Reason.NOT_SIGNIFICANT, None): _BY_REVISION,
+        (Reason.NOT_SIGNIFICANT, Cause.FEW_SESSIONS): (
+            f"store more sessions with --gpuperf-update=new, or {_BY_REVISION}"
+        ),
+        (Reason.NOT_SIGNIFICANT, Cause.ONE_PROCESS): (
             f"measure it in more processes with --gpuperf-runs=5, or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE): (
@@ -291,6 +295,7 @@ _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
         Reason.VOID: _WHEN_OVER,
     }
 )
+_NEVER_AGAIN = "and no fresh process measured it again"
 _NOTHING = VerdictEvidence()
 _WITHOUT_VALUE = {
     Cause.OLD_SIDE: "the revision gave no value",
@@ -600,12 +605,14 @@ def sentence(verdict: Verdict) -> str:
         if verdict.cause is Cause.BEFORE_FIRST_LOOK and verdict.evidence is not None:
             return f"A decision needs {verdict.evidence.least_count} blocks."
         return _OF_REVISION.get(verdict.reason, text)
-    if verdict.reason is not Reason.NOT_CONFIRMED or moved is None:
+    if verdict.reason is not Reason.NOT_CONFIRMED:
         return text
-    if moved.p_worse is None or moved.p_better is None:
-        return text
-    way = "worse" if moved.p_worse < moved.p_better else "better"
-    return text.replace("It changed by", f"It looked {way} by")
+    if verdict.cause is Cause.NOTHING_USABLE:
+        text = text.replace(_NEVER_AGAIN, "and no value of fresh processes counts")
+    if moved is not None and None not in {moved.p_worse, moved.p_better}:
+        way = "worse" if (moved.p_worse or 0) < (moved.p_better or 0) else "better"
+        text = text.replace("It changed by", f"It looked {way} by")
+    return text
 
 
 def missed_assert(text: str) -> str:

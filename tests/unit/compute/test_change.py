@@ -47,7 +47,7 @@ def test_effect_interval_and_probabilities_are_those_of_the_mixture() -> None:
     own = statistics.variance(logs)
     usual = usual_spread([(own, 4)], TimeBase.HOST)
     mixture = usual.mixture(4)
-    half = mixture.reach(0.005, own, ratio=1.2)
+    half = mixture.reach(0.01, own, ratio=1.2)
     seen = NOISE + mixture.reach(0.002, own, ratio=1.2)
     seen += mixture.reach(0.1, own, ratio=1.2)
     one = change([1.1], level=Sureness(alpha=0.01, pair_count=5))

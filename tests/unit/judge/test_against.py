@@ -448,7 +448,7 @@ def test_the_blocks_wanted_follow_a_wide_limit(effect: float) -> None:
     room, tail = math.log1p(limit) - math.log1p(effect), 0.05
     if effect > limit:
         room, tail = math.log1p(effect) - 0.005, 0.008
-    width = 0.37 * stdtrit(6, 1 - tail) / stdtrit(6, 0.995)
+    width = 0.37 * stdtrit(6, 1 - tail) / stdtrit(6, 0.99)
 
     assert blocks_wanted(change, 4, limit, 0.008) == max(
         5, math.ceil(4 * (width / room) ** 2)

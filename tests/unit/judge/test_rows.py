@@ -13,7 +13,6 @@ from pytest_gpuperf.judge.rule import (
     early_verdict,
     kernel_verdict,
     may_regress,
-    needs_confirming,
 )
 from pytest_gpuperf.model.activity import ActivitySummary, KernelTotal
 from pytest_gpuperf.model.frozen import replace
@@ -219,18 +218,3 @@ def test_all_processes_of_a_session_say_how_slow_it_is() -> None:
         narrow, wide = (case(values, steady, limit=x / 0.6) for x in (0.14, 0.141))
         assert may_regress(narrow, comparable(narrow, Policy()))
         assert not may_regress(wide, comparable(wide, Policy()))
-
-
-@pytest.mark.parametrize(
-    ("subject", "needed"),
-    [
-        (case(1.2, (1.0,) * 3), True),
-        (case(1.2, ()), True),
-        (case(64.0, [64.0], "registers"), False),
-        (case(64.0, [63.0, 64.0, 65.0], "registers"), True),
-        (case(1.2, (1.0, 1.1, 1.2), estimate=REPORTED), False),
-    ],
-)
-def test_only_noise_needs_fresh_processes(subject: Case, *, needed: bool) -> None:
-    """Neither what equality decides nor what a file would say again."""
-    assert needs_confirming(subject) is needed

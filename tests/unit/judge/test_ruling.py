@@ -30,6 +30,9 @@ def ruled(
     p_value: float = 0.001,
     exact: bool = False,
     reference: float = 1.0,
+    sessions: int = 5,
+    processes: int = 1,
+    spread: float | None = None,
     **fields: Any,
 ) -> Verdict:
     """The verdict on a worsening of a case with a limit of 5 %."""
@@ -37,8 +40,9 @@ def ruled(
         effect=worsening,
         current=1 + worsening,
         reference=reference,
-        session_count=5,
-        run_count=1,
+        session_count=sessions,
+        run_count=processes,
+        session_spread=spread,
         p_worse=p_value if worsening > 0 else 1.0,
         p_better=p_value if worsening <= 0 else 1.0,
         exact=exact,
@@ -77,8 +81,28 @@ def test_a_chance_of_alpha_is_not_sure() -> None:
     below = ruled(0.2, confirmed=CONFIRMED, p_value=0.0099)
 
     assert at_it.reason is Reason.NOT_SIGNIFICANT
-    assert at_it.cause is None
     assert below.outcome is Outcome.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("sessions", "processes", "spread", "cause"),
+    [
+        (4, 1, 0.21, Cause.NOISY_MACHINE),
+        (4, 5, 0.2, Cause.FEW_SESSIONS),
+        (5, 1, None, Cause.ONE_PROCESS),
+        (5, 5, 0.1, None),
+    ],
+)
+def test_noise_is_told_by_what_would_narrow_it(
+    sessions: int, processes: int, spread: float | None, cause: Cause | None
+) -> None:
+    """A calmer machine first, then more sessions, then more processes, then A/B alone."""
+    found = ruled(
+        0.2, p_value=0.3, sessions=sessions, processes=processes, spread=spread
+    )
+
+    assert found.reason is Reason.NOT_SIGNIFICANT
+    assert found.cause is cause
 
 
 @pytest.mark.parametrize("worsening", [0.2, -0.2])

@@ -320,10 +320,21 @@ def test_a_baseline_that_sees_next_to_nothing_says_so() -> None:
         high=6359.31,
         detectable_effect=191979.64,
     )
-    text = evidence(replace(runs.REGRESSED, change=blind))
+    undecided = replace(runs.REGRESSED, change=blind, outcome=Outcome.INCONCLUSIVE)
 
-    assert "+20.0 % (interval unknown), limit 5 %" in text
-    assert text.endswith("this baseline sees >= 1000 x")
+    assert (
+        "+20.0 % (interval unknown), limit 5 %, this baseline sees >= 1000 x: "
+        in evidence(undecided)
+    )
+
+
+def test_what_a_baseline_mostly_sees_is_not_said_of_a_smaller_change_it_found() -> None:
+    """Half of the changes below it are found: a verdict does not argue with itself."""
+    assert runs.REGRESSED.change is not None
+    lucky = replace(runs.REGRESSED.change, detectable_effect=0.08)
+
+    assert "sees" in evidence(runs.REGRESSED)
+    assert "sees" not in evidence(replace(runs.REGRESSED, change=lucky))
 
 
 @pytest.mark.parametrize(("drift", "said"), [(0.057, True), (0.0002, False)])

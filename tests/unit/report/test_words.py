@@ -446,6 +446,18 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.NOT_SIGNIFICANT),
         (),
+        BY_ANY_REVISION,
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_SIGNIFICANT, Cause.FEW_SESSIONS),
+        (),
+        f"store more sessions with --gpuperf-update=new, or {BY_ANY_REVISION}",
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_SIGNIFICANT, Cause.ONE_PROCESS),
+        (),
         f"measure it in more processes with --gpuperf-runs=5, or {BY_ANY_REVISION}",
         "name more run files",
     ),
@@ -464,7 +476,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             left_out=LeftOut(session_id="s0", started_unix_s=86_400.0, ratio=3.04),
         ),
         ("left out: the session of 1970-01-02, 3.0 x the others",),
-        f"measure it in more processes with --gpuperf-runs=5, or {BY_ANY_REVISION}",
+        BY_ANY_REVISION,
         "name more run files",
     ),
     (
