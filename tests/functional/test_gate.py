@@ -815,3 +815,33 @@ def test_what_a_comparison_waits_for_is_told_once(
     assert told[0] == f"gpuperf: against main: {waits.text}"
     assert len(told) == 2
     assert "4 blocks in 0 s" in told[1]
+
+
+SHARED = """
+    import os
+
+    import pytest
+
+
+    def work():
+        return sum(range(int(os.environ.get("COUNT", "3000"))))
+
+
+    @pytest.mark.gpuperf(iterations=40)
+    @pytest.mark.parametrize("number", range(6))
+    def test_shared(gpuperf, number):
+        gpuperf(work)
+"""
+
+
+def test_a_slowdown_of_all_tests_fails_the_run(project: Project) -> None:
+    """What they share is slower: that is not the machine, whose workloads stood still."""
+    project.write(SHARED)
+    for _ in range(3):
+        project.spawn("--gpuperf-update=new")
+    project.environment.setenv("COUNT", "12000")  # noise of a busy machine is less
+    ended = project.spawn(GATE[0], "--gpuperf-confirm=3")
+
+    assert ended.returncode == 1
+    assert ended.stdout.count("time regressed: ") >= 6
+    assert "3 fresh processes will measure suspected times" in ended.stdout

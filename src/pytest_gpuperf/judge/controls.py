@@ -87,7 +87,11 @@ def plan_retests(
     looks = first_look(cases, policy, references=references, compared=compared)
     pairs = list(zip(cases, looks, strict=True))
     noisy = [case for case, look in pairs if _must_confirm(look, config)]
-    suspects = dict.fromkeys((*(case.key.test_id for case in noisy), *straddling))
+    # of what many tests share a few tell as much as all of them
+    shared = {case.name for case, look in pairs if look.shared}
+    few = choose_controls([case for case in noisy if case.name in shared], policy)
+    own = (case.key.test_id for case in noisy if case.name not in shared)
+    suspects = dict.fromkeys((*own, *few, *straddling))
     tests = {case.key.test_id for case in noisy}
     classes = {case.bound_class for case in cases if case.key.test_id in tests}
     steady = [
@@ -120,7 +124,7 @@ def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
     The first ones alone would show the machine as it was when the run began.
 
     Args:
-        steady: Cases that can show what the machine did, in the order of the run.
+        steady: Cases that can stand for their class, in the order of the run.
 
         policy: The rule's constants.
     """
@@ -215,7 +219,7 @@ def _must_confirm(look: Look, config: Config) -> bool:
 def _is_steady(case: Case, look: Look) -> bool:
     """Return whether a case can show what the machine did to fresh processes."""
     return (
-        not (look.worse or look.better)
+        not (look.worse or look.better or look.shared)
         and case.limit is not None
         and not case.counts
         and len(case.stored) >= POLICY.least_sessions

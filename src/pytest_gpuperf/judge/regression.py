@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.change import (
@@ -74,6 +74,9 @@ _NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
 
 # docs/judging.md section 2: what a baseline would see with so many more is told with it
 MORE_SESSIONS = 2
+# docs/judging.md section 2: no machine was seen to move most tests of a class by more and
+# to leave the reference workloads as they were [fraction]
+_FARTHEST_MOVE = 0.25
 
 
 class Look(BulkRecord, frozen=True, kw_only=True):
@@ -88,12 +91,16 @@ class Look(BulkRecord, frozen=True, kw_only=True):
         suspect: Whether only fresh processes can tell; False for what is judged by
             equality, and for what a file says.
 
+        shared: Whether most tests of its class moved as it did and the reference
+            workloads did not: a change that tests share, and no control.
+
         change: The change; None where nothing is comparable.
     """
 
     worse: bool = False
     better: bool = False
     suspect: bool = False
+    shared: bool = False
     change: Change | None = None
 
 
@@ -155,10 +162,86 @@ def first_look(
             references=reference_comparisons(references, comparisons),
         )
     )
-    return tuple(
+    looks = [
         Look() if comparison is None else _look(case, next(first_changes), policy)
         for case, comparison in zip(cases, compared, strict=True)
+    ]
+    level = _level(cases, compared, policy)
+    for places in _moved_classes(cases, compared, looks, policy):
+        members = [cases[place] for place in places]
+        several = [c for place in places if (c := compared[place]) is not None]
+        witnesses = reference_comparisons(references, several)
+        alone = _looks_by(witnesses, members, several, level, policy)
+        if _is_shared(alone, has_witnesses=bool(witnesses)):
+            for place, look in zip(places, alone, strict=True):
+                looks[place] = look
+    return tuple(looks)
+
+
+def _moved_classes(
+    cases: Sequence[Case],
+    compared: Sequence[Comparison | None],
+    looks: Sequence[Look],
+    policy: Policy,
+) -> list[list[int]]:
+    """Return the places of each class whose tests say that the machine moved them."""
+    classes: dict[str, list[int]] = {}
+    moved: set[str] = set()
+    for place, (case, comparison, look) in enumerate(
+        zip(cases, compared, looks, strict=True)
+    ):
+        if comparison is None or look.change is None or look.change.exact:
+            continue
+        group = comparison.shift_group
+        classes.setdefault(group, []).append(place)
+        limit = case.limit or 0.0
+        if abs(look.change.machine_shift or 0.0) > policy.suspect_share * limit > 0:
+            moved.add(group)
+    return [places for group, places in classes.items() if group in moved]
+
+
+def _looks_by(
+    witnesses: Sequence[Comparison],
+    cases: Sequence[Case],
+    comparisons: Sequence[Comparison],
+    level: Sureness,
+    policy: Policy,
+) -> list[Look]:
+    """Return the looks of a class where reference workloads alone show the machine."""
+    controls = [False] * len(comparisons)
+    alone = changes(comparisons, level=level, references=witnesses, controls=controls)
+    looks = (
+        _look(case, change, policy) for case, change in zip(cases, alone, strict=True)
     )
+    return [
+        replace(look, shared=_is_beyond(case, look, policy))
+        for case, look in zip(cases, looks, strict=True)
+    ]
+
+
+def _is_beyond(case: Case, look: Look, policy: Policy) -> bool:
+    """Return whether a value is off by more than is suspected, as it was measured."""
+    if case.limit is None or look.change is None:
+        return False
+    return abs(_with_machine(case, look.change)) > policy.suspect_share * case.limit
+
+
+def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
+    """
+    Return whether a class moved, and not the machine, by looks at references alone.
+
+    Most of its tests are off: so that noise is an unlikely explanation for most of those,
+    or, as where there is no reference, farther than a machine takes tests alone.
+    """
+    beyond = [look for look in looks if look.shared]
+    unlikely = sum(look.worse or look.better for look in beyond) if has_witnesses else 0
+    telling = max(unlikely, sum(map(_is_far, beyond)))
+    return 2 * len(beyond) >= len(looks) and 2 * telling >= len(beyond) > 0
+
+
+def _is_far(look: Look) -> bool:
+    """Return whether a change is larger than what a machine does to tests alone."""
+    return look.change is not None and abs(look.change.effect or 0.0) > _FARTHEST_MOVE
 
 
 def settle(
@@ -206,7 +289,8 @@ def settle(
         for (case, change), verdict in zip(gated, early, strict=True)
         if verdict is None and change is not None
     ]
-    rulings = _rulings(open_pairs, confirmations, policy, complete=complete)
+    shared = {case.name for case, look in zip(cases, looks, strict=True) if look.shared}
+    rulings = _rulings(open_pairs, confirmations, policy, shared, complete=complete)
     ruled = map(
         rule, (case for case, _ in open_pairs), rulings, itertools.repeat(policy)
     )
@@ -375,6 +459,7 @@ def _rulings(
     pairs: Sequence[tuple[Case, Change]],
     confirmations: Mapping[Name, Confirmation],
     policy: Policy,
+    shared: Collection[Name],
     *,
     complete: bool,
 ) -> list[Ruling]:
@@ -405,6 +490,7 @@ def _rulings(
             complete=complete,
             worsening=worsening_of(case, change),
             selected=policy.selected and not case.of_file,
+            shared=case.name in shared,
         )
         for (case, change), confirmation, p_worse, p_better in zip(
             pairs, confirmed, worse, better, strict=True

@@ -81,6 +81,8 @@ class Ruling(Frozen, frozen=True, kw_only=True):
         complete: Whether every test reported.
 
         selected: Whether suspects need to be confirmed.
+
+        shared: Whether most tests of its class moved alike.
     """
 
     change: Change
@@ -91,6 +93,7 @@ class Ruling(Frozen, frozen=True, kw_only=True):
     confirmation: Confirmation | None
     complete: bool
     selected: bool
+    shared: bool = False
 
 
 def verdict_of(
@@ -157,6 +160,9 @@ def _with_left_out(
 
 def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause | None:
     """Return why a change was not confirmed, or is not significant."""
+    undecided = reason in {Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED}
+    if undecided and ruling.shared and ruling.confirmation is None:
+        return Cause.SHARED_MOVE
     if reason is Reason.NOT_SIGNIFICANT:
         if _is_short(case):
             return Cause.SHORT_LOOP

@@ -104,6 +104,7 @@ class Cause(str, Enum):
     OLD_SIDE = "old-side"  # the revision is without a value
     ONE_PROCESS = "one-process"  # gave the value, and more of them would show more
     OTHER_MACHINE = "other-machine"  # which alone has stored sessions
+    SHARED_MOVE = "shared-move"  # most tests of its class moved alike
     SHORT_LOOP = "short-loop"  # a loop of few steps
     STILL_STRADDLES = "still-straddles"  # in fresh processes, too
 

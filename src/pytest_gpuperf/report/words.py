@@ -215,6 +215,13 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "sessions of this machine differ by more than a stored baseline can see "
             f"through: measure where nothing else runs, or {_BY_REVISION}"
         ),
+        (Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE): (
+            f"store sessions of a calmer machine, or {_BY_REVISION}"
+        ),
+        (Reason.NOT_CONFIRMED, Cause.SHARED_MOVE): (
+            "name the store with --gpuperf-baseline, so that fresh processes measure some "
+            f"of these tests again, or {_BY_REVISION}"
+        ),
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
             f"record {{least}} or more steps of the loop, or {_BY_REVISION}"
         ),
@@ -297,7 +304,11 @@ _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
 )
 _NEVER_AGAIN = "and no fresh process measured it again"
 _NOTHING = VerdictEvidence()
-_WITHOUT_VALUE = {
+_OF_CAUSES = {
+    Cause.SHARED_MOVE: (
+        "most tests of its class moved alike: by a change that they share, or by the "
+        "machine"
+    ),
     Cause.OLD_SIDE: "the revision gave no value",
     Cause.NEW_SIDE: "the working tree gave no value",
     Cause.BOTH_SIDES: "neither side gave a value",
@@ -416,8 +427,8 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield _why_unmeasured(verdict, evidence)
     elif evidence.gap is not None:
         yield evidence.gap.reason
-    if verdict.cause in _WITHOUT_VALUE:
-        yield _WITHOUT_VALUE[verdict.cause]
+    if verdict.cause in _OF_CAUSES:
+        yield _OF_CAUSES[verdict.cause]
     yield from evidence.lines
     yield from dict.fromkeys(_void_words(void)[0] for void in evidence.voids)
     if reason is Reason.STRADDLES_LIMIT and verdict.assumed:

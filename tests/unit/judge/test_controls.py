@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.config import Config, ConfirmBy, Update
-from pytest_gpuperf.judge.case import Case, Policy, Retest
+from pytest_gpuperf.judge.case import Case, Policy, Reference, Retest
 from pytest_gpuperf.judge.controls import (
     FirstLook,
     choose_controls,
     confirmations,
     plan_retests,
 )
+from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass, RecordKey
-from unit.judge.building import case, estimate, record
+from pytest_gpuperf.model.verdict import Cause, Outcome
+from unit.judge.building import case, estimate, processes, record, stored
 
 THEN = (1.0, 1.004, 0.996, 1.002, 0.998)
 GATED = Config(root=".", baseline=".gpuperf", baseline_named=True)
@@ -146,6 +149,102 @@ def test_only_what_a_run_acts_on_is_confirmed(
 
     assert ("slow" in first.suspects, "fast" in first.suspects) == (worse, better)
     assert "same" not in first.suspects
+
+
+def workloads(now: float = 1.0) -> list[Reference]:
+    """Three reference workloads, of one value in each stored session."""
+    return [
+        Reference(
+            name=name,
+            bound_class=BoundClass.MEMORY,
+            current=processes((now,), source="host"),
+            stored=stored(THEN),
+        )
+        for name in ("python", "array", "copy")
+    ]
+
+
+def moved_alike(
+    count: int, now: float, *, steady: int = 0, references: float | None = 1.0
+) -> FirstLook:
+    """The first look at a class of which most tests moved; None: no references."""
+    slow = [measured(f"{n}", now * (1 + n % 3 / 200)) for n in range(count)]
+    rest = [measured(f"steady {n}") for n in range(steady)]
+    witnesses = [] if references is None else workloads(references)
+    return looked(*slow, *rest, references=witnesses)
+
+
+@pytest.mark.parametrize("count", [4, 6, 12])
+def test_what_all_tests_share_is_suspected_where_references_stood_still(
+    count: int,
+) -> None:
+    """A change of code that they share is not the machine's; eight tell as much as all."""
+    first = moved_alike(count, 1.2)
+
+    assert len(first.suspects) == min(count, 8)
+    assert not first.controls
+    for look in first.looks:
+        assert look.change is not None
+        assert look.change.effect == pytest.approx(0.2, abs=0.02)
+
+
+def test_tests_that_stood_still_have_not_improved() -> None:
+    """The others, which are the most, are no machine that they were quicker than."""
+    first = moved_alike(9, 2.0, steady=3)
+
+    assert not any(look.better for look in first.looks)
+    assert first.controls == ("steady 0", "steady 1", "steady 2")
+
+
+def test_what_references_did_as_well_the_machine_did() -> None:
+    """Nothing is suspected for it."""
+    first = moved_alike(12, 1.2, references=1.2)
+
+    assert not first.suspects
+    assert not any(look.shared for look in first.looks)
+
+
+@pytest.mark.parametrize(("now", "count"), [(1.2, 0), (1.3, 6)])
+def test_without_references_only_a_far_move_is_suspected(
+    now: float, count: int
+) -> None:
+    """A machine takes tests by some percent, and not by a quarter of their time."""
+    assert len(moved_alike(6, now, references=None).suspects) == count
+
+
+def test_a_far_move_that_noise_explains_is_undecided() -> None:
+    """Sessions that differ by half hide it, and no machine is said to have done it."""
+    then = (1.0, 1.6)
+    suite = [measured(f"{n}", 2.5, then=then) for n in range(6)]
+    verdicts = settle(suite, looks=looked(*suite, references=workloads()).looks)
+
+    assert {v.outcome for v in verdicts} == {Outcome.INCONCLUSIVE}
+    assert {v.cause for v in verdicts} == {Cause.SHARED_MOVE}
+
+
+def test_the_rest_of_a_class_that_moved_is_undecided() -> None:
+    """Some of its tests were measured again; of the others the cause is told."""
+    first = moved_alike(12, 1.2)
+    retests = {
+        test_id: Retest(
+            records=tuple(
+                record(estimate(1.2), key=RecordKey(test_id=test_id)) for _ in range(5)
+            )
+        )
+        for test_id in first.suspects
+    }
+    verdicts = settle(
+        first.cases,
+        confirmations(first, retests),
+        looks=first.looks,
+        references=[replace(r, fresh=r.current) for r in workloads()],
+    )
+    outcomes = Counter((v.outcome, v.cause) for v in verdicts)
+
+    assert outcomes == {
+        (Outcome.REGRESSED, None): 8,
+        (Outcome.INCONCLUSIVE, Cause.SHARED_MOVE): 4,
+    }
 
 
 def chosen(count: int) -> list[int]:

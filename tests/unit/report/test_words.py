@@ -126,6 +126,7 @@ STORE = "store this session with --gpuperf-update=new"
 OVER = "measure it again when that is over"
 PIN = "pin the kernel, as by a fixed autotuning configuration"
 BY_REVISION = "compare it with a revision on this machine (--gpuperf-against=9be01d4)"
+ALIKE = "most tests of its class moved alike: by a change that they share, or by the machine"
 BY_ANY_REVISION = BY_REVISION.replace("9be01d4", "REV")
 
 BESIDE = AgainstEvidence(block_count=0)
@@ -447,6 +448,21 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.NOT_SIGNIFICANT),
         (),
         BY_ANY_REVISION,
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE),
+        (ALIKE,),
+        f"store sessions of a calmer machine, or {BY_ANY_REVISION}",
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_CONFIRMED, Cause.SHARED_MOVE),
+        (ALIKE,),
+        (
+            "name the store with --gpuperf-baseline, so that fresh processes measure some "
+            f"of these tests again, or {BY_ANY_REVISION}"
+        ),
         "name more run files",
     ),
     (
