@@ -316,6 +316,35 @@ def test_a_traceback_ends_where_the_user_wrote_it(
     assert lines(whole, "pytest_gpuperf/")
 
 
+# a function of the test's own that is called wrongly, and what its failure says
+REFUSED_CALLS = {
+    "gpuperf.measure(f)": "f() missing 1 required positional argument: 'a'",
+    "gpuperf(f, 1, 2)": "f() takes 1 positional argument but 2 were given",
+    "gpuperf.compare(f, f)": "f() missing 1 required positional argument: 'a'",
+    "gpuperf.measure(int, 'x')": "ValueError: invalid literal for int()",
+    "gpuperf.measure(f, setup=lambda x: x)": "missing 1 required positional argument",
+    "gpuperf.measure(f, setup=lambda: ((), {1: 2}))": "keywords must be strings",
+    "gpuperf.measure(f, 1, check=lambda: 1)": "takes 0 positional arguments but 1 was",
+    "gpuperf.measure(f, 1, check=lambda r: r == 2)": "check refused the first timed",
+}
+
+
+@pytest.mark.parametrize("options", [(), ("--gpuperf-disable",)])
+def test_a_call_that_the_function_refuses_shows_none_of_our_lines(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """No frame follows ours, and yet the mistake is the test's: it ends at its line."""
+    calls = {"gpuperf(f, 1, 2)": "f() takes 1"} if options else REFUSED_CALLS
+    tests = [f"def test_{i}(gpuperf):\n    {call}\n" for i, call in enumerate(calls)]
+    project.write("\n".join(["def f(a): return a\n", *tests]))
+    ended = project.run(*options)
+
+    marked = [text[1:].strip() for text in ended.outlines if text.startswith(">")]
+    assert sorted(marked) == sorted(calls)
+    assert [text for text in calls.values() if not lines(ended, "E  ", text)] == []
+    assert not lines(ended, "pytest_gpuperf/")
+
+
 OURS = str(Path(pytest_gpuperf.__file__).with_name("some.py"))
 STDLIB = str(Path(sysconfig.get_path("stdlib"), "some.py"))
 PACKAGE = str(Path(sysconfig.get_path("stdlib"), "site-packages", "some.py"))

@@ -6,7 +6,8 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import cycle, islice, repeat
-from typing import Protocol, TypeAlias, runtime_checkable
+from types import CodeType
+from typing import ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
@@ -29,6 +30,8 @@ __all__ = [
     "arguments",
     "cache_mistake",
     "calls",
+    "calls_the_test",
+    "is_call_of_the_test",
     "settle",
     "unsettled",
 ]
@@ -37,6 +40,10 @@ Arguments = tuple[tuple[object, ...], dict[str, object]]
 # waits until the next sample may be taken, told whether there are enough; returns whether
 # it is to be taken
 TakeTurn: TypeAlias = "Callable[[bool], bool]"
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_callers: set[CodeType] = set()
 
 _CACHE_MODES = (CacheMode.COLD, CacheMode.WARM)  # what a test may ask for
 CACHE_REMEDY = 'write "cold" or "warm"'
@@ -283,6 +290,21 @@ class Collector(Protocol):
         """
 
 
+def calls_the_test(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """
+    Mark a function whose line calls what the test gave: an error of that line is its own.
+
+    The function itself is returned: nothing is put around a call that is timed.
+    """
+    _callers.add(function.__code__)
+    return function
+
+
+def is_call_of_the_test(code: CodeType) -> bool:
+    """Return whether code is of a function that `calls_the_test` marked."""
+    return code in _callers
+
+
 def arguments(request: TimedCall, item: object) -> Arguments:
     """
     Return the arguments that one item of `inputs`, or one return of `setup`, stands for.
@@ -306,7 +328,12 @@ def calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
     """Return what gives the next call, with its arguments bound."""
     fn, setup = request.fn, request.setup
     if setup is not None:
-        return lambda: _bound(fn, *arguments(request, setup()))
+
+        @calls_the_test
+        def next_call() -> Callable[[], object]:
+            return _bound(fn, *arguments(request, setup()))
+
+        return next_call
     if request.inputs is not None:
         pool = [_bound(fn, *arguments(request, item)) for item in request.inputs]
         return cycle(pool).__next__
@@ -328,12 +355,14 @@ def unsettled(output: object) -> list[Callable[[], object]]:
     return [wait for wait in waits if wait is not None]
 
 
+@calls_the_test
 def settle(output: object) -> None:
     """Wait until an output has been computed."""
     for wait in unsettled(output):
         wait()
 
 
+@calls_the_test
 def _bound(
     fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Callable[[], object]:

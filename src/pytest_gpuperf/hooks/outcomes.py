@@ -9,6 +9,7 @@ from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.collect.base import is_call_of_the_test
 from pytest_gpuperf.errors import (
     GpuPerfError,
     MetricUnavailableError,
@@ -140,7 +141,8 @@ def hide_own_frames(error: BaseException) -> None:
     """
     Remove the plugin's frames from a traceback, so that it ends in the user's code.
 
-    An unexpected exception of the plugin keeps all frames: it is a bug.
+    An unexpected exception of the plugin keeps all frames: it is a bug. That a call of the
+    test's own function is refused is none, though no frame of the user's follows ours.
 
     Args:
         error: The exception that ended a phase of a test; its traceback is changed.
@@ -153,7 +155,7 @@ def hide_own_frames(error: BaseException) -> None:
     hidden.reverse()
     if isinstance(error, GpuPerfError):
         _forget_our_cause(error)
-    elif not any(map(_is_users, _after_ours(frames))):
+    elif not _is_of_the_test(frames):
         return
     shown = [frame for frame, hide in zip(frames, hidden, strict=True) if not hide]
     for frame, following in zip(shown, [*shown[1:], None], strict=True):
@@ -177,10 +179,12 @@ def _frames(error: BaseException) -> list[TracebackType]:
     return frames
 
 
-def _after_ours(frames: Sequence[TracebackType]) -> Sequence[TracebackType]:
-    """Return the frames below the plugin's last one."""
+def _is_of_the_test(frames: Sequence[TracebackType]) -> bool:
+    """Return whether what the plugin called raised, not the plugin itself."""
     last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
-    return frames[last + 1 :]
+    if any(map(_is_users, frames[last + 1 :])):
+        return True
+    return last >= 0 and is_call_of_the_test(frames[last].tb_frame.f_code)
 
 
 def _is_users(frame: TracebackType) -> bool:

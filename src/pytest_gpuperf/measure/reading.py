@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_gpuperf.collect.base import calls_the_test
 from pytest_gpuperf.collect.devices import chip_limits, target_capability
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
@@ -263,7 +264,12 @@ class Replay:
         self, key: RecordKey, request: TimedCall, **_: object
     ) -> tuple[Record, Callable[[], object]]:
         """Return the record of a function, and what calls it where its result is read."""
-        result = functools.cache(lambda: request.fn(*request.args, **request.kwargs))
+
+        @functools.cache
+        @calls_the_test
+        def result() -> object:
+            return request.fn(*request.args, **request.kwargs)
+
         return self._record(key, Kind.MEASURE), result
 
     @contextlib.contextmanager

@@ -23,7 +23,7 @@ from types import (
     MethodWrapperType,
 )
 
-from pytest_gpuperf.collect.base import TimedCall, arguments
+from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.timing.contents import (
     Content,
     contents,
@@ -197,6 +197,7 @@ class Contract:
         same = _output_digest(output) == usual
         return "its output differs from all later ones" if same else ""
 
+    @calls_the_test
     def _check(self, output: object, which: str) -> None:
         """Raise if the test's check refuses an output."""
         __tracebackhide__ = True

@@ -9,7 +9,14 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import ceil
 
-from pytest_gpuperf.collect.base import TimedCall, Timing, calls, settle, unsettled
+from pytest_gpuperf.collect.base import (
+    TimedCall,
+    Timing,
+    calls,
+    calls_the_test,
+    settle,
+    unsettled,
+)
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.contract import (
@@ -547,6 +554,7 @@ _WAITS = Note(
 )
 
 
+@calls_the_test
 def _timed(
     call: Callable[[], object], repeat_count: int, now_ns: Callable[[], int]
 ) -> tuple[int, object]:
@@ -565,6 +573,7 @@ def _timed(
     return now_ns() - start_ns, output
 
 
+@calls_the_test
 def _timed_waiting(
     call: Callable[[], object],
     repeat_count: int,
