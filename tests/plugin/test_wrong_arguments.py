@@ -345,6 +345,38 @@ def test_a_call_that_the_function_refuses_shows_none_of_our_lines(
     assert not lines(ended, "pytest_gpuperf/")
 
 
+@pytest.mark.parametrize(
+    "call", ["measure(f, ", "compare(f, f, ", "measure(sum, [1], "]
+)
+@pytest.mark.parametrize("keyword", ["rounds", "iterations"])
+def test_a_number_of_calls_is_written_in_the_marker(
+    project: Project, call: str, keyword: str
+) -> None:
+    """A function that refuses the keyword of another plugin is no end of the road."""
+    call = f"gpuperf.{call}{keyword}=20)"
+    project.write(f"def f(): pass\n\ndef test_it(gpuperf):\n    {call}\n")
+    (told,) = lines(project.run(), "E  ", f"'{keyword}'")
+
+    assert told.endswith(
+        "; write @pytest.mark.gpuperf(iterations=20) to fix the number of calls"
+    )
+
+
+def test_a_refused_keyword_of_another_name_is_the_test_s_own(project: Project) -> None:
+    """Nothing is added to an error that a number of calls has no part in."""
+    project.write(
+        """
+        def f(rounds): pass
+
+        def test_it(gpuperf):
+            gpuperf.measure(f, rounds=20, foo=1)
+        """
+    )
+    (told,) = lines(project.run(), "E  ", "unexpected keyword argument 'foo'")
+
+    assert told.endswith("'foo'")
+
+
 OURS = str(Path(pytest_gpuperf.__file__).with_name("some.py"))
 STDLIB = str(Path(sysconfig.get_path("stdlib"), "some.py"))
 PACKAGE = str(Path(sysconfig.get_path("stdlib"), "site-packages", "some.py"))
