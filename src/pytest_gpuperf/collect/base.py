@@ -313,10 +313,17 @@ def arguments(request: TimedCall, item: object) -> Arguments:
         request: Whose keyword arguments are kept where the item gives no others.
 
         item: A tuple, (tuple, dict), the one argument, or None for the request's own.
+
+    Raises:
+        MeasureError: The request has positional arguments, too.
     """
     kwargs = dict(request.kwargs)
     if item is None:
         return request.args, kwargs
+    if request.args:
+        source = "inputs" if request.setup is None else "setup"
+        message = f"both {source} and positional arguments would give the arguments"
+        raise MeasureError(message, remedy="give one of them")
     if not isinstance(item, tuple):
         return (item,), kwargs
     if len(item) == 2 and isinstance(item[0], tuple) and isinstance(item[1], dict):  # noqa: PLR2004 - (args, kwargs)

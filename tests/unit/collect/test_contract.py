@@ -803,9 +803,21 @@ def test_what_setup_returns_are_arguments(
     given: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """A tuple, (tuple, dict), one argument, or nothing."""
-    request = TimedCall(fn=nothing, args=(1,), kwargs={"a": 2})
+    own = (1,) if given is None else ()
+    request = TimedCall(fn=nothing, args=own, kwargs={"a": 2})
 
     assert arguments(request, given) == (args, kwargs)
+
+
+@pytest.mark.parametrize("source", ["setup", "inputs"])
+@pytest.mark.parametrize("given", [(), (3,), ((), {"b": 4}), 5])
+def test_no_positional_argument_is_dropped(source: str, given: object) -> None:
+    """It is refused beside those that setup or inputs give; beside None it is kept."""
+    how = {"setup": lambda: given} if source == "setup" else {"inputs": [given]}
+    request = TimedCall(fn=nothing, args=(1,), **how)
+
+    with pytest.raises(MeasureError, match=f"both {source} and positional"):
+        arguments(request, given)
 
 
 async def coroutine() -> None:
