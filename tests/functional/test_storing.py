@@ -29,6 +29,22 @@ def test_new_goes_on_to_five_sessions(project: Project) -> None:
     assert lines(ended[5], "nothing was stored: every baseline has enough sessions")
 
 
+@pytest.mark.parametrize(
+    ("sessions", "new"), [(0, "; store new tests with --gpuperf-update=new"), (2, "")]
+)
+def test_improved_stores_nothing_where_no_test_improved(
+    project: Project, sessions: int, new: str
+) -> None:
+    """It says so, however few sessions there are, and what stores new tests."""
+    if sessions:
+        project.store(sessions=sessions)
+    project.write(VALUES)
+    ended = project.run("--gpuperf-update=improved")
+
+    (told,) = lines(ended, "nothing was stored")
+    assert told == f"nothing was stored: no test improved{new}"
+
+
 def test_a_project_says_how_many_sessions_it_wants(project: Project) -> None:
     """As an ini value; a wrong one is told before anything runs."""
     project.write(VALUES)

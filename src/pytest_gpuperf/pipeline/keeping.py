@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import (
@@ -121,7 +121,7 @@ def store(suite: Suite, run: Run) -> Run:
     suite.memory.write(changes)
     suite.memory.forget()  # what follows asks for what is stored now
     for text in (
-        *_stored_lines(suite, plans, barred_count, noise),
+        *_stored_lines(suite, plans, barred_count, noise, _idle(suite, groups)),
         *_accepted_lines(suite, plans),
         *_seen(suite, plans),
     ):
@@ -284,8 +284,21 @@ def _family_of(
     )
 
 
+def _idle(suite: Suite, groups: Mapping[RecordKey, Sequence[Record]]) -> str:
+    """Return why a run may have nothing to store, though nothing failed in it."""
+    if suite.config.update is not Update.IMPROVED:
+        return "every baseline has enough sessions"
+    stored = [suite.memory.sessions(records[0]) for records in groups.values()]
+    new = "" if all(stored) else "; store new tests with --gpuperf-update=new"
+    return f"no test improved{new}"
+
+
 def _stored_lines(
-    suite: Suite, plans: Sequence[_Plan], barred_count: int, noise: Collection[str]
+    suite: Suite,
+    plans: Sequence[_Plan],
+    barred_count: int,
+    noise: Collection[str],
+    otherwise: str,
 ) -> Iterator[str]:
     """Yield how much was stored, and what was not."""
     changes: dict[str, list[StoreChange]] = {}
@@ -294,7 +307,9 @@ def _stored_lines(
     alone_count = sum(plan.alone for plan in plans)
     if plans or barred_count or not noise:
         place = suite.memory.place()
-        yield terminal.stored_line(changes, place, barred_count, alone_count)
+        yield terminal.stored_line(
+            changes, place, barred_count, alone_count, otherwise=otherwise
+        )
     if noise:
         text = f"too noisy to be stored: {listed(noise)}; measure on a quieter machine"
         yield f"{text}, or time more work in a call"

@@ -451,6 +451,8 @@ def stored_line(
     place: str,
     barred_count: int,
     alone_count: int = 0,
+    *,
+    otherwise: str,
 ) -> str:
     """
     Return the line that says what was stored, and where.
@@ -463,12 +465,14 @@ def stored_line(
         barred_count: Measurements that must not be stored.
 
         alone_count: Of those stored, what was slower in the suite than alone.
+
+        otherwise: Why there is nothing to store, where nothing is barred.
     """
     count = sum(map(len, changes.values()))
     barred = display.plural(barred_count, "measurement")
     left_out = f"{barred} failed, regressed or void" if barred_count else ""
     if not count:
-        return nothing_stored(left_out or "every baseline has enough sessions")
+        return nothing_stored(left_out or otherwise)
     stored = display.plural(count, "measurement")
     folders = ", ".join(sorted(changes))
     text = display.escape(f"stored {stored} in {place} ({folders})")
