@@ -104,6 +104,18 @@ def test_sessions_are_listed(project: Project, command: Command) -> None:
     )
 
 
+def test_a_machine_is_listed_by_its_whole_name(
+    project: Project, command: Command
+) -> None:
+    """However long it is: `verify --machine` takes it, and refuses half of it."""
+    project.store(sessions=1)
+    (machine,) = command.json("baseline", "list", STORE)["sessions"][0]["machines"]
+    name = f"{machine}-{'x' * 60}"
+    Path(STORE, machine).rename(Path(STORE, name))
+
+    assert name in command("baseline", "list", STORE)
+
+
 def test_a_single_file_is_listed(project: Project, command: Command) -> None:
     """A store in one file is a store as any other."""
     project.write("def test_x(gpuperf): gpuperf.record('x', 1)")

@@ -373,11 +373,8 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
         Column(
             head="python", cells=tuple(s.python for s in sessions), blank="-", rank=1
         ),
-        Column(
-            head="machine",
-            cells=tuple(", ".join(s.records) for s in sessions),
-            shrinks=True,
-        ),
+        # whole: `verify --machine` takes its name
+        Column(head="machine", cells=tuple(", ".join(s.records) for s in sessions)),
         Column(
             head="tests", cells=tuple(str(s.test_count) for s in sessions), right=True
         ),
