@@ -25,6 +25,14 @@ WRONG = """
     def test_no_fixture():
         pass
 
+    @pytest.mark.gpuperf(max_regression="5 %", min_grade="B")
+    def test_gate():
+        pass
+
+    @pytest.mark.gpuperf(max_regression={"time": "5 %", "launches.count": "0 %"})
+    def test_mapping():
+        pass
+
     @pytest.mark.gpuperf(
         limits=[3], max_regression=0.05, min_grade="E", counters=["dram bytes"],
         work=5, group=3, cache="hot", iterations=0, requires=["tpu"],
@@ -42,6 +50,9 @@ SAID = (
     "test_it.py::test_keyword: the gpuperf marker has no keyword 'limit'; did you mean limits",
     "test_it.py::test_position: the gpuperf marker takes keywords only: write limits=['time <= 60 us']",
     "test_it.py::test_no_fixture: time <= 60 us: a single call of a test cannot time it",
+    "test_it.py::test_gate: max_regression='5 %', min_grade='B': a single call of a test",
+    "cannot time it; take the gpuperf fixture and measure the call, as gpuperf.measure(fn)",
+    "test_it.py::test_mapping: max_regression={'time': '5 %'}: a single call",
     "test_it.py::test_everything: a limit is text, as 'time <= 60 us': 3",
     "test_it.py::test_everything: max_regression: 0.05 is not text",
     "test_it.py::test_everything: min_grade: 'E' is not a grade",

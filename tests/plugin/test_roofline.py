@@ -234,7 +234,9 @@ def test_a_marker_alone_has_no_roof(project: Project) -> None:
     )
 
     assert ended.ret == 2
-    assert lines(ended, "roofline.fraction >= 5 %, min_grade: a single call of a test")
+    assert lines(
+        ended, "roofline.fraction >= 5 %, min_grade='B': a single call of a test"
+    )
 
 
 def test_mistakes_of_the_ini_file_are_told_at_once(project: Project) -> None:

@@ -109,7 +109,7 @@ class _MarkerReader:
             uses_fixture=uses_fixture,
         )
         if not uses_fixture:
-            self._refuse_time(plan)
+            self._refuse_time(plan, keywords)
         return plan
 
     def _merged(self) -> dict[str, Any]:
@@ -172,21 +172,30 @@ class _MarkerReader:
             self.mistakes.append(f"{keyword}: {_error_text(error)}")
             return None
 
-    def _refuse_time(self, plan: Plan) -> None:
+    def _refuse_time(self, plan: Plan, keywords: dict[str, Any]) -> None:
         """Collect a mistake for limits on time of a test without the fixture."""
-        timed = [limit.text for limit in plan.limits if _is_timed(limit.metric)]
-        timed += [name for name in plan.max_regression if _is_timed(name)]
-        timed += ["min_grade"] if plan.min_grade is not None else []
+        timed = [escape(lim.text) for lim in plan.limits if _is_timed(lim.metric)]
+        if any(map(_is_timed, plan.max_regression)):
+            timed.append(f"max_regression={_timed_gates(keywords['max_regression'])}")
+        if plan.min_grade is not None:
+            timed.append(f"min_grade={_shown(keywords['min_grade'])}")
         if timed:
             self.mistakes.append(
-                f"{escape(', '.join(timed))}: a single call of a test cannot time it; "
-                "use the gpuperf fixture to measure the function"
+                f"{', '.join(timed)}: a single call of a test cannot time it; take the"
+                " gpuperf fixture and measure the call, as gpuperf.measure(fn)"
             )
 
 
 def _is_timed(metric: str) -> bool:
     """Return whether a metric needs repeated calls."""
     return metric.partition(".")[0] in _TIMED
+
+
+def _timed_gates(value: str | dict[str, str]) -> str:
+    """Return the largest changes of times as the marker has them."""
+    if isinstance(value, str):
+        return _shown(value)
+    return _shown({name: text for name, text in value.items() if _is_timed(name)})
 
 
 def _unknown_keyword(keyword: str) -> str:
