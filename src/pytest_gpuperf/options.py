@@ -351,8 +351,17 @@ class _OptionReader:
         return (str(folder), False) if folder.is_dir() else (None, False)
 
     def _store(self, text: str) -> str:
-        """Return a store as a path or a URL."""
-        return text if "://" in text else self.path(text)
+        """Return a store as a path or a URL; a file of another kind is none."""
+        if "://" in text:
+            return text
+        path = Path(self.path(text.partition("::")[0]))
+        if path.suffix == ".py":
+            message = "a test file; the option takes a value: a folder or a .json file"
+            raise ValueError(message)
+        if path.is_file() and path.suffix.lower() != ".json":
+            message = "a file without the .json suffix; name a folder or a .json file"
+            raise ValueError(message)
+        return self.path(text)
 
     def together(self, read: Config) -> None:
         """Collect mistakes of options that exclude each other."""

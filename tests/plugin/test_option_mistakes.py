@@ -97,6 +97,28 @@ def test_a_place_that_cannot_be_used_is_told_of_a_named_test(
     assert lines(ended, "ERROR collecting") == []
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("test_it.py", "a test file; the option takes a value: a folder or a .json"),
+        ("test_it.py::test_it", "a test file; the option takes a value"),
+        ("notes.txt", "a file without the .json suffix; name a folder or a .json"),
+    ],
+)
+def test_a_store_that_is_none_is_told_of_its_option(
+    project: Project, value: str, said: str
+) -> None:
+    """Whoever forgets the value reads which option took a test for it."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    project.write("", "notes.txt")
+    typed = project.run("--gpuperf-baseline", value)
+    kept = project.run(f"-ogpuperf_baseline={value}")
+
+    assert {typed.ret, kept.ret} == {pytest.ExitCode.USAGE_ERROR}
+    assert lines(typed, f"ERROR: gpuperf: --gpuperf-baseline={value}: {said}")
+    assert lines(kept, f"ERROR: gpuperf: ini option gpuperf_baseline={value}: {said}")
+
+
 def test_credentials_are_never_shown(project: Project) -> None:
     """A URL's user and password are masked in the error."""
     project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
