@@ -229,6 +229,10 @@ class Repository:
             message = f"{revision} is a {kind} of {self.root}, not a commit"
             return self.error(message, "give a branch, a tag or a commit")
         message = f"{revision} is not a commit of {self.root}"
+        remote_branch = self._remote_branch(revision)
+        any_commit = self.run("rev-list", "--all", "--max-count=1")
+        if remote_branch is None and not _text(any_commit):
+            return self.error(f"{message}, which has none yet", "commit first")
         is_shallow = _text(self.run("rev-parse", "--is-shallow-repository")) == "true"
         if is_shallow:
             message += ", which is a shallow clone"
@@ -236,19 +240,33 @@ class Repository:
         names = _text(self.run("for-each-ref", *remote)).split()
         if names:
             return self.error(message, f"name the remote's branch: {names[0]}")
+        if remote_branch is not None:
+            # a clone of one branch fetches no other one, however deep
+            name, branch = remote_branch
+            command = f"git fetch {name} +{branch}:refs/remotes/{revision}"
+            return self.error(message, f"fetch it: {command}")
         return self.error(message, self._fetch_remedy(revision, is_shallow=is_shallow))
+
+    def _remotes(self) -> list[str]:
+        """Return the names of the remotes."""
+        return _text(self.run("remote")).split()
+
+    def _remote_branch(self, revision: str) -> tuple[str, str] | None:
+        """Return the remote and its branch that a revision names; None: it names none."""
+        remote, _, branch = revision.partition("/")
+        named = _BRANCH.fullmatch(branch) and remote in self._remotes()
+        return (remote, branch) if named else None
 
     def _fetch_remedy(self, revision: str, *, is_shallow: bool) -> str:
         """Return what brings a revision here, if anything does."""
-        remote, _, branch = revision.partition("/")
-        if remote in _text(self.run("remote")).split() and _BRANCH.fullmatch(branch):
-            # a clone of one branch fetches no other one, however deep
-            return f"fetch it: git fetch {remote} +{branch}:refs/remotes/{revision}"
-        if not is_shallow:
-            return "fetch it, or give a branch, a tag or a commit"
-        steps = re.search(r"~(\d+)$", revision)
-        count = int(steps[1]) if steps else _DEEPEN
-        return f"fetch more of its history: git fetch --deepen={count}"
+        if is_shallow:
+            steps = re.search(r"~(\d+)$", revision)
+            count = int(steps[1]) if steps else _DEEPEN
+            return f"fetch more of its history: git fetch --deepen={count}"
+        remotes = sorted(self._remotes(), key=lambda name: name != "origin")
+        if not (remotes and _BRANCH.fullmatch(revision)):
+            return "give a branch, a tag or a commit"
+        return f"fetch it: git fetch --tags {remotes[0]}"
 
     def submodules(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the commit of each submodule."""

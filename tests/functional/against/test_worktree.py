@@ -93,7 +93,7 @@ def test_what_is_not_a_revision_is_refused(two: Repo) -> None:
     """The message names it, the repository and what to do."""
     message = f"nowhere is not a commit of {two.root}; "
 
-    assert refusal(two, "nowhere").startswith(message)
+    assert refusal(two, "nowhere") == f"{message}give a branch, a tag or a commit"
     assert "'' is not a revision" in refusal(two, "")
     assert "a...b is not a commit" in refusal(two, "a...b")
 
@@ -159,6 +159,36 @@ def test_a_clone_of_one_branch_is_told_how_to_fetch_another(
     assert found
     two.git(*command.split())
     assert Repository.at(str(clone), RUNNER).commit_of("origin/other/dev") == commit
+
+
+@pytest.mark.parametrize("ref", ["tags/v1", "heads/dev"])
+def test_a_tag_or_a_branch_that_is_new_is_told_how_to_fetch_it(
+    two: Repo, ref: str
+) -> None:
+    """With the command that is printed; a branch is the remote's then."""
+    clone, revision = two.outer / "clone", ref.partition("/")[2]
+    two.git("clone", "-q", f"file://{two.root}", str(clone))
+    two.git("update-ref", f"refs/{ref}", "HEAD~1")
+    commit, two.root = two.git("rev-parse", "HEAD~1"), clone
+    two.git("remote", "add", "a", "file:///nowhere")
+
+    _, found, command = refusal(two, revision).partition("fetch it: git ")
+    assert found
+    two.git(*command.split())
+    here = revision if ref.startswith("tags/") else f"origin/{revision}"
+    assert at(two).commit_of(here) == commit
+
+
+@pytest.mark.parametrize("revision", ["HEAD", "HEAD~1", "main"])
+def test_a_repository_without_a_commit_is_told_to_commit(
+    repo: Repo, revision: str
+) -> None:
+    """There is nothing to fetch; a remote that is named has something all the same."""
+    repo.git("remote", "add", "origin", "file:///nowhere")
+    message = f"{revision} is not a commit of {repo.root}, which has none yet; "
+
+    assert refusal(repo, revision) == f"{message}commit first"
+    assert "git fetch origin +main:" in refusal(repo, "origin/main")
 
 
 def test_a_branch_of_the_remote_is_named_in_a_shallow_clone(two: Repo) -> None:
