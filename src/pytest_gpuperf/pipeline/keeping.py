@@ -122,7 +122,7 @@ def store(suite: Suite, run: Run) -> Run:
     suite.memory.forget()  # what follows asks for what is stored now
     for text in (
         *_stored_lines(suite, plans, barred_count, noise, _idle(suite, groups)),
-        *_accepted_lines(suite, plans),
+        *_accepted_lines(plans),
         *_seen(suite, plans),
     ):
         suite.remark(text)
@@ -315,22 +315,14 @@ def _stored_lines(
         yield f"{text}, or time more work in a call"
 
 
-def _accepted_lines(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
-    """Yield what was accepted: what it replaced, and how many sessions are still wanted."""
+def _accepted_lines(plans: Sequence[_Plan]) -> Iterator[str]:
+    """Yield what was accepted, and what it replaced; `_seen` says what is wanted then."""
     accepted = [plan for plan in plans if plan.dropped_count]
     if not accepted:
         return
     names = listed(str(plan.change.key) for plan in accepted)
     dropped = display.plural(max(plan.dropped_count for plan in accepted), "session")
-    yield f"accepted {names}: {dropped} dropped; {_wanted(suite, 1)}"
-
-
-def _wanted(suite: Suite, stored_count: int) -> str:
-    """Return how many sessions a series still wants."""
-    missing = suite.config.sessions - stored_count
-    if missing <= 0:
-        return "it has the sessions that it needs"
-    return f"{missing} more wanted: run pytest --gpuperf-update=new again"
+    yield f"accepted {names}: {dropped} dropped"
 
 
 def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
@@ -353,7 +345,9 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
             text += f" in half of its tests, {display.least(effects[worst])} in {worst}"
             more += f" and {display.least(later[worst])}"
         text += f" ({more})"
-    yield f"{text}; {_wanted(suite, fewest)}" if fewest < most_sessions else text
+    missing = most_sessions - fewest
+    wanted = f"; {missing} more wanted: run pytest --gpuperf-update=new again"
+    yield f"{text}{wanted}" if missing > 0 else text
 
 
 def _cases_as_stored(suite: Suite) -> list[Case]:
