@@ -135,6 +135,34 @@ def test_a_test_that_measures_nothing_is_unmeasured(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
+    ("marker", "metric"),
+    [
+        ('limits=["time <= 1 ms"]', "time: "),
+        ('min_grade="B"', 'min_grade="B" is a fraction of the roof: '),
+    ],
+)
+def test_a_limit_of_a_test_that_measures_nothing_says_the_same(
+    project: Project, marker: str, metric: str
+) -> None:
+    """The last line counts the reason that -rs shows, and neither names another one."""
+    project.write(
+        f"""
+        import pytest
+
+        @pytest.mark.gpuperf({marker})
+        def test_it(gpuperf): pass
+        """
+    )
+    ended = project.run("-rs")
+    why = "the test never measured anything"
+
+    assert lines(ended, "SKIPPED", f"{metric}{why}; call gpuperf.measure(fn, …) in it")
+    (judged,) = lines(ended, "judged 0 of 1: 1 unmeasured (")
+    assert judged.endswith(f"{why})")
+    assert not lines(ended, "gave no value")
+
+
+@pytest.mark.parametrize(
     ("call", "raised"),
     [
         ("gpuperf.measure(lambda: 1 / 0)", "ZeroDivisionError: division by zero"),

@@ -414,11 +414,13 @@ class Measuring:
             return
         from pytest_gpuperf.pipeline.verdicts import judge_limits
 
+        test_id, ledger = item.stash[TEST_ID], gpuperf.ledger
         try:
             verdicts = judge_limits(
                 plan,
-                item.stash[TEST_ID],
-                gpuperf.ledger.records,
+                test_id,
+                ledger.records
+                or [outcomes.record_of_nothing(test_id, plan, ledger.raised)],
                 self.memory,
                 grades=self.bench.site.config.grades,
             )
@@ -429,9 +431,7 @@ class Measuring:
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         if missed:
             keys = {verdict.key for verdict in missed}
-            perfs = [
-                p for p in gpuperf.ledger.perfs if p.ended and p.record.key in keys
-            ]
+            perfs = [p for p in ledger.perfs if p.ended and p.record.key in keys]
             unread = [v for v in verdicts if v.outcome is Outcome.UNMEASURED]
             told = [*missed, *unread]
             text = outcomes.failure_text(told, self.bench.site.config, perfs)
@@ -492,7 +492,8 @@ class Measuring:
         ]
         disabled = self.bench.site.config.disable
         unasked = not ledger.records or (disabled and plan.limits)
-        if report.passed and unasked and not refusals:
+        told = bool(refusals or verdicts)  # those of limits say why, too
+        if report.passed and unasked and not told:
             refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
         references = self.bench.measurer.references
         limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)

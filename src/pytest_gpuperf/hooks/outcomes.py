@@ -18,7 +18,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.fixture import Figure
 from pytest_gpuperf.fixture.values import SWITCH_ON, Perf
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.record import Record, VoidCode
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import FailedComparison, Outcome, Verdict
 from pytest_gpuperf.report import terminal
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pytest
     from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
-    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.config import Config, Plan
     from pytest_gpuperf.model.run import Measured, MissedAssert
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "missed_limits",
     "nothing_measured",
     "passed_unexpectedly",
+    "record_of_nothing",
     "unreadable",
     "unwritable",
 ]
@@ -293,6 +294,18 @@ def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
         code=GapCode.NOT_REACHED,
         reason="the test never measured anything",
         remedy="call gpuperf.measure(fn, …) in it, or drop the fixture and the marker",
+    )
+
+
+def record_of_nothing(test_id: str, plan: Plan, raised: str) -> Record:
+    """Return what limits are held against where a test measured nothing: why it did not."""
+    gap = nothing_measured(raised, disabled=False)
+    metrics = (*(limit.metric for limit in plan.limits), "roofline.fraction")
+    return Record(
+        key=RecordKey(test_id=test_id),
+        kind=Kind.RANGE,
+        estimates=(),
+        unmeasured=tuple(Unmeasured.of_metric(metric, gap) for metric in metrics),
     )
 
 
