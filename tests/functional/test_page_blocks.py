@@ -197,6 +197,19 @@ def test_the_commands_of_a_page_run_in_their_order(
         assert code in (beginning(ENDS_WITH, line) or {0}), f"$ {line}\n{shown}"
 
 
+def test_the_first_commands_end_well_from_an_empty_folder(project: Project) -> None:
+    """README's, one after the other, each as often as its comment says."""
+    first = next(b for b in BLOCKS if (b.page, b.language) == ("README", "console"))
+    lines = [line for line in typed(first) if line.startswith("pytest")]
+    project.write(VALUES)
+    *here, of_a_revision = lines
+    for line in here:
+        for _ in range(2 if "twice" in line else 1):
+            code, shown = started(project, shlex.split(line, comments=True)[1:])
+            assert code == 0, f"$ {line}\n{shown}"
+    assert "git" in of_a_revision.partition("#")[2]
+
+
 def started(project: Project, arguments: list[str]) -> tuple[int, str]:
     """Run pytest; return its exit code and what it printed."""
     ended = project.run(*arguments)
