@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE, moments, usual_spread
 from pytest_gpuperf.model.change import Comparison
-from pytest_gpuperf.model.frozen import BulkRecord
+from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.record import SessionValue
 
 __all__ = ["Contrast", "Nearest", "contrasts"]
@@ -54,7 +54,7 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
     One comparison on its own scale.
 
     Attributes:
-        comparison: What it is of.
+        comparison: What it is of, without the session that is left out.
 
         now: Value of the current session.
 
@@ -289,20 +289,11 @@ def _variance_without(contrast: Contrast, session_id: str) -> tuple[float, int]:
 
 
 def _without(contrast: Contrast, place: int) -> Contrast:
-    """Return a contrast without one of its stored values."""
-    stored, ids = [*contrast.stored], [*contrast.session_ids]
+    """Return a contrast as if one of its stored values had never been stored."""
+    comparison = contrast.comparison
+    stored, ids = [*comparison.stored], [*comparison.session_ids]
     del stored[place]
     left_out = ids.pop(place)
-    return Contrast(
-        comparison=contrast.comparison,
-        now=contrast.now,
-        stored=stored,
-        session_ids=ids,
-        mean=sum(stored) / len(stored),
-        left_out=left_out,
-        scale=contrast.scale,
-        run_share=contrast.run_share,
-        floor=contrast.floor,
-        lowest=contrast.lowest,
-        highest=contrast.highest,
-    )
+    # the size of what is left is another one, and may have a logarithm
+    others = replace(comparison, stored=tuple(stored), session_ids=tuple(ids))
+    return replace(_contrast(others), left_out=left_out)

@@ -153,9 +153,16 @@ def _with_left_out(
     left_out = LeftOut(
         session_id=stored.session.id,
         started_unix_s=stored.session.started_unix_s,
-        ratio=_mean(stored.value) / change.reference,
+        ratio=_times(_mean(stored.value), change.reference),
     )
     return replace(evidence or VerdictEvidence(), left_out=left_out)
+
+
+def _times(value: float, others: float) -> float | None:
+    """Return how often others go into a value; None: they are 0."""
+    if others == 0:
+        return None
+    return min(max(value / others, -_MOST), _MOST)
 
 
 def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause | None:
@@ -280,6 +287,7 @@ def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
 
 _TIMES = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # a shift moves them
 _OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})  # measured on it
+_MOST = 1e308  # of how often others go into a value: it stays finite
 _LEAST_OTHERS = 2  # sessions without which no value is left out
 
 

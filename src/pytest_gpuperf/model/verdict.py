@@ -155,12 +155,12 @@ class LeftOut(BulkRecord, frozen=True, kw_only=True):
 
         started_unix_s: When that began [s].
 
-        ratio: The value over the mean of the others.
+        ratio: The value over the mean of the others; None: they are 0.
     """
 
     session_id: str
     started_unix_s: float
-    ratio: float
+    ratio: float | None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

@@ -13,6 +13,7 @@ from pytest_gpuperf.model.verdict import (
     FAILING,
     Cause,
     KernelChoice,
+    LeftOut,
     Outcome,
     Reason,
     Verdict,
@@ -316,6 +317,7 @@ _OF_CAUSES = {
 USUAL_INTERVAL = (
     "the interval is the usual one of such a value: no 3 comparable sessions are stored"
 )
+_MOST_TIMES = 1e6  # a larger factor is told by its power of ten
 _NAME_WIDTH = 60  # of a kernel in a list of several
 _SHOWN_NAMES = 3  # kernels that only one side ran; more are counted
 _SHOWN_MOVES = 4  # kernels that explain a change; more are counted
@@ -459,10 +461,18 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if verdict.reason is Reason.TOO_FEW_SESSIONS:
         yield f"{_session_count(verdict)} of {evidence.least_count} sessions stored"
     if evidence.left_out is not None:
-        day = display.date(evidence.left_out.started_unix_s)
-        yield f"left out: the session of {day}, {evidence.left_out.ratio:.1f} x the others"
+        yield _left_out(evidence.left_out)
     if verdict.cause is Cause.OTHER_MACHINE:
         yield "only other machines have stored sessions"
+
+
+def _left_out(left_out: LeftOut) -> str:
+    """Return which stored value the others exclude."""
+    day, ratio = display.date(left_out.started_unix_s), left_out.ratio
+    if ratio is None:
+        return f"left out: the session of {day}; the others are 0"
+    times = f"{ratio:.1f}" if abs(ratio) < _MOST_TIMES else f"{ratio:.1e}"
+    return f"left out: the session of {day}, {times} x the others"
 
 
 def _session_count(verdict: Verdict) -> int:

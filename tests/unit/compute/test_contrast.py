@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.compute.contrast import Contrast, contrasts
 from pytest_gpuperf.compute.spread import usual_spread
 from pytest_gpuperf.model.change import Comparison, TimeBase
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import SessionValue
 from unit.compute.comparing import THEN, comparison, value
 
@@ -142,7 +143,7 @@ def test_a_value_that_the_others_exclude_is_left_out(off: float, place: int) -> 
     found, *others = suite(*then)
 
     assert found.left_out == f"s{place}"
-    assert found.session_ids == [f"s{n}" for n in range(5) if n != place]
+    assert found.session_ids == tuple(f"s{n}" for n in range(5) if n != place)
     assert len(found.stored) == 4
     assert found.mean == pytest.approx(statistics.fmean(found.stored))
     assert abs(found.mean) < 0.02
@@ -204,6 +205,45 @@ def test_sessions_are_known_by_their_ids() -> None:
     first, *_ = contrasts([comparison([1.0], (3.0, 1.0, 1.0, 1.01, 0.99)), *shuffled])
 
     assert first.left_out == "s0"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "fraction"),
+    [
+        ((10.0, 10.0, 10.0, 1000.0), 0.0, -1.0),
+        ((100.0, 100.1, 99.9, 100.0, 0.0), 104.0, 0.04),
+        ((-10.0, -10.0, -10.0, -1000.0), -15.0, -0.5),
+        ((0.0, 0.0, 0.0, 5.0), 3.0, 3.0),
+    ],
+)
+def test_what_is_left_out_is_no_part_of_the_size(
+    then: Sequence[float], now: float, fraction: float
+) -> None:
+    """A change is a share of the others, as if the odd value had never been stored."""
+    (found,) = contrasts([comparison([now], then)])
+    (never,) = contrasts([comparison([now], then[:-1])])
+
+    assert found.left_out == f"s{len(then) - 1}"
+    assert found.relative(found.difference) == pytest.approx(fraction, abs=1e-3)
+    assert replace(found, left_out="") == never
+
+
+@given(
+    st.floats(-100, 100).filter(lambda odd: abs(odd) > 5),
+    st.lists(st.integers(-3, 3), min_size=5, max_size=6),
+)
+def test_fresh_processes_are_held_against_what_is_left(
+    odd: float, again: list[int]
+) -> None:
+    """Their spread, and those nearest and farthest, are shares of the others too."""
+    fresh = comparison([*map(float, again)], (1.0, 1.0, 1.0, 1.0, odd), fresh=True)
+    (found,) = contrasts([fresh])
+    (never,) = contrasts(
+        [comparison([*map(float, again)], (1.0, 1.0, 1.0, 1.0), fresh=True)]
+    )
+
+    assert found.left_out == "s4"
+    assert replace(found, left_out="") == never
 
 
 # the smallest doubles are not values: what is divided by one is infinite

@@ -33,7 +33,7 @@ from pytest_gpuperf.judge.rule import (
     reference_comparisons,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.metric import METRICS, Better
+from pytest_gpuperf.model.metric import METRICS, Better, metric_of
 from pytest_gpuperf.model.record import (
     BoundClass,
     Kind,
@@ -812,6 +812,49 @@ def test_another_class_is_not_moved() -> None:
     assert verdict.change is not None
     assert verdict.change.machine_shift is None
     assert verdict.change.effect == pytest.approx(0.32, abs=0.01)
+
+
+# stored values that do not fit, where there is a zero
+
+
+@pytest.mark.parametrize(
+    ("now", "effect", "outcome"),
+    [(0.0, None, Outcome.UNCHANGED), (5.0, None, Outcome.INCONCLUSIVE)],
+)
+def test_one_odd_value_beside_zeros_is_told(
+    now: float, effect: float | None, outcome: Outcome
+) -> None:
+    """It is not so many times the others: they are 0."""
+    subject = case(now, (0.0, 0.0, 0.0, 5.0))
+    (shown_one,) = shown([replace(subject, limit=None)])
+
+    for verdict in (one(subject), shown_one):
+        assert verdict.change is not None
+        assert (verdict.change.effect, verdict.change.reference) == (effect, 0.0)
+        assert verdict.evidence is not None
+        assert verdict.evidence.left_out is not None
+        assert verdict.evidence.left_out.session_id == "s3"
+        assert verdict.evidence.left_out.ratio is None
+    assert one(subject).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "better", "outcome"),
+    [
+        (0.0, (10.0, 10.0, 10.0, 1000.0), Better.HIGHER, Outcome.REGRESSED),
+        (104.0, (100.0, 100.1, 99.9, 100.0, 0.0), Better.LOWER, Outcome.UNCHANGED),
+    ],
+)
+def test_an_odd_value_shrinks_and_swells_no_change(
+    now: float, then: Sequence[float], better: Better, outcome: Outcome
+) -> None:
+    """A total collapse is one; 4 % are not 5 % of a mean with a 0 in it."""
+    metric = metric_of("x", unit="", better=better)
+    verdict = one(replace(case(now, then), metric=metric), confirmation(*[now] * 5))
+
+    assert verdict.outcome is outcome
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(now / then[0] - 1, abs=1e-3)
 
 
 # laws

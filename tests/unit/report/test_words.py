@@ -496,6 +496,24 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "name more run files",
     ),
     (
+        verdict(
+            Reason.NOT_SIGNIFICANT,
+            left_out=LeftOut(session_id="s0", started_unix_s=86_400.0, ratio=None),
+        ),
+        ("left out: the session of 1970-01-02; the others are 0",),
+        BY_ANY_REVISION,
+        "name more run files",
+    ),
+    (
+        verdict(
+            Reason.NOT_SIGNIFICANT,
+            left_out=LeftOut(session_id="s0", started_unix_s=86_400.0, ratio=-2e200),
+        ),
+        ("left out: the session of 1970-01-02, -2.0e+200 x the others",),
+        BY_ANY_REVISION,
+        "name more run files",
+    ),
+    (
         verdict(Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP, least_count=30),
         (),
         f"record 30 or more steps of the loop, or {BY_ANY_REVISION}",
