@@ -485,7 +485,8 @@ def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
     """Return a contrast as a change, by what is usual in its group."""
-    reference = test.in_unit(test.mean)
+    nothing = _was_nothing(test.comparison)
+    reference = 0.0 if nothing else test.in_unit(test.mean)
     change = partial(
         Change,
         effect=test.relative(residual.difference) if reference != 0 else None,
@@ -501,6 +502,10 @@ def change_of(
         left_out=test.left_out,
         fresh=test.comparison.fresh,
     )
+    if nothing:
+        worse, better = _from_nothing(test.comparison)
+        still = not any(test.comparison.current.run_values)
+        return change(effect=0.0 if still else None, p_worse=worse, p_better=better)
     if reference == 0 or not math.isfinite(residual.difference + residual.variance):
         return change()
     noise = test.on_scale(level.noise_threshold)
@@ -535,6 +540,24 @@ def change_of(
         blind=bool(test.dof)
         and noise + sure > test.on_scale(test.comparison.limit or 0.0) > 0,
     )
+
+
+def _was_nothing(comparison: Comparison) -> bool:
+    """Return whether every stored value is 0, of which no change is a share."""
+    return not any(value for s in comparison.stored for value in s.run_values)
+
+
+def _from_nothing(comparison: Comparison) -> tuple[float, float]:
+    """
+    Return the probabilities of what became of 0, worse first: all processes show it.
+
+    Values that are all 0 have no spread to be judged by, so equality decides.
+    """
+    values = comparison.current.run_values
+    more, less = min(values) > 0, max(values) < 0
+    if comparison.better is Better.HIGHER:
+        more, less = less, more
+    return 0.0 if more else 1.0, 0.0 if less else 1.0
 
 
 def _agreed(

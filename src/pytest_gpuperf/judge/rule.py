@@ -183,6 +183,8 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
 
 def _noise(change: Change, policy: Policy) -> Cause | None:
     """Return what would make a change significant; None: a comparison by turns alone."""
+    if change.reference == 0:
+        return Cause.OF_NOTHING
     if (change.session_spread or 0.0) > policy.noisy_spread:
         return Cause.NOISY_MACHINE
     if change.session_count < policy.usual_sessions:

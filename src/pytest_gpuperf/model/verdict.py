@@ -101,6 +101,7 @@ class Cause(str, Enum):
     NOTHING_TIMED = "nothing-timed"
     NOTHING_USABLE = "nothing-usable"  # fresh processes gave no value that counts
     OF_A_LOOP = "of-a-loop"  # the limit is of a loop's grade
+    OF_NOTHING = "of-nothing"  # the stored values are 0 in the mean
     OLD_SIDE = "old-side"  # the revision is without a value
     ONE_PROCESS = "one-process"  # gave the value, and more of them would show more
     OTHER_MACHINE = "other-machine"  # which alone has stored sessions

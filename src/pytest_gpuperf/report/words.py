@@ -223,6 +223,9 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "name the store with --gpuperf-baseline, so that fresh processes measure some "
             f"of these tests again, or {_BY_REVISION}"
         ),
+        (Reason.NOT_SIGNIFICANT, Cause.OF_NOTHING): (
+            f'limit the number itself, as by limits="retries <= 3", or {_BY_REVISION}'
+        ),
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
             f"record {{least}} or more steps of the loop, or {_BY_REVISION}"
         ),
@@ -313,6 +316,10 @@ _OF_CAUSES = {
     Cause.OLD_SIDE: "the revision gave no value",
     Cause.NEW_SIDE: "the working tree gave no value",
     Cause.BOTH_SIDES: "neither side gave a value",
+    Cause.OF_NOTHING: (
+        "the stored values are 0 in the mean: a change counts where each of them is 0 and "
+        "no fresh process gives a 0"
+    ),
 }
 USUAL_INTERVAL = (
     "the interval is the usual one of such a value: no 3 comparable sessions are stored"

@@ -407,10 +407,32 @@ def test_values_that_have_no_logarithm_are_relative_to_the_baseline() -> None:
 
 
 def test_against_zero_nothing_is_relative() -> None:
-    """A baseline of 0 has no effect and no probability."""
-    found = change([3.0], [0.0, 0.0, 0.0])
+    """A baseline that is 0 in the mean has no effect and no probability."""
+    found = change([3.0], [-1.0, 0.0, 1.0])
     assert (found.effect, found.p_worse, found.reference) == (None, None, 0.0)
     assert found.current == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("better", [Better.LOWER, Better.HIGHER])
+@pytest.mark.parametrize(
+    ("now", "effect", "more", "less"),
+    [
+        ([500.0], None, 0.0, 1.0),
+        ([-1.0, -2.0], None, 1.0, 0.0),
+        ([1.0, 0.0, 1.0], None, 1.0, 1.0),
+        ([1.0, -1.0, 1.0], None, 1.0, 1.0),
+        ([0.0, 0.0], 0.0, 1.0, 1.0),
+    ],
+)
+def test_of_zeros_equality_decides(
+    now: list[float], effect: float | None, more: float, less: float, better: Better
+) -> None:
+    """It changed where every process says so, in the same direction."""
+    found = change(now, [0.0, 0.0], better=better)
+    worse, best = (more, less) if better is Better.LOWER else (less, more)
+
+    assert (found.effect, found.p_worse, found.p_better) == (effect, worse, best)
+    assert (found.reference, found.exact) == (0.0, False)
 
 
 @pytest.mark.parametrize(

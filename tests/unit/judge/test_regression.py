@@ -502,12 +502,12 @@ def test_a_metric_without_a_direction_gets_one_when_it_is_gated(
     assert one(case(worse, [before], metric)).outcome is Outcome.REGRESSED
 
 
-def test_a_time_of_zero_is_never_a_regression() -> None:
-    """Against a baseline of 0 a metric with noise says nothing."""
+def test_what_became_of_zero_is_no_regression_at_once() -> None:
+    """Of a metric with noise: fresh processes have to show it, too."""
     same = one(case(0.0, [0.0] * 3, "time.idle_fraction"))
     more = one(case(0.1, [0.0] * 3, "time.idle_fraction"))
     assert same.outcome is Outcome.UNCHANGED
-    assert ruled(more) == (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+    assert ruled(more) == (Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED)
 
 
 # the whole run
@@ -819,7 +819,7 @@ def test_another_class_is_not_moved() -> None:
 
 @pytest.mark.parametrize(
     ("now", "effect", "outcome"),
-    [(0.0, None, Outcome.UNCHANGED), (5.0, None, Outcome.INCONCLUSIVE)],
+    [(0.0, 0.0, Outcome.UNCHANGED), (5.0, None, Outcome.INCONCLUSIVE)],
 )
 def test_one_odd_value_beside_zeros_is_told(
     now: float, effect: float | None, outcome: Outcome
@@ -855,6 +855,44 @@ def test_an_odd_value_shrinks_and_swells_no_change(
     assert verdict.outcome is outcome
     assert verdict.change is not None
     assert verdict.change.effect == pytest.approx(now / then[0] - 1, abs=1e-3)
+
+
+@pytest.mark.parametrize("beside", [0, 3])
+@pytest.mark.parametrize(
+    ("again", "expected", "cause"),
+    [
+        ((500.0,) * 5, (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT), None),
+        (
+            (500.0, 500.0, 0.0, 500.0, 400.0),
+            (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT),
+            Cause.OF_NOTHING,
+        ),
+        ((0.0,) * 5, (Outcome.UNCHANGED, Reason.WITHIN_NOISE), None),
+        ((), (Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED), None),
+    ],
+)
+def test_what_became_of_zeros_is_decided_by_fresh_processes(
+    again: Sequence[float],
+    expected: tuple[Outcome, Reason],
+    cause: Cause | None,
+    beside: int,
+) -> None:
+    """Where none of them is 0 it is no noise; nothing else needs to be known."""
+    subject = case(500.0, (0.0, 0.0, 0.0), limit=0.0)
+    suite = [subject, *others(beside)]
+    confirmed = {subject.name: confirmation(*again)} if again else {}
+    verdict = settle(suite, confirmed)[0]
+
+    assert first_look(suite)[0].suspect
+    assert (ruled(verdict), verdict.cause) == (expected, cause)
+
+
+def test_what_is_zero_in_the_mean_alone_has_a_reason_of_its_own() -> None:
+    """No session more makes a change a share of nothing."""
+    verdict = one(case(500.0, (-1.0, 0.0, 1.0)), confirmation(*[500.0] * 5))
+
+    assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+    assert verdict.cause is Cause.OF_NOTHING
 
 
 # laws

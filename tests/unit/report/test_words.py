@@ -514,6 +514,17 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "name more run files",
     ),
     (
+        verdict(Reason.NOT_SIGNIFICANT, Cause.OF_NOTHING),
+        (
+            (
+                "the stored values are 0 in the mean: a change counts where each of them is "
+                "0 and no fresh process gives a 0"
+            ),
+        ),
+        (f'limit the number itself, as by limits="retries <= 3", or {BY_ANY_REVISION}'),
+        "name more run files",
+    ),
+    (
         verdict(Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP, least_count=30),
         (),
         f"record 30 or more steps of the loop, or {BY_ANY_REVISION}",
