@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import Drop, Restart, dropped_by, stored_record
 from pytest_gpuperf.baseline.store import Store, open_store
 from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
+from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, BaselineMissingError, ConfigError
 from pytest_gpuperf.judge.case import newest_case, newest_reference
@@ -502,7 +503,7 @@ def _outlook_remarks(values: _Values, outlook: _Outlook, place: str) -> Iterator
 
 def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
     """Return a line for each session of a series."""
-    numbers = [fmean(value.run_values) for _, value in values]
+    numbers = [mean(value.run_values) for _, value in values]
     apart = [
         f"{distance}, left out" if record.session.id == outlook.left_out else distance
         for (record, _), distance in zip(values, _against_others(numbers), strict=True)
@@ -551,7 +552,7 @@ def _against_others(numbers: Sequence[float]) -> tuple[str, ...]:
     for index, number in enumerate(numbers):
         rest = [*numbers[:index], *numbers[index + 1 :]]
         middle = median(rest) if rest else 0.0
-        cells.append(display.change(number / middle - 1) if middle else "")
+        cells.append(display.change(relative_change(number, middle)) if middle else "")
     return tuple(cells)
 
 

@@ -15,7 +15,7 @@ from itertools import combinations
 from statistics import fmean, median
 
 from pytest_gpuperf.compute.change import INTERVAL_TAIL, Part, Tables, change_of
-from pytest_gpuperf.compute.contrast import Contrast
+from pytest_gpuperf.compute.contrast import Contrast, share_of
 from pytest_gpuperf.compute.machine import (
     LEAST_CONTROLS,
     FollowedShare,
@@ -28,6 +28,7 @@ from pytest_gpuperf.compute.spread import (
     standard_errors,
     usual_spread,
 )
+from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.change import (
     NOISE_THRESHOLD,
     AgainstEvidence,
@@ -219,9 +220,11 @@ class _Scaled:
         numbers = [value.value for value in measured.values]
         old = [v.value for v in measured.values if v.process.side is Side.OLD]
         positive = min(numbers, default=0.0) > 0
-        self.scale = 0.0 if positive or not old else abs(fmean(old)) or 1.0
+        self.scale = 0.0 if positive or not old else abs(mean(old)) or 1.0
         self.values = {
-            v.process: v.value / self.scale if self.scale else math.log(v.value)
+            v.process: share_of(v.value, self.scale)
+            if self.scale
+            else math.log(v.value)
             for v in measured.values
         }
         self.choices = {v.process: v.choice for v in measured.values}
@@ -442,8 +445,8 @@ def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
 
 def _centred(logs: Mapping[Process, float]) -> dict[Process, float]:
     """Return numbers as their distances from their mean."""
-    mean = fmean(logs.values())
-    return {process: log - mean for process, log in logs.items()}
+    middle = fmean(logs.values())
+    return {process: log - middle for process, log in logs.items()}
 
 
 def blocks_wanted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from statistics import fmean, median
+from statistics import median
 
 from pytest_gpuperf.compute.contrast import Contrast, Nearest, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
@@ -15,6 +15,7 @@ from pytest_gpuperf.compute.spread import (
     UsualSpread,
     usual_spread,
 )
+from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better
@@ -66,10 +67,10 @@ def exact_change(comparison: Comparison) -> Change:
     """
     reference = comparison.stored[0].run_values[0]
     runs = comparison.current.run_values
-    current = runs[0] if len(set(runs)) == 1 else fmean(runs)
+    current = runs[0] if len(set(runs)) == 1 else mean(runs)
     effect: float | None = 0.0
     if current != reference:
-        effect = (current - reference) / abs(reference) if reference else None
+        effect = relative_change(current, reference) if reference else None
     return Change(
         effect=effect,
         current=current,

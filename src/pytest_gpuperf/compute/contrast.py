@@ -9,13 +9,16 @@ from statistics import median
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE, moments, usual_spread
+from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.record import SessionValue
 
-__all__ = ["Contrast", "Nearest", "contrasts"]
+__all__ = ["Contrast", "Nearest", "contrasts", "share_of"]
 
 _MOST = 700.0  # exp of more is not finite
+_MOST_SHARE = 1e100  # the squares of a thousand of these add up to something finite
+_LARGEST = 1.7976931348623157e308  # float
 
 # docs/judging.md section 2: when a stored value is left out
 _LEAST_SESSIONS = 3  # of two that differ nobody knows which is wrong
@@ -117,7 +120,9 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
 
     def in_unit(self, value: float) -> float:
         """Return a value on this scale in its metric's unit."""
-        return value * self.scale if self.scale else math.exp(min(value, _MOST))
+        if not self.scale:
+            return math.exp(min(value, _MOST))
+        return min(max(value * self.scale, -_LARGEST), _LARGEST)
 
 
 def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
@@ -138,12 +143,20 @@ def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
     return whole
 
 
+def share_of(value: float, size: float) -> float:
+    """Return a value over a size > 0; of next to nothing it is cut, and stays finite."""
+    return min(max(value / size, -_MOST_SHARE), _MOST_SHARE)
+
+
 def _contrast(comparison: Comparison) -> Contrast:
     """Return a comparison as numbers, with all of its sessions."""
     sessions = (*comparison.stored, comparison.current)
     values = [value for session in sessions for value in session.run_values]
     scale = 0.0 if min(values) > 0 else _size(comparison.stored)
-    scaled = [value / scale for value in values] if scale else [*map(math.log, values)]
+    if scale:
+        scaled = [share_of(value, scale) for value in values]
+    else:
+        scaled = [*map(math.log, values)]
     share, floor = 1.0, 0.0
     lowest = highest = None
     if len(values) > len(sessions):  # usually each session has one process
@@ -181,8 +194,7 @@ def _nearest(values: Sequence[float], share: float) -> Nearest | None:
 
 def _size(stored: Sequence[SessionValue]) -> float:
     """Return the absolute mean of the stored sessions; 1 where it is 0."""
-    means = [sum(session.run_values) / len(session.run_values) for session in stored]
-    return abs(sum(means) / len(means)) or 1.0
+    return abs(mean([mean(session.run_values) for session in stored])) or 1.0
 
 
 def _between_processes(

@@ -19,20 +19,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from statistics import fmean
 
 __all__ = [
     "CONFIDENCE",
     "change_point",
     "half_width_fraction",
+    "mean",
     "median",
     "median_interval",
     "order_rank",
     "quantile",
+    "relative_change",
     "samples_for_interval",
     "student_tail",
 ]
 
 CONFIDENCE = 0.99  # of every interval that is shown; docs/judging.md section 2
+_MOST_EFFECT = 1e304  # of a change relative to next to nothing: it stays finite
 _HUGE = 1e150  # the square of more is not finite
 _LEAST_PART = 3  # values on each side of a change: of two nobody sees the spread
 _CHANCE = 0.001  # of a change point where there is none: each history has many places
@@ -59,6 +63,44 @@ def quantile(values: Sequence[float], fraction: float) -> float:
         message = f"{fraction!r} is not between 0 and 1"
         raise ValueError(message)
     return _quantile_of_sorted(sorted(values), fraction)
+
+
+def mean(values: Sequence[float]) -> float:
+    """
+    Return the mean, also of values whose sum no float holds.
+
+    Args:
+        values: Finite numbers, >= 1 of them.
+
+    Example:
+        >>> mean([1e308, 1e308, 1e308])
+        1e+308
+    """
+    try:
+        return fmean(values)
+    except OverflowError:
+        half = math.fsum(value / 2 / len(values) for value in values)
+        return min(max(2 * half, min(values)), max(values))
+
+
+def relative_change(value: float, reference: float) -> float:
+    """
+    Return how far a value is from a reference, over its size; finite whatever they are.
+
+    Args:
+        value: A finite number.
+
+        reference: One that is not 0.
+
+    Example:
+        >>> relative_change(-3.0, -4.0), relative_change(1e200, -1e-200)
+        (0.25, 1e+304)
+    """
+    size = abs(reference)
+    change = (value - reference) / size
+    if not math.isfinite(change):
+        change = value / size - math.copysign(1.0, reference)
+    return min(max(change, -_MOST_EFFECT), _MOST_EFFECT)
 
 
 def median(values: Sequence[float]) -> float:

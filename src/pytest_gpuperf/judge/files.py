@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from pytest_gpuperf.compute.derive import FORMULAS
+from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.judge.case import best_source, direction
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import METRICS, Better, metric_of
@@ -387,11 +388,11 @@ def _pair(
 
 def _mean(values: Sequence[SessionValue]) -> float | None:
     """Return the mean of some sessions, each the mean of its processes; None: none."""
-    means = [math.fsum(value.run_values) / len(value.run_values) for value in values]
+    means = [mean(value.run_values) for value in values]
     if not means:
         return None
     if len(means) == 1 or min(means) <= 0:  # the first is exact
-        return math.fsum(means) / len(means)
+        return mean(means)
     return math.exp(math.fsum(map(math.log, means)) / len(means))
 
 

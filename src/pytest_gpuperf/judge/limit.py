@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.spread import (
@@ -25,11 +24,13 @@ from pytest_gpuperf.compute.spread import (
     Spread,
     UsualSpread,
     half_width,
+    moments,
     process_spread,
     ratio_of_processes,
     session_spread,
     with_spread,
 )
+from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
@@ -78,6 +79,7 @@ PRIORS = MappingProxyType(
     }
 )
 _SPREAD_LEAST = 2  # one value has no spread
+_LARGEST = 1.7976931348623157e308  # float
 _MOST_FACTOR = 1e9  # an interval wider than this says nothing; exp stays finite
 _POINTS = frozenset({Kind.BINARY, Kind.CAPTURE})  # read: there is no spread
 
@@ -252,7 +254,8 @@ def _interval(
     factor = math.exp(
         min(half_width(prior, fraction=deviation), math.log(_MOST_FACTOR))
     )
-    ends = sorted((estimate.value / factor, estimate.value * factor))
+    farthest = min(max(estimate.value * factor, -_LARGEST), _LARGEST)
+    ends = sorted((estimate.value / factor, farthest))
     return _Interval(low=ends[0], high=ends[1])
 
 
@@ -290,8 +293,7 @@ def _deviation(
     if len(retested) < _SPREAD_LEAST or min(e.value for e in retested) <= 0:
         return max(spread.fraction, floor)
     logs = [math.log(e.value) for e in retested]
-    mean = math.fsum(logs) / len(logs)
-    between_runs = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
+    between_runs = moments(logs)[1] / (len(logs) - 1)
     averaged = between_runs / len(logs)
     left = max(spread.fraction**2 - between_runs, 0.0) + averaged
     return max(math.sqrt(left), floor)
@@ -306,9 +308,9 @@ def _together(first: Estimate, retested: Sequence[Estimate]) -> Estimate:
     complete = len(lows) == len(highs) == len(retested)
     return replace(
         first,
-        value=fmean(e.value for e in retested),
-        low=fmean(lows) if complete else None,
-        high=fmean(highs) if complete else None,
+        value=mean([e.value for e in retested]),
+        low=mean(lows) if complete else None,
+        high=mean(highs) if complete else None,
         sample_count=sum(e.sample_count for e in retested),
     )
 
@@ -318,7 +320,7 @@ def _relative(limit: Limit, retested: Sequence[Estimate]) -> tuple[float, ...]:
     if limit.threshold == 0:
         return ()
     threshold = limit.threshold
-    return tuple((e.value - threshold) / abs(threshold) for e in retested)
+    return tuple(relative_change(e.value, threshold) for e in retested)
 
 
 def judge_limits(

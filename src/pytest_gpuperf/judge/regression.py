@@ -16,6 +16,7 @@ from pytest_gpuperf.compute.change import (
 )
 from pytest_gpuperf.compute.kernels import account
 from pytest_gpuperf.compute.spread import UsualSpread
+from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.judge.case import (
     POLICY,
     Case,
@@ -700,4 +701,4 @@ def _best_of(estimate: Estimate, sign: float) -> float:
 
 def _relative(value: float, change: Change) -> float:
     """Return a value as a change from the same reference."""
-    return (value - change.reference) / abs(change.reference)
+    return relative_change(value, change.reference)

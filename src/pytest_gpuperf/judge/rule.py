@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.machine import at_one_speed
+from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.judge.case import (
     POLICY,
     Case,
@@ -269,7 +270,7 @@ def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, .
         return ()
     compared = comparison_of(case, policy, ruling.confirmation)
     values = () if compared is None else compared.current.run_values
-    return tuple((value - shifted) / abs(shifted) for value in values)
+    return tuple(relative_change(value, shifted) for value in values)
 
 
 def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
@@ -289,6 +290,7 @@ def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
 
 _TIMES = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # a shift moves them
 _OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})  # measured on it
+_MOST_LOG = 700.0  # exp of more is not finite
 _MOST = 1e308  # of how often others go into a value: it stays finite
 _LEAST_OTHERS = 2  # sessions without which no value is left out
 
@@ -629,17 +631,17 @@ def _effects(comparison: Comparison) -> list[float | None]:
     if len(then) > _LEAST_OTHERS:
         then.sort()
         several += [then[1:], then[:-1]]
-    means = [math.fsum(values) / len(values) for values in several]
+    means = [*map(mean, several)]
     if is_log:
-        return [math.expm1(now - mean) for mean in means]
-    return [_relative_to(mean, now) for mean in means]
+        return [math.expm1(min(now - middle, _MOST_LOG)) for middle in means]
+    return [_relative_to(middle, now) for middle in means]
 
 
 def _relative_to(reference: float, value: float) -> float | None:
     """Return how far a value is from another, over it; None: it became of 0."""
     if reference == 0:
         return None if value else 0.0
-    return (value - reference) / abs(reference)
+    return relative_change(value, reference)
 
 
 def _log_mean(session: SessionValue) -> float:
@@ -650,4 +652,4 @@ def _log_mean(session: SessionValue) -> float:
 
 def _mean(session: SessionValue) -> float:
     """Return the mean of a session's processes."""
-    return fmean(session.run_values)
+    return mean(session.run_values)

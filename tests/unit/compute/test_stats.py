@@ -15,10 +15,12 @@ from pytest_gpuperf.compute.stats import (
     _normal_quantile,
     change_point,
     half_width_fraction,
+    mean,
     median,
     median_interval,
     order_rank,
     quantile,
+    relative_change,
     samples_for_interval,
 )
 
@@ -41,6 +43,32 @@ def test_median_is_the_standard_librarys(values: list[float]) -> None:
 def test_median_of_huge_values_does_not_overflow() -> None:
     """The middle of two finite numbers is finite."""
     assert median([1.7e308, 1.7e308]) == 1.7e308
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(finite, min_size=1, max_size=9))
+def test_a_mean_lies_among_its_values(values: list[float]) -> None:
+    """Also of values whose sum no float holds."""
+    slack = 1e-15 * max(map(abs, values))
+
+    assert min(values) - slack <= mean(values) <= max(values) + slack
+    assert mean([1.7e308] * 3) == 1.7e308
+    assert mean([1.7e308, 1.7e308, -1.7e308]) == pytest.approx(1.7e308 / 3)
+
+
+@given(finite, finite.filter(bool))
+def test_a_relative_change_is_finite_and_has_the_sign_of_the_difference(
+    value: float, reference: float
+) -> None:
+    """Whatever it is relative to; a reference below 0 has a size, too."""
+    found = relative_change(value, reference)
+
+    assert math.isfinite(found)
+    assert (found > 0) <= (value > reference)
+    assert (found < 0) <= (value < reference)
+    assert relative_change(-3.0, -4.0) == 0.25
 
 
 def test_quantile_is_linear_between_order_statistics() -> None:

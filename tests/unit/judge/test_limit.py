@@ -551,6 +551,33 @@ def test_confirming_processes_narrow_the_interval_as_far_as_sessions_allow() -> 
     assert width(averaged) == pytest.approx(2 * 58 * US * math.sinh(Z * left))
 
 
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308])
+def test_the_largest_number_has_an_interval(value: float) -> None:
+    """It ends where numbers do, in one process and in several."""
+    limit = parse_limit("loss <= 2", names={"loss"})
+    largest = estimate(value, "loss", source="user")
+    wide = of_sessions(0.5, 4)
+    expected = Outcome.FAILED if value > 0 else Outcome.PASSED
+    found = [
+        judge_limit(limit, record(largest), spread=wide),
+        judge_limit(
+            limit,
+            record(largest),
+            spread=wide,
+            retest=retest([record(largest)] * 3),
+        ),
+    ]
+
+    assert [verdict.outcome for verdict in found] == [expected] * 2
+    assert all(abs(known_end(v.low)) + abs(known_end(v.high)) > 0 for v in found)
+
+
+def known_end(end: float | None) -> float:
+    """An end of an interval, which must be there."""
+    assert end is not None
+    return end
+
+
 def test_two_confirming_processes_have_a_spread() -> None:
     """And it takes at most half of the sessions' variance away, as of two it may."""
     limit = parse_limit("time <= 60 us")

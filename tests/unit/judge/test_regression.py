@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.case import (
@@ -25,11 +25,14 @@ from pytest_gpuperf.judge.regression import (
     first_look,
     settle,
     shown,
+    smallest_seen,
+    with_suite,
 )
 from pytest_gpuperf.judge.rule import (
     comparable,
     comparison_of,
     early_verdict,
+    may_regress,
     reference_comparisons,
 )
 from pytest_gpuperf.model.frozen import replace
@@ -907,7 +910,34 @@ MIRROR = {
 }
 
 
-@given(values, sessions, repeats)
+# what a user records may be nothing, a debt, or next to nothing
+edges = st.sampled_from([0.0, 1.0, -1.0, 5e-324, 1e-200, 1e200, 1.7e308])
+wild = values | edges | edges.map(lambda value: -value)
+wild_runs = st.lists(wild, min_size=1, max_size=5)
+
+
+@given(wild_runs, st.lists(wild_runs, min_size=1, max_size=6), wild_runs)
+@example([1e200], [[1e-200]] * 3, [1e200] * 5)
+@example([1e308], [[-1e308], [1e308], [1e308]], [1e308])
+def test_any_number_has_a_verdict(
+    now: list[float], then: list[list[float]], again: list[float]
+) -> None:
+    """One that no float can be compared with, too: nothing ends a run."""
+    subject = case(now, then)
+    free = replace(subject, limit=None, key=RecordKey(test_id="free"))
+    suite = [subject, free, *others(2)]
+    looks = first_look(suite)
+    verdicts = settle(suite, {subject.name: confirmation(*again)}, looks=looks)
+    told = with_suite(verdicts, suite, looks)
+
+    assert len(told) == 3
+    assert len(shown(suite, looks=looks)) == 1
+    assert len(smallest_seen(suite, more_sessions=2)) == len(suite)
+    assert may_regress(free, comparable(free, POLICY)) is False
+    assert may_regress(subject, comparable(subject, POLICY)) in {True, False}
+
+
+@given(wild, st.lists(wild, min_size=3, max_size=6), wild_runs)
 def test_the_direction_alone_tells_regressed_from_improved(
     now: float, then: list[float], again: list[float]
 ) -> None:
