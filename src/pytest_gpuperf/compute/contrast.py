@@ -8,13 +8,18 @@ from itertools import islice
 from statistics import median
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.spread import LEAST_VARIANCE, moments, usual_spread
+from pytest_gpuperf.compute.spread import (
+    LEAST_VARIANCE,
+    UsualSpread,
+    moments,
+    usual_spread,
+)
 from pytest_gpuperf.compute.stats import mean
-from pytest_gpuperf.model.change import Comparison
+from pytest_gpuperf.model.change import Comparison, TimeBase
 from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.record import SessionValue
 
-__all__ = ["Contrast", "Nearest", "contrasts", "share_of"]
+__all__ = ["Contrast", "Nearest", "contrasts", "fitting", "share_of"]
 
 _MOST = 700.0  # exp of more is not finite
 _MOST_SHARE = 1e100  # the squares of a thousand of these add up to something finite
@@ -148,6 +153,38 @@ def share_of(value: float, size: float) -> float:
     return min(max(value / size, -_MOST_SHARE), _MOST_SHARE)
 
 
+def fitting(
+    stored: Sequence[SessionValue], clock: TimeBase, usual: UsualSpread | None = None
+) -> Sequence[SessionValue]:
+    """
+    Return the sessions of one test without the value that does not fit the others.
+
+    Args:
+        stored: The sessions, >= 1 of them.
+
+        clock: Whose times they are.
+
+        usual: What is usual in its group; None: the test stands alone.
+    """
+    ids = tuple(map(str, range(len(stored))))
+    whole = _contrast(
+        Comparison(
+            current=stored[-1],
+            stored=tuple(stored),
+            session_ids=ids,
+            group="",
+            clock=clock,
+        )
+    )
+    places = _distant(whole)
+    others = {
+        ids[place]: usual or usual_spread([_variance_without(whole, ids[place])], clock)
+        for place in places
+    }
+    misfit = _misfit(whole, places, others)
+    return [value for place, value in enumerate(stored) if place != misfit]
+
+
 def _contrast(comparison: Comparison) -> Contrast:
     """Return a comparison as numbers, with all of its sessions."""
     sessions = (*comparison.stored, comparison.current)
@@ -253,13 +290,34 @@ def _misfits(tests: Sequence[Contrast]) -> Mapping[int, int]:
         )
         for session_id in {tests[n].session_ids[place] for n, place in distant}
     }
-    least: dict[int, tuple[float, int]] = {}
+    places: dict[int, list[int]] = {}
     for number, place in distant:
-        contrast = tests[number]
-        count, session_id = len(contrast.stored), contrast.session_ids[place]
+        places.setdefault(number, []).append(place)
+    return {
+        number: misfit
+        for number, several in places.items()
+        if (misfit := _misfit(tests[number], several, usual)) is not None
+    }
+
+
+def _misfit(
+    contrast: Contrast, places: Iterable[int], usual: Mapping[str, UsualSpread]
+) -> int | None:
+    """
+    Return which of some values the test's others exclude most surely; None: all may fit.
+
+    Args:
+        contrast: The test.
+
+        places: Those of the values.
+
+        usual: What is usual in its group without each of their sessions, by its id.
+    """
+    found, count = None, len(contrast.stored)
+    most = _LEAST_P / 2  # two-sided, so that each side has half of it
+    for place in places:
+        session_id = contrast.session_ids[place]
         variance, dof = _variance_without(contrast, session_id)
-        # docs/judging.md section 2: two-sided, so that each side has half of it
-        most = min(_LEAST_P, least.get(number, (1.0, 0))[0]) / 2
         p_value = (
             usual[session_id]
             .mixture(dof)
@@ -271,8 +329,8 @@ def _misfits(tests: Sequence[Contrast]) -> Mapping[int, int]:
             )
         )
         if p_value < most:
-            least[number] = (2 * p_value, place)
-    return {number: place for number, (_, place) in least.items()}
+            found, most = place, p_value
+    return found
 
 
 def _distant(contrast: Contrast) -> Iterable[int]:

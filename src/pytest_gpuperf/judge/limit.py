@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from pytest_gpuperf.compute.contrast import fitting
 from pytest_gpuperf.compute.spread import (
     ENOUGH_PROCESSES,
     LEAST_SESSIONS,
@@ -35,7 +36,7 @@ from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
-from pytest_gpuperf.judge.rule import group_of
+from pytest_gpuperf.judge.rule import clock_of, group_of
 from pytest_gpuperf.judge.selection import select
 from pytest_gpuperf.model.environment import differences, facts_of, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -78,6 +79,10 @@ PRIORS = MappingProxyType(
         Family.HOST_TIME: Spread(fraction=0.05),
     }
 )
+# docs/judging.md section 4: so many processes that are so far beyond a limit decide it,
+# however far sessions lie apart
+_FAR_PROCESSES = 5
+_FAR = 1.5  # times the limit
 _SPREAD_LEAST = 2  # one value has no spread
 _LARGEST = 1.7976931348623157e308  # float
 _MOST_FACTOR = 1e9  # an interval wider than this says nothing; exp stays finite
@@ -198,6 +203,8 @@ def _decide(
     estimate = _together(first, retested)
     interval = _interval(limit, record, estimate, retested, spread)
     outcome, reason = _outcome(limit, estimate.value, interval)
+    if reason is Reason.STRADDLES_LIMIT and (far := _far_beyond(limit, retested)):
+        outcome, reason, interval = Outcome.FAILED, Reason.BEYOND_LIMIT, far
     still = reason is Reason.STRADDLES_LIMIT and bool(retested)
     return Verdict(
         key=record.key,
@@ -231,6 +238,19 @@ def _outcome(
     if any(within):
         return Outcome.INCONCLUSIVE, Reason.STRADDLES_LIMIT
     return Outcome.FAILED, Reason.BEYOND_LIMIT
+
+
+def _far_beyond(limit: Limit, retested: Sequence[Estimate]) -> _Interval | None:
+    """Return what fresh processes span if each is far beyond the limit; None: not so."""
+    if len(retested) < _FAR_PROCESSES or limit.threshold <= 0:
+        return None
+    values = [estimate.value for estimate in retested]
+    low, high = min(values), max(values)
+    if limit.operator in {">=", ">"}:
+        far = high < limit.threshold / _FAR
+    else:
+        far = low > limit.threshold * _FAR
+    return _Interval(low=low, high=high) if far else None
 
 
 def _interval(
@@ -486,6 +506,8 @@ def spread_of(
     """
     Return how much stored sessions of a metric differ; None: too few are stored.
 
+    A value that does not fit the others is left out, as where a change is judged.
+
     Args:
         metric: The metric's name.
 
@@ -508,7 +530,9 @@ def spread_of(
         return None
     if record.kind is Kind.COMPARE:  # their intervals hold a guess of the same spread
         values = [replace(value, half_widths=()) for value in values]
-    return session_spread(values, usual().get(group_of(metric, source)))
+    of_group = usual().get(group_of(metric, source))
+    fit = fitting(values, clock_of(metric, source), of_group)
+    return session_spread(fit, of_group)
 
 
 def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Record]:

@@ -551,6 +551,34 @@ def test_confirming_processes_narrow_the_interval_as_far_as_sessions_allow() -> 
     assert width(averaged) == pytest.approx(2 * 58 * US * math.sinh(Z * left))
 
 
+@pytest.mark.parametrize(
+    ("text", "values", "outcome"),
+    [
+        ("loss <= 1000", (2000.0, 1900.0, 1501.0, 2100.0, 2000.0), Outcome.FAILED),
+        ("loss <= 1000", (2000.0,) * 4, Outcome.INCONCLUSIVE),
+        ("loss <= 1000", (2000.0,) * 4 + (1500.0,), Outcome.INCONCLUSIVE),
+        ("loss <= 1000", (500.0,) * 5, Outcome.INCONCLUSIVE),
+        ("loss >= 1000", (500.0, 600.0, 666.0, 500.0, 500.0), Outcome.FAILED),
+        ("loss >= 1000", (500.0,) * 4 + (667.0,), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_what_is_far_beyond_in_every_process_has_failed(
+    text: str, values: tuple[float, ...], outcome: Outcome
+) -> None:
+    """However far stored sessions lie apart: five processes, by half of the limit each."""
+    limit = parse_limit(text, names={"loss"})
+    several = [record(estimate(value, "loss", source="user")) for value in values]
+    verdict = judge_limit(
+        limit, several[0], spread=of_sessions(0.5, 4), retest=retest(several)
+    )
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.FAILED:
+        assert verdict.reason is Reason.BEYOND_LIMIT
+        assert verdict.cause is None
+        assert (verdict.low, verdict.high) == (min(values), max(values))
+
+
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308])
 def test_the_largest_number_has_an_interval(value: float) -> None:
     """It ends where numbers do, in one process and in several."""

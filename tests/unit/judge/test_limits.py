@@ -341,6 +341,43 @@ def test_a_spread_is_of_what_can_be_compared() -> None:
         assert spread_of_time((*same, *others)) == spread_of_time(same)
 
 
+@pytest.mark.parametrize("odd", [300.0, 9000.0, 0.0])
+@pytest.mark.parametrize("with_usual", [True, False])
+def test_one_odd_session_blinds_no_limit(odd: float, *, with_usual: bool) -> None:
+    """What does not fit the others says nothing of how far they lie apart."""
+    others = (900.0, 901.0, 899.0, 900.5, 900.0)
+    usual = UsualSpread(points=((4e-6, 4, 1.0),))
+    found = spread_of(
+        "time",
+        NOW,
+        sessions(*others, odd),
+        lambda: {"time device-time": usual} if with_usual else {},
+    )
+    never = spread_of(
+        "time",
+        NOW,
+        sessions(*others),
+        lambda: {"time device-time": usual} if with_usual else {},
+    )
+
+    assert found is not None
+    assert found == never
+    assert found.fraction < 0.05
+
+
+def test_of_three_sessions_with_an_odd_one_two_are_left() -> None:
+    """They do not say how far sessions lie apart."""
+    usual = UsualSpread(points=((1e-6, 8, 1.0),))
+    found = spread_of(
+        "time",
+        NOW,
+        sessions(1.0, 1.001, 3.0),
+        lambda: {"time device-time": usual},
+    )
+
+    assert found is None
+
+
 def test_what_a_comparison_was_widened_by_is_no_evidence_of_its_sessions() -> None:
     """Its ends hold a guess of the spread that the sessions themselves show."""
     stored = tuple(
