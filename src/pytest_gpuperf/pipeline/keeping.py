@@ -249,7 +249,9 @@ def _change(
         and not v.of_revision
     )
     if metrics:
-        return Restart(record=session, metrics=_family_of(metrics, session.values))
+        family = _family_of(metrics, session.values)
+        # it may have come with another kernel: the old one's values are replaced, too
+        return Restart(record=session, metrics=family, every_choice=True)
     return Append(record=session) if update is Update.ALL else None
 
 
@@ -259,13 +261,14 @@ def _fewest(
     """
     Return how many stored sessions a measurement may be compared with, now.
 
+    Of those that ran the same choice of kernels: others do not say how far these differ.
     Of several metrics that are held against something the one with the fewest counts; of
     several sources of a metric the one with the most, which is what is compared.
     """
     measured = suite.results[first.key.test_id]
     held = gates(measured, suite.config).keys() | {v.metric for v in judged}
     gated = [v for v in session.values if v.metric in held] or session.values
-    stored = suite.memory.sessions(first)
+    stored = [s for s in suite.memory.sessions(first) if s.choice == session.choice]
     across = suite.config.compare_across
     most: dict[str, int] = {}
     for value in gated:

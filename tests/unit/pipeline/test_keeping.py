@@ -18,6 +18,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import REFERENCES, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Completeness, Header, Measured, Run
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.keeping import confirming, store
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.run import report_so_far
@@ -56,9 +57,14 @@ def measured(half_width: float, **values: float) -> Measured:
     return Measured(test_id=key.test_id, records=(record,))
 
 
-def stored_by(folder: Path, *tests: Measured) -> tuple[Suite, dict[str, list[str]]]:
+def stored_by(
+    folder: Path,
+    *tests: Measured,
+    update: Update = Update.NEW,
+    verdicts: tuple[Verdict, ...] = (),
+) -> tuple[Suite, dict[str, list[str]]]:
     """Return a suite that has stored its tests, and the metrics that the store has."""
-    config = Config(root=str(folder), baseline=str(folder / "store"), update=Update.NEW)
+    config = Config(root=str(folder), baseline=str(folder / "store"), update=update)
     command = CommandLine(args=(), folder=str(folder), variable="GPUPERF_CHILD")
     suite = Suite(Site.in_main(config, spool=None, expected=str(folder)), command)
     for test in tests:
@@ -71,6 +77,7 @@ def stored_by(folder: Path, *tests: Measured) -> tuple[Suite, dict[str, list[str
             completeness=Completeness(expected_count=1, reported_count=1),
         ),
         records=suite.records(),
+        verdicts=verdicts,
     )
     store(suite, run)
     kept = DirectoryStore(folder / "store").load("host")
@@ -107,6 +114,46 @@ def test_a_limit_says_how_noisy_a_value_may_be(tmp_path: Path) -> None:
 
     assert stored_by(tmp_path / "a", wide)[1] == {"test_a.py::test_a": ["time"]}
     assert stored_by(tmp_path / "b", strict)[1] == {}
+
+
+def with_kernels(choice: str) -> Measured:
+    """Return what a test measured with a choice of kernels."""
+    test = measured(0.01, time=1.0)
+    return replace(test, records=(replace(test.records[0], choice=choice),))
+
+
+def kept_choices(folder: Path) -> list[str | None]:
+    """Return the choice of kernels of each session that is stored."""
+    ((_, records),) = DirectoryStore(folder / "store").load("host").items()
+    return [record.choice for record in records]
+
+
+def test_an_accepted_change_replaces_the_kernels_that_it_came_from(
+    tmp_path: Path,
+) -> None:
+    """The level of the old ones is over: they must not judge what the new ones do."""
+    for _ in range(5):
+        stored_by(tmp_path, with_kernels("A"))
+    better = Verdict(
+        key=with_kernels("B").records[0].key,
+        metric="time",
+        outcome=Outcome.IMPROVED,
+        reason=Reason.FASTER_THAN_LIMIT,
+    )
+    suite, _ = stored_by(
+        tmp_path, with_kernels("B"), update=Update.IMPROVED, verdicts=(better,)
+    )
+
+    assert kept_choices(tmp_path) == ["B"]
+    assert any("5 sessions dropped; 4 more wanted" in text for text in suite.remarks)
+
+
+def test_sessions_are_wanted_of_the_kernels_that_run_now(tmp_path: Path) -> None:
+    """Those of another choice say nothing of how far these differ."""
+    for choice in ("A" * 6) + ("B" * 6):
+        stored_by(tmp_path, with_kernels(choice))
+
+    assert kept_choices(tmp_path) == [*"AAAAABBBBB"]
 
 
 def test_reference_workloads_are_stored_with_any_test(tmp_path: Path) -> None:
