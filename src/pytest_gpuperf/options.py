@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     _Word = TypeVar("_Word", bound=Enum)
 
 __all__ = [
+    "CHILD_TASK",
     "CHILD_VARIABLE",
     "MARKER",
     "config_of",
     "declare",
     "is_active",
+    "is_child",
     "is_configured",
     "is_controller",
     "masked",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
+CHILD_TASK = pytest.StashKey[str]()  # that file, once a child run has begun
 MARKER = (
     "gpuperf(limits, max_regression, min_grade, counters, records, work, group, cache, "
     "iterations, requires): measure this test, hold it to its limits and its baseline"
@@ -423,6 +426,11 @@ def is_controller(config: pytest.Config) -> bool:
     return distributed and not hasattr(config, "workerinput")
 
 
+def is_child(config: pytest.Config) -> bool:
+    """Return whether this run measures for a parent; not a pytest that its test starts."""
+    return CHILD_TASK in config.stash
+
+
 def only_shows(config: pytest.Config) -> bool:
     """Return whether pytest is going to show what it would do, and run no test."""
     names = ("setuponly", "collectonly", "showfixtures", "show_fixtures_per_test")
@@ -431,7 +439,7 @@ def only_shows(config: pytest.Config) -> bool:
 
 def writes_reports(config: pytest.Config) -> bool:
     """Return whether this process writes a report file: it runs tests for a person."""
-    started = hasattr(config, "workerinput") or CHILD_VARIABLE in os.environ
+    started = hasattr(config, "workerinput") or is_child(config)
     if started or only_shows(config):
         return False
     return any(

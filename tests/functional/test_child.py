@@ -30,7 +30,7 @@ WITNESS = """
         (SEEN / f"{os.getpid()}.json").write_text(json.dumps({
             "args": [str(arg) for arg in config.invocation_params.args],
             "ran": RAN,
-            "child": "PYTEST_GPUPERF_CHILD" in os.environ,
+            "child": config.pluginmanager.has_plugin("gpuperf-child"),
             "xdist": sorted(n for n in os.environ if n.startswith("PYTEST_XDIST")),
             "workers": getattr(config.option, "numprocesses", None),
             "pdb": config.option.usepdb,
@@ -50,7 +50,7 @@ TESTS = """
 
     @pytest.mark.gpuperf(max_regression={"x": "5 %"})
     @pytest.mark.parametrize("name", ["a", "b", "c", "d"])
-    def test_x(gpuperf, name, tmp_path):
+    def test_x(gpuperf, name, tmp_path, pytestconfig):
         value = float(os.environ.get(f"VALUE_{name}", "1"))
         gpuperf.record("x", value, unit="s", better="lower")
 """
@@ -211,7 +211,8 @@ def test_a_suspect_that_gives_no_value_alone_fails(
     project.write(
         TESTS.replace(
             "        value =",
-            "        if name == 'b' and 'PYTEST_GPUPERF_CHILD' in os.environ:\n"
+            "        alone = pytestconfig.pluginmanager.has_plugin('gpuperf-child')\n"
+            "        if name == 'b' and alone:\n"
             f"            {ending}\n        value =",
         )
     )
@@ -226,12 +227,12 @@ def test_limits_are_not_held_in_a_child(project: Project) -> None:
     """A fresh process only measures: its values are judged by its parent."""
     project.write(
         """
-        import os
         import pytest
 
         @pytest.mark.gpuperf(limits=["x <= 1"])
-        def test_it(gpuperf):
-            gpuperf.record("x", 5 if "PYTEST_GPUPERF_CHILD" in os.environ else 1)
+        def test_it(gpuperf, pytestconfig):
+            alone = pytestconfig.pluginmanager.has_plugin("gpuperf-child")
+            gpuperf.record("x", 5 if alone else 1)
         """
     )
     ended = project.run("--gpuperf-runs=2", "--gpuperf-json=run.json")
@@ -240,6 +241,39 @@ def test_limits_are_not_held_in_a_child(project: Project) -> None:
     assert sorted(values) == [1, 5]
     assert dict(project.outcomes())["test_it"] != "failed"
     assert ended.ret == 0
+
+
+def test_a_pytest_that_a_test_starts_is_nobodys_child(project: Project) -> None:
+    """A suspect finds in it what it found in the suite, in a process or in its own."""
+    project.write("def test_inner(gpuperf):\n    gpuperf.record('y', 1)\n", "inner.py")
+    project.store(
+        """
+        import os
+        import subprocess
+        import sys
+        from pathlib import Path
+
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        def test_x(gpuperf):
+            inner = str(Path(__file__).with_name("inner.py"))
+            words = ["-p", "pytest_gpuperf.plugin", "-p", "no:cacheprovider", inner]
+            argv = [sys.executable, "-m", "pytest", *words]
+            ran = subprocess.run(argv, stdout=subprocess.PIPE)
+            shown = subprocess.run([*argv, "--collect-only"], stdout=subprocess.PIPE)
+            assert (ran.returncode, pytest.main(words)) == (0, 0)
+            assert b"1 passed" in ran.stdout
+            assert shown.returncode == 0
+            assert b"passed" not in shown.stdout
+            value = float(os.environ.get("VALUE_x", "1"))
+            gpuperf.record("x", value, unit="s", better="lower")
+        """,
+    )
+    project.set_values(x=1.5)
+    ended = project.spawn(*GATE, "test_it.py")
+
+    assert "x regressed: 1.50 s" in ended.stdout, ended.stdout
 
 
 CACHES = """

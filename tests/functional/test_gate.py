@@ -156,10 +156,10 @@ def test_what_only_fresh_processes_measured_is_not_stored(project: Project) -> N
         import pytest
 
         @pytest.mark.gpuperf(max_regression={"x": "5 %"})
-        def test_x(gpuperf):
+        def test_x(gpuperf, pytestconfig):
             value = float(os.environ.get("LEFT", "1"))
             gpuperf.record("x", value, unit="s", better="lower")
-            if "PYTEST_GPUPERF_CHILD" in os.environ:
+            if pytestconfig.pluginmanager.has_plugin("gpuperf-child"):
                 gpuperf.record("branch", 1.0)
         """
     )
@@ -198,13 +198,13 @@ def test_the_values_of_a_report_are_those_that_decided(project: Project) -> None
     project.store()
     project.write(
         """
-        import os
         import pytest
 
         @pytest.mark.gpuperf(max_regression={"x": "5 %"})
         @pytest.mark.parametrize("name", ["a", "b", "c"])
-        def test_x(gpuperf, name):
-            value = 1.3 if "PYTEST_GPUPERF_CHILD" in os.environ else 1.2
+        def test_x(gpuperf, name, pytestconfig):
+            alone = pytestconfig.pluginmanager.has_plugin("gpuperf-child")
+            value = 1.3 if alone else 1.2
             gpuperf.record(
                 "x", value if name == "b" else 1.0, unit="s", better="lower"
             )
@@ -229,19 +229,17 @@ def test_a_value_that_fresh_processes_put_within_a_limit_is_theirs(
     project.write(
         """
         import itertools
-        import os
         import time
 
         import pytest
 
-        # here on both sides of the limit, with a median that no lost sample moves; in
-        # fresh processes far below it
-        ALONE = "PYTEST_GPUPERF_CHILD" in os.environ
-        DURATIONS = itertools.cycle([0.001] if ALONE else [0.001, 0.05, 0.2])
-
         @pytest.mark.gpuperf(limits=["time <= 55 ms"], iterations=20)
-        def test_it(gpuperf):
-            gpuperf.measure(lambda: time.sleep(next(DURATIONS)))
+        def test_it(gpuperf, pytestconfig):
+            # here on both sides of the limit, with a median that no lost sample moves;
+            # in fresh processes far below it
+            alone = pytestconfig.pluginmanager.has_plugin("gpuperf-child")
+            durations = itertools.cycle([0.001] if alone else [0.001, 0.05, 0.2])
+            gpuperf.measure(lambda: time.sleep(next(durations)))
         """
     )
     ended = project.run(
@@ -412,9 +410,9 @@ def test_a_straddled_limit_is_decided_by_fresh_processes(project: Project) -> No
         import pytest
 
         @pytest.mark.gpuperf(limits=["x <= 100"], max_regression="off")
-        def test_it(gpuperf):
+        def test_it(gpuperf, pytestconfig):
             value = float(os.environ["VALUE_x"])
-            if "PYTEST_GPUPERF_CHILD" in os.environ:
+            if pytestconfig.pluginmanager.has_plugin("gpuperf-child"):
                 value = float(os.environ["VALUE_child"])
             gpuperf.record("x", value, better="lower")
         """

@@ -51,7 +51,7 @@ def register(config: pytest.Config) -> None:
     from pytest_gpuperf.measure.bench import bench_of
     from pytest_gpuperf.pipeline.memory import Memory
 
-    if options.CHILD_VARIABLE in os.environ:
+    if options.is_child(config):
         from pytest_gpuperf.hooks.child import Child
 
         child = Child(config)

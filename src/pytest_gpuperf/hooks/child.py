@@ -51,11 +51,12 @@ _ENDINGS = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
 def prepare(config: pytest.Config) -> None:
-    """Take back the options that are the parent's alone, before anybody reads them."""
+    """Take the task, and take back what is the parent's alone, before anybody reads it."""
+    _take_task(config)
     for name, value in _RESET.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
-    spec = _spec()
+    spec = _spec(config)
     waits = spec.turns is not None or spec.cache_control is not None
     if waits and hasattr(config.option, "timeout"):
         # pytest-timeout's: a call waits for others, or is replayed for each pass
@@ -67,7 +68,7 @@ class Child:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.spec = _spec()
+        self.spec = _spec(config)
         self._turn_client: TurnClient | None = None
         if self.spec.turns is not None:
             from pytest_gpuperf.measure.turns import TurnClient
@@ -170,9 +171,16 @@ class Child:
             file.write(codec.to_text(answer).encode() + b"\n")
 
 
-def _spec() -> ChildSpec:
-    """Return what the parent wants of this process."""
-    text = Path(os.environ[options.CHILD_VARIABLE]).read_bytes()
+def _take_task(config: pytest.Config) -> None:
+    """Keep the task for this run alone: a pytest that a test starts is nobody's child."""
+    config.stash[options.CHILD_TASK] = os.environ[options.CHILD_VARIABLE]
+    if not options.is_controller(config):  # whose workers are the ones that measure
+        del os.environ[options.CHILD_VARIABLE]
+
+
+def _spec(config: pytest.Config) -> ChildSpec:
+    """Return what the parent wants of this run."""
+    text = Path(config.stash[options.CHILD_TASK]).read_bytes()
     return codec.from_text(text, ChildSpec)
 
 

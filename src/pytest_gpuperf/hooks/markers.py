@@ -356,7 +356,7 @@ def mistakes_of(item: pytest.Item, plan: Plan) -> list[str]:
         plan: The requests of its markers.
     """
     config = item.config
-    if options.CHILD_VARIABLE in os.environ:  # checked by the parent process
+    if options.is_child(config):  # checked by the parent process
         return []
     check = config.stash.get(_CHECK, None)
     if check is None:
