@@ -126,6 +126,55 @@ def test_children_run_the_suspects_and_controls_alone(
         assert len({child["basetemp"] for child in seen} | {"base"}) == 3
 
 
+def test_a_child_writes_none_of_its_parents_files(project: Project) -> None:
+    """Neither the log that an ini option names, nor a report of a plugin that others use."""
+    project.store()
+    project.write("[pytest]\nlog_file = run.log\nlog_file_level = INFO\n", "pytest.ini")
+    project.write(
+        """
+        import logging
+        from pathlib import Path
+
+        WRITERS = {
+            "--alluredir": "allure_report_dir",
+            "--cov-report": "cov_report",
+            "--ctrf": "ctrf",
+            "--cucumberjson": "cucumber_json_path",
+            "--json-report": "json_report",
+            "--nunit-xml": "nunit_xmlpath",
+            "--store-durations": "store_durations",
+            "--snapshot-update": "update_snapshots",
+        }
+
+        def pytest_addoption(parser):
+            for option, name in WRITERS.items():
+                parser.addoption(option, dest=name)
+
+        def pytest_sessionfinish(session):
+            for name in WRITERS.values():
+                path = getattr(session.config.option, name)
+                if path:
+                    with Path(path).open("a") as file:
+                        file.write("written\\n")
+
+        def pytest_runtest_setup(item):
+            logging.getLogger().info(item.nodeid)
+        """,
+        "conftest.py",
+    )
+    project.set_values(b=1.2)
+    names = (
+        *("alluredir", "cov-report", "ctrf", "cucumberjson", "json-report"),
+        *("nunit-xml", "store-durations", "snapshot-update"),
+    )
+    ended = project.spawn(*GATE, *(f"--{name}={name}.txt" for name in names))
+
+    assert "x regressed" in ended.stdout, ended.stdout + ended.stderr
+    for name in names:
+        assert (project.path / f"{name}.txt").read_text() == "written\n", name
+    assert (project.path / "run.log").read_text().count("test_x") == 3
+
+
 def test_an_exact_id_is_no_prefix(project: Project) -> None:
     """Of test_x and test_x[a] only the suspect runs again."""
     project.store(

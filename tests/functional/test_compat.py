@@ -103,6 +103,47 @@ def test_html_reports_the_verdict(project: Project) -> None:
     assert "0 Passed" in page
 
 
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "workers"])
+def test_cov_counts_what_the_suite_covered(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """Children are traced as the suite, and leave its data and its reports alone."""
+    pytest.importorskip("pytest_cov")
+    project.write(
+        """
+        def first():
+            return 1
+
+        def second():
+            return 2
+        """,
+        "program.py",
+    )
+    project.store(
+        """
+        import os
+        import program
+        import pytest
+
+        def test_other():
+            assert program.second() == 2
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        def test_x(gpuperf):
+            value = program.first() * float(os.environ.get("VALUE_x", "1"))
+            gpuperf.record("x", value, unit="s", better="lower")
+        """
+    )
+    project.set_values(x=1.2)
+    cov = ("-p", "pytest_cov.plugin", "--cov=program", "--cov-report=xml")
+    across = "--gpuperf-compare-across=tracer"
+    ended = project.spawn(*GATE, across, *cov, *workers, "--cov-fail-under=100")
+
+    assert "x regressed" in ended.stdout, ended.stdout + ended.stderr
+    assert "Total coverage: 100.00%" in ended.stdout
+    assert [path.name for path in project.path.glob(".coverage*")] == [".coverage"]
+
+
 @pytest.mark.parametrize(
     "names",
     [

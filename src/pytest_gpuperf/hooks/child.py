@@ -28,14 +28,24 @@ if TYPE_CHECKING:
 __all__ = ["Child", "prepare"]
 
 # options of pytest and of common plugins that write files, stop early or ask a person:
-# they belong to the parent
+# they belong to the parent. A value of None would let an ini option of that name decide.
 _RESET: dict[str, object] = {
     "usepdb": False,
     "trace": False,
     "maxfail": 0,
+    "log_file": os.devnull,
     "xmlpath": None,
     "htmlpath": None,
     "report_log": None,
+    "allure_report_dir": None,
+    "cov_fail_under": None,
+    "cov_report": (),
+    "ctrf": None,
+    "cucumber_json_path": None,
+    "json_report": False,
+    "nunit_xmlpath": None,
+    "store_durations": False,
+    "update_snapshots": False,
     "reruns": 0,
     "collectonly": False,
     "pastebin": None,
@@ -53,9 +63,10 @@ _ENDINGS = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 def prepare(config: pytest.Config) -> None:
     """Take the task, and take back what is the parent's alone, before anybody reads it."""
     _take_task(config)
-    for name, value in _RESET.items():
-        if hasattr(config.option, name):
-            setattr(config.option, name, value)
+    # the second is what pytest-cov keeps, which begins before the first is complete
+    for given in (config.option, config.known_args_namespace):
+        for name in _RESET.keys() & vars(given).keys():
+            setattr(given, name, _RESET[name])
     spec = _spec(config)
     waits = spec.turns is not None or spec.cache_control is not None
     if waits and hasattr(config.option, "timeout"):

@@ -214,11 +214,12 @@ def run_child(
             cache_control=cache_control,
         )
         spec.write_text(codec.to_text(child_spec), encoding="utf-8")
-        environment = _environment(
-            command.variable,
-            str(spec),
-            caches=empty_caches(scratch) if _draws_anew(command, identity) else {},
-        )
+        environment = {
+            **_inherited(),
+            **(empty_caches(scratch) if _draws_anew(command, identity) else {}),
+            **_own_coverage(command, scratch),
+            command.variable: str(spec),
+        }
         try:
             finished = start(command.for_child(scratch), scratch, environment)
         except CollectError as error:  # it did not start, or did not end
@@ -246,12 +247,20 @@ def last_lines(text: str, count: int, *, in_a_sentence: bool = False) -> str:
     return " | ".join(" ".join(line.split()) for line in lines) or "it printed nothing"
 
 
-def _environment(
-    variable: str, spec: str, *, caches: Mapping[str, str]
-) -> dict[str, str]:
-    """Return a child's environment: the parent's, without what xdist put there."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
-    return {**inherited, **caches, variable: spec}
+def _inherited() -> dict[str, str]:
+    """Return the parent's environment, without what xdist put there."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+
+
+def _own_coverage(command: CommandLine, scratch: str) -> dict[str, str]:
+    """
+    Return where a child that pytest-cov traces, as its parent, keeps what was covered.
+
+    It begins by erasing what is there: the parent's, and that of xdist's workers.
+    """
+    if "pytest_cov" not in command.plugins:
+        return {}
+    return {"COVERAGE_FILE": str(Path(scratch, "coverage"))}
 
 
 def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:

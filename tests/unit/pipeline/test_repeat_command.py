@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -113,6 +114,17 @@ def test_a_child_is_told_its_tests_and_its_seat(
     assert call.env["PYTEST_ADDOPTS"] == "-v"
     assert not [name for name in call.env if name.startswith("PYTEST_XDIST")]
     assert "PYTEST_CURRENT_TEST" not in call.env
+
+
+def test_a_traced_child_has_coverage_data_of_its_own() -> None:
+    """pytest-cov erases what it finds at its start: the parent's would be lost."""
+    traced = replace(PLAIN, plugins=frozenset({"pytest_cov"}))
+    _, child = run_child(lambda _: b"", command=traced)
+    _, other = run_child(lambda _: b"")
+    own, none = child.calls[0].env or {}, other.calls[0].env or {}
+
+    assert Path(own["COVERAGE_FILE"]).parent == child.scratches[0]
+    assert none.get("COVERAGE_FILE") == os.environ.get("COVERAGE_FILE")
 
 
 def test_what_a_child_measured_comes_back() -> None:
