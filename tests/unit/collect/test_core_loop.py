@@ -142,6 +142,22 @@ class SharedCore(FakeClock):
         return super().thread_cpu_ns()
 
 
+@pytest.mark.parametrize("among_three", [1, 2])
+def test_call_that_waits_in_most_samples_has_no_core(among_three: int) -> None:
+    """Those in which it does not wait say nothing of what decides its time."""
+    clock = SharedCore()
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> None:
+        if (number := calls()) > 4 and number % 3 < among_three:
+            clock.wait(5 * MS)
+
+    timing = HostCollector(clock, NoDevice()).measure(
+        TimedCall(fn=fn, iterations=12), stop=Ten()
+    )
+    assert len(timing.core_loops_s) == (12 if among_three == 1 else 0)
+
+
 def test_loop_is_timed_again_after_a_long_setup() -> None:
     """What the core did before a setup, or before others' turn, is not beside a sample."""
     clock = SharedCore()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import itertools
@@ -818,14 +819,71 @@ def test_fewer_than_five_samples_are_no_value(
     assert note.doubt
 
 
-@pytest.mark.parametrize("waits", [True, None])
-def test_what_interrupted_samples_waited_for_is_their_time(
-    clock: FakeClock, host: HostCollector, waits: bool | None
+@pytest.mark.parametrize("among_three", [1, 2, 3])
+def test_a_sample_that_waited_by_itself_counts(
+    clock: FakeClock, host: HostCollector, among_three: int
 ) -> None:
-    """A call that waits from its first sample on, or may have: nobody counts."""
+    """However many of the samples do, the time that they waited is a part of theirs."""
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> int:
+        if (number := calls()) > 4 and number % 3 < among_three:
+            clock.wait(5 * MS)
+        return number
+
+    timing = host.measure(TimedCall(fn=fn, iterations=12), stop=StopAt())
+    seen = collections.Counter(timing.samples)
+
+    waited = 4 * among_three
+    assert seen == collections.Counter({0.006: waited, 0.001: 12 - waited})
+    assert timing.discarded_count == 0
+    assert codes(timing) == []
+
+
+def test_who_gives_the_processor_up_for_a_moment_is_interrupted_as_others_are(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Where samples that ran through gave it up too, that tells no waiting."""
+    calls = clock.taking(then_ns=MS - 10 * US)
+
+    def fn() -> int:
+        clock.wait(10 * US)
+        if (number := calls()) > 4 and number % 3:
+            clock.interrupt(5 * MS)
+        return number
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt(10))
+
+    assert timing.samples == (0.001,) * 10
+    assert timing.discarded_count == 20
+
+
+def test_who_waits_in_some_samples_loses_those_that_were_interrupted(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Each sample is judged by its own waits, not by those between or beside it."""
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> int:
+        if (number := calls()) > 4 and number % 2:
+            (clock.interrupt if number % 4 == 1 else clock.wait)(5 * MS)
+        return number
+
+    timing = host.measure(
+        TimedCall(fn=fn, setup=lambda: clock.wait(MS), iterations=12), stop=StopAt()
+    )
+    seen = collections.Counter(timing.samples)
+
+    assert seen == {0.006: 3, 0.001: 6}
+    assert timing.discarded_count == 3
+
+
+def test_what_interrupted_samples_may_have_waited_for_is_their_time(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """A call that waits from its first sample on, where nobody counts waits."""
     calls = clock.taking(then_ns=10 * MS)
-    if waits is None:
-        clock.waits = None
+    clock.waits = None
 
     def fn() -> int:
         if (number := calls()) > 4:

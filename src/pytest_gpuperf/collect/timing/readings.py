@@ -68,6 +68,8 @@ class Reading(msgspec.Struct):
 
         interrupted: Whether something else ran on its processor meanwhile.
 
+        waited: Whether it was not, but waited (for I/O, a lock or a timer).
+
         cpu_s: Processor time of a call [s]; None: interruptions cannot be told.
 
         core_loop_s: Processor time of the loop that tells the core's speed, beside it [s];
@@ -82,6 +84,7 @@ class Reading(msgspec.Struct):
     returned_s: float | None = None
     calls_count: int = 1
     interrupted: bool = False
+    waited: bool = False
     cpu_s: float | None = None
     core_loop_s: float | None = None
     clock_hz: float | None = None

@@ -129,6 +129,8 @@ class CallSampler:
         self._output: object = None
         self._presence: _Presence | None = None  # of the thread, in the warm-up
         self._tells_interruptions = True
+        self._tells_waits = True  # a sample that gave the processor up has waited
+        self._waits_before: int | None = None  # the last batch
         self._core_loop: CoreLoop | None = None  # of samples; None: it tells nothing
         self._waits_count: int | None = None  # before the first sample
         self._waiting_notes: tuple[Note, ...] = ()
@@ -189,13 +191,16 @@ class CallSampler:
         __tracebackhide__ = True
         elapsed_ns, returned_ns, cpu_ns, loaded = self._take(self._synchronize)
         reading = None
+        lost = cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns)
+        waited = lost and self._tells_waits and self._gave_up()
         if not loaded and elapsed_ns > 0:
             total_ns = NS_PER_S * self._batch_count
             reading = Reading(
                 wall_s=elapsed_ns / total_ns,
                 returned_s=None if returned_ns is None else returned_ns / total_ns,
                 calls_count=self._batch_count,
-                interrupted=cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns),
+                interrupted=lost and not waited,
+                waited=waited,
                 cpu_s=None if cpu_ns is None else cpu_ns / total_ns,
                 core_loop_s=None
                 if self._core_loop is None
@@ -243,7 +248,8 @@ class CallSampler:
         counted = [self.readings[place] for place in chosen.places]
         traced = tracer_notes(self._instruments.clock)
         loops_s = [r.core_loop_s for r in counted if r.core_loop_s is not None]
-        told = not traced and len(loops_s) == len(counted)
+        mostly_waits = 2 * sum(r.waited for r in counted) >= len(counted)
+        told = not (traced or mostly_waits) and len(loops_s) == len(counted)
         return Timing(
             samples=samples,
             source=best,
@@ -298,6 +304,8 @@ class CallSampler:
             self._presence.saw(ran_through=ran_through)
             if ran_through:  # one says enough, and each reading costs a system call
                 self._tells_interruptions = False
+                # what gives it up for a moment and runs on may be interrupted as well
+                self._tells_waits = not self._gave_up()
         if self._watched is not None:
             timers.took(None)
         return elapsed_ns, loaded
@@ -426,7 +434,9 @@ class CallSampler:
             instruments.clock.now_ns,
             instruments.clock.thread_cpu_ns,
         )
-        if self._tells_interruptions:  # outside of the sample: a reading takes 0.3 us
+        # outside of the sample: the readings take 1 us and 0.3 us
+        if self._tells_interruptions:
+            self._waits_before = instruments.clock.waits_count()
             cpu_ns = -thread_cpu_ns()
         if wait is None and self._settle is None:
             elapsed_ns, self._output = _timed(call, repeat_count, now_ns)
@@ -443,6 +453,11 @@ class CallSampler:
             cpu_ns += thread_cpu_ns()
         loaded = len(sys.modules) != modules_count
         return elapsed_ns, returned_ns, cpu_ns, loaded
+
+    def _gave_up(self) -> bool:
+        """Return whether the last batch gave the processor up by itself, if it is counted."""
+        before, now = self._waits_before, self._instruments.clock.waits_count()
+        return before is not None and now is not None and now > before
 
     def _cache_notes(self) -> tuple[Note, ...]:
         """Return a note if caches were to be cold, and no device has any to flush."""
