@@ -7,6 +7,7 @@ same, and a file that names the tests; it answers in a file, one line a test.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,11 @@ from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import ChildAnswer
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner
@@ -32,6 +36,7 @@ __all__ = [
     "empty_caches",
     "identities_of",
     "last_lines",
+    "not_begun",
     "repeat",
     "run_child",
 ]
@@ -54,6 +59,7 @@ _CACHES = (
 # naming a folder would switch these on where they are off
 _CACHES_IF_USED = ("JAX_COMPILATION_CACHE_DIR",)
 _SHOWN_LINES = 15  # of what a failed child printed
+_TOLD_LINES = 3  # of them, in a sentence
 
 
 class CommandLine(Frozen, frozen=True, kw_only=True):
@@ -114,7 +120,7 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
 
         identity: Which process of the run it is.
 
-        out: The file to answer in.
+        out: The file to answer in, which is there as soon as a test begins.
 
         cache_control: What the profiler that it runs under does about caches; None: it
             runs under none.
@@ -138,10 +144,13 @@ class ChildRun(Frozen, frozen=True, kw_only=True):
         answers: By test id.
 
         failure: The last lines that it printed where it said nothing of a test.
+
+        began: Whether it began any test: else it says nothing of them.
     """
 
     answers: Mapping[str, ChildAnswer] = {}
     failure: str = ""
+    began: bool = True
 
     def failure_of(self, test_id: str) -> str:
         """Return why a test gave no value; "" where it gave one."""
@@ -223,9 +232,32 @@ def run_child(
         try:
             finished = start(command.for_child(scratch), scratch, environment)
         except CollectError as error:  # it did not start, or did not end
-            return ChildRun(answers=answers_in(out), failure=str(error))
-        tail = last_lines(finished.log_tail, _SHOWN_LINES)
-        return ChildRun(answers=answers_in(out), failure=tail)
+            failure = str(error)
+        else:
+            failure = last_lines(finished.log_tail, _SHOWN_LINES)
+        return ChildRun(
+            answers=answers_in(out), failure=failure, began=Path(out).exists()
+        )
+
+
+def not_begun(command: CommandLine, failure: str) -> Unmeasured:
+    """
+    Return why fresh processes that began no test have measured none.
+
+    Args:
+        command: How they were started.
+
+        failure: The last lines of one of them.
+    """
+    words = shlex.join(("python", *command.start[1:], *command.args))
+    told = last_lines(failure, _TOLD_LINES, in_a_sentence=True)
+    return Unmeasured(
+        metric="the test",
+        code=GapCode.NOT_REACHED,
+        reason=escape(f"a fresh process ({words}) began no test: {told}"),
+        remedy="start pytest so that this command finds the same tests: what a script sets"
+        " up before it calls pytest.main belongs in a conftest.py",
+    )
 
 
 def last_lines(text: str, count: int, *, in_a_sentence: bool = False) -> str:

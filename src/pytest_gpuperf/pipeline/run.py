@@ -17,7 +17,7 @@ from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.pipeline import verdicts
-from pytest_gpuperf.pipeline.repeat import identities_of, repeat
+from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
 from pytest_gpuperf.report.terminal import side_by_side
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.against import Confirmed
+    from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = [
@@ -302,11 +303,10 @@ def _again(
             for answer in run.answers.values():
                 suite.add_references(role, identity.process_index, answer.references)
         for run in reversed(runs):  # the first failure is the one that is told
-            texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
-            failures |= {test_id: text for test_id, text in texts.items() if text}
-            for answer in run.answers.values():
-                if answer.unmeasured:
-                    lacking[answer.test_id] = answer.unmeasured
+            lacking |= _lacking_in(run, test_ids, suite.command)
+            if run.began:
+                texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
+                failures |= {test_id: text for test_id, text in texts.items() if text}
     suite.add(records)
     return {
         test_id: Retest(
@@ -316,3 +316,13 @@ def _again(
         )
         for test_id in test_ids
     }
+
+
+def _lacking_in(
+    run: ChildRun, test_ids: Sequence[str], command: CommandLine
+) -> dict[str, tuple[Unmeasured, ...]]:
+    """Return what tests lack in one fresh process: any value, where it began none."""
+    if not run.began:
+        return dict.fromkeys(test_ids, (not_begun(command, run.failure),))
+    answers = run.answers.values()
+    return {a.test_id: a.unmeasured for a in answers if a.unmeasured}

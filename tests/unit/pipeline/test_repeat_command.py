@@ -24,6 +24,7 @@ from pytest_gpuperf.pipeline.repeat import (
     CommandLine,
     identities_of,
     last_lines,
+    not_begun,
     repeat,
 )
 
@@ -172,6 +173,20 @@ def test_a_test_that_a_child_never_reached_gets_its_last_lines() -> None:
 
     assert run.failure_of("b").splitlines() == [f"line {n}" for n in range(35, 50)]
     assert silent.failure_of("b") == "the process never reached it"
+
+
+def test_a_child_that_began_no_test_says_nothing_of_any() -> None:
+    """Its answers' file is there as soon as one begins; else it is told how it started."""
+    ended = finished(5, stdout=b"collected 0 items\n\n\x1b[33mno tests ran\n")
+    none, _ = run_child(lambda _: b"", ended)
+    some, _ = run_child(lambda _: b"\n", finished(-11))
+    gap = not_begun(PLAIN, none.failure)
+
+    assert (none.began, some.began) == (False, True)
+    assert gap.reason == (
+        "a fresh process (python -m pytest tests -k gemm) began no test: collected 0 items"
+        r" | \x1b[33mno tests ran"
+    )
 
 
 def test_last_lines_stand_as_they_are_or_in_a_sentence() -> None:
