@@ -378,7 +378,8 @@ def _stated_remedy(verdict: Verdict, evidence: VerdictEvidence) -> str:
         return evidence.gap.remedy
     if verdict.cause is not Cause.NOTHING_USABLE:
         return ""
-    remedies = (_void_words(void)[1] for void in evidence.voids)
+    remedies = [_void_words(void)[1] for void in evidence.voids]
+    remedies += [gap.remedy for gap in evidence.lacking]
     return "; ".join(filter(None, dict.fromkeys(remedies)))
 
 

@@ -419,6 +419,16 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "end {it}",
     ),
     (
+        verdict(
+            Reason.NOT_CONFIRMED,
+            Cause.NOTHING_USABLE,
+            lacking=(replace(GAP, remedy="set it up in a conftest.py"),),
+        ),
+        ("time was not measured again: another program holds it",),
+        "set it up in a conftest.py",
+        "set it up in a conftest.py",
+    ),
+    (
         verdict(Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE, voids=(HOT,)),
         ("it was hot",),
         OVER,
