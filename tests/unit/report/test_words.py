@@ -155,8 +155,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.STRADDLES_LIMIT, Cause.NOTHING_USABLE, lacking=(GAP,)),
         ("time was not measured again: another program holds it",),
-        OVER,
-        "",
+        "wait",
+        "wait",
     ),
     (
         verdict(Reason.STRADDLES_LIMIT, Cause.ENDED_EARLY),
