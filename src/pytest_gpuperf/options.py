@@ -32,7 +32,9 @@ __all__ = [
     "is_controller",
     "masked",
     "measures",
+    "must_judge",
     "only_shows",
+    "selects_part",
     "writes_reports",
 ]
 
@@ -159,11 +161,45 @@ def is_configured(config: pytest.Config) -> bool:
     """Return whether any option is set, on the command line or in the ini file."""
     names = [option.name.replace("-", "_") for option in _OPTIONS]
     names += [name for name, _ in _INI]
-    return any(
-        config.getoption(name, default=None) is not None
-        or config.getini(name) not in {None, ""}
-        for name in names
+    return any(_is_set(config, name) for name in names)
+
+
+def _is_set(config: pytest.Config, name: str) -> bool:
+    """Return whether one option is set, on the command line or in the ini file."""
+    given = config.getoption(name, default=None) is not None
+    return given or config.getini(name) not in {None, ""}
+
+
+def must_judge(config: pytest.Config) -> bool:
+    """
+    Return whether a run must have something to judge, though no test of it measures.
+
+    What gates has been named, and the whole of what it names runs. A store that was only
+    found gates nothing. A revision that the ini file names is for whatever measures: of
+    paths on the command line nobody knows whether a test there did.
+    """
+    switched = config.getoption("gpuperf_disable") or config.getini("gpuperf_disable")
+    stores = _is_set(config, "gpuperf_update")
+    child = CHILD_VARIABLE in os.environ
+    if switched or stores or child or only_shows(config) or selects_part(config):
+        return False
+    if _is_set(config, "gpuperf_baseline") or _is_set(config, "gpuperf_min_judged"):
+        return True
+    paths = bool(config.getoption("file_or_dir", default=None))
+    return config.getoption("gpuperf_against") is not None or (
+        _is_set(config, "gpuperf_against") and not paths
     )
+
+
+def selects_part(config: pytest.Config) -> bool:
+    """Return whether the command line leaves out tests of the paths that it names."""
+    option, usual = config.option, config.getini("addopts")
+    chosen = [getattr(option, name, None) for name in ("keyword", "markexpr")]
+    # of these pytest leaves out tests while it collects, and tells nobody
+    chosen += [getattr(option, name, None) for name in ("lf", "testmon")]
+    if any(value for value in chosen if value not in usual):
+        return True  # what the ini file always leaves out is no part
+    return any("::" in str(arg) for arg in config.args)
 
 
 def is_active(config: pytest.Config) -> bool:

@@ -1,7 +1,8 @@
 """Door 1: what pytest finds in every start, used or not; PYTEST_DONT_REWRITE.
 
-Everything else is registered when the first test with a measurement is collected; in an
-xdist controller, which collects nothing, when it is configured.
+Everything else is registered when the first test with a measurement is collected; where a
+gate was named, when the session starts, since all of its tests may be gone; in an xdist
+controller, which collects nothing, when it is configured.
 """
 
 from __future__ import annotations
@@ -76,10 +77,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Say in its reports that the run was interrupted, until it has come to its end."""
+    """Write reports that say *interrupted*; be ready to judge where that is a must."""
     config = session.config
-    if not options.writes_reports(config):
-        return
+    if options.writes_reports(config):
+        _write_interrupted(config)
+    if options.must_judge(config):
+        _start(config)
+
+
+def _write_interrupted(config: pytest.Config) -> None:
+    """Say in its reports that the run was interrupted, until it has come to its end."""
     from pytest_gpuperf.errors import GpuPerfError
     from pytest_gpuperf.pipeline import keeping
 

@@ -157,6 +157,162 @@ def test_a_test_that_was_left_out_is_not_lost(
     assert not lines(ended, "did not run")
 
 
+PLAIN = "def test_plain():\n    pass\n"
+LOST = {
+    "skipped": f"import pytest\npytest.importorskip('gone')\n{VALUES}",
+    "broken": "import gone\n",
+    "deleted": None,
+    "emptied": PLAIN,
+}
+
+
+def lose(project: Project, how: str) -> None:
+    """Keep sessions of three tests, and lose their module; another one stays."""
+    project.store(VALUES)
+    project.write(PLAIN, "unit/test_plain.py")
+    text = LOST[how]
+    if text is None:
+        (project.path / "test_it.py").unlink()
+    else:
+        project.write(text.replace("\n    ", "\n") if how == "skipped" else text)
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_gate_whose_tests_are_gone_is_not_off(project: Project, how: str) -> None:
+    """A named baseline fails a run that collects none of its tests, and names them."""
+    lose(project, how)
+    goes_on = ("--continue-on-collection-errors",) if how == "broken" else ()
+    ended = project.run(*GATE, *goes_on)
+
+    assert ended.ret == 1
+    assert lines(ended, "in the baseline and not in this run: test_it.py::test_x[a]")
+    assert lines(ended, "judged 0 of 0: 3 of the baseline did not run")
+    assert lines(ended, "a baseline was named, but no test was compared with it")
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+@pytest.mark.parametrize(
+    "asked", ["--gpuperf-baseline=.gpuperf", "--gpuperf-min-judged=50%", "ini"]
+)
+def test_a_gate_is_named_by_an_option_or_the_ini_file(
+    project: Project, workers: tuple[str, ...], asked: str
+) -> None:
+    """A least share is one, too; and an xdist controller knows of them by itself."""
+    lose(project, "skipped")
+    if asked == "ini":
+        project.write("[pytest]\ngpuperf_baseline = .gpuperf\n", "pytest.ini")
+    ended = project.run(*workers, *(() if asked == "ini" else (asked,)))
+
+    assert ended.ret == 1
+    assert ended.parseoutcomes()["passed"] == 1
+    assert lines(ended, "judged 0 of 0: 3 of the baseline did not run")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        (),
+        (*GATE, "-k", "plain"),
+        (*GATE, "-m", "not slow"),
+        (*GATE, "unit"),
+        (*GATE, "unit/test_plain.py::test_plain"),
+        (*GATE, "--ignore=test_it.py"),
+        (*GATE, "--ignore-glob=*_it.py"),
+        (*GATE, "--deselect=test_it.py"),
+        (*GATE, "--collect-only"),
+        (*GATE, "-o", "python_files=*_plain.py"),
+        (*GATE, "--gpuperf-update=new"),
+        (*GATE, "--gpuperf-disable"),
+    ],
+)
+def test_tests_that_nobody_asked_for_are_not_gone(
+    project: Project, chosen: tuple[str, ...]
+) -> None:
+    """Of a part of the tests, of a run that stores or shows, and of no gate at all."""
+    lose(project, "skipped")
+    ended = project.run(*chosen)
+
+    assert ended.ret == 0
+    assert not lines(ended, "baseline")
+
+
+def test_what_the_ini_file_always_leaves_out_is_no_choice(project: Project) -> None:
+    """A gate is on beside `-m` in addopts."""
+    lose(project, "skipped")
+    project.write("[pytest]\naddopts = -m 'not slow'\n", "pytest.ini")
+
+    assert project.run(*GATE).ret == 1
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_a_module_that_is_gone_counts_beside_those_that_ran(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """All of its stored tests are in the denominator of --gpuperf-min-judged."""
+    project.write(VALUES, "test_other.py")
+    project.store(VALUES)
+    project.write("import pytest\npytest.skip(allow_module_level=True)\n")
+    ended = project.run(*GATE, *workers, "--gpuperf-min-judged=95%")
+    shown = project.run("--gpuperf-min-judged=50%", *workers)
+
+    assert (ended.ret, shown.ret) == (1, 0)
+    assert lines(ended, "judged 3 of 3: 3 unchanged", "3 of the baseline did not run")
+    assert lines(ended, "judged 3 of 6 tests; --gpuperf-min-judged requires more")
+
+
+def of_another_machine(project: Project) -> None:
+    """Let what is stored be the sessions of another machine."""
+    store = project.path / ".gpuperf"
+    (folder,) = (path for path in store.iterdir() if path.is_dir())
+    folder.rename(folder.with_name("other-64"))
+
+
+def test_tests_of_other_machines_are_not_gone(project: Project) -> None:
+    """Parameters may be those of a machine: absent is what this one has stored."""
+    project.store(VALUES)
+    of_another_machine(project)
+    project.store(VALUES.replace('"b", "c"', '"d"'))
+    ended = project.run(*GATE, "--gpuperf-min-judged=95%")
+
+    assert ended.ret == 0
+    assert lines(ended, "judged 2 of 2: 2 unchanged")
+    assert not lines(ended, "did not run")
+
+
+def test_a_machine_that_measures_nothing_lacks_all_that_is_stored(
+    project: Project,
+) -> None:
+    """Nobody knows where its tests would have been measured, and nothing is compared."""
+    lose(project, "skipped")
+    of_another_machine(project)
+
+    assert project.run(*GATE).ret == 1
+
+
+def test_a_shard_of_the_suite_loses_nothing(project: Project) -> None:
+    """A plugin may drop tests of a list and tell nobody: their modules are no whole."""
+    project.write(VALUES, "test_other.py")
+    project.store(VALUES)
+    text = "def pytest_collection_modifyitems(items):\n    del items[:3]\n"
+    project.write(text, "conftest.py")
+    ended = project.run(*GATE, "--gpuperf-min-judged=95%")
+
+    assert ended.ret == 0
+    assert lines(ended, "judged 3 of 3: 3 unchanged")
+    assert not lines(ended, "did not run")
+
+
+def test_a_named_store_that_is_missing_is_told_where_nothing_measures(
+    project: Project,
+) -> None:
+    """As where something does: a name may be mistyped."""
+    project.write(PLAIN)
+    ended = project.run("--gpuperf-baseline=missing")
+
+    assert ended.ret == 4
+    assert lines(ended, "there is no baseline at")
+
+
 FORGIVING = """
     import pytest
 

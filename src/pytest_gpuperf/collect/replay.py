@@ -233,11 +233,17 @@ def read_expected(folder: str) -> Expected:
     """Return what the workers are going to measure, without duplicates."""
     test_ids: dict[str, None] = {}
     modules: dict[str, None] = {}
+    partial: dict[str, None] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
         expected = codec.from_text(file.read_bytes(), Expected, path=str(file))
         test_ids |= dict.fromkeys(expected.test_ids)
         modules |= dict.fromkeys(expected.whole_modules)
-    return Expected(test_ids=tuple(test_ids), whole_modules=tuple(modules))
+        partial |= dict.fromkeys(expected.partial_modules)
+    return Expected(
+        test_ids=tuple(test_ids),
+        whole_modules=tuple(modules),
+        partial_modules=tuple(partial),
+    )
 
 
 def without_samples(record: Record) -> Record:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import traceback
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +59,7 @@ class Gate:
         self.config = config
         self.suite = _suite(config, identity)
         self.suite.tell = self._tell
+        self.suite.looks_into = self._looks_into
         self._line_open = False
         self._told: set[str] = set()  # what a comparison did instead of measuring
         # several of one test with --dist=each
@@ -265,7 +269,7 @@ class Gate:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Store and report the run; fail it where its gate was silently off."""
-        if not self.suite.measured_anything():
+        if not (self.suite.measured_anything() or self._lacks_its_tests()):
             self.suite.tidy()
             return
         self._complain_of_overruled()
@@ -275,6 +279,43 @@ class Gate:
         self._hand_over(run)
         if self.suite.complaints and session.exitstatus in {0, None}:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _lacks_its_tests(self) -> bool:
+        """Return whether a run without a measurement was to compare something."""
+        if not options.must_judge(self.config):
+            return False
+        return self.suite.config.against is not None or bool(self.suite.absent())
+
+    def _looks_into(self, module: str) -> bool:
+        """Return whether pytest looked for tests in a test file, be it there or not."""
+        if options.selects_part(self.config):
+            return False
+        start, option = self.config.invocation_params.dir, self.config.option
+        path = _plain(self.config.rootpath / module)
+        ignored = [_plain(start / text) for text in option.ignore or ()]
+        globs = [str(start / text) for text in option.ignore_glob or ()]
+        if (
+            any(path == one or one in path.parents for one in ignored)
+            or any(fnmatch(str(path), pattern) for pattern in globs)
+            or module.startswith(tuple(option.deselect or ()))
+        ):
+            return False
+        places = [_plain(start / str(arg)) for arg in self.config.args]
+        return any(self._finds(place, path) for place in places)
+
+    def _finds(self, place: Path, path: Path) -> bool:
+        """Return whether pytest would collect a file, from a path that it was given."""
+        if path == place:
+            return True
+        if place not in path.parents:
+            return False
+        folders = path.relative_to(place).parts[:-1]
+        closed = self.config.getini("norecursedirs")
+        if any(fnmatch(name, pattern) for name in folders for pattern in closed):
+            return False
+        text = path.as_posix()  # a pattern may name folders
+        files = self.config.getini("python_files")
+        return any(fnmatch(text, f"*/{pattern}") for pattern in files)
 
     def _hand_over(self, run: Run) -> None:
         """Call the hooks of others; one that raises fails the run, and hides nothing."""
@@ -377,6 +418,11 @@ def _write(
 def _width(terminalreporter: pytest.TerminalReporter) -> int:
     """Return the characters of a terminal line."""
     return int(getattr(terminalreporter, "_screen_width", 0)) or _WIDTH
+
+
+def _plain(path: Path) -> Path:
+    """Return a path without dots, as pytest compares them; links stay."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
 
 
 def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:

@@ -165,6 +165,8 @@ class Leases:
         self, item: pytest.Item
     ) -> Generator[None, object, object]:
         """Wait for the GPU, and let others have it after the test."""
+        if not self._bench.site.expected.test_ids:  # nobody has asked for a device yet
+            return (yield)
         turns = self._bench.measurer.turns
         if turns is None:
             return (yield)
@@ -240,7 +242,8 @@ class Measuring:
         self.judging = judging
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
-        self._partial_modules: set[str] = set()
+        self._partial_modules: dict[str, None] = {}
+        self._collected: list[pytest.Item] = []  # before any is left out
         self._live_line = _live_line(config, bench.site.clock) if judging else None
         if self._live_line is not None and isinstance(bench.measurer, TimingMeasurer):
             bench.measurer.tell(self._live_line.sampled)
@@ -256,15 +259,23 @@ class Measuring:
             site = Site.in_process(read, identity_of(identity))
         return cls(config, bench_of(site), Memory(read))
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
+        """Note all tests: some plugins leave out a part, as a shard, and tell nobody."""
+        self._collected = [*items]
+
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Note the modules of which some tests do not run."""
-        self._partial_modules.update(map(_module_of, items))
+        self._partial_modules.update(dict.fromkeys(map(_module_of, items)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests are going to measure, and which modules run as a whole."""
         if options.only_shows(session.config):
             return
         measuring = [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
+        kept = set(map(id, session.items))  # xdist changes the node ids of groups
+        self.pytest_deselected([i for i in self._collected if id(i) not in kept])
+        self._collected.clear()
         option = session.config.option
         # of these pytest itself leaves out tests while it collects, and tells nobody
         partial = bool(getattr(option, "lf", False)) or any(
@@ -277,6 +288,7 @@ class Measuring:
                 whole_modules=tuple(
                     m for m in modules if m not in self._partial_modules
                 ),
+                partial_modules=tuple(self._partial_modules),
             )
         )
 

@@ -77,7 +77,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
         unlimited_count: Other tests that were measured and had nothing to be judged by.
 
-        absent_count: Stored tests that the modules of this run no longer have.
+        absent_count: Stored tests of what this run collected that are no longer there.
 
         missing_count: Tests that never reported.
 
@@ -282,7 +282,8 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
     gated = config.max_regression is not None or changes
     decides = config.baseline_named and config.update is None and not config.disable
     compared = any(map(_was_compared, changes))
-    if gated and decides and counted.expected_count and not compared:
+    meant = counted.expected_count or counted.absent_count
+    if gated and decides and meant and not compared:
         yield Complaint.NOTHING_COMPARED
     by_revision = [v for v in run.verdicts if v.of_revision]
     if config.against is not None and not any(map(_was_compared, by_revision)):

@@ -45,8 +45,8 @@ class Completeness(Frozen, frozen=True, kw_only=True):
 
         interrupted: What ended the run early; "" where nothing did.
 
-        absent: Ids of stored tests that their modules no longer have, of those that
-            ran as a whole.
+        absent: Ids of stored tests that their modules no longer have, or whose modules
+            are gone, of what ran as a whole.
     """
 
     expected_count: int
@@ -69,10 +69,13 @@ class Expected(Frozen, frozen=True, kw_only=True):
         test_ids: The selected tests with a measurement.
 
         whole_modules: Test files of which nothing was left out.
+
+        partial_modules: Those of which a test was, or all.
     """
 
     test_ids: tuple[str, ...] = ()
     whole_modules: tuple[str, ...] = ()
+    partial_modules: tuple[str, ...] = ()
 
 
 class HeaderNote(Frozen, frozen=True, kw_only=True):

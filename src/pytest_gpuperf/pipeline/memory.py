@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.store import Store, open_store
+from pytest_gpuperf.baseline.store import Store, folder_name, open_store
 from pytest_gpuperf.judge.regression import baseline_spreads
 from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from pytest_gpuperf.baseline.text import Damage
     from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
+    from pytest_gpuperf.model.environment import Environment
 
-__all__ = ["Memory", "damage_remedy", "slug_of"]
+__all__ = ["Memory", "damage_remedy", "slug_of", "slugs_of_machine"]
 
 _DEFAULT_PLACE = ".gpuperf"  # what storing makes where no store was named
 _SHOWN_LINES = 3  # damaged lines that a run names; gpuperf baseline list names all
@@ -87,16 +88,27 @@ class Memory:
             self._loaded[folder] = store.load(folder)
         return self._loaded[folder].get(record.key, ())
 
-    def test_ids(self) -> tuple[str, ...]:
-        """Return the ids of all tests that have stored sessions, wherever measured."""
+    def test_ids(self, slugs: Collection[str] | None = None) -> tuple[str, ...]:
+        """
+        Return the ids of the tests that have stored sessions.
+
+        Args:
+            slugs: The GPUs, chips and hosts where they were measured; None: anywhere.
+        """
         store = self.store()
         if store is None:
             return ()
-        for folder in store.slugs():
+        folders = store.slugs()
+        if slugs is not None:
+            names = {folder_name(name) for name in slugs} | set(slugs)
+            folders = tuple(folder for folder in folders if folder in names)
+        for folder in folders:
             if folder not in self._loaded:
                 self._loaded[folder] = store.load(folder)
-        keys = (key for folder in self._loaded.values() for key in folder)
-        return tuple(dict.fromkeys(key.test_id for key in keys))
+        keys = (key for folder in folders for key in self._loaded[folder])
+        return tuple(
+            dict.fromkeys(key.test_id for key in keys if key.test_id != REFERENCES)
+        )
 
     def usual_spreads(self, record: Record) -> Mapping[str, UsualSpread]:
         """Return what sessions usually differ by where a record was measured."""
@@ -192,5 +204,22 @@ def slug_of(record: Record) -> str:
     gpu = facts.get("gpu_name")
     if gpu is not None:
         return slug(gpu)
-    cpu, cores = facts.get("cpu_model"), facts.get("core_count")
-    return slug(f"{cpu or 'host'} {cores or ''}".strip())
+    return _host_slug(facts.get("cpu_model"), facts.get("core_count"))
+
+
+def slugs_of_machine(environment: Environment, gpu_name: str | None) -> frozenset[str]:
+    """
+    Return the names of what a machine has to measure on: its host, and its GPU.
+
+    Args:
+        environment: The machine.
+
+        gpu_name: The GPU that tests are to run on; None: there is none.
+    """
+    host = _host_slug(environment.cpu_model, environment.core_count)
+    return frozenset({host} if gpu_name is None else {host, slug(gpu_name)})
+
+
+def _host_slug(cpu_model: str | None, core_count: object) -> str:
+    """Return the name of a host."""
+    return slug(f"{cpu_model or 'host'} {core_count or ''}".strip())

@@ -29,7 +29,7 @@ from pytest_gpuperf.model.run import (
 )
 from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Source
 from pytest_gpuperf.model.verdict import Reason, Verdict
-from pytest_gpuperf.pipeline.memory import Memory
+from pytest_gpuperf.pipeline.memory import Memory, slug_of, slugs_of_machine
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import words
 from pytest_gpuperf.report.escape import escape
@@ -83,6 +83,8 @@ class Suite:
         stopped: Whether Ctrl-C has ended such a comparison, and so the run.
 
         tell: Told how far it is.
+
+        looks_into: Whether pytest looked for tests in a test file, wherever that is now.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Suite:
         self.next_report_s = 0.0
         self.stopped = False
         self.tell: Callable[[Progress], object] = lambda _: None
+        self.looks_into: Callable[[str], bool] = lambda _: False
         self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}
         self._reported: set[str] = set()
         self._held: set[str] = set()
@@ -394,7 +397,7 @@ class Suite:
         return Header(
             session=self.site.session,
             environment=self.site.environment,
-            completeness=replace(self.completeness(), absent=self._absent()),
+            completeness=replace(self.completeness(), absent=self.absent()),
             options=self.config.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
@@ -407,15 +410,30 @@ class Suite:
             return self.site.expected
         return replay.read_expected(self.site.identity.expected)
 
-    def _absent(self) -> tuple[str, ...]:
-        """Return the stored tests that their modules no longer have; they ran whole."""
+    def absent(self) -> tuple[str, ...]:
+        """
+        Return the stored tests that are gone from what ran as a whole.
+
+        A module may no longer have them; or it is gone itself, was skipped as a whole, or
+        could not be collected.
+        """
         expected = self._expected()
-        modules, test_ids = set(expected.whole_modules), set(expected.test_ids)
-        return tuple(
-            test_id
-            for test_id in self.memory.test_ids()
-            if test_id.partition("::")[0] in modules and test_id not in test_ids
-        )
+        there = set(expected.test_ids)
+        stored = self.memory.test_ids(self._slugs_here())
+        gone = [test_id for test_id in stored if test_id not in there]
+        looked_into = set(filter(self.looks_into, set(map(_module_of, gone))))
+        whole = looked_into.difference(expected.partial_modules)
+        whole.update(expected.whole_modules)
+        return tuple(test_id for test_id in gone if _module_of(test_id) in whole)
+
+    def _slugs_here(self) -> frozenset[str] | None:
+        """Return where this run can measure; None, for anywhere: it measured nothing."""
+        measured = frozenset(map(slug_of, self.records()))
+        if not measured or self.site.recording is not None:
+            return measured or None
+        device = self.site.device()
+        gpu_name = None if device is None else device.name
+        return measured | slugs_of_machine(self.site.environment, gpu_name)
 
     def _has_reported(self, test_id: str) -> bool:
         """Return whether a test has ended; loadgroup appends @group to its id."""
@@ -426,6 +444,11 @@ class Suite:
     def _grouped(self) -> Sequence[str]:
         """Return the ids to which xdist has appended a group."""
         return [node_id for node_id in self._reported if "@" in node_id]
+
+
+def _module_of(test_id: str) -> str:
+    """Return the test file of a test id."""
+    return test_id.partition("::")[0]
 
 
 def _is_counter(estimate: Estimate) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fakes.project import PLUGIN, XDIST, Project, hears_interrupts
+from fakes.project import PLUGIN, XDIST, Project, hears_interrupts, lines
 from fakes.repositories import without_git_variables
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.change import Change
@@ -214,6 +214,20 @@ def test_a_folder_without_repository_is_a_usage_error(project: Project) -> None:
 
     assert ended.ret == pytest.ExitCode.USAGE_ERROR
     assert "is not in a git repository" in str(ended.errlines)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"), [(AGAINST, 1), ((*AGAINST, "-k", "plain"), 0)]
+)
+def test_a_revision_that_no_test_is_for_fails_the_run(
+    repository: Repository, asked: tuple[str, ...], status: int
+) -> None:
+    """Where no test measures at all; whoever selects a part knows what it holds."""
+    repository.project.write("def test_plain():\n    pass\n")
+    ended = repository.project.run(*asked)
+
+    assert ended.ret == status
+    assert bool(lines(ended, "no test was compared with the revision")) == bool(status)
 
 
 def test_a_revision_that_cannot_be_imported_fails_the_run(
