@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.project import Project, lines
+from fakes.project import XDIST, Project, lines
 from pytest_gpuperf.report.lines import text_bytes
 
 STEADY = """
@@ -607,26 +607,93 @@ def test_an_expected_failure_is_no_failure_of_the_run(project: Project) -> None:
     assert project.report()["xfailed"] == ["test_it.py::test_known"]
 
 
-def test_teardown_errors_are_errors_beside_the_verdict(project: Project) -> None:
-    """A failing teardown is logged as usual, with the verdict of the call kept."""
-    project.write(
-        """
-        import pytest
+TORN = """
+    import os
+    import pytest
 
-        @pytest.fixture
-        def thing():
-            yield
+    @pytest.fixture
+    def thing():
+        yield
+        if "TORN" in os.environ:
             raise RuntimeError("in teardown")
 
-        @pytest.mark.gpuperf(limits=["x <= 1"])
-        def test_it(gpuperf, thing):
-            gpuperf.record("x", 1)
-        """
-    )
-    ended = project.run("--gpuperf-json=run.json")
+    @pytest.mark.gpuperf(limits=["x <= 1"], max_regression={"x": "5 %"})
+    def test_it(gpuperf, thing):
+        gpuperf.record("x", float(os.environ.get("VALUE", "1")), better="lower")
+"""
+PARTED = """
+    import os
+    import pytest
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+    def test_it(gpuperf, subtests):
+        gpuperf.record("x", 1.0, better="lower")
+        for part in range(3):
+            with subtests.test(part=part):
+                assert part != 1 or "TORN" not in os.environ
+"""
+
+
+def test_a_test_that_fails_in_teardown_is_not_judged(project: Project) -> None:
+    """It is an error beside a call that passed: no verdict, and nothing is stored."""
+    project.store(TORN)
+    project.environment.setenv("TORN", "1")
+    project.environment.setenv("VALUE", "0.5")
+    ended = project.run("--gpuperf-update=all", "--gpuperf-json=run.json")
 
     assert ended.parseoutcomes() == {"passed": 1, "errors": 1}
-    assert project.outcomes() == {("test_it", "passed")}
+    assert project.outcomes() == set()
+    assert project.report()["broken"] == ["test_it.py::test_it"]
+    assert lines(ended, "judged 0 of 1: 1 failed before being judged")
+    assert "0.5" not in next(project.path.glob(".gpuperf/*/test_it.json")).read_text(
+        "utf-8"
+    )
+
+
+def test_a_failing_teardown_is_blamed_on_no_plugin(project: Project) -> None:
+    """What looked slower is withdrawn, and nobody has reported it as passed."""
+    project.store(TORN.replace('limits=["x <= 1"], ', ""))
+    project.environment.setenv("TORN", "1")
+    project.environment.setenv("VALUE", "2")
+    ended = project.run("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0")
+
+    assert ended.parseoutcomes() == {"passed": 1, "errors": 1}
+    assert not lines(ended, "another plugin")
+    assert lines(ended, "1 failed before being judged")
+
+
+def test_a_missed_limit_stays_one_beside_a_failing_teardown(project: Project) -> None:
+    """The call has failed by its verdict, whatever else fails."""
+    project.write(TORN)
+    project.environment.setenv("TORN", "1")
+    project.environment.setenv("VALUE", "2")
+    ended = project.run("--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes() == {"failed": 1, "errors": 1}
+    assert project.outcomes() == {("test_it", "failed")}
+
+
+@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="pytest 9 has subtests")
+@pytest.mark.parametrize(
+    "asked", ["--gpuperf-baseline=.gpuperf", "--gpuperf-update=all"]
+)
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n1")])
+def test_a_test_with_a_failed_subtest_is_not_judged(
+    project: Project, asked: str, workers: tuple[str, ...]
+) -> None:
+    """A part of it has failed: no verdict, and nothing is stored."""
+    project.store(PARTED)
+    before = project.run("--gpuperf-baseline=.gpuperf")
+    (stored,) = project.path.glob(".gpuperf/*/test_it.json")
+    sessions = stored.read_bytes()
+    project.environment.setenv("TORN", "1")
+    ended = project.run(asked, *workers, "--gpuperf-json=run.json")
+
+    assert lines(before, "judged 1 of 1: 1 unchanged")
+    assert ended.ret == 1
+    assert project.outcomes() == set()
+    assert lines(ended, "judged 0 of 1: 1 failed before being judged")
+    assert stored.read_bytes() == sessions
 
 
 def test_what_a_test_measured_is_freed_with_it(project: Project) -> None:

@@ -32,7 +32,11 @@ __all__ = ["Controller", "command_line", "register", "start_of", "worker_start"]
 _START = "gpuperf_start"
 _SCRIPTS = ("pytest", "py.test")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")  # options of Python
-_PAYLOADS = ("gpuperf", "gpuperf_inside")  # what a worker puts on a report
+_PAYLOADS = (
+    "gpuperf",
+    "gpuperf_inside",
+    "gpuperf_part",
+)  # what a worker puts on a report
 
 
 def register(config: pytest.Config) -> None:

@@ -65,6 +65,7 @@ class Gate:
         # several of one test with --dist=each
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
+        self._failed_parts: set[str] = set()  # ids of tests of which a subtest failed
         self._calls: dict[str, pytest.TestReport] = {}  # as pytest came to know them
         self._explained: dict[str, Sequence[Verdict]] = {}  # in a report, by test id
         self._shifts: tuple[MachineShift, ...] = ()
@@ -92,7 +93,9 @@ class Gate:
         call, teardown = (self._unpacked(report, inner) for inner in inside)
         self.suite.reported(report.nodeid)  # all three phases have passed
         measured = self._take(call, passed=True)
-        held = None if measured is None else steps.held_as(self.suite, measured)
+        held = None
+        if measured is not None and not measured.body_failed:
+            held = steps.held_as(self.suite, measured)
         if held is not None and measured is not None:
             report.gpuperf_held = held  # type: ignore[attr-defined] # for teststatus
             self._held.append((measured, call, teardown))
@@ -123,8 +126,7 @@ class Gate:
     ) -> Measured | None:
         """Take the payload of a report, and note that its test has reported."""
         payload = report.__dict__.pop("gpuperf", None)  # text, where it has travelled
-        if report.when == "teardown" or (report.when == "setup" and not report.passed):
-            self.suite.reported(report.nodeid)
+        self._note_phase(report)
         if self.suite.config.junit_properties and report.when == "teardown":
             report.user_properties += self.suite.properties_of(report.nodeid)
         measured = _measured(payload, report)
@@ -139,7 +141,28 @@ class Gate:
             self._explained[report.nodeid] = outcomes.missed_limits(measured)
             if isinstance(report.longrepr, str):  # a worker's words
                 outcomes.fail(report, report.longrepr)
-        return measured
+        self._heed_subtests(report, measured)
+        return self.suite.results[measured.test_id]
+
+    def _note_phase(self, report: pytest.TestReport) -> None:
+        """Note what has ended or failed: a subtest, and a teardown after the call."""
+        if report.when == "teardown" or (report.when == "setup" and not report.passed):
+            self.suite.reported(report.nodeid)
+        part = report.__dict__.pop("gpuperf_part", False)
+        if part and report.failed:
+            self._failed_parts.add(report.nodeid)
+        if report.when == "teardown" and report.failed:
+            test_id = self.suite.test_of(report.nodeid)
+            if test_id is not None and test_id in self.suite.passed:
+                self.suite.withdraw(test_id)
+
+    def _heed_subtests(self, report: pytest.TestReport, measured: Measured) -> None:
+        """Withdraw a test of which a subtest failed, unless it missed a limit as well."""
+        if report.nodeid not in self._failed_parts:
+            return
+        self._failed_parts.discard(report.nodeid)  # it may be run again
+        if not outcomes.missed_limits(measured):
+            self.suite.withdraw(measured.test_id)
 
     def _log(
         self,
