@@ -637,6 +637,8 @@ PARTED = """
 def test_a_test_that_fails_in_teardown_is_not_judged(project: Project) -> None:
     """It is an error beside a call that passed: no verdict, and nothing is stored."""
     project.store(TORN)
+    (stored,) = project.path.glob(".gpuperf/*/test_it.json")
+    sessions = stored.read_bytes()
     project.environment.setenv("TORN", "1")
     project.environment.setenv("VALUE", "0.5")
     ended = project.run("--gpuperf-update=all", "--gpuperf-json=run.json")
@@ -645,9 +647,7 @@ def test_a_test_that_fails_in_teardown_is_not_judged(project: Project) -> None:
     assert project.outcomes() == set()
     assert project.report()["broken"] == ["test_it.py::test_it"]
     assert lines(ended, "judged 0 of 1: 1 failed before being judged")
-    assert "0.5" not in next(project.path.glob(".gpuperf/*/test_it.json")).read_text(
-        "utf-8"
-    )
+    assert stored.read_bytes() == sessions
 
 
 def test_a_failing_teardown_is_blamed_on_no_plugin(project: Project) -> None:
@@ -694,6 +694,31 @@ def test_a_test_with_a_failed_subtest_is_not_judged(
     assert project.outcomes() == set()
     assert lines(ended, "judged 0 of 1: 1 failed before being judged")
     assert stored.read_bytes() == sessions
+
+
+@pytest.mark.parametrize("how", ["(int)", ".record('y', 1)", ".measure(int, name='y')"])
+def test_a_measurement_in_teardown_is_refused(project: Project, how: str) -> None:
+    """Nobody would learn of it: an error that names the test, and what to do."""
+    project.write(
+        f"""
+        import pytest
+
+        @pytest.fixture
+        def thing(gpuperf):
+            gpuperf.record("before", 1)
+            yield
+            gpuperf{how}
+
+        def test_it(thing, gpuperf):
+            pass
+        """
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes() == {"passed": 1, "errors": 1}
+    assert lines(ended, "MeasureError: test_it.py::test_it measures in its teardown")
+    assert lines(ended, "in a fixture before its yield")
+    assert lines(ended, "judged 0 of 1: 1 failed before being judged")
 
 
 def test_what_a_test_measured_is_freed_with_it(project: Project) -> None:

@@ -394,8 +394,15 @@ class Measuring:
             ledger = fixture_of(item).ledger
             raise ledger.refuse("requires", lacking)
 
-    def pytest_runtest_teardown(self) -> None:
-        """Take back what is written beside the progress, before pytest writes there."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """
+        End what the test may measure: nobody would come to know of it.
+
+        What is written beside the progress is taken back, before pytest writes there.
+        """
+        if FIXTURE in item.stash:
+            item.stash[FIXTURE].ledger.closed = True
         if self._live_line is not None:
             self._live_line.end()
 
