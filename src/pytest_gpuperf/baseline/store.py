@@ -44,6 +44,8 @@ from pytest_gpuperf.errors import (
     BaselineError,
     BaselineMissingError,
     ConfigError,
+    GpuPerfError,
+    SchemaVersionError,
 )
 from pytest_gpuperf.model.environment import slug as slugged
 from pytest_gpuperf.model.frozen import Frozen
@@ -139,6 +141,10 @@ class Store(Protocol):
     def of_first_schema(self) -> bool:
         """Whether a file that was read has no arrival numbers and no checksums."""
 
+    @property
+    def unread(self) -> tuple[GpuPerfError, ...]:
+        """Why files of a lenient store were left out of what was read so far."""
+
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""
 
@@ -191,7 +197,9 @@ class Store(Protocol):
         """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
 
 
-def open_store(place: str, root: str | Path, *, create: bool = False) -> Store:
+def open_store(
+    place: str, root: str | Path, *, create: bool = False, lenient: bool = False
+) -> Store:
     """
     Return the store of a name.
 
@@ -201,6 +209,8 @@ def open_store(place: str, root: str | Path, *, create: bool = False) -> Store:
         root: The folder that a relative name starts from.
 
         create: Whether a missing store counts as empty; the first write creates it.
+
+        lenient: Whether a folder's files that cannot be read are left out.
 
     Raises:
         ConfigError: The name is not that of a store.
@@ -226,7 +236,9 @@ def open_store(place: str, root: str | Path, *, create: bool = False) -> Store:
         raise BaselineMissingError(
             f"there is no baseline at {path}", remedy="create it: --gpuperf-update=new"
         )
-    return SingleFileStore(path) if single else DirectoryStore(path)
+    if single:
+        return SingleFileStore(path)
+    return DirectoryStore(path, lenient=lenient)
 
 
 class _StoreReader:
@@ -321,13 +333,19 @@ class _FileStore:
         path: The folder, or the file.
 
         lock_timeout_s: How long a write waits for another run's lock [s], >= 0.
+
+        lenient: Whether files of a folder that cannot be read are left out.
     """
 
     keyed_by: ClassVar[KeyedBy]
 
-    def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, path: Path, *, lock_timeout_s: float = 60.0, lenient: bool = False
+    ) -> None:
         self._path = path
         self._lock_timeout_s = lock_timeout_s
+        self._lenient = lenient
+        self._unread: dict[Path, GpuPerfError] = {}
         self._reader = _StoreReader(path, self.keyed_by)
 
     @property
@@ -339,6 +357,11 @@ class _FileStore:
     def of_first_schema(self) -> bool:
         """Whether a file that was read has no arrival numbers and no checksums."""
         return self._reader.of_first_schema
+
+    @property
+    def unread(self) -> tuple[GpuPerfError, ...]:
+        """Why files of a lenient store were left out of what was read so far."""
+        return tuple(self._unread.values())
 
 
 class DirectoryStore(_FileStore):
@@ -369,7 +392,14 @@ class DirectoryStore(_FileStore):
             paths = sorted(folder / file_name(module) for module in modules)
         sessions: _Sessions = {}
         for path in paths:
-            for records in self._read(path, test_ids).values():
+            try:
+                sections = self._read(path, test_ids)
+            except (BaselineError, SchemaVersionError) as error:
+                if not self._lenient:
+                    raise
+                self._unread[path] = error
+                continue
+            for records in sections.values():
                 sessions.update(records)
         return sessions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Memory", "damage_remedy", "slug_of", "slugs_of_machine"]
 
 _DEFAULT_PLACE = ".gpuperf"  # what storing makes where no store was named
-_SHOWN_LINES = 3  # damaged lines that a run names; gpuperf baseline list names all
+_SHOWN_LINES = 3  # damaged lines or files that a run names, of more it tells the number
 
 
 class Memory:
@@ -60,7 +61,13 @@ class Memory:
             if place is None and updating:
                 place = _DEFAULT_PLACE
             if place is not None:
-                self._store = open_store(place, self._config.root, create=updating)
+                self._store = open_store(
+                    place,
+                    self._config.root,
+                    create=updating,
+                    # what was only found must not stop tests that it has nothing of
+                    lenient=not (self._config.baseline_named or updating),
+                )
         return self._store
 
     def place(self) -> str:
@@ -72,7 +79,8 @@ class Memory:
         Read the whole store, so that what is wrong in it is told before any test runs.
 
         Raises:
-            BaselineError: It was named and is not there, or a file of it cannot be read.
+            BaselineError: It was named and is not there, or a file of it cannot be read:
+                of one that was only found such a file is left out, unless the run stores.
         """
         store = self.store()
         if store is not None:
@@ -142,6 +150,12 @@ class Memory:
         """Yield what is wrong with the store's files, a sentence each, once a run."""
         if self._store is None:
             return
+        unread = self._store.unread
+        for error in unread[:_SHOWN_LINES]:
+            text = str(error).replace(f"{self._config.root}{os.sep}", "")
+            yield f"left out of the baseline: {text}"
+        if len(unread) > _SHOWN_LINES:
+            yield f"left out of the baseline: {len(unread) - _SHOWN_LINES} more files"
         damage = self._store.damage
         for line in damage[:_SHOWN_LINES]:
             yield f"left out of the baseline: {self._shown(line)}"

@@ -8,8 +8,10 @@ import pytest
 
 from pytest_gpuperf.baseline.history import Append, stored_record
 from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.pipeline.memory import Memory, slug_of
@@ -94,3 +96,36 @@ def test_the_command_for_a_damaged_line_can_be_typed(tmp_path: Path) -> None:
     *_, told = memory.remarks()
 
     assert told.endswith('gpuperf baseline accept "my store" --edited')
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{", "truncated"),
+        (b'{"schema":"pytest-gpuperf/baseline/9"}', "pytest-gpuperf/baseline/9"),
+    ],
+)
+def test_a_found_store_goes_on_without_a_file_that_it_cannot_read(
+    tmp_path: Path, content: bytes, told: str
+) -> None:
+    """It says so once; a store that was named, or is written to, refuses."""
+    place = tmp_path / ".gpuperf"
+    config = Config(root=str(tmp_path), baseline=str(place), update=Update.NEW)
+    session = Session(id="s1", started_unix_s=1.0, host="h")
+    change = Append(record=stored_record([record()], session))
+    Memory(config).write({slug_of(record()): [change]})
+    (path,) = place.rglob("test_a.json")
+    path.with_name("test_s.json").write_bytes(content)
+    found = Memory(replace(config, update=None))
+    found.check()
+    found.check()
+    (remark,) = found.remarks()
+
+    assert [stored.session.id for stored in found.sessions(record())] == ["s1"]
+    assert remark.startswith("left out of the baseline: ")
+    assert str(tmp_path) not in remark
+    assert "test_s.json" in remark
+    assert told in remark
+    for strict in (config, replace(config, update=None, baseline_named=True)):
+        with pytest.raises(GpuPerfError, match="test_s"):
+            Memory(strict).check()
