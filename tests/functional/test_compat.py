@@ -89,6 +89,27 @@ def test_reruns_leave_gated_tests_and_children_alone(project: Project) -> None:
     assert lines(ended, "x regressed")
 
 
+def test_reruns_leave_a_gated_test_that_fails_by_itself(project: Project) -> None:
+    """Its protocol is ours, whatever fails it; the README says so."""
+    pytest.importorskip("pytest_rerunfailures")
+    project.write(
+        """
+        import pytest
+
+        TRIES = []
+
+        @pytest.mark.gpuperf(limits=["x <= 9"])
+        def test_flaky(gpuperf):
+            TRIES.append(1)
+            gpuperf.record("x", len(TRIES))
+            assert len(TRIES) == 2
+        """
+    )
+    ended = project.run("-p", "pytest_rerunfailures", "--reruns=2")
+
+    assert ended.parseoutcomes() == {"failed": 1}
+
+
 def test_html_reports_the_verdict(project: Project) -> None:
     """pytest-html has one row for each test, the regressed one failed with its text."""
     pytest.importorskip("pytest_html")
