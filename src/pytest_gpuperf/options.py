@@ -175,14 +175,23 @@ def must_judge(config: pytest.Config) -> bool:
     Return whether a run must have something to judge, though no test of it measures.
 
     What gates has been named, and the whole of what it names runs. A store that was only
-    found gates nothing. A revision that the ini file names is for whatever measures: of
-    paths on the command line nobody knows whether a test there did.
+    found gates nothing, and of one that the ini file names and that is not there yet no test
+    is gone. A revision that the ini file names is for whatever measures: of paths on the
+    command line nobody knows whether a test there did.
     """
     switched = config.getoption("gpuperf_disable") or config.getini("gpuperf_disable")
     stores = _is_set(config, "gpuperf_update")
-    child = CHILD_VARIABLE in os.environ
-    if switched or stores or child or only_shows(config) or selects_part(config):
+    if (
+        switched
+        or stores
+        or is_child(config)
+        or only_shows(config)
+        or selects_part(config)
+    ):
         return False
+    store = config.getini("gpuperf_baseline")
+    if config.getoption("gpuperf_baseline") is None and store:
+        return bool((config.rootpath / store).exists())
     if _is_set(config, "gpuperf_baseline") or _is_set(config, "gpuperf_min_judged"):
         return True
     paths = bool(config.getoption("file_or_dir", default=None))

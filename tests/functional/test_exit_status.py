@@ -236,6 +236,17 @@ def test_tests_that_nobody_asked_for_are_not_gone(
     assert not lines(ended, "baseline")
 
 
+def test_a_store_that_the_ini_file_will_have_gates_no_other_tests(
+    project: Project,
+) -> None:
+    """Nothing is gone from it yet; named on the command line it has to be there."""
+    project.write("[pytest]\ngpuperf_baseline = .gpuperf\n", "pytest.ini")
+    project.write("def test_plain(): pass", "test_plain.py")
+
+    assert project.run().ret == 0
+    assert project.run("--gpuperf-baseline=.gpuperf").ret == 4
+
+
 def test_what_the_ini_file_always_leaves_out_is_no_choice(project: Project) -> None:
     """A gate is on beside `-m` in addopts."""
     lose(project, "skipped")
