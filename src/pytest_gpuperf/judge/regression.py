@@ -195,8 +195,10 @@ def _moved_classes(
             continue
         group = comparison.shift_group
         classes.setdefault(group, []).append(place)
-        limit = case.limit or 0.0
-        if abs(look.change.machine_shift or 0.0) > policy.suspect_share * limit > 0:
+        if case.limit is None:
+            continue
+        least = max(policy.suspect_share * case.limit, policy.noise_threshold)
+        if abs(look.change.machine_shift or 0.0) > least:
             moved.add(group)
     return [places for group, places in classes.items() if group in moved]
 

@@ -136,7 +136,8 @@ def decide(
             changes = verdicts.as_confirmed(changes, by_revision.verdicts)
         changes = verdicts.with_kernels(suite, changes)
         decided = without_repeats((*limits, *changes, *compared))
-        suite.verdicts = tuple(map(for_pytest, decided))
+        beside = suite.config.against is not None
+        suite.verdicts = tuple(for_pytest(v, compared=beside) for v in decided)
     return verdicts.shifts(first, confirmed, references)
 
 

@@ -335,12 +335,22 @@ _REST_SHARE = (
 _HASH = 8  # characters of a choice of kernels that a reader needs to tell two apart
 
 
-def for_pytest(verdict: Verdict) -> Verdict:
-    """Return a verdict with its evidence in words, and its remedy in pytest."""
+def for_pytest(verdict: Verdict, *, compared: bool = False) -> Verdict:
+    """
+    Return a verdict with its evidence in words, and its remedy in pytest.
+
+    Args:
+        verdict: The judgement.
+
+        compared: Whether the run compares with a revision already.
+    """
     case = verdict.reason, verdict.cause
     remedy = _IN_PYTEST.get(case, "")
     if verdict.of_revision:
         remedy = _ON_BOTH_SIDES.get(case, remedy)
+    elif compared:
+        for joint in (", or ", "; or ", ""):
+            remedy = remedy.replace(f"{joint}{_BY_REVISION}", "")
     if verdict.evidence is not None and verdict.evidence.gap is not None:
         remedy = gap_remedy(verdict.evidence.gap) or remedy
     return _worded(verdict, remedy)

@@ -188,6 +188,13 @@ def test_what_all_tests_share_is_suspected_where_references_stood_still(
         assert look.change.effect == pytest.approx(0.2, abs=0.02)
 
 
+def test_a_limit_of_nothing_sees_what_tests_share() -> None:
+    """Any change is beyond it, and the machine's part is no smaller for it."""
+    strict = [measured(f"{n}", 1.2, limit=0.0) for n in range(6)]
+
+    assert len(looked(*strict, references=workloads()).suspects) == 6
+
+
 def test_tests_that_stood_still_have_not_improved() -> None:
     """The others, which are the most, are no machine that they were quicker than."""
     first = moved_alike(9, 2.0, steady=3)

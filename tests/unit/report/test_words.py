@@ -843,3 +843,19 @@ def test_a_launch_that_changed_is_told_at_any_time() -> None:
         "kernels together: 1.00 ms, as before",
         "kernel changed: gemm, 999 us, as before; registers 32 -> 40",
     )
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        (Cause.FEW_SESSIONS, "store more sessions with --gpuperf-update=new"),
+        (None, ""),
+    ],
+)
+def test_a_run_that_compares_with_a_revision_is_not_sent_there(
+    cause: Cause | None, remedy: str
+) -> None:
+    """What it says of its store as well names what was not done yet."""
+    undecided = verdict(Reason.NOT_SIGNIFICANT, cause)
+
+    assert words.for_pytest(undecided, compared=True).remedy == remedy
