@@ -58,6 +58,7 @@ __all__ = [
 LEAST_SESSIONS = (
     3  # docs/judging.md section 4: with fewer a limit has a declared spread
 )
+_MOST_VARIANCE = 1e12  # far beyond the grid: what is larger tells no more of it
 LEAST_VARIANCE = 0.001**2  # nothing repeats better; values rounded by a clock seem to
 Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (section 4)
 
@@ -211,7 +212,7 @@ def usual_spread(
     by_dof: dict[int, list[float]] = {}
     for variance, dof in variances:
         if dof > 0 and math.isfinite(variance):
-            by_dof.setdefault(dof, []).append(variance)
+            by_dof.setdefault(dof, []).append(min(variance, _MOST_VARIANCE))
     for dof, spreads in by_dof.items():
         _weigh(logs, spreads, dof)
     most = max(map(max, logs))
