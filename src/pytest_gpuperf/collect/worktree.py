@@ -309,9 +309,9 @@ def worktree(
             raise
         raise _no_room(repository, str(scratch), error) from error
     finally:
-        _remove(repository, scratch)
+        _remove(repository, scratch / _TREE)
         folder.remove()
-        _prune(repository)
+        _forget(repository, scratch)
 
 
 def _parent(repository: Repository) -> str:
@@ -421,8 +421,7 @@ def _forget_removed(repository: Repository) -> None:
     for path in _worktrees(repository):
         is_ours = path.name == _TREE and f"-{_KIND}-" in path.parent.name
         if is_ours and not path.parent.exists():
-            repository.run("worktree", "unlock", str(path))
-            _prune(repository)
+            _forget(repository, path.parent)
 
 
 def _worktrees(repository: Repository) -> list[Path]:
@@ -432,21 +431,27 @@ def _worktrees(repository: Repository) -> list[Path]:
     return [Path(line[len(word) :]) for line in lines if line.startswith(word)]
 
 
-def _remove(repository: Repository, scratch: Path) -> None:
+def _remove(repository: Repository, tree: Path) -> None:
     """Remove a worktree of ours; what is gone already is not an error."""
-    tree = str(scratch / _TREE)
-    repository.run("worktree", "unlock", tree)
+    repository.run("worktree", "unlock", str(tree))
     # twice: git keeps one that is locked or has submodules
-    repository.run("worktree", "remove", "--force", "--force", tree)
+    repository.run("worktree", "remove", "--force", "--force", str(tree))
 
 
-def _prune(repository: Repository) -> None:
-    """Let git and its submodules forget the worktrees that are gone."""
-    repository.run("worktree", "prune")
+def _forget(repository: Repository, scratch: Path) -> None:
+    """
+    Let git and its submodules forget the worktrees in a folder of ours that is gone.
+
+    No others: `git worktree prune` also forgets those of a drive that is not mounted now,
+    with what was staged there.
+    """
+    for tree in _worktrees(repository):
+        if tree.is_relative_to(scratch):
+            _remove(repository, tree)
     for path, _ in repository.submodules():
         inner = repository.within(str(Path(repository.root, path)))
         if Path(inner.root, ".git").exists():
-            _prune(inner)
+            _forget(inner, scratch)
 
 
 def _refs_named(revision: str) -> tuple[str, ...]:

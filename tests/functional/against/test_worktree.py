@@ -348,6 +348,22 @@ def test_what_is_not_ours_stays(two: Repo, temporary: Path) -> None:
     assert theirs in two.git("worktree", "list")
 
 
+def test_a_worktree_on_a_drive_that_is_not_there_now_stays(
+    two: Repo, temporary: Path
+) -> None:
+    """With what was staged in it: `git worktree prune` would forget both."""
+    theirs = two.outer / "drive"
+    two.git("worktree", "add", "-q", "--detach", str(theirs), "HEAD")
+    (theirs / "staged.txt").write_text("x", "utf-8")
+    two.git("-C", str(theirs), "add", "staged.txt")
+    theirs.rename(two.outer / "elsewhere")
+    with worktree(at(two), at(two).commit_of("HEAD")):
+        pass
+    (two.outer / "elsewhere").rename(theirs)
+
+    assert two.git("-C", str(theirs), "status", "--short") == "A  staged.txt"
+
+
 def test_a_run_of_another_repository_is_cleared_by_both(
     two: Repo, temporary: Path
 ) -> None:
