@@ -208,7 +208,7 @@ def compare_suite(
         reason = "no test passed that has a gate"
         comparison = _not_compared(revision, reason, remedy)
     else:
-        comparison = _compare(suite, revision, limits)
+        comparison = _compare(suite, revision, limits, commit=suite.against_commit)
     suite.against = comparison.against
     return comparison.verdicts
 
@@ -301,11 +301,14 @@ def _of_one_session(first: FirstLook) -> set[str]:
     return {case.key.test_id for case in suspects} - decidable
 
 
-def _compare(suite: Suite, revision: str, limits: Limits) -> RevisionComparison:
-    """Compare tests of a run with a revision."""
+def _compare(
+    suite: Suite, revision: str, limits: Limits, *, commit: str = ""
+) -> RevisionComparison:
+    """Compare tests of a run with a revision; `commit`: what that is, where it is known."""
     config = suite.config
     request = SidesRequest(
         revision=revision,
+        commit=commit,
         test_ids=tuple(limits),
         identity=suite.site.identity,
         tests_mine=config.against_tests is AgainstTests.MINE,

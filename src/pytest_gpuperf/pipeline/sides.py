@@ -66,6 +66,9 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
     Attributes:
         revision: The revision as the user wrote it.
 
+        commit: Its commit, where that is known already: a name may mean another one by
+            the time that tests have run; "": it is looked up.
+
         test_ids: The tests to compare, in order.
 
         identity: This process's; its session is that of every process of a side.
@@ -87,6 +90,7 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
     revision: str
     test_ids: tuple[str, ...]
     identity: ProcessIdentity
+    commit: str = ""
     tests_mine: bool = False
     build_command: str | None = None
     carry: tuple[str, ...] = ()
@@ -184,7 +188,7 @@ def open_sides(
         CollectError: A process did not start, or did not end.
     """
     repository = Repository.at(command.folder, runner, revision=request.revision)
-    commit = repository.commit_of(request.revision)
+    commit = request.commit or repository.commit_of(request.revision)
     with worktree(repository, commit, carry=request.carry) as tree:
         commands = _commands(command, repository.root, tree)
         _check_folder(commands[Side.OLD])

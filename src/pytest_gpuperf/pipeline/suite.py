@@ -78,6 +78,9 @@ class Suite:
 
         against: Its comparison with a revision; None: there is none.
 
+        against_commit: The commit that the revision named when the run began; "": none was
+            named.
+
         next_report_s: When what was measured is reported next, in the run's time [s].
 
         stopped: Whether Ctrl-C has ended such a comparison, and so the run.
@@ -106,6 +109,7 @@ class Suite:
         self.remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
         self.against: Against | None = None
+        self.against_commit = ""
         self.next_report_s = 0.0
         self.stopped = False
         self.tell: Callable[[Progress], object] = lambda _: None
@@ -134,10 +138,9 @@ class Suite:
         if config.against is not None:
             from pytest_gpuperf.collect.worktree import Repository
 
-            folder, runner = command.folder, suite.site.runner
-            Repository.at(folder, runner, revision=config.against).commit_of(
-                config.against
-            )
+            revision, runner = config.against, suite.site.runner
+            repository = Repository.at(command.folder, runner, revision=revision)
+            suite.against_commit = repository.commit_of(revision)
         suite.site.open_folders()
         return suite
 

@@ -132,6 +132,29 @@ def run_command(
     )
 
 
+COMMITS = f"""
+    import subprocess
+
+
+    def test_commits():
+        argv = [{GIT!r}, "-c", "user.name=A", "-c", "user.email=a@localhost"]
+        subprocess.run([*argv, "commit", "-qam", "while tests run"], check=True)
+"""
+
+
+def test_a_revision_is_what_it_was_when_the_run_began(project: Project) -> None:
+    """A commit while tests run moves HEAD, and must not compare a tree with itself."""
+    repository = Repository(project)
+    repository.commit("old", **OLD)
+    repository.values(**NEW)
+    project.write(COMMITS, "test_commits.py")
+    ended = project.spawn(*AGAINST)
+
+    assert ended.returncode == 1
+    outcomes = {name: outcome for name, (outcome, _) in repository.outcomes().items()}
+    assert outcomes["test_x[slower]"] == "regressed"
+
+
 @pytest.fixture(name="repository")
 def repository_(project: Project, monkeypatch: pytest.MonkeyPatch) -> Repository:
     """Return a project with one commit, whose runs wait for no other run."""
