@@ -222,8 +222,12 @@ class Project:
         """
         own_files = self.files_of(side, loaded)
         has_code = any(not is_test_file(path) for _, path in own_files)
-        if has_code or not differing or any(map(is_test_file, differing)):
+        if has_code or not differing:
             return None
+        tests = set(filter(is_test_file, differing))
+        others = differing.difference(tests)
+        if tests and not any(path.endswith(".py") for path in others):
+            return None  # what is measured stands in the tests
         reason = f"the {side.value} side loads no code of this repository"
         remedy = "put the code that is measured into a module of the repository"
         return Gap(code=GapCode.NO_OWN_CODE, reason=reason, remedy=remedy)

@@ -68,14 +68,19 @@ def test_what_counts_is_loaded_code() -> None:
         ("/repo/tests/test_core.py", "src/pkg/core.py", GapCode.NO_OWN_CODE),
         ("/repo/src/pkg/core.py", "src/pkg/core.py", None),
         ("/repo/tests/test_core.py", "tests/conftest.py", None),
+        ("/repo/tests/test_core.py", "tests/conftest.py README.md", None),
+        (
+            *("/repo/tests/test_core.py", "tests/conftest.py src/pkg/core.py"),
+            GapCode.NO_OWN_CODE,
+        ),
         ("/repo/tests/test_core.py", "", None),
     ],
 )
 def test_what_differs_must_be_what_runs(
     path: str, differing: str, expected: GapCode | None
 ) -> None:
-    """Tests that load no code of the project compare nothing, unless they differ."""
-    files = frozenset({differing} - {""})
+    """Tests that load no code of the project compare nothing, unless they alone differ."""
+    files = frozenset(differing.split())
 
     gap = project().without_code(Side.NEW, loaded({"x": path}), files)
 
