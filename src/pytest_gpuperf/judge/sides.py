@@ -229,6 +229,14 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
         name = self.case.metric.name
         return [r for p, r in self.taken if p.side is side and _has(r, name)]
 
+    def shares_a_block(self) -> bool:
+        """Return whether both sides gave a value in any block."""
+        old, new = (
+            {p.block for p, r in self.taken if p.side is side and r.estimates}
+            for side in Side
+        )
+        return bool(old & new)
+
 
 def _is_shown(pair: SidePair) -> bool:
     """Return whether a pair without a limit has a change to show."""
@@ -289,6 +297,9 @@ def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> Sid
     empty = frozenset(side for side in Side if not measured.of_side(side))
     if empty:
         return SidePair(case=measured.case, verdict=_without_values(measured, empty))
+    if measured.failures and not measured.shares_a_block():
+        verdict = _without_values(measured, frozenset(Side), Cause.NEVER_TOGETHER)
+        return SidePair(case=measured.case, verdict=verdict)
     old = [r for r in measured.of_side(Side.OLD) if r.void is None]
     if not old:
         return SidePair(case=measured.case, verdict=_void(measured))
@@ -423,8 +434,10 @@ def _exact_verdict(case: Case, sides: SideValues) -> Verdict:
     return replace(verdict, against=evidence)
 
 
-def _without_values(measured: _SideRecords, empty: frozenset[Side]) -> Verdict:
-    """Return the verdict of a metric that a side does not have."""
+def _without_values(
+    measured: _SideRecords, empty: frozenset[Side], cause: Cause | None = None
+) -> Verdict:
+    """Return the verdict of a metric that a side, or each block's, does not have."""
     gaps = [
         gap
         for process, record in measured.taken
@@ -444,7 +457,7 @@ def _without_values(measured: _SideRecords, empty: frozenset[Side]) -> Verdict:
         measured.case,
         Outcome.INCOMPARABLE,
         Reason.SIDE_WITHOUT_VALUE,
-        cause=_CAUSES[empty],
+        cause=cause or _CAUSES[empty],
         evidence=VerdictEvidence(lines=tuple(lines), lacking=tuple(gaps[:1])),
     )
     return _against(verdict)

@@ -273,6 +273,9 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
         ),
         (Reason.SIDE_WITHOUT_VALUE, Cause.NEW_SIDE): _ALONE,
         (Reason.SIDE_WITHOUT_VALUE, Cause.BOTH_SIDES): _ALONE,
+        (Reason.SIDE_WITHOUT_VALUE, Cause.NEVER_TOGETHER): (
+            "let several processes run it at once, as by a free port or by tmp_path"
+        ),
         (Reason.TEST_CHANGED, None): (
             "run today's tests on both sides with --gpuperf-against-tests=mine"
         ),
@@ -316,6 +319,7 @@ _OF_CAUSES = {
     Cause.OLD_SIDE: "the revision gave no value",
     Cause.NEW_SIDE: "the working tree gave no value",
     Cause.BOTH_SIDES: "neither side gave a value",
+    Cause.NEVER_TOGETHER: "it never gave a value on both sides at the same time",
     Cause.OF_NOTHING: (
         "the stored values are 0 in the mean: a change counts where each of them is 0 and "
         "no fresh process gives a 0"

@@ -814,6 +814,22 @@ def test_a_test_that_one_side_cannot_run_is_a_reason_and_no_verdict(
     assert verdict.evidence.lines == tuple(lines)
 
 
+def test_what_never_ran_on_both_sides_at_once_says_why() -> None:
+    """As a fixture of which one process at a time can have the port: no other kernel."""
+    values = [(1.0, None, None, None), (None, None, 1.2, None)] * 2
+    failures = {side: {"t0": "E Address already in use"} for side in Side}
+    look = look_at(blocks_of({"t0": values}, failures=failures), gates())
+    verdict = only(look)
+
+    assert look.undecided == ()
+    assert (verdict.outcome, verdict.cause) == (
+        Outcome.INCOMPARABLE,
+        Cause.NEVER_TOGETHER,
+    )
+    assert verdict.evidence is not None
+    assert verdict.evidence.lines == ("E Address already in use",) * 2
+
+
 def test_a_process_that_gave_nothing_does_not_count() -> None:
     """The others of its block do, for less."""
     values = [*steady(new=1.2, count=3), (1.0, None, 1.2, 1.2)]

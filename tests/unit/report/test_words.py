@@ -588,6 +588,17 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "",
     ),
     (
+        verdict(
+            Reason.SIDE_WITHOUT_VALUE,
+            Cause.NEVER_TOGETHER,
+            against=BESIDE,
+            lines=("E in use",),
+        ),
+        ("it never gave a value on both sides at the same time", "E in use"),
+        "let several processes run it at once, as by a free port or by tmp_path",
+        "",
+    ),
+    (
         verdict(Reason.SIDE_WITHOUT_VALUE, Cause.BOTH_SIDES, against=BESIDE),
         ("neither side gave a value",),
         "make the test pass when it runs alone",
