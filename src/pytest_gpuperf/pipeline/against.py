@@ -53,6 +53,8 @@ __all__ = [
 
 Limits = Mapping[str, Mapping[str, "float | None"]]  # by test id, then by metric
 _SHORT = 12  # digits of a commit that name it in any repository
+# of a block that could not be run, as on a full disk; other findings void the earlier ones
+_WITHOUT_A_BLOCK = frozenset({GapCode.FAILED, GapCode.NOT_STATED})
 _LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
 _PATIENCE_FACTOR = 10.0  # times what a whole block took
 _TOLD_WAIT_S = 1.0  # a shorter one is not noticed
@@ -449,9 +451,7 @@ class _Looks:
                 self.gap = self._over_budget()
                 return False
             self._tell(self.progress())
-            if self.blocks:  # how long a process may be silent is known better now
-                timeout_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * self._block_s()
-                request.patience.timeout_s = min(self._timeout_s, timeout_s)
+            request.patience.timeout_s = self._silence_s()
             try:
                 block = run_block(
                     sides,
@@ -464,10 +464,26 @@ class _Looks:
                 self.gap = _incomplete("it was interrupted")
                 return True
             if isinstance(block, Gap):
-                self.void(block)
+                self._end_with(block)
             else:
                 self._take_block(block)
         return False
+
+    def _silence_s(self) -> float:
+        """Return how long a process of the next block may be silent [s]."""
+        left_s = self._site.config.budget_s - self._spent_s()
+        allowed_s = min(self._timeout_s, max(_LEAST_PATIENCE_S, left_s))
+        if not self.blocks:
+            return allowed_s
+        # how long one works is known by now
+        return min(allowed_s, _LEAST_PATIENCE_S + _PATIENCE_FACTOR * self._block_s())
+
+    def _end_with(self, gap: Gap) -> None:
+        """End with a block that cannot be run; what was proven and measured before counts."""
+        if self.blocks and gap.code in _WITHOUT_A_BLOCK:
+            self.gap = gap
+        else:
+            self.void(gap)
 
     def _take_block(self, block: Block) -> None:
         """Take a block, or end where a side cannot measure any test; earlier ones count."""

@@ -132,6 +132,49 @@ def run_command(
     )
 
 
+LEAVES = """
+    import os
+    import pathlib
+
+    import pytest
+    import work
+
+    COUNTED = pathlib.Path({counted!r})
+
+
+    @pytest.mark.gpuperf(max_regression={{"x": "5 %"}})
+    @pytest.mark.parametrize("name", ["slower", "noisy"])
+    def test_x(gpuperf, name):
+        noise = int(os.environ.get("PYTHONHASHSEED", "0")) % 2 * 0.5  # of each block
+        gpuperf.record("x", work.VALUES[name] + noise * (name == "noisy") * work.NEW,
+                       unit="s", better="lower")
+        with COUNTED.open("a") as file:
+            file.write("x")
+        if COUNTED.stat().st_size > 40:  # in the sixth block, or later
+            os._exit(0)
+"""
+
+
+def test_a_block_that_cannot_be_run_takes_nothing_back(project: Project) -> None:
+    """What earlier ones have decided was proven; the rest says what ended them."""
+    repository = Repository(project)
+    counted = str(project.path / "counted.json")
+    project.write(LEAVES.format(counted=counted))
+    project.write("VALUES = {'slower': 1.0, 'noisy': 1.0}\nNEW = 0\n", "work.py")
+    repository.git("add", ".")
+    repository.git("commit", "-q", "-m", "old")
+    project.write("VALUES = {'slower': 1.3, 'noisy': 1.0}\nNEW = 1\n", "work.py")
+    ended = project.spawn(*AGAINST)
+    outcomes = {name: outcome for name, (outcome, _) in repository.outcomes().items()}
+
+    assert ended.returncode == 1
+    assert outcomes == {
+        "test_x[slower]": "regressed",
+        "test_x[noisy]": "inconclusive",
+    }
+    assert "did not say what it has loaded" in ended.stdout
+
+
 COMMITS = f"""
     import subprocess
 
