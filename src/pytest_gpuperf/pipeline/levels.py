@@ -115,8 +115,8 @@ def settle(
         finding = search.finding(settled)
         if finding is None:
             return settled
-        if finding.code is GapCode.NO_OWN_CODE and level > 0:
-            without_code = settled  # the built one, if there is one
+        if finding.code is GapCode.NO_OWN_CODE and level == 1:
+            without_code = settled
         findings[level] = finding
         level = _next_level(level, finding.code, is_built=demand.is_built)
     if without_code is None:
