@@ -30,8 +30,8 @@ _READ = """
 import sys, time
 from pathlib import Path
 start = time.perf_counter()
-from pytest_gpuperf.collect.ncu.store import Store
-content = Store(Path(sys.argv[1])).get("values", sys.argv[2])
+from pytest_gpuperf.collect.ncu.store import EntryStore
+content = EntryStore(Path(sys.argv[1])).get("values", sys.argv[2])
 print(time.perf_counter() - start, len(content.files))
 loaded = {"ncu_report", "numpy", "scipy", "filelock"} & set(sys.modules)
 assert not loaded, loaded

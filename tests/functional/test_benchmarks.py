@@ -1,0 +1,50 @@
+"""The scripts of benchmarks/ start: nothing else would tell that one has rotted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+SCRIPTS = sorted(path.name for path in FOLDER.glob("[!_]*.py"))
+
+
+# imports what it names, and runs nothing
+LOADED = (
+    "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path(sys.argv[2])"
+)
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run Python."""
+    return subprocess.run(
+        [sys.executable, *argv],
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_finds_what_it_imports(script: str) -> None:
+    """The names of the package that it needs are there."""
+    ended = run("-c", LOADED, str(FOLDER), str(FOLDER / script))
+
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_rule_is_simulated() -> None:
+    """A machine, a line; so few suites keep and break no promise."""
+    ended = run(
+        *(str(FOLDER / "false_alarms.py"), "--suites=2", "--power=1", "--jobs=1"),
+        "--only=process 1 %",
+    )
+
+    assert "Traceback" not in ended.stderr
+    assert "    4    3 process 1 %" in ended.stdout
