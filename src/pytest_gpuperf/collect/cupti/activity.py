@@ -319,6 +319,8 @@ class Window:
         cupti = collector.library
         try:
             collector.flush()
+            # a record of this wait takes a new buffer, which the body's launch would wait for
+            synchronize()
             self._dropped_before = collector.dropped_count
             self._sink = collector.listen()
             cupti.activity_push_external_correlation_id(_WINDOWS, self._first)

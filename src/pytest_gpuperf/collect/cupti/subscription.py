@@ -57,10 +57,14 @@ _NVTX = "NVTX_INJECTION64_PATH"  # CUPTI records NVTX ranges if it names libcupt
 _REQUIRED = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "EXTERNAL_CORRELATION")
 _OPTIONAL = ("SYNCHRONIZATION", "MEMORY2", "JIT", "OVERHEAD")
 _SUBMITTING = re.compile(r"cu(?:da)?Mem(?:cpy|set)(?!.*Node)")
-_BUFFER_BYTES = 8 << 20  # as in CUPTI's own samples; some 30,000 records
+_NO_CALLS = frozenset({"INVALID", "SIZE", "FORCE_INT"})  # of CUpti_*_api_trace_cbid
+# some 4,000 records; CUPTI asks for a buffer inside a launch, which then takes 0.035 ms
+# more (8 MiB: 0.4 ms, the first 4.8 ms; H200, cupti-python 13.0.1)
+_BUFFER_BYTES = 1 << 20
 # CUpti_SubscriberParams_STRUCT_SIZE: until 13.1, and with allowMultipleSubscribers
 _PARAMS_BYTES, _PARAMS_MULTIPLE_BYTES = 32, 40
 _OLDEST = (13, 0, 1)  # of cupti-python: the first that works with any CUPTI 13
+_NOT_NAMED = "<not provided>"  # after "CUPTI for", as torch.profiler's is called
 _UNNAMED = re.compile(r"(\d+) is not a valid Result")  # cuptiError of an older binding
 _PACKAGE = "cupti-python"
 INSTALL = 'pip install "pytest-gpuperf[cupti]"'
@@ -246,6 +250,8 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
             holder = params.old_subscriber_name or ""
         except UnicodeDecodeError:  # memory that CUPTI did not write to
             holder = ""
+        if holder.endswith(_NOT_NAMED):
+            holder = ""
         absence = _absence_of(error, holder.strip())
         raise CollectorUnavailableError(
             absence.reason, remedy=absence.remedy
@@ -279,32 +285,36 @@ def _enable_optional(
 
 
 def _enable_calls(cupti: Any, undo: contextlib.ExitStack) -> None:  # noqa: ANN401 - an optional library
-    """Enable the records of driver and runtime calls that submit work."""
-    for enable, numbers, launches in (
+    """
+    Enable the records of driver and runtime calls that submit work, and no others.
+
+    A single call that is enabled without its kind is recorded only if that was done
+    before the process had a context (libcupti 13.0 on an H200). So each kind is enabled
+    with all of its calls, and the others are disabled; enabling a kind forgets that.
+    """
+    for kind, switch, numbers, launches in (
         (
+            "DRIVER",
             cupti.activity_enable_driver_api,
             cupti.driver_api_trace_cbid,
             DRIVER_LAUNCHES,
         ),
         (
+            "RUNTIME",
             cupti.activity_enable_runtime_api,
             cupti.runtime_api_trace_cbid,
             RUNTIME_LAUNCHES,
         ),
     ):
-        copies = {
-            int(number)
-            for name, number in numbers.__members__.items()
-            if _SUBMITTING.match(name)
-        }
-        for number in sorted(launches | copies):
+        _enable(cupti, undo, kind)
+        for name, number in numbers.__members__.items():
+            if int(number) in launches or _SUBMITTING.match(name) or name in _NO_CALLS:
+                continue
             try:
-                enable(number, 1)
+                switch(int(number), 0)
             except cupti.cuptiError as error:
                 if error.status != INVALID_PARAMETER:  # newer than this libcupti
                     raise
-            else:
-                _later(undo, failures_of(cupti), enable, number, 0)
 
 
 def _later(
