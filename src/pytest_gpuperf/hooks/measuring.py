@@ -403,6 +403,7 @@ class Measuring:
         """
         if FIXTURE in item.stash:
             item.stash[FIXTURE].ledger.closed = True
+            self.bench.measurer.rest()
         if self._live_line is not None:
             self._live_line.end()
 

@@ -102,6 +102,9 @@ class Measurer(Protocol):
     ) -> tuple[Record, Record, Record]:
         """Return the records of a comparison and of its two sides."""
 
+    def rest(self) -> None:
+        """Let others have what one process has one of, until something is measured."""
+
     def close(self) -> None:
         """Let others have what was opened to look at the device."""
 
@@ -277,6 +280,9 @@ class MarkingMeasurer:
 
     def ensure(self) -> None:
         """Refuse nothing: the process that times did."""
+
+    def rest(self) -> None:
+        """Do nothing: nothing was opened."""
 
     def close(self) -> None:
         """Do nothing: nothing was opened."""

@@ -148,6 +148,7 @@ class Observers:
         self.open_count = 0  # blocks, loops and calls that are measured right now
         self._timers: tuple[DeviceTimer, ...] | None = None
         self._activity: ActivityCollector | None = None
+        self._rests = False  # CUPTI is others' until the next measurement
         self._time_lines = TimeLines(site, self._board)
         self._open_watches: list[MemoryWatch] = []
         self._opened: dict[str, Board | None] = {}  # by the device's UUID
@@ -159,6 +160,7 @@ class Observers:
     @property
     def timers(self) -> tuple[DeviceTimer, ...]:
         """The timers of the device's side, the best first; opened when asked for first."""
+        _ = self.activity  # which somebody else may have taken meanwhile
         if self._timers is None:
             self._timers = tuple(self._find_timers())
         return self._timers
@@ -181,22 +183,26 @@ class Observers:
     def activity(self) -> ActivityCollector | None:
         """The one that sees what the GPU does; None: not asked for, absent, or held."""
         if self._activity is None and self._usable(Source.CUPTI):
-            self._activity = self._open_activity()
+            from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+
+            self._activity = ActivityCollector(
+                self._runtime.synchronize, device_pids=self._device_pids
+            )
+            self._rests = True
+        if self._rests and self._activity is not None:
+            try:
+                self._activity.open()
+            except CollectorUnavailableError as error:
+                self._lose(Source.CUPTI, error)
+                self._activity = self._timers = None
+            self._rests = False
         return self._activity
 
-    def _open_activity(self) -> ActivityCollector | None:
-        """Return CUPTI's collector, which this process holds from now on."""
-        from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-
-        collector = ActivityCollector(
-            self._runtime.synchronize, device_pids=self._device_pids
-        )
-        try:
-            collector.open()
-        except CollectorUnavailableError as error:
-            self._lose(Source.CUPTI, error)
-            return None
-        return collector
+    def rest(self) -> None:
+        """Let others have CUPTI until the next measurement: a test may use a profiler."""
+        if self._activity is not None and not self.open_count:
+            self._activity.close()
+            self._rests = True
 
     @property
     def sm_clock_hz(self) -> Callable[[], float | None] | None:
@@ -375,7 +381,7 @@ class Observers:
         self._time_lines.close()
         if self._activity is not None:
             self._activity.close()
-            self._activity = None
+            self._activity, self._rests = None, False
         for deltas in chain.from_iterable(self._free_deltas.values()):
             deltas.close()
         for board in self._opened.values():

@@ -257,6 +257,9 @@ class Replay:
     def ensure(self) -> None:
         """Refuse nothing: nothing is measured."""
 
+    def rest(self) -> None:
+        """Do nothing: nothing was opened."""
+
     def close(self) -> None:
         """Do nothing: nothing was opened."""
 

@@ -26,7 +26,7 @@ from pytest_gpuperf.model.sample import CacheMode, Source, Unmeasured
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_gpuperf.collect.base import TakeTurn, TimedCall, Timing
+    from pytest_gpuperf.collect.base import DeviceTimer, TakeTurn, TimedCall, Timing
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.measure.loops import EndLoop
@@ -123,23 +123,29 @@ class TimingMeasurer:
         self._machine = machine
         self._stop = _MedianKnown(site.runtime)
         self._closing = contextlib.ExitStack()
+        self._collector: HostCollector | None = None
+        self._timers: tuple[DeviceTimer, ...] = ()  # those of `_collector`
 
     @property
     def in_block(self) -> bool:
         """Whether this process is one of a block of a comparison."""
         return self._turn_client is not None
 
-    @functools.cached_property
+    @property
     def _host(self) -> HostCollector:
         """The collector of times: the host's, and the device's beside them."""
-        return HostCollector(
-            self._site.clock,
-            self._site.runtime,
-            self.observers.timers,
-            sm_clock_hz=self.observers.sm_clock_hz,
-            take_turn=self._take_turn,
-            enough_s=_BLOCK_ENOUGH_S if self.in_block else math.inf,
-        )
+        timers = self.observers.timers
+        if self._collector is None or self._timers is not timers:
+            self._timers = timers
+            self._collector = HostCollector(
+                self._site.clock,
+                self._site.runtime,
+                timers,
+                sm_clock_hz=self.observers.sm_clock_hz,
+                take_turn=self._take_turn,
+                enough_s=_BLOCK_ENOUGH_S if self.in_block else math.inf,
+            )
+        return self._collector
 
     def tell(self, listener: Callable[[], object]) -> None:
         """Have somebody told before each sample; nothing may be measured yet."""
@@ -198,6 +204,10 @@ class TimingMeasurer:
                     f"collector {name} was asked for and refuses: {absence.reason}"
                 )
                 raise ConfigError(message, remedy=absence.remedy)
+
+    def rest(self) -> None:
+        """Let others have what one process has one of, until something is measured."""
+        self.observers.rest()
 
     def close(self) -> None:
         """Let others have what was opened to look at the device."""

@@ -308,6 +308,36 @@ def test_child_processes_on_the_gpu_are_known_by_pid(
     assert observed.trace.device_children == (child.pid,)
 
 
+def test_cupti_is_free_between_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test with a profiler of its own has CUPTI; the next measurement takes it anew."""
+    place = Seen(monkeypatch)
+    timers = place.observers.timers
+    place.observers.rest()
+    holders = [place.double.holder]
+    assert place.observers.timers is timers
+    holders.append(place.double.holder)
+    with place.observers.sensing():
+        place.observers.rest()  # of another test, inside a block of a fixture's
+        holders.append(place.double.holder)
+    place.observers.close()
+
+    assert holders == [None, "CUPTI for gpuperf", "CUPTI for gpuperf"]
+
+
+def test_cupti_that_was_taken_meanwhile_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who took it between tests keeps it: events time from then on, and it is said."""
+    place = Seen(monkeypatch)
+    _ = place.observers.timers
+    place.observers.rest()
+    place.double.holder = "CUPTI for <not provided>"
+
+    assert [timer.name for timer in place.observers.timers] == ["events"]
+    assert "another user of CUPTI" in place.site.lost["cupti"].reason
+    place.observers.close()
+
+
 def test_cupti_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another user of the process may have it then; a later run takes it anew."""
     place = Seen(monkeypatch)
