@@ -99,9 +99,11 @@ _COMPILED = frozenset({".c", ".cc", ".cl", ".cpp", ".cu", ".cuh", ".h", ".hpp", 
 _AWAY = frozenset({"node_modules", "site-packages"})  # no sources of the project below
 # told by their distributions' lists of files, and Python by its version
 _INSTALLED = re.compile(r"/(site-packages|dist-packages|lib\d*/python3[\w.]*)/")
-# made from what else is loaded: where compilers keep it by default
+# made from what else is loaded: where compilers keep it by default, and where ncu puts
+# its own sections and rules when a user starts it first
 _DERIVED = re.compile(
     r"__pycache__|torch_extensions|torchinductor_.*|\.triton|\.nv|\.cupy"
+    r"|NVIDIA Nsight Compute"
 )
 
 
