@@ -55,7 +55,7 @@ REPORTS: dict[str, tuple[str, dict[str, Any]]] = {
 LONGEST_S = 90.0
 NOBODY = "GPU-00000000-0000-0000-0000-000000000000"  # as long as the name of a GPU
 HZ = 20.0
-PHASE_S = 3.0
+PHASE_S = 2.0
 RECORDED = """
 import pytest
 import torch
@@ -142,7 +142,9 @@ def main() -> int:
     """Return 0, also where there is no GPU; 1 where a capture failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where the captures go")
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("--without-run", action="store_true", help="record no run")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
     query = query_devices()
     if not query.devices:
         print(f"captures: skipped, no GPU: {query.reason}")
@@ -155,11 +157,12 @@ def main() -> int:
         for report, (program, how) in REPORTS.items():
             with index.entry(f"report {report}"):
                 profile(folder / "reports" / report, programs / f"{program}.py", how)
-        with index.entry("recorded run"):
-            try:
-                record(folder / "recorded", Path(name, "project"))
-            finally:  # also what a run that failed has left
-                mask(folder / "recorded")
+        if not arguments.without_run:
+            with index.entry("recorded run"):
+                try:
+                    record(folder / "recorded", Path(name, "project"))
+                finally:  # also what a run that failed has left
+                    mask(folder / "recorded")
     for title, capture in (
         ("activity", activity),
         ("time lines", time_lines),

@@ -24,14 +24,16 @@ import msgspec
 
 from pytest_gpuperf.collect.devices import query_devices
 
-LONGEST_S = 60.0
+LONGEST_S = 40.0
 BUSY_S = 5.0  # for a counter to grow
-LONGER_S = {"ncu": 200.0}  # three starts of it
+SHORT_S = 1.5  # for an average of GPM
+LONGER_S = {"ncu": 100.0}  # three starts of it
 LABELS = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1, of samples
-CALLS, KERNEL, LABEL = (4, 5), 10, 39  # CUpti_ActivityKind
+CALLS, KERNEL, OVERHEAD = (4, 5), 10, 17  # CUpti_ActivityKind
 FIELDS = (
     *("kind", "cbid", "correlation_id", "external_kind", "external_id", "start", "end"),
     *("name", "bytes", "device_id", "context_id", "stream_id", "graph_node_id"),
+    "overhead_kind",
 )
 # fields of NVML whose unit or presence decides a verdict; 138 and 139 are per link
 NVML_FIELDS = (
@@ -238,6 +240,184 @@ def idle_waits() -> Iterator[Row]:
         collector.close()
 
 
+def buffers() -> Iterator[Row]:
+    """What does the first launch after a flush cost, by buffer size and what came before?"""
+    import torch
+
+    from pytest_gpuperf.collect.cupti import subscription
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+
+    x, byte = torch.ones(1 << 10, device="cuda"), torch.ones(1, device="cuda")
+    before: dict[str, Callable[[], object]] = {
+        "nothing": lambda: None,
+        "wait": torch.cuda.synchronize,
+        "fill": byte.zero_,
+    }
+    for size in (8 << 20, 1 << 20, 1 << 17):
+        subscription._BUFFER_BYTES = size  # noqa: SLF001 - nobody but this script changes it
+        collector = ActivityCollector(torch.cuda.synchronize)
+        collector.open()
+        try:
+            for name, prepare in 3 * [*before.items()]:
+                torch.cuda.synchronize()
+                flush_ns = _taken_ns(collector.flush)
+                prepare()
+                torch.cuda.synchronize()
+                sink = collector.listen()
+                begun_ns = collector.library.get_timestamp()
+                calls_ns = [_taken_ns(lambda: x.add_(1)) for _ in range(3)]
+                torch.cuda.synchronize()
+                collector.flush()
+                records = [row_of(r) for batch in sink.taken() for r in batch]
+                collector.leave(sink)
+                yield {
+                    "buffer_bytes": size,
+                    "before": name,
+                    "flush_ns": flush_ns,
+                    "calls_ns": calls_ns,
+                    "begun_ns": begun_ns,
+                    "records": [
+                        r for r in records if r["kind"] in {KERNEL, OVERHEAD, *CALLS}
+                    ],
+                }
+        finally:
+            collector.close()
+
+
+def openings() -> Iterator[Row]:
+    """What do opening, closing, and an empty window of CUPTI cost?"""
+    import torch
+
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+
+    x = torch.ones(1 << 10, device="cuda")
+    collector = ActivityCollector(torch.cuda.synchronize)
+
+    def window() -> None:
+        with collector.window() as found:
+            x.add_(1)
+        found.trace()
+
+    for _ in range(10):
+        opened_ns = _taken_ns(collector.open)
+        windows_ns = [_taken_ns(window) for _ in range(5)]
+        closed_ns = _taken_ns(collector.close)
+        bare_ns = [_taken_ns(lambda: x.add_(1)) for _ in range(5)]
+        yield {
+            "opened_ns": opened_ns,
+            "windows_ns": windows_ns,
+            "closed_ns": closed_ns,
+            "bare_ns": bare_ns,
+        }
+
+
+def gpm() -> Iterator[Row]:
+    """What do GPM and NVML say of known work?"""
+    import msgspec
+    import torch
+
+    from pytest_gpuperf.collect.clock import SystemClock
+    from pytest_gpuperf.collect.nvml.deltas import Deltas
+    from pytest_gpuperf.collect.nvml.library import open_board
+    from pytest_gpuperf.collect.runtime import find_runtime
+
+    torch.zeros(1, device="cuda")
+    clock = SystemClock()
+    board = open_board(str(find_runtime().device_uuid()))
+    deltas = Deltas(board, clock)
+    a = torch.randn(4096, 4096, device="cuda").bfloat16()
+    x = torch.ones(1 << 27, device="cuda")
+    out = torch.empty_like(x)
+    host = torch.ones(1 << 28, dtype=torch.uint8).pin_memory()
+    there = torch.empty_like(host, device="cuda")
+    works: dict[str, Callable[[], object]] = {
+        "idle": lambda: clock.sleep(0.05),
+        "product": lambda: [a @ a for _ in range(50)],
+        "copy": lambda: [torch.add(x, 1, out=out) for _ in range(20)],
+        "from the host": lambda: there.copy_(host),
+        "one thread": lambda: torch.cuda._sleep(50_000_000),  # noqa: SLF001 - it has no other name
+    }
+    for name, work in works.items():
+        work()
+        torch.cuda.synchronize()
+        deltas.begin()
+        begun_s = time.perf_counter()
+        while time.perf_counter() - begun_s < SHORT_S:
+            work()
+            torch.cuda.synchronize()
+        found = msgspec.to_builtins(deltas.end())
+        yield {"work": name, **{k: v for k, v in found.items() if k != "gpu_uuid"}}
+    deltas.close()
+    board.close()
+
+
+def event_gaps() -> Iterator[Row]:
+    """How much of a sample by events is the host's launch, and how much when queued?"""
+    import torch
+
+    from pytest_gpuperf.collect.clock import SystemClock
+    from pytest_gpuperf.collect.runtime import find_runtime
+    from pytest_gpuperf.collect.timing.events import EventTimer, find_events
+
+    a = torch.randn(4096, 4096, device="cuda").bfloat16()
+    out, small = torch.empty_like(a), torch.ones(1 << 20, device="cuda")
+    works: dict[str, Callable[[], object]] = {
+        "nothing": lambda: None,
+        "product": lambda: torch.matmul(a, a, out=out),
+        "small": lambda: small.add_(1),
+    }
+    runtime = find_runtime()
+    for name, work in works.items():
+        for waits in (True, False):
+            timer = EventTimer(find_events(), SystemClock.now_ns)
+            for _ in range(30):
+                runtime.flush_l2()
+                if waits:
+                    torch.cuda.synchronize()
+                timer.begin()
+                work()
+                timer.end()
+                torch.cuda.synchronize()
+            taken_s = [s for s in timer.taken() if s is not None]
+            yield {"work": name, "waits": waits, "us": [s * 1e6 for s in taken_s]}
+
+
+def torch_first() -> Iterator[Row]:
+    """What do we get of CUPTI while torch's profiler records, and after it?"""
+    import torch
+
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+    from pytest_gpuperf.errors import GpuPerfError
+
+    x = torch.ones(4, device="cuda")
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+
+    def opened(step: str) -> Row:
+        collector = ActivityCollector(torch.cuda.synchronize)
+        try:
+            collector.open()
+        except GpuPerfError as error:
+            return {"step": step, "refused": str(error)}
+        with collector.window() as window:
+            x.add_(1)
+        seen = window.void.text if window.void else len(window.trace().launches)
+        collector.close()
+        return {"step": step, "launches": seen}
+
+    def profiled(step: str) -> Iterator[Row]:
+        with torch.profiler.profile(activities=activities) as profile:
+            x.add_(1)
+            torch.cuda.synchronize()
+            if step == "while":
+                yield opened("while torch records")
+        yield {"step": step, "torch_sees": len(profile.events() or ())}
+
+    yield from profiled("before")
+    yield from profiled("while")
+    yield opened("after torch")
+    yield from profiled("after us")
+
+
 def rivals() -> Iterator[Row]:
     """What do torch's profiler and we see of each other, whoever comes first?"""
     import torch
@@ -273,7 +453,7 @@ QUESTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     question.__name__: question
     for question in (
         *(labels, cold_sample, launch_gaps, counters, nvml, ncu),
-        *(flushes, idle_waits, rivals),
+        *(flushes, idle_waits, rivals, torch_first, buffers, openings, gpm, event_gaps),
     )
 }
 

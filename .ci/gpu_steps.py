@@ -35,17 +35,21 @@ SECONDS = 570.0  # a command of ten minutes, less what it takes to begin and to 
 LEAST_S = 10.0  # too little for a step to be worth beginning
 GRACE_S = 5.0  # from INT, which pytest says its failures at, to TERM, and to KILL
 ENDED_BY_LIMIT = 124
-PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly")
+PYTEST = (
+    *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly"),
+    *("-o", "faulthandler_timeout=40"),  # what hangs says where, before its limit
+)
 # the order is that of what an answer is worth: times first, what takes long last
 TESTS = {
-    "activity": 120.0,
-    "call_counter": 90.0,
-    "events": 90.0,
-    "counters": 120.0,
+    "activity": 60.0,
+    "call_counter": 45.0,
+    "events": 45.0,
+    "counters": 60.0,
+    "memory": 45.0,
+    "nvml": 75.0,
+    "ncu": 120.0,
+    "ncu_counters": 120.0,
     "doctor": 60.0,
-    "memory": 90.0,
-    "ncu": 300.0,
-    "nvml": 150.0,
     "frameworks": 150.0,
     "slowdowns": 420.0,  # six runs of pytest in one test
 }
@@ -204,7 +208,7 @@ def smoke(_: Path, __: Path) -> Iterator[Step]:
 
 def probe(_: Path, out: Path) -> Iterator[Step]:
     """Yield the questions whose answers are raw values."""
-    yield Step("probe", (sys.executable, ".ci/gpu_probe.py", f"{out}/probe.jsonl"), 480)
+    yield Step("probe", (sys.executable, ".ci/gpu_probe.py", f"{out}/probe.jsonl"), 240)
 
 
 def tests(folder: Path, _: Path) -> Iterator[Step]:

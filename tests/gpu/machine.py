@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,12 @@ def framework(name: str) -> Any:
     return pytest.importorskip(
         name, reason=f"{name} is not installed", exc_type=ImportError
     )
+
+
+def installed(name: str) -> None:
+    """Skip by its name what is not installed, and do not import it: no context is made."""
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
 
 
 def program(name: str) -> tuple[str, str]:

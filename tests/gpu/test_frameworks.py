@@ -1,14 +1,21 @@
-"""A whole run of the plugin on each framework: which source gave the time, and is it right."""
+"""
+A whole run of the plugin on each framework: which source gave the time, and is it right.
+
+This process makes no context: NVML would name it to the runs as another user of the GPU.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.project import Project
-from gpu.machine import framework
+from gpu.machine import installed
 
 # Each body adds one to 2**26 floats, so that all of them do the same to memory: 512 MiB.
 BODIES = {
@@ -66,14 +73,18 @@ TEST = """
             gpuperf.measure(body, name="add")
 """
 MOVED_BYTES = 2 * 4 * (1 << 26)
+LEAST = 0.25  # of the bandwidth: CuPy's addition reaches 35 % of an H200's
 
 
 def measured(project: Project, name: str, collectors: str) -> dict[str, Any]:
     """Return the estimate of `time` of a framework's body, with its record."""
+    installed(name)
     project.write(BODIES[name].rstrip() + TEST)
     ended = project.spawn(
         f"--gpuperf-collectors={collectors}", "--gpuperf-json=run.json", timeout=240
     )
+    if "1 passed" not in ended.stdout:
+        must_run_alone(project.path, name)
     assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
     (record,) = project.report()["records"]
     assert record["void"] is None
@@ -82,21 +93,31 @@ def measured(project: Project, name: str, collectors: str) -> dict[str, Any]:
     return {**best, "notes": [note["code"] for note in record["notes"]]}
 
 
+def must_run_alone(folder: Path, name: str) -> None:
+    """Skip where a framework fails without the plugin too, with what it says."""
+    script = folder / "alone.py"
+    script.write_text(textwrap.dedent(BODIES[name]) + "\nbody()\n", "utf-8")
+    ended = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        *_, last = ended.stderr.strip().splitlines() or [f"status {ended.returncode}"]
+        pytest.skip(f"{name} does not run here: {last}")
+
+
 @pytest.mark.parametrize("name", ["torch", "triton", "cupy", "numba"])
 def test_events_time_the_device(
     project: Project, own: Path, name: str, bandwidth: float
 ) -> None:
-    """The time is the events', and moves bytes at 40 to 105 % of the bandwidth."""
-    framework(name)
+    """The time is the events', and moves bytes at 25 to 105 % of the bandwidth."""
     found = measured(project, name, "events,host")
 
     assert found["source"] == "events", found["notes"]
-    assert 0.40 <= MOVED_BYTES / found["value"] / bandwidth <= 1.05
+    assert LEAST <= MOVED_BYTES / found["value"] / bandwidth <= 1.05
 
 
 def test_jax_names_no_stream(project: Project, own: Path) -> None:
     """jax without cupti is timed by the host, and a note says why."""
-    framework("jax")
     found = measured(project, "jax", "events,host")
 
     assert found["source"] == "host"
@@ -105,14 +126,14 @@ def test_jax_names_no_stream(project: Project, own: Path) -> None:
 
 @pytest.mark.parametrize("name", list(BODIES))
 def test_cupti_times_every_framework(
-    project: Project, own: Path, cupti: Any, name: str, bandwidth: float
+    project: Project, own: Path, name: str, bandwidth: float
 ) -> None:
-    """The time is CUPTI's, of jax too, and moves bytes at 40 to 105 % of the bandwidth."""
-    framework(name)
+    """The time is CUPTI's, of jax too, and moves bytes at 25 to 105 % of the bandwidth."""
+    installed("cupti")
     found = measured(project, name, "cupti,events,host")
 
     assert found["source"] == "cupti", found["notes"]
-    assert 0.40 <= MOVED_BYTES / found["value"] / bandwidth <= 1.05
+    assert LEAST <= MOVED_BYTES / found["value"] / bandwidth <= 1.05
 
 
 @pytest.fixture(scope="session")
