@@ -94,7 +94,7 @@ class TorchPool:
     """
     The caching allocator of torch, on every device that it has started.
 
-    *Unverified on hardware.*
+    Seen on an H200 with torch 2.11. *Unverified on hardware:* more than one device.
 
     Args:
         modules: The loaded modules by name; None: those of this interpreter.
@@ -165,7 +165,7 @@ class CupyPool:
     A peak needs a hook that runs at each allocation of this thread. While a call is timed
     there is no hook, and the peak is not counted.
 
-    *Unverified on hardware.*
+    Seen on an H200 with cupy 14.2.
 
     Args:
         modules: The loaded modules by name; None: those of this interpreter.

@@ -396,8 +396,9 @@ class TorchCompiler:
     """
     The compiler of torch, if this process has imported torch.
 
-    Compilations as torch 2.13 counts them, *unverified on hardware*; a torch with other
-    counters gives a reason, not an error.
+    Compilations as torch 2.13 counts them; a torch with other counters gives a reason, not
+    an error. H200, torch 2.11: a step that compiles nothing has 0. *Unverified on hardware:*
+    a step that compiles.
 
     Args:
         modules: The loaded modules by name; None: those of this interpreter.

@@ -394,10 +394,10 @@ def _ended_children_s() -> float:
 
 
 _SAMPLES = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1; CUSTOM0 labels windows
-# the label of what is submitted between samples: whether CUPTI records an external id 0
-# like others, no header says
+# the label of what is submitted between samples: no header says whether an external id 0
+# is recorded like others (libcupti 13.0 does)
 _BETWEEN = 1
-# records after which they are read: three of CUPTI's buffers, 20 MiB as cupti-python 13.4
+# records after which they are read: some 22 of CUPTI's buffers, 20 MiB as cupti-python 13.4
 # holds them, 0.2 s to read (benchmarks/activity_speed.py)
 _MANY_RECORDS = 90_000
 
