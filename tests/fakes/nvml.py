@@ -29,7 +29,7 @@ class FakeGpu:
     ecc: int = 1
     mig: int = 0
     core_count: int = 16_896
-    memory_bus_bits: int = 6144
+    memory_bus_bits: int = 6016
     slice_sm_count: int = 16
     slices: tuple[FakeGpu | None, ...] = ()  # None: an empty place
     free_bytes: int = 150_000_000_000

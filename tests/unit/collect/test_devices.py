@@ -46,7 +46,7 @@ def test_a_device_is_read_in_si_units() -> None:
             power_limit_watts=700.0,
             driver_version="580.95.05",
             vendor="nvidia",
-            memory_bus_bits=6144,
+            memory_bus_bits=6016,
         ),
     )
 
@@ -145,7 +145,7 @@ def test_the_cuda_driver_adds_what_nvml_does_not_know() -> None:
     assert with_driver_facts(device, None) is device
     assert (known.rated_clock_hz, known.l2_bytes) == (1_980_000_000, 62_914_560)
     assert known.integrated is False
-    assert (known.max_memory_clock_hz, known.memory_bus_bits) == (3_201_000_000, 6144)
+    assert (known.max_memory_clock_hz, known.memory_bus_bits) == (3_201_000_000, 6016)
     assert known.memory_bytes == device.memory_bytes
 
 

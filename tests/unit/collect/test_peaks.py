@@ -37,7 +37,7 @@ def h200(**facts: Any) -> Device:
         "max_memory_clock_hz": 3_201_000_000,
         "power_limit_watts": 700.0,
         "rated_clock_hz": 1_980_000_000,
-        "memory_bus_bits": 6144,
+        "memory_bus_bits": 6016,
         "l2_bytes": 62_914_560,
         "integrated": False,
     }
@@ -198,7 +198,7 @@ def test_the_strongest_source_of_each_field_wins() -> None:
     peaks = find_peaks(h200(), declared=given, measured=measured)
 
     assert label(peaks, "dram") == "detected"
-    assert gb_s(peaks) == pytest.approx(2 * 3201e6 * 6144 / 8 / 1e9)
+    assert gb_s(peaks) == pytest.approx(2 * 3201e6 * 6016 / 8 / 1e9)
     assert (label(peaks, "bf16"), tflop_s(peaks, "bf16")) == ("measured", 750)
     assert (label(peaks, "fp8"), tflop_s(peaks, "fp8")) == ("declared", 1500)
     assert (label(peaks, "fp16"), tflop_s(peaks, "fp16")) == ("datasheet", 989.5)

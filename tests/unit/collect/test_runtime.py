@@ -158,7 +158,7 @@ def test_mac_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not find_runtime().active()
 
 
-FACTS = {13: 1_980_000, 16: 132, 18: 0, 36: 3_201_000, 37: 6144, 38: 62_914_560}
+FACTS = {13: 1_980_000, 16: 132, 18: 0, 36: 3_201_000, 37: 6016, 38: 62_914_560}
 
 
 def test_the_driver_says_what_a_device_is() -> None:
@@ -173,7 +173,7 @@ def test_the_driver_says_what_a_device_is() -> None:
         sm_count=132,
         rated_clock_hz=1_980_000_000,
         memory_clock_hz=3_201_000_000,
-        memory_bus_bits=6144,
+        memory_bus_bits=6016,
         l2_bytes=62_914_560,
         integrated=False,
     )

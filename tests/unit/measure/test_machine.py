@@ -39,7 +39,7 @@ def runtime(*, in_use: bool = True, name: str = "NVIDIA H200") -> FakeRuntime:
         sm_count=132 if " MIG " not in name else 16,
         rated_clock_hz=1_980_000_000,
         memory_clock_hz=3_201_000_000,
-        memory_bus_bits=6144,
+        memory_bus_bits=6016,
         l2_bytes=62_914_560,
         integrated=False,
     )
