@@ -284,6 +284,7 @@ def _value(value: SessionValue) -> list[object]:
         value.better,
         [*map(float, value.quantiles)],
         [[*map(float, msgspec.structs.astuple(core))] for core in value.cores],
+        [*map(float, value.sm_clocks_hz)],
     ]
     while rest and not rest[-1]:
         rest.pop()

@@ -500,6 +500,9 @@ def change_of(
         core_shift=None
         if test.comparison.core_shift is None
         else math.expm1(test.comparison.core_shift),
+        clock_shift=None
+        if test.comparison.clock_shift is None
+        else math.expm1(test.comparison.clock_shift),
         left_out=test.left_out,
         fresh=test.comparison.fresh,
     )

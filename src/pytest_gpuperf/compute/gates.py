@@ -18,7 +18,7 @@ from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.telemetry import ClockReason, DeviceDeltas, Sharing
 
-__all__ = ["Gates", "clock_drift_fraction", "gates"]
+__all__ = ["CAPPED", "Gates", "clock_drift_fraction", "gates"]
 
 _DRIFT_FRACTION = 0.02  # docs/judging.md section 1: over the last half of the samples
 # a tenth of the half at each end: long enough for a median, short for a drift
@@ -30,6 +30,7 @@ _VOID_REASONS = (
     ClockReason.HARDWARE_THERMAL,
     ClockReason.POWER_BRAKE,
 )
+CAPPED = "capped"  # the code of its note: the board held a clock down, as it may
 _CAPPING = (
     ClockReason.SOFTWARE_POWER_CAP,
     ClockReason.SOFTWARE_THERMAL,
@@ -163,9 +164,7 @@ def _capped(deltas: DeviceDeltas) -> tuple[list[Void], list[Note]]:
     drift_fraction = clock_drift_fraction(deltas.ring_sm_clocks_hz)
     text = f"{' and '.join(causes)} held the clock down"
     if drift_fraction is None:
-        return [], [
-            Note(code="capped", text=f"{text}; whether it drifted is not known")
-        ]
+        return [], [Note(code=CAPPED, text=f"{text}; whether it drifted is not known")]
     moved = (
         f"the clock moved by {drift_fraction:+.1%} over the last half of the samples"
     )
@@ -176,7 +175,7 @@ def _capped(deltas: DeviceDeltas) -> tuple[list[Void], list[Note]]:
             remedy="preheat for longer, or lock the clock below the cap",
         )
         return [drifted], []
-    return [], [Note(code="capped", text=f"{text}; {moved}")]
+    return [], [Note(code=CAPPED, text=f"{text}; {moved}")]
 
 
 def _blindness(deltas: DeviceDeltas) -> list[Note]:

@@ -35,6 +35,7 @@ __all__ = [
     "FollowedShare",
     "Residual",
     "at_one_speed",
+    "clock_shift",
     "common_moves",
     "core_speed",
     "followed_share",
@@ -187,6 +188,24 @@ def core_speed(
         slope=round((slow_time - fast_time) / change, 3),
         precision=round(1 / (noise / change**2 + _SLOPE_NOISE), 1),
     )
+
+
+def clock_shift(current: SessionValue, stored: Sequence[SessionValue]) -> float | None:
+    """
+    Return by how much a device's clock is another than it was, on a log scale.
+
+    Args:
+        current: The current session.
+
+        stored: The stored ones.
+
+    Returns:
+        None where the current session, or half of the stored ones, does not know it.
+    """
+    then_hz = [median(s.sm_clocks_hz) for s in stored if s.sm_clocks_hz]
+    if not current.sm_clocks_hz or 2 * len(then_hz) <= len(stored):
+        return None
+    return math.log(median(current.sm_clocks_hz) / median(then_hz))
 
 
 def at_one_speed(

@@ -393,6 +393,9 @@ def newest_case(
                     source=value.source,
                     better=value.better,
                     core=value.cores[number] if value.cores else None,
+                    sm_clock_hz=value.sm_clocks_hz[number]
+                    if value.sm_clocks_hz
+                    else None,
                 )
                 for value in _values_of(newest, metric)
                 if number < len(value.run_values)

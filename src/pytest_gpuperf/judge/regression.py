@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.change import (
@@ -78,6 +80,9 @@ MORE_SESSIONS = 2
 # docs/judging.md section 2: no machine was seen to move most tests of a class by more and
 # to leave the reference workloads as they were [fraction]
 _FARTHEST_MOVE = 0.25
+# docs/judging.md section 2: a clock is read in steps of 15 MHz, 0.8 % of an H200's, and does
+# not fall in the sample after which it is read [on a log scale]
+_CLOCK_NOISE = 0.01
 
 
 class Look(BulkRecord, frozen=True, kw_only=True):
@@ -173,7 +178,8 @@ def first_look(
         several = [c for place in places if (c := compared[place]) is not None]
         witnesses = reference_comparisons(references, several)
         alone = _looks_by(witnesses, members, several, level, policy)
-        if _is_shared(alone, has_witnesses=bool(witnesses)):
+        told = bool(witnesses) or _is_beyond_the_clock(members, alone)
+        if _is_shared(alone, has_witnesses=told):
             for place, look in zip(places, alone, strict=True):
                 looks[place] = look
     return tuple(looks)
@@ -240,6 +246,30 @@ def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
     unlikely = sum(look.worse or look.better for look in beyond) if has_witnesses else 0
     telling = max(unlikely, sum(map(_is_far, beyond)))
     return 2 * len(beyond) >= len(looks) and 2 * telling >= len(beyond) > 0
+
+
+def _is_beyond_the_clock(cases: Sequence[Case], looks: Sequence[Look]) -> bool:
+    """
+    Return whether a class of a GPU moved by more than the GPU's clock explains.
+
+    Args:
+        cases: Those of the class.
+
+        looks: A look at each that takes nothing out for the machine.
+    """
+    known = [
+        (case.sign * math.log1p(change.effect), -math.log1p(change.clock_shift))
+        for case, look in zip(cases, looks, strict=True)
+        if (change := look.change) is not None
+        and change.clock_shift is not None
+        and change.effect is not None
+        and change.effect > -1
+    ]
+    if 2 * len(known) <= len(looks):
+        return False
+    move, by_clock = (median(several) for several in zip(*known, strict=True))
+    low, high = sorted((0.0, by_clock))
+    return not low - _CLOCK_NOISE <= move <= high + _CLOCK_NOISE
 
 
 def _is_far(look: Look) -> bool:

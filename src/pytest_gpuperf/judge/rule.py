@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TypeAlias
 
 from pytest_gpuperf.compute.change import exact_change, is_exact
-from pytest_gpuperf.compute.machine import at_one_speed
+from pytest_gpuperf.compute.machine import at_one_speed, clock_shift
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.judge.case import (
     POLICY,
@@ -58,6 +58,9 @@ __all__ = [
 
 # docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
 _ENOUGH_STEPS = 30
+# docs/judging.md section 2: a clock that moved by less is read as another by its steps of
+# 15 MHz, 0.8 % of an H200's [fraction]
+_CLOCK_STEP = 0.01
 
 ComparedCase: TypeAlias = "tuple[Case, Comparison | None]"  # and the case as numbers
 
@@ -133,6 +136,9 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
         outcome, reason = Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN
     cause = _cause(case, ruling, reason, policy)
+    if outcome is Outcome.REGRESSED and not _holds_in_cycles(case, ruling.change):
+        outcome, reason = Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
+        cause = Cause.CLOCK_MOVED
     undecided = outcome is Outcome.INCONCLUSIVE
     evidence = _evidence(ruling, cause) if undecided else None
     verdict = verdict_of(
@@ -142,6 +148,16 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     if not confirmations:  # nearly all
         return verdict
     return replace(verdict, confirmations=confirmations)
+
+
+def _holds_in_cycles(case: Case, change: Change) -> bool:
+    """Return whether a device's slowdown is one in cycles, too, where its clock moved."""
+    clock = change.clock_shift
+    if clock is None or abs(clock) < _CLOCK_STEP or change.reference == 0:
+        return True
+    ratio = change.current / change.reference
+    in_cycles = ratio * (1 + clock) if case.sign > 0 else ratio / (1 + clock)
+    return case.sign * (in_cycles - 1) > (case.limit or 0.0)
 
 
 def _with_left_out(
@@ -381,6 +397,7 @@ def comparison_of(
         clock=clock,
         limit=case.limit,
         fresh=confirmation is not None and confirmation.value is not None,
+        clock_shift=clock_shift(current, stored) if is_time else None,
     )
 
 
@@ -521,6 +538,9 @@ def _of_choice(
         value,
         run_values=tuple(value.run_values[place] for place in places),
         cores=tuple(value.cores[place] for place in places) if value.cores else (),
+        sm_clocks_hz=tuple(value.sm_clocks_hz[place] for place in places)
+        if value.sm_clocks_hz
+        else (),
     )
 
 

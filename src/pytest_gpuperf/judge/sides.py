@@ -365,8 +365,12 @@ def _side_values(
     )
     if case.current is None or not (old and new):
         return None
-    then = replace(case.current, run_values=old, half_widths=(), cores=())
-    now = replace(case.current, run_values=new, half_widths=(), cores=())
+    then = replace(
+        case.current, run_values=old, half_widths=(), cores=(), sm_clocks_hz=()
+    )
+    now = replace(
+        case.current, run_values=new, half_widths=(), cores=(), sm_clocks_hz=()
+    )
     stored = StoredValue(value=then, session=_NOWHERE, choice=case.choice)
     comparison = comparison_of(replace(case, current=now, stored=(stored,)), _POLICY)
     if comparison is None:

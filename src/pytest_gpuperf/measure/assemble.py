@@ -253,7 +253,13 @@ def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
 def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
     """Return the time metrics of a timing: by each source, then those of the host alone."""
     by_source = _by_source(timing)
-    medians = {s: median_estimate("time", by_source[s], s) for s in by_source}
+    medians = {
+        source: replace(
+            median_estimate("time", samples, source),
+            sm_clock_hz=None if source == Source.HOST else timing.sm_clock_hz,
+        )
+        for source, samples in by_source.items()
+    }
     estimates = [
         estimate
         for source, middle in medians.items()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.compute import activity as compute_activity
-from pytest_gpuperf.compute.gates import Gates, gates
+from pytest_gpuperf.compute.gates import CAPPED, Gates, gates
 from pytest_gpuperf.model.environment import family_facts, family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -72,10 +72,10 @@ def with_observations(
     notes = (*record.notes, *_notes(observations, activity), *gated.notes)
     return replace(
         record,
-        estimates=(*record.estimates, *estimates),
+        estimates=(*_with_known_clock(record, gated), *estimates),
         unmeasured=(*record.unmeasured, *gaps.values()),
         facts={**by_family, **record.facts},
-        soft_facts={**record.soft_facts, **_soft_facts(observations.deltas)},
+        soft_facts={**record.soft_facts, **_soft_facts(record, observations.deltas)},
         choice=record.choice if activity is None else activity.choice,
         activity=activity,
         utilization=() if observations.span is None else observations.span.windows,
@@ -84,6 +84,13 @@ def with_observations(
         void=record.void or gated.void or _lost(record, observations),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _with_known_clock(record: Record, gated: Gates) -> tuple[Estimate, ...]:
+    """Return the times, without a clock that was read after a power cap had let go of it."""
+    if not any(note.code == CAPPED for note in gated.notes):
+        return record.estimates
+    return tuple(replace(each, sm_clock_hz=None) for each in record.estimates)
 
 
 def _summary(trace: Trace) -> ActivitySummary:
@@ -250,13 +257,16 @@ def _notes(
         yield from observations.span.notes(observations.deltas)
 
 
-def _soft_facts(deltas: DeviceDeltas | None) -> dict[str, str]:
+def _soft_facts(record: Record, deltas: DeviceDeltas | None) -> dict[str, str]:
     """Return what the board was like, as it is printed where it moved."""
     if deltas is None:
         return {}
     facts = {"gpu_uuid": deltas.gpu_uuid}
-    if deltas.sm_clock_hz is not None:
-        facts["sm_clock"] = f"{deltas.sm_clock_hz / HZ_PER_MHZ:.0f} MHz"
+    # that of the samples; a block has none, and the clock falls when the device is idle
+    sampled = (e.sm_clock_hz for e in record.estimates if e.sm_clock_hz is not None)
+    clock_hz = next(sampled, deltas.sm_clock_hz)
+    if clock_hz is not None:
+        facts["sm_clock"] = f"{clock_hz / HZ_PER_MHZ:.0f} MHz"
     if deltas.temperature_celsius is not None:
         step = _TEMPERATURE_STEP
         degrees = step * round(deltas.temperature_celsius / step)

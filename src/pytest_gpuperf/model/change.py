@@ -79,6 +79,9 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         core_shift: What the speed of the core moved it by, as a loop between the samples
             tells, relative; it is neither in `effect` nor in `current`. None: not known.
 
+        clock_shift: By how much the clock of the device's multiprocessors is another than
+            it was, relative; nothing was taken out for that. None: not known.
+
         left_out: Id of the stored session whose value does not fit the others and is no
             part of the reference; "": all fit.
 
@@ -100,6 +103,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
     machine_shift: float | None = None
     session_spread: float | None = None
     core_shift: float | None = None
+    clock_shift: float | None = None
     left_out: str = ""
     fresh: bool = False
 
@@ -108,7 +112,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         finite("change", self.effect, self.low, self.high, self.current, self.reference)
         finite("change.p", self.p_worse, self.p_better, self.detectable_effect)
         finite("change.machine_shift", self.machine_shift, self.session_spread)
-        finite("change.core_shift", self.core_shift)
+        finite("change.core_shift", self.core_shift, self.clock_shift)
 
     @property
     def is_of_others(self) -> bool:
@@ -150,6 +154,9 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
             slower than those of the stored sessions, on a log scale; None: not known.
 
         core_variance: Its variance.
+
+        clock_shift: By how much the clock of the device's multiprocessors is another than
+            it was in the stored sessions, on a log scale; None: not known.
     """
 
     current: SessionValue
@@ -164,6 +171,7 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
     fresh: bool = False
     core_shift: float | None = None
     core_variance: float = 0.0
+    clock_shift: float | None = None
 
 
 class Sureness(Frozen, frozen=True, kw_only=True):

@@ -269,6 +269,8 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
             [unit]; empty where there are none.
 
         cores: How fast the core of each process was; empty where one of them cannot tell.
+
+        sm_clocks_hz: The clock of the multiprocessors in each process [Hz], likewise.
     """
 
     metric: str
@@ -279,17 +281,25 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     better: str | None = None
     quantiles: tuple[float, ...] = ()
     cores: tuple[CoreSpeed, ...] = ()
+    sm_clocks_hz: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite, and cores of other processes."""
-        if self.cores and len(self.cores) != len(self.run_values):
-            message = f"{len(self.cores)} cores of {len(self.run_values)} processes"
-            raise RecordError(message, path="session.cores")
-        if all_finite((*self.run_values, *self.half_widths, *self.quantiles)):
-            return  # nearly all, and a report holds tens of thousands
-        finite("session.run_values", *self.run_values)
-        finite("session.half_widths", *self.half_widths)
-        finite("session.quantiles", *self.quantiles)
+        """Refuse what is not finite, and cores and clocks of other processes."""
+        numbers = (*self.half_widths, *self.quantiles, *self.sm_clocks_hz)
+        # nearly all are: a report holds tens of thousands
+        if not all_finite((*self.run_values, *numbers)):
+            finite("session.run_values", *self.run_values)
+            finite("session.half_widths", *self.half_widths)
+            finite("session.quantiles", *self.quantiles)
+            finite("session.sm_clocks_hz", *self.sm_clocks_hz)
+        for name in ("cores", "sm_clocks_hz"):
+            count = len(getattr(self, name))
+            if count not in {0, len(self.run_values)}:
+                message = f"{count} {name} of {len(self.run_values)} processes"
+                raise RecordError(message, path=f"session.{name}")
+        if min(self.sm_clocks_hz, default=1) <= 0:
+            message = f"a clock of {min(self.sm_clocks_hz):g} Hz"
+            raise RecordError(message, path="session.sm_clocks_hz")
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate]) -> SessionValue:
@@ -297,6 +307,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         first = estimates[0]
         widths = (estimate.half_width for estimate in estimates)
         cores = tuple(e.core for e in estimates if e.core is not None)
+        clocks_hz = tuple(e.sm_clock_hz for e in estimates if e.sm_clock_hz is not None)
         return cls(
             metric=first.metric,
             unit=first.unit,
@@ -305,6 +316,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
             half_widths=tuple(width for width in widths if width is not None),
             better=first.better,
             cores=cores if len(cores) == len(estimates) else (),
+            sm_clocks_hz=clocks_hz if len(clocks_hz) == len(estimates) else (),
         )
 
 

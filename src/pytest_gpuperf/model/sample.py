@@ -163,6 +163,9 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
 
         core: How fast the core was meanwhile; None: nobody could tell, or it does not
             matter.
+
+        sm_clock_hz: The clock of the device's multiprocessors right after the samples, in
+            the median [Hz]; None: not known, or not a time of a device.
     """
 
     metric: str
@@ -176,14 +179,16 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
     kernel: str | None = None
     better: str | None = None
     core: CoreSpeed | None = None
+    sm_clock_hz: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite, or an interval that is upside down."""
         low, high = self.low, self.high
         bounded = low is not None and high is not None and -inf < low <= high < inf
-        if isfinite(self.value) and (bounded or (low is None and high is None)):
+        whole = bounded or (low is None and high is None)
+        if isfinite(self.value) and whole and self.sm_clock_hz is None:
             return  # nearly all: the name below is made for bad ones alone
-        finite(f"estimate[{self.metric}]", self.value, low, high)
+        finite(f"estimate[{self.metric}]", self.value, low, high, self.sm_clock_hz)
         if low is not None and high is not None and low > high:
             message = f"the interval {low!r} … {high!r} is upside down"
             raise RecordError(message, path=f"estimate[{self.metric}].low")

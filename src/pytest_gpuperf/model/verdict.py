@@ -91,6 +91,9 @@ class Cause(str, Enum):
     BLOCKS_HOPELESS = "blocks-hopeless"  # more of them would not decide either
     BLOCKS_SPENT = "blocks-spent"  # as many as there ever are
     BOTH_SIDES = "both-sides"  # it is without a value on
+    CLOCK_MOVED = (
+        "clock-moved"  # the device's; in cycles the change is within the limit
+    )
     ENDED_EARLY = "ended-early"  # the run, or the loop, did not come to its end
     FEW_SESSIONS = "few-sessions"  # more of them are wanted, and would show more
     KERNEL_PER_SIDE = "kernel-per-side"  # which each of its processes chose

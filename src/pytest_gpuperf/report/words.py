@@ -223,6 +223,10 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "name the store with --gpuperf-baseline, so that fresh processes measure some "
             f"of these tests again, or {_BY_REVISION}"
         ),
+        (Reason.NOT_SIGNIFICANT, Cause.CLOCK_MOVED): (
+            "lock the clock (sudo nvidia-smi --lock-gpu-clocks, see gpuperf doctor), and "
+            f"store new sessions; or {_BY_REVISION}"
+        ),
         (Reason.NOT_SIGNIFICANT, Cause.OF_NOTHING): (
             f'limit the number itself, as by limits="retries <= 3", or {_BY_REVISION}'
         ),
@@ -648,6 +652,10 @@ def sentence(verdict: Verdict) -> str:
         if verdict.cause is Cause.BEFORE_FIRST_LOOK and verdict.evidence is not None:
             return f"A decision needs {verdict.evidence.least_count} blocks."
         return _OF_REVISION.get(verdict.reason, text)
+    if verdict.cause is Cause.CLOCK_MOVED:
+        return (
+            "It is slower by more than the limit, but not in cycles: the clock moved."
+        )
     if verdict.reason is not Reason.NOT_CONFIRMED:
         return text
     if verdict.cause is Cause.NOTHING_USABLE:

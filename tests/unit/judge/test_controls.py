@@ -305,3 +305,98 @@ def test_fresh_processes_confirm_suspects_and_controls_alone() -> None:
     assert set(found) == {SLOW.name, steady.name}
     assert (found[SLOW.name].control, found[steady.name].control) == (False, True)
     assert found[SLOW.name].run_values == (1.1,)
+
+
+BOOST_HZ = 1980e6  # an H200's clock; nothing but its power and its heat lower it
+# five sessions of one board, as far apart as those of kernels of 0.1 and 0.5 ms were
+STEADY = (1.0, 1.0005, 0.9995, 1.001, 0.9992)
+
+
+def clocked(test_id: str, now: float, *, clock_hz: float = BOOST_HZ) -> Case:
+    """A test of a GPU with its clock now; in the stored sessions it was the highest."""
+    each = measured(test_id, now, then=STEADY, limit=0.02)
+    assert each.current is not None
+    return replace(
+        each,
+        current=replace(each.current, sm_clocks_hz=(clock_hz,)),
+        stored=tuple(
+            replace(s, value=replace(s.value, sm_clocks_hz=(BOOST_HZ,)))
+            for s in each.stored
+        ),
+    )
+
+
+def test_a_gpu_whose_clock_stood_still_moved_no_test() -> None:
+    """
+    Six of eight tests got slower by 3, 5 and 10 %, and the clock is what it was.
+
+    Their median is no drift: the others have not improved by it.
+    """
+    factors = {"same": 1.0, "three": 1.03, "five": 1.05, "ten": 1.10}
+    suite = [
+        clocked(f"{kind} {name}", factor)
+        for kind in ("cycles", "bytes")
+        for name, factor in factors.items()
+    ]
+    first = looked(*suite)
+    retests = {
+        test_id: Retest(
+            records=tuple(
+                record(
+                    estimate(
+                        factors[test_id.split()[1]] * (1 + n / 5000),
+                        sm_clock_hz=BOOST_HZ,
+                    ),
+                    key=RecordKey(test_id=test_id),
+                )
+                for n in range(5)
+            )
+        )
+        for test_id in first.suspects
+    }
+    verdicts = settle(first.cases, confirmations(first, retests), looks=first.looks)
+    found = {v.key.test_id: v.outcome for v in verdicts}
+
+    assert found == {
+        f"{kind} {name}": Outcome.UNCHANGED if name == "same" else Outcome.REGRESSED
+        for kind in ("cycles", "bytes")
+        for name in factors
+    }
+
+
+@pytest.mark.parametrize(
+    ("clock_hz", "count"),
+    [(BOOST_HZ, 6), (BOOST_HZ / 1.2, 0), (BOOST_HZ / 1.05, 6), (BOOST_HZ * 1.05, 6)],
+)
+def test_a_clock_explains_as_much_as_it_fell(clock_hz: float, count: int) -> None:
+    """All tests of a GPU take a fifth longer: its clock did that, or it did not."""
+    suite = [clocked(f"{n}", 1.2, clock_hz=clock_hz) for n in range(6)]
+
+    assert len(looked(*suite).suspects) == count
+
+
+def test_a_slowdown_is_one_in_cycles_too() -> None:
+    """With a clock that fell as far as the time grew, nobody knows that code got slower."""
+    suite = [clocked(f"{n}", 1.0) for n in range(6)]
+    slow = clocked("slow", 1.2, clock_hz=BOOST_HZ / 1.2)
+    slower = clocked("slower", 1.3, clock_hz=BOOST_HZ / 1.2)
+    first = looked(*suite, slow, slower)
+    retests = {
+        each.key.test_id: Retest(
+            records=tuple(
+                record(
+                    estimate(value * (1 + n / 5000), sm_clock_hz=BOOST_HZ / 1.2),
+                    key=each.key,
+                )
+                for n in range(5)
+            )
+        )
+        for each, value in ((slow, 1.2), (slower, 1.3))
+    }
+    verdicts = settle(first.cases, confirmations(first, retests), looks=first.looks)
+    found = {v.key.test_id: (v.outcome, v.cause) for v in verdicts[-2:]}
+
+    assert found == {
+        "slow": (Outcome.INCONCLUSIVE, Cause.CLOCK_MOVED),
+        "slower": (Outcome.REGRESSED, None),
+    }

@@ -154,7 +154,13 @@ def _with_values(given: dict[str, Any]) -> dict[str, Any]:
     widths = tuple(map(abs, given["half_widths"]))
     values = given["run_values"] or (1.0,)
     cores = given["cores"] if len(given["cores"]) == len(values) else ()
-    return given | {"run_values": values, "half_widths": widths, "cores": cores}
+    clocks = tuple(abs(each) or 1.0 for each in given["sm_clocks_hz"])
+    return given | {
+        "run_values": values,
+        "half_widths": widths,
+        "cores": cores,
+        "sm_clocks_hz": clocks if len(clocks) == len(values) else (),
+    }
 
 
 def _as_long(given: dict[str, Any]) -> dict[str, Any]:

@@ -461,6 +461,15 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "name more run files",
     ),
     (
+        verdict(Reason.NOT_SIGNIFICANT, Cause.CLOCK_MOVED),
+        (),
+        (
+            "lock the clock (sudo nvidia-smi --lock-gpu-clocks, see gpuperf doctor), and "
+            f"store new sessions; or {BY_ANY_REVISION}"
+        ),
+        "name more run files",
+    ),
+    (
         verdict(Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE),
         (ALIKE,),
         f"store sessions of a calmer machine, or {BY_ANY_REVISION}",
@@ -870,3 +879,12 @@ def test_a_run_that_compares_with_a_revision_is_not_sent_there(
     undecided = verdict(Reason.NOT_SIGNIFICANT, cause)
 
     assert words.for_pytest(undecided, compared=True).remedy == remedy
+
+
+def test_a_clock_that_moved_is_the_reason() -> None:
+    """Noise is not: the change may well be significant."""
+    judged = verdict(Reason.NOT_SIGNIFICANT, Cause.CLOCK_MOVED)
+
+    assert words.sentence(judged) == (
+        "It is slower by more than the limit, but not in cycles: the clock moved."
+    )
