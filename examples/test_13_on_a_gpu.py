@@ -11,10 +11,11 @@ that they are made of and Nsight Compute on PATH, `energy` the counter of the bo
 
 `gpuperf.device` is the GPU that is measured. Where a recorded run is judged again it is
 `"cpu"` on a machine without a GPU: nothing is measured, NumPy stands in for the
-frameworks, and the verdicts are those of the recorded values:
+frameworks, and the verdicts are those of the recorded values. `examples/recordings/gpu`
+is such a run, of an NVIDIA H200:
 
     pytest examples/test_13_on_a_gpu.py --gpuperf-record=kept
-    pytest examples/test_13_on_a_gpu.py --gpuperf-replay=kept
+    pytest examples/test_13_on_a_gpu.py --gpuperf-replay=examples/recordings/gpu
 """
 
 import numpy as np
