@@ -145,10 +145,11 @@ TROUBLES = (
     Trouble(
         "launch-failed",
         r"LaunchFailed",
-        "a kernel failed when it was launched again: it waits for another one (as "
-        "collectives do), or its memory could not be saved",
-        "leave the kernel or its test out, or replay the whole program (Command with "
-        'replay_mode="application")',
+        "a kernel failed when it was launched again: it fails without ncu too (by an "
+        "index out of bounds, say), it waits for another one (as collectives do), or "
+        "its memory could not be saved",
+        "run the program without ncu; if it works, leave the kernel or its test out, or "
+        'replay the whole program (Command with replay_mode="application")',
     ),
     Trouble(
         "unknown-option",
