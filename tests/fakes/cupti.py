@@ -1,9 +1,10 @@
 """A CUPTI whose device is scripted; its records and errors are cupti-python's own classes.
 
 It keeps CUPTI's rules: one subscriber; records of what is enabled alone; a label belongs to
-the thread that pushed it and stands beside the record of a call; a runtime's call has a
-driver's inside it, with the same id; records come at a flush, complete ones alone; lost
-ones are counted until they are asked for.
+the thread that pushed it and stands before the work and the record of a call, in this
+order; a runtime's call has one record, of the driver's inside it there is none; records
+come at a flush, complete ones alone; lost ones are counted until they are asked for.
+tests/gold/gpu/records.jsonl has what libcupti 13.0 handed over on an H200.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _OLD_NAME, _OLD_SIZE = 16, 24  # of CUpti_SubscriberParams: where they lie
 _SIZES = (32, 40)  # of it, without and with allowMultipleSubscribers
 _RUNTIME, _DRIVER = 5, 4
 LAUNCH_KERNEL, GRAPH_LAUNCH, MEMCPY, MEMSET = 307, 514, 277, 216  # driver's calls
-RUNTIME_LAUNCH = 211
+RUNTIME_LAUNCH, RUNTIME_MEMCPY, RUNTIME_MEMSET = 211, 41, 51
 
 
 @functools.cache
@@ -56,6 +57,9 @@ class FakeCupti:
 
         lead_ns: From a call's return to the start of its work.
 
+        inner_calls: Whether a runtime's call has a record of the driver's inside it, with
+            the same id; libcupti 13.0 has none.
+
         lost_count: Records to be lost at the next flush.
 
         threads: Labels of each thread, by kind.
@@ -74,6 +78,7 @@ class FakeCupti:
         self.refused: dict[object, int] = {}
         self.enabled: set[int] = set()
         self.calls_disabled: set[tuple[int, int]] = set()
+        self.inner_calls = False
         self.lead_ns = 1_500
         self.lost_count = 0
         self.threads: dict[str, dict[int, list[int]]] = defaultdict(
@@ -219,41 +224,41 @@ class FakeCupti:
         call_seen: bool = True,
     ) -> None:
         """Launch a kernel, or a graph of `nodes` kernels in one call."""
-        correlation = self._call(cbid, runtime=runtime, seen=call_seen)
-        begun = end = 0
-        for _ in range(nodes):
-            start, end = self._queued(stream, ns)
-            begun = begun or start
-            self._record(
-                "Kernel",
-                10 if 51 not in self.enabled or nodes == 1 else -1,
-                end,
-                start=start if timed else 0,
-                end=end if timed else 0,
-                correlation_id=correlation,
-                stream_id=stream,
-                device_id=device,
-                grid_x=8,
-                grid_y=2,
-                grid_z=1,
-                block_x=block,
-                block_y=1,
-                block_z=1,
-                registers_per_thread=registers,
-                static_shared_memory=512,
-                dynamic_shared_memory=1024,
-                local_memory_per_thread=16,
-                graph_id=3 if nodes > 1 else 0,
-                name=name,
-            )
-        if nodes > 1:
-            self._record(
-                *("GraphTrace", 51, end),
-                start=begun,
-                end=end,
-                correlation_id=correlation,
-                graph_id=3,
-            )
+        with self._call(cbid, runtime=runtime, seen=call_seen) as correlation:
+            begun = end = 0
+            for _ in range(nodes):
+                start, end = self._queued(stream, ns)
+                begun = begun or start
+                self._record(
+                    "Kernel",
+                    10 if 51 not in self.enabled or nodes == 1 else -1,
+                    end,
+                    start=start if timed else 0,
+                    end=end if timed else 0,
+                    correlation_id=correlation,
+                    stream_id=stream,
+                    device_id=device,
+                    grid_x=8,
+                    grid_y=2,
+                    grid_z=1,
+                    block_x=block,
+                    block_y=1,
+                    block_z=1,
+                    registers_per_thread=registers,
+                    static_shared_memory=512,
+                    dynamic_shared_memory=1024,
+                    local_memory_per_thread=16,
+                    graph_id=3 if nodes > 1 else 0,
+                    name=name,
+                )
+            if nodes > 1:
+                self._record(
+                    *("GraphTrace", 51, end),
+                    start=begun,
+                    end=end,
+                    correlation_id=correlation,
+                    graph_id=3,
+                )
 
     def copy(
         self,
@@ -263,38 +268,48 @@ class FakeCupti:
         source: int = 2,
         target: int = 3,
         ns: int = 1_000,
+        runtime: bool = False,
     ) -> None:
         """Copy; peers (10) have a record of their own."""
-        correlation = self._call(MEMCPY)
-        start, end = self._queued(7, ns)
-        peer = direction == 10
-        self._record(
-            "MemcpyPtoP" if peer else "Memcpy",
-            22 if peer else 1,
-            end,
-            start=start,
-            end=end,
-            correlation_id=correlation,
-            copy_kind=direction,
-            src_kind=source,
-            dst_kind=target,
-            bytes=size,
-            **({} if peer else {"copy_count": 1}),
-        )
+        cbid = RUNTIME_MEMCPY if runtime else MEMCPY
+        with self._call(cbid, runtime=runtime) as correlation:
+            start, end = self._queued(7, ns)
+            peer = direction == 10
+            self._record(
+                "MemcpyPtoP" if peer else "Memcpy",
+                22 if peer else 1,
+                end,
+                start=start,
+                end=end,
+                correlation_id=correlation,
+                copy_kind=direction,
+                src_kind=source,
+                dst_kind=target,
+                bytes=size,
+                **({} if peer else {"copy_count": 1}),
+            )
 
-    def fill(self, size: int, ns: int = 2_000) -> None:
+    def fill(
+        self,
+        size: int,
+        ns: int = 2_000,
+        *,
+        cbid: int | None = None,
+        runtime: bool = False,
+    ) -> None:
         """Fill memory."""
-        correlation = self._call(MEMSET)
-        start, end = self._queued(7, ns)
-        self._record(
-            "Memset",
-            2,
-            end,
-            start=start,
-            end=end,
-            correlation_id=correlation,
-            bytes=size,
-        )
+        cbid = cbid or (RUNTIME_MEMSET if runtime else MEMSET)
+        with self._call(cbid, runtime=runtime) as correlation:
+            start, end = self._queued(7, ns)
+            self._record(
+                "Memset",
+                2,
+                end,
+                start=start,
+                end=end,
+                correlation_id=correlation,
+                bytes=size,
+            )
 
     def allocate(self, size: int, *, kind: int = 3, operation: int = 1) -> None:
         """Allocate memory, or free it (2)."""
@@ -358,35 +373,40 @@ class FakeCupti:
         if status is not None:
             raise self.cuptiError(status)
 
-    def _call(self, cbid: int, *, runtime: bool = False, seen: bool = True) -> int:
-        """Return the correlation id of a call into the driver."""
+    @contextlib.contextmanager
+    def _call(
+        self, cbid: int, *, runtime: bool = False, seen: bool = True
+    ) -> Iterator[int]:
+        """Call the driver, or the runtime; the block queues the work of its id."""
         self._correlation += 1
-        start = self.now_ns
+        correlation, start = self._correlation, self.now_ns
         self.now_ns += 2_500
+        returned = self.now_ns
         kind = _RUNTIME if runtime else _DRIVER
-        if seen and kind in self.enabled and (kind, cbid) not in self.calls_disabled:
-            for label_kind, stack in self.threads[self._thread].items():
-                if stack:
-                    self._record(
-                        "ExternalCorrelation",
-                        39,
-                        self.now_ns,
-                        external_kind=label_kind,
-                        external_id=stack[-1],
-                        correlation_id=self._correlation,
-                    )
-            inner = [(_DRIVER, start + 500, LAUNCH_KERNEL)] if runtime else []
-            for each, begun, number in [(kind, start, cbid), *inner]:
+        seen &= kind in self.enabled and (kind, cbid) not in self.calls_disabled
+        for label_kind, stack in self.threads[self._thread].items() if seen else ():
+            if stack:
                 self._record(
-                    "API",
-                    each,
-                    self.now_ns,
-                    start=begun,
-                    end=self.now_ns,
-                    cbid=number,
-                    correlation_id=self._correlation,
+                    "ExternalCorrelation",
+                    39,
+                    returned,
+                    external_kind=label_kind,
+                    external_id=stack[-1],
+                    correlation_id=correlation,
                 )
-        return self._correlation
+        yield correlation
+        inner = [(_DRIVER, start + 500, LAUNCH_KERNEL)]
+        calls = [(kind, start, cbid), *(inner if runtime and self.inner_calls else ())]
+        for each, begun, number in calls if seen else ():
+            self._record(
+                "API",
+                each,
+                returned,
+                start=begun,
+                end=returned,
+                cbid=number,
+                correlation_id=correlation,
+            )
 
     def _queued(self, stream: int, ns: int) -> tuple[int, int]:
         """Return start and end of work in a stream."""

@@ -435,13 +435,16 @@ class TestWindow:
         assert isinstance(launches, Launches)
         assert list(launches.graph) == [3] * 5 + [0]
 
+    @pytest.mark.parametrize("inner_calls", [False, True])
     def test_the_latency_runs_from_the_outermost_call(
-        self, cupti: FakeCupti, collector: ActivityCollector
+        self, cupti: FakeCupti, collector: ActivityCollector, *, inner_calls: bool
     ) -> None:
-        """The runtime's call begins before the driver's inside it."""
+        """Were the driver's call recorded that is inside the runtime's: that began first."""
+        cupti.inner_calls = inner_calls
         with collector.window() as window:
             cupti.launch(cbid=RUNTIME_LAUNCH, runtime=True)
         assert list(window.trace().latencies_ns) == [4 * US]
+        assert window.trace().host_launches_count == 1
 
     def test_a_latency_is_never_negative(
         self, cupti: FakeCupti, collector: ActivityCollector
