@@ -48,6 +48,8 @@ FIELDS = {
     270: (MASK, "clocks.reasons", 1e3, 0x40),
     271: (MASK, "clocks.reasons", 1e3, 0x80),
 }
+# of 32 bits, as an H200 answers them; PCIe's bytes begin anew after 4 GiB
+NARROW = frozenset({82, 94, 185, 186, 197, 198})
 RINGS = {0: "power.mw", 1: "util.gpu", 2: "util.mem", 5: "clock.sm", 6: "clock.mem"}
 SENSORS = {
     "nvmlDeviceGetPowerUsage": "power.mw",
@@ -419,14 +421,16 @@ class FakeLibrary:
         if code or value is None:
             return code or ABSENT
         if out.fieldId == 83:
-            out.value.ullVal = self.energy_mj(gpu)
-        elif kind == NOW:
-            out.valueType, out.value.uiVal = 1, int(value)
-        elif kind == COUNT:
-            out.value.ullVal = int(value)
+            number = self.energy_mj(gpu)
+        elif kind in {NOW, COUNT}:
+            number = int(value)
         else:
             whole = self.script.integral(gpu, key, 0.0, self.now_us, mask)
-            out.value.ullVal = int(whole * scale)
+            number = int(whole * scale)
+        if out.fieldId in NARROW:
+            out.valueType, out.value.uiVal = 1, number & 0xFFFF_FFFF
+        else:
+            out.value.ullVal = number
         return GOOD
 
     def _nvmlDeviceGetSamples(

@@ -235,6 +235,8 @@ EXPORT code_t nvmlDeviceGetMPSComputeRunningProcesses_v3(void *h, u32 *n, proces
 /* ---- fields */
 typedef struct { u32 id, scope; int64_t ts, latency; u32 type; int code; union { double d; u32 ui; u64 ull; } v; } field_t;
 enum { COUNT, RATE, MASK, NOW };
+/* of 32 bits, as an H200 answers them; PCIe's bytes begin anew after 4 GiB */
+static int narrow(u32 id) { return id == 82 || id == 94 || id == 185 || id == 186 || id == 197 || id == 198; }
 static const struct { u32 id; int kind; const char *key; double scale; u64 mask; } fields[] = {
     {3, COUNT, "ecc.sbe", 1, 0}, {4, COUNT, "ecc.dbe", 1, 0}, {94, COUNT, "pcie.replay", 1, 0},
     {142, COUNT, "remap.cor", 1, 0}, {143, COUNT, "remap.unc", 1, 0}, {144, COUNT, "remap.pending", 1, 0}, {145, COUNT, "remap.failed", 1, 0},
@@ -254,9 +256,11 @@ static void answer(int gpu, field_t *f) {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (fields[i].id != f->id) continue;
         if (!has(gpu, fields[i].key)) break;
-        if (fields[i].kind == COUNT) f->v.ull = (u64)get(gpu, fields[i].key, 0);
-        else if (fields[i].kind == NOW) { f->type = 1; f->v.ui = (u32)get(gpu, fields[i].key, 0); }
-        else f->v.ull = (u64)(integral(gpu, fields[i].key, 0, now_us(), fields[i].mask) * fields[i].scale);
+        u64 number = fields[i].kind == COUNT || fields[i].kind == NOW
+            ? (u64)get(gpu, fields[i].key, 0)
+            : (u64)(integral(gpu, fields[i].key, 0, now_us(), fields[i].mask) * fields[i].scale);
+        if (narrow(f->id)) { f->type = 1; f->v.ui = (u32)number; }
+        else f->v.ull = number;
         return;
     }
     f->code = ABSENT;
