@@ -11,7 +11,7 @@ from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.grade import grade_of
-from pytest_gpuperf.model.environment import Device, family_facts, family_of
+from pytest_gpuperf.model.environment import BESIDE, Device, family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
@@ -107,7 +107,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             unmeasured=roof.unmeasured,
             facts={
                 **self.facts,
-                "cache_mode": timing.cache_mode,
+                **_facts_of(timing),
                 **peak_fact(known_peaks, roof.attained.roof if roof.attained else None),
             },
             work=work,
@@ -152,7 +152,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             Kind.COMPARE,
             tuple(speedups),
             series=series,
-            facts={**self.facts, "cache_mode": a.cache_mode},
+            facts={**self.facts, **_facts_of(a)},
             timing=replace(
                 a,
                 void=a.void or b.void,
@@ -243,6 +243,14 @@ def _bound_class(timing: Timing | None) -> BoundClass:
     notes = () if timing is None else timing.notes
     waits = any(note.code == _WAITS for note in notes)
     return BoundClass.WAIT if waits else BoundClass.HOST
+
+
+def _facts_of(timing: Timing) -> dict[str, str]:
+    """Return the hard facts of how a call was timed."""
+    facts = {"cache_mode": timing.cache_mode.value}
+    if {Source.CUPTI, Source.EVENTS} <= _by_source(timing).keys():
+        facts[BESIDE] = Source.CUPTI.value
+    return facts
 
 
 def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:

@@ -362,3 +362,18 @@ def test_what_is_in_no_catalogue_has_a_name_and_a_meaning(
 
     assert (found.name, found.meaning, found.family) == (name, meaning, family)
     assert (found.unit, found.better) == ("s", Better.NEITHER)
+
+
+@pytest.mark.parametrize(("source", "count"), [("events", 0), ("cupti", 1)])
+def test_events_beside_cupti_are_no_events_alone(source: str, count: int) -> None:
+    """CUPTI lengthens them, by more than many kernels take; its own times are the same."""
+    beside = {"device-time": {**FACTS["device-time"], "timed_beside": "cupti"}}
+    found = paired(
+        [measured(estimate(1.0, source=source), facts=beside)],
+        [kept(1, held(source=source))],
+    )
+
+    assert len(found.stored) == count
+    assert ("timed_beside" in found.differences) is not bool(count)
+    if not count:
+        assert found.differences["timed_beside"] == ("none", "cupti")

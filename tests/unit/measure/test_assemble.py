@@ -255,6 +255,26 @@ def test_a_device_time_shares_the_facts_of_the_device() -> None:
     }
 
 
+def test_events_say_that_cupti_recorded_beside_them() -> None:
+    """It lengthens them; and the clock of the samples is with every time of the device."""
+    record = timed(
+        replace(
+            EVENTS,
+            source="cupti",
+            other_samples={"events": SAMPLES, "host": WALLS},
+            sm_clock_hz=1.98e9,
+        )
+    )
+    clocks_hz = {
+        each.source: each.sm_clock_hz
+        for each in record.estimates
+        if each.metric == "time"
+    }
+
+    assert record.facts[Family.DEVICE_TIME.value]["timed_beside"] == "cupti"
+    assert clocks_hz == {"cupti": 1.98e9, "events": 1.98e9, "host": None}
+
+
 def test_a_record_says_who_made_it() -> None:
     """The GPU, the role and the process are the maker's."""
     device = Device(index=0, uuid="GPU-0", name="NVIDIA H200")
