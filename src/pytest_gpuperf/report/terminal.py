@@ -60,6 +60,7 @@ _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _TESTS_MINE = "--gpuperf-against-tests=mine runs them on both sides"
 _RULES = 4  # characters of the rules that pytest writes around the title
 _MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
+_OF_FILES = frozenset({Source.BINARY.value, Source.NCU_REPORT.value})
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
 
@@ -506,10 +507,17 @@ def _shifted(shift: MachineShift) -> str:
 
 
 def _title(facts: list[str], width: int) -> str:
-    """Return the title; where it is too long, its longest facts lose their middle."""
+    """
+    Return the title.
+
+    Where it is too long, why there is no GPU goes, which is told with -v, then what reads
+    files; then the longest facts lose their middle.
+    """
     head = "gpuperf: "
-    if len(head + ", ".join(facts)) > width:  # why there is no GPU is told with -v
+    if len(head + ", ".join(facts)) > width:
         facts = [fact.partition(" (")[0] for fact in facts]
+    if len(head + ", ".join(facts)) > width:
+        facts = [fact for fact in facts if fact not in _OF_FILES]
     while len(text := head + ", ".join(facts)) > width and facts:
         longest = max(facts, key=len)
         left = max(_LEAST_FACT, len(longest) - (len(text) - width))

@@ -543,6 +543,18 @@ def test_the_title_fits_between_its_rules(width: int) -> None:
     assert title.startswith("gpuperf: host, ")
 
 
+def test_a_title_that_is_too_long_leaves_out_what_reads_files() -> None:
+    """An H200 with all collectors: the GPU, its driver and who times stay whole."""
+    collectors = ("cupti", "events", "host", "ncu", "nvml", "binary", "ncu-report")
+    run = runs.run((runs.record("test_a", device=runs.H200),), collectors=collectors)
+    short, whole = (terminal.title(run, width=width) for width in (80, 120))
+
+    assert (
+        short == "gpuperf: NVIDIA H200, driver 580.159, cupti, events, host, ncu, nvml"
+    )
+    assert whole == f"{short}, binary, ncu-report"
+
+
 def test_what_cannot_be_compared_names_the_facts() -> None:
     """A reader sees what differs without looking for it."""
     verdict = Verdict(
