@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_gpuperf.baseline.history import (
     Append,
@@ -62,6 +62,26 @@ _INTERRUPTED = "the run ended before it wrote its report, or it measured nothing
 _KILLED = "the run ended before its last test"
 
 
+class _Noise(NamedTuple):
+    """
+    A value that says too little to be stored.
+
+    Attributes:
+        key: The measurement.
+
+        metric: The metric.
+
+        width: Half-width of its interval [fraction].
+
+        limit: The widest that is stored [fraction].
+    """
+
+    key: RecordKey
+    metric: str
+    width: float
+    limit: float
+
+
 class _Plan(Frozen, frozen=True, kw_only=True):
     """
     What is stored of one measurement.
@@ -107,7 +127,7 @@ def store(suite: Suite, run: Run) -> Run:
     references = [groups.pop(key) for key in [*groups] if key.test_id == REFERENCES]
     barred_count = 0
     plans: list[_Plan] = []
-    noise: dict[str, None] = {}
+    noise: list[_Noise] = []
     for key, records in groups.items():
         verdicts = judged.get(key, [])
         void = any(record.void is not None for record in records)
@@ -141,7 +161,7 @@ def _planned(
     suite: Suite,
     records: Sequence[Record],
     verdicts: Sequence[Verdict],
-    noise: dict[str, None],
+    noise: list[_Noise],
 ) -> _Plan | None:
     """Return what is stored of a measurement; None: nothing. Add its noise to `noise`."""
     # what another test has left behind is not a value of this one's
@@ -207,24 +227,22 @@ def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
 
 
 def _without_noise(
-    suite: Suite, session: StoredRecord, noise: dict[str, None]
+    suite: Suite, session: StoredRecord, noise: list[_Noise]
 ) -> StoredRecord:
     """Return a session without values that say too little; add them to `noise`."""
     measured = suite.results[session.key.test_id]
     limits = gates(measured, suite.config)
-    noisy: dict[str, str] = {}
+    noisy: dict[str, _Noise] = {}
     for value in session.values:
         most = _MOST_LIMITS * (limits.get(value.metric) or _USUAL_LIMIT)
         width = median(value.half_widths) if value.half_widths else 0.0
         if width > most:
-            spread = display.change(width, signed=False)
-            limit = display.change(most, signed=False)
-            noisy[value.metric] = f"±{spread}, at most ±{limit}"
+            noisy[value.metric] = _Noise(session.key, value.metric, width, most)
     if not noisy:
         return session
-    for metric, widths in noisy.items():
+    for metric, each in noisy.items():
         if metric.partition(".")[0] not in noisy.keys() - {metric}:  # not a part of one
-            noise[f"{session.key} {metric} ({widths})"] = None
+            noise.append(each)
     names = _family_of(frozenset(noisy), session.values)
     values = tuple(value for value in session.values if value.metric not in names)
     return replace(session, values=values)
@@ -300,7 +318,7 @@ def _stored_lines(
     suite: Suite,
     plans: Sequence[_Plan],
     barred_count: int,
-    noise: Collection[str],
+    noise: Sequence[_Noise],
     otherwise: str,
 ) -> Iterator[str]:
     """Yield how much was stored, and what was not."""
@@ -314,8 +332,23 @@ def _stored_lines(
             changes, place, barred_count, alone_count, otherwise=otherwise
         )
     if noise:
-        text = f"too noisy to be stored: {listed(noise)}; measure on a quieter machine"
-        yield f"{text}, or time more work in a call"
+        text = f"too noisy to be stored: {listed(_noise_texts(noise))}"
+        yield f"{text}; measure on a quieter machine, or time more work in a call"
+
+
+def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
+    """Yield a text a metric: a test's own, or of how many tests it is."""
+    by_metric: dict[str, list[_Noise]] = {}
+    for each in noise:
+        by_metric.setdefault(each.metric, []).append(each)
+    for metric, several in by_metric.items():
+        of = f"{several[0].key} {metric}"
+        if len(several) > 1:
+            of = f"{metric} of {display.plural(len(several), 'measurement')}"
+        least, *_, most = sorted([each.width for each in several] * 2)
+        widths = [display.change(each, signed=False) for each in (least, most)]
+        limit = display.change(max(each.limit for each in several), signed=False)
+        yield f"{of} (±{' to ±'.join(dict.fromkeys(widths))}, at most ±{limit})"
 
 
 def _accepted_lines(plans: Sequence[_Plan]) -> Iterator[str]:

@@ -105,6 +105,23 @@ def test_a_value_that_says_too_little_is_not_stored(
         assert told == []
 
 
+def test_noise_of_many_tests_is_told_once_a_metric(tmp_path: Path) -> None:
+    """Twenty tests of a busy machine are not twenty names in a line."""
+    tests = []
+    for name, half_width in (("a", 0.6), ("b", 1.2), ("c", 0.7)):
+        key = RecordKey(test_id=f"test_a.py::test_{name}")
+        noisy = measured(half_width, time=1.0)
+        records = (replace(noisy.records[0], key=key),)
+        tests.append(replace(noisy, test_id=key.test_id, records=records))
+    suite, _ = stored_by(tmp_path, *tests)
+    (told,) = (text for text in suite.remarks if text.startswith("too noisy"))
+
+    assert told.startswith(
+        "too noisy to be stored: time of 3 measurements "
+        "(±60.0 % to ±120 %, at most ±50.0 %); "
+    )
+
+
 def test_a_limit_says_how_noisy_a_value_may_be(tmp_path: Path) -> None:
     """Ten of the test's own limits; a limit of 0 allows what no limit allows."""
     wide, strict = (
