@@ -482,6 +482,11 @@ class Tables:
         ]
 
 
+def _relative(log_shift: float | None) -> float | None:
+    """Return a shift on a log scale as a relative one; None: it is not known."""
+    return None if log_shift is None else math.expm1(log_shift)
+
+
 def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
@@ -497,12 +502,8 @@ def change_of(
         run_count=test.run_count,
         machine_shift=math.expm1(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
-        core_shift=None
-        if test.comparison.core_shift is None
-        else math.expm1(test.comparison.core_shift),
-        clock_shift=None
-        if test.comparison.clock_shift is None
-        else math.expm1(test.comparison.clock_shift),
+        core_shift=_relative(test.comparison.core_shift),
+        clock_shift=_relative(test.comparison.clock_shift),
         left_out=test.left_out,
         fresh=test.comparison.fresh,
     )
