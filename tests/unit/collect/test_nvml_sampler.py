@@ -314,6 +314,32 @@ def test_rates_of_counters() -> None:
     assert [each.nvlink_bytes_per_s for each in found] == [None, 4096.0, None]
 
 
+def test_a_counter_of_32_bits_begins_anew() -> None:
+    """What it lacks then is 4 GiB; NVLink's, of 64 bits, was reset."""
+    old, new = 2**32 - 100.0, 400.0
+    rows = [
+        row(0.0, pcie_tx_bytes=old, nvlink_tx_kib=old, nvlink_rx_kib=1),
+        row(0.5, pcie_tx_bytes=new, nvlink_tx_kib=new, nvlink_rx_kib=1),
+    ]
+    narrow = canonical(rows, (UUID,), [0], {"pcie_tx_bytes"})[-1]
+    wide = canonical(rows, (UUID,), [0])[-1]
+    assert (narrow.pcie_tx_bytes_per_s, wide.pcie_tx_bytes_per_s) == (1000.0, None)
+    assert narrow.nvlink_bytes_per_s is None
+
+
+def test_a_sampler_tells_which_counters_have_32_bits() -> None:
+    """The double answers as an H200 does: PCIe's counters have, NVLink's have not."""
+    made, doubles = ring(4)
+    with scripted(BURST) as (nvml, _):
+        nvml.nvmlInit()
+        source = Sensors(nvml, UUID, COLUMNS, (), made.failed, narrow=made.narrow)
+        source.read(0.0)
+    bits = int(doubles[nvml_child.HEAD["narrow"]])
+    found = {column for n, column in enumerate(COLUMNS) if bits >> n & 1}
+    assert {"pcie_tx_bytes", "pcie_rx_bytes", "power_milliwatts"} <= found
+    assert not found & {"nvlink_tx_kib", "energy_millijoules", "gpm_since_s"}
+
+
 def test_units() -> None:
     """A record has SI units and whole counts."""
     (found,) = canonical(

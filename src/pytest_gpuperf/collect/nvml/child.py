@@ -53,7 +53,7 @@ __all__ = [
     "schedule",
 ]
 
-MAGIC = 6_071_004.0  # the first double of a ring; another layout has another
+MAGIC = 6_071_005.0  # the first double of a ring; another layout has another
 HEAD = {
     "magic": 0,
     "capacity": 1,
@@ -63,6 +63,7 @@ HEAD = {
     "period_s": 5,
     "pid": 6,
     "looked_s": 7,
+    "narrow": 31,  # a bit for each column whose counter has 32 bits
 }
 ERRORS = 8  # where in the head the last error of each column stands
 INDEXES = 32  # and the place of each GPU in the driver's order
@@ -120,6 +121,7 @@ GPM_GAP_S = 0.1  # NVML reference: more than 100 ms between two samples
 _HEAD = "24xIi8x"
 _HEAD_BYTES, _BYTES = 32, 40
 _FORMATS = ("d", "I4x", "L", "Q", "q", "i4x", "H6x")  # by nvmlValueType_t
+_UNSIGNED_INT = 1  # nvml.h, nvmlValueType_t: of 32 bits
 _METRIC = "4xId24x"  # nvml.h, nvmlGpmMetric_t: NVML's code and the value
 _NO_FUNCTION, _UNKNOWN = 13, 999  # nvml.h
 _SM_CLOCK, _MEMORY_CLOCK, _DIE = 1, 2, 0  # nvml.h, nvmlClockType_t; its only sensor
@@ -130,6 +132,10 @@ def record_length(gpm_count: int) -> int:
     return 5 + len(COLUMNS) + gpm_count
 
 
+def _untold(_: str) -> None:
+    """Tell nobody how wide a column is."""
+
+
 class _Fields:
     """
     NVML's field values that are read together.
@@ -138,11 +144,19 @@ class _Fields:
         columns: Their names, by place.
 
         values: The array that names them and into which they are read.
+
+        narrow: Called with each column whose value has 32 bits.
     """
 
-    def __init__(self, columns: dict[str, int], values: Any) -> None:  # noqa: ANN401 - an array of NVML's
+    def __init__(
+        self,
+        columns: dict[str, int],
+        values: Any,  # noqa: ANN401 - an array of NVML's
+        narrow: Callable[[str], None],
+    ) -> None:
         self.columns = columns
         self.values = values
+        self._narrow = narrow
         self._heads = struct.Struct(_HEAD * len(columns))
         self._good: tuple[int, ...] = ()  # the heads that the next two hold for
         self._places: list[int] = []
@@ -172,6 +186,8 @@ class _Fields:
             else:
                 self._places.append(self.columns[column])
                 formats += f"{_HEAD_BYTES}x{_FORMATS[kind]}"
+                if kind == _UNSIGNED_INT:
+                    self._narrow(column)
         self._numbers = struct.Struct(formats)
         self._good = () if refused else heads
         return refused
@@ -203,6 +219,8 @@ class Sensors:
         failed: Called with a column and NVML's code for it.
 
         now_ns: The clock by which samples are read.
+
+        narrow: Called with each column whose value has 32 bits.
     """
 
     def __init__(
@@ -213,7 +231,9 @@ class Sensors:
         gpm: Sequence[int],
         failed: Callable[[str, int], None],
         now_ns: Callable[[], int] = time.perf_counter_ns,
+        narrow: Callable[[str], None] = _untold,
     ) -> None:
+        self._narrow = narrow
         self._nvml = nvml
         self._part = self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid.encode())
         self._instance: int | None = None
@@ -330,7 +350,7 @@ class Sensors:
             for column, value in zip(left, values, strict=True):
                 value.fieldId, value.scopeId = group[column]
             columns = {column: self._places[column] for column in left}
-            groups.append(_Fields(columns, values))
+            groups.append(_Fields(columns, values, self._narrow))
         return groups
 
     def _slow(self) -> list[_Call | None]:
@@ -493,6 +513,11 @@ class Ring:
         """Keep why a column is empty."""
         self._doubles[ERRORS + COLUMNS.index(column)] = code
 
+    def narrow(self, column: str) -> None:
+        """Keep that a column's counter has 32 bits."""
+        at = HEAD["narrow"]
+        self._doubles[at] = int(self._doubles[at]) | 1 << COLUMNS.index(column)
+
 
 class Users:
     """
@@ -612,7 +637,8 @@ def main() -> int:
         doubles = memoryview(mmap.mmap(_RING, 0)).cast("d")
         ring = Ring(doubles, capacity=capacity, gpm_count=len(gpm), period_s=period_s)
         sources = [
-            Sensors(nvml, uuid, COLUMNS, gpm, ring.failed) for uuid in request["uuids"]
+            Sensors(nvml, uuid, COLUMNS, gpm, ring.failed, narrow=ring.narrow)
+            for uuid in request["uuids"]
         ]
     except nvml.NVMLError as error:
         _answer(getattr(error, "value", _UNKNOWN))
