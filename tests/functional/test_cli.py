@@ -491,14 +491,41 @@ def test_two_runs_are_shown_side_by_side(tmp_path: Path) -> None:
     rows = [line.split() for line in text.splitlines() if line.startswith("  test_")]
 
     assert [row[0] for row in rows[-2:]] == ["test_slow", "test_same"]
-    assert rows[-2][1:7] == ["time", "100", "us", "150", "us", "1.500"]
+    assert rows[-2][1:6] == ["100", "us", "150", "us", "1.500"]
+    assert text.startswith("0.json -> 1.json\n")
+    assert text.count("now/was") == 1
     assert "test_gone" in text
     assert "gone" in {row[-1] for row in rows}
     (slow,) = (pair for pair in pairs if pair["test"].endswith("test_slow"))
     assert slow["ratio"] == pytest.approx(1.5)
     assert slow["interval"][0] < 1.5 < slow["interval"][1]
     assert slow["interval_of"] == "sessions"
-    assert "| `test_slow`" in markdown or "| test_slow |" in markdown
+    assert slow["adjusted_ratio"] == pytest.approx(1.5)
+    assert markdown.count("| `test_slow` |") == 1
+
+
+def test_files_that_have_nothing_in_common_say_so(tmp_path: Path) -> None:
+    """So do a run that is compared with itself, and a folder that is no store."""
+    measured = {
+        name: runs.run((runs.record(name, runs.time_of(1e-6)),), session_id=name)
+        for name in ("test_a", "test_b")
+    }
+    old, new = (written(tmp_path, f"{n}.json", run) for n, run in measured.items())
+    again = runs.run((runs.record("test_b", runs.time_of(2e-6)),), session_id="s3")
+    third = written(tmp_path, "third.json", again)
+    (tmp_path / "folder").mkdir()
+
+    def said(*files: str) -> str:
+        """Return what is printed, on one line."""
+        return " ".join(gpuperf("compare", *files).stdout.decode().split())
+
+    assert f"nothing that {new} measured is in the older files" in said(old, new)
+    assert f"{new} is compared with its own session" in said(new, new)
+    apart = said(third, new, new)
+    assert f"hold the session of {new}, too: it was left out" in apart
+    assert "0.500" in apart
+    empty = str(tmp_path / "folder")
+    assert f"{empty} holds no session: name a store" in said(empty, new)
 
 
 def test_the_last_file_is_judged(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import open_store
@@ -36,6 +36,7 @@ from pytest_gpuperf.judge.files import (
     mismatch,
     run_passes,
     value_pairs,
+    with_known_spread,
 )
 from pytest_gpuperf.judge.regression import settle, shown, with_kernels
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
@@ -51,7 +52,18 @@ from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.lines import Column, document
+from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.lines import (
+    Column,
+    Line,
+    Style,
+    document,
+    line_width,
+    markdown_table,
+    text_bytes,
+    text_table,
+    wrapped,
+)
 from pytest_gpuperf.report.rows import names
 from pytest_gpuperf.report.runs import run_bytes
 
@@ -63,8 +75,9 @@ __all__ = ["compare"]
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
 _MAX_REGRESSION = Config(root="").max_regression  # of a run that is told nothing else
+_LEAST_SHIFT = 0.0005  # of a ratio, relative: less moves no printed digit
+_INDENT = "  "
 _CURRENT = "current"  # no session's id: a file may be compared with itself
-_LEAST_SHIFT = 0.001  # of a value, relative: less moves no printed digit
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
 
 _Sessions = dict[RecordKey, list["StoredRecord"]]
@@ -82,10 +95,12 @@ def compare(arguments: argparse.Namespace) -> int:
         raise ConfigError(message, remedy="name the older runs first, the newest last")
     if any(map(_is_capture, files)):
         return _compare_captures(files, arguments)
-    stored, current = _read_sides(files)
+    sides = _read_sides(files)
     max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
-    judged = _judged(stored, current, max_regression=max_regression)
-    _print(_pairs(stored, judged), judged, arguments.format)
+    judged = _judged(sides.stored, sides.current, max_regression=max_regression)
+    pairs = _pairs(sides.stored, judged)
+    remarks = [*_about_files(files, sides, pairs)]
+    _print(pairs, judged, arguments.format, title=_title(files), remarks=remarks)
     return exit_code(passes=run_passes(judged.verdicts), strict=arguments.strict)
 
 
@@ -116,7 +131,7 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     clocks = [was.clock_hz, now.clock_hz]
     print_table(
         arguments.format,
-        title=" -> ".join(PurePath(path).name for path in files),
+        title=_title(files),
         table=difference_columns(compared),
         remarks=difference_remarks(compared, clocks),
         content=document(
@@ -140,6 +155,11 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     return exit_code(passes=captures_pass(compared), strict=arguments.strict)
 
 
+def _title(files: Sequence[str]) -> str:
+    """Return what is compared with what."""
+    return " -> ".join(PurePath(path).name or path for path in files)
+
+
 def _capture(path: str) -> CaptureSide:
     """Return the launches of a capture that were measured, by kernel."""
     # of captures alone
@@ -160,9 +180,19 @@ def _is_capture(path: str) -> bool:
     return start_of(path).startswith(MAGIC)
 
 
-def _read_sides(paths: Sequence[str]) -> tuple[_Sessions, Run]:
+class _Sides(NamedTuple):
+    """The sessions of all files but the last, and the run of that one."""
+
+    stored: _Sessions
+    current: Run
+    empty: tuple[str, ...]  # older files without a session
+    had_itself: bool  # the older files hold the run's own session, too
+    only_itself: bool  # and nothing else of some measurement
+
+
+def _read_sides(paths: Sequence[str]) -> _Sides:
     """
-    Return the sessions of all files but the last, and the run of that one.
+    Return what the files hold.
 
     Raises:
         RecordError: Files are unreadable; the error names each of them.
@@ -182,7 +212,26 @@ def _read_sides(paths: Sequence[str]) -> tuple[_Sessions, Run]:
             _add(stored, side)
     for run in runs.values():
         _add(stored, _of_run(run))
-    return stored, current
+    own_id, measured = current.header.session.id, _measured(current)
+    others = {
+        key: [record for record in records if record.session.id != own_id]
+        for key, records in stored.items()
+    }
+    itself = [key for key, left in others.items() if len(left) < len(stored[key])]
+    return _Sides(
+        stored={key: left or stored[key] for key, left in others.items()},
+        current=current,
+        empty=tuple(
+            p for p, side in zip(paths, older, strict=False) if not _holds(side)
+        ),
+        had_itself=bool(itself),
+        only_itself=any(not others[key] for key in itself if key in measured),
+    )
+
+
+def _holds(side: Run | Sequence[StoredRecord]) -> bool:
+    """Return whether there is anything to compare with."""
+    return bool(side.records if isinstance(side, Run) else side)
 
 
 def _side(path: str) -> Run | Sequence[StoredRecord]:
@@ -269,7 +318,24 @@ def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) ->
         with_kernels(verdict, measured[verdict.key], stored.get(verdict.key, ()))
         for verdict in (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
     )
-    verdicts = (*limits, *map(words.for_files, changes))
+    values = {record.key: record.values for record in _of_run(current)}
+    verdicts = (
+        *limits,
+        *(
+            words.for_files(
+                with_known_spread(
+                    verdict,
+                    values.get(verdict.key, ()),
+                    [
+                        v
+                        for record in stored.get(verdict.key, ())
+                        for v in record.values
+                    ],
+                )
+            )
+            for verdict in changes
+        ),
+    )
     # what the machine did to fresh processes of the run is no part of these changes
     return replace(current, verdicts=verdicts, shifts=())
 
@@ -297,60 +363,171 @@ def _pairs(stored: _Sessions, run: Run) -> list[ValuePair]:
     )
 
 
-def _print(pairs: Sequence[ValuePair], run: Run, form: str) -> None:
+def _print(
+    pairs: Sequence[ValuePair],
+    run: Run,
+    form: str,
+    *,
+    title: str,
+    remarks: Sequence[str],
+) -> None:
     """Print what moved, and below it what was decided."""
     if form == "json":
         content = json.loads(run_bytes(run, form))
         content["comparisons"] = [_facts(pair) for pair in pairs]
         print_bytes(f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode())
         return
-    print_table(
-        form,
-        title="compared",
-        table=_columns(pairs),
-        remarks=[*_remarks(pairs)],
-        content={},
+    table = _table_bytes(pairs, form, title=title, remarks=remarks)
+    print_bytes(table + run_bytes(run, form, of_files=True))
+
+
+def _about_files(
+    files: Sequence[str], sides: _Sides, pairs: Sequence[ValuePair]
+) -> Iterator[str]:
+    """Yield what is odd about the files that were named."""
+    *_, current = files
+    for path in sides.empty:
+        yield (
+            f"{path} holds no session: name a store (.gpuperf), a recording or a run's "
+            "JSON file"
+        )
+    if sides.only_itself:
+        yield (
+            f"{current} is compared with its own session, which is all that the older "
+            "files hold of it: name a run of another session"
+        )
+    elif sides.had_itself:
+        yield f"the older files hold the session of {current}, too: it was left out"
+    if (
+        pairs
+        and not sides.empty
+        and not any(p.was is not None and p.now is not None for p in pairs)
+    ):
+        yield (
+            f"nothing that {current} measured is in the older files: name runs of the "
+            "same tests, started in the same folder"
+        )
+
+
+def _table_bytes(
+    pairs: Sequence[ValuePair],
+    form: str,
+    *,
+    title: str,
+    remarks: Sequence[str] = (),
+    width: int | None = None,
+) -> bytes:
+    """
+    Return a comparison as it is printed [UTF-8].
+
+    Args:
+        pairs: Its rows.
+
+        form: text or markdown.
+
+        title: What is compared.
+
+        remarks: What else is to be said of it, a sentence each.
+
+        width: Characters of a line of text; None: the terminal's, 100 where there is
+            none.
+    """
+    remarks = [*map(display.escape, remarks), *_remarks(pairs)]
+    if form == "markdown":
+        table = [*markdown_table(_columns(pairs, display.code)), ""]
+        points = [f"- {prose(remark)}" for remark in remarks]
+        ending = [*points, ""] if points else []
+        return text_bytes([f"### {prose(title)}", "", *table, *ending])
+    width = line_width(width) - len(_INDENT)
+    rows = text_table(_columns(pairs, str), width=width)
+    below = (line.text for remark in remarks for line in wrapped(remark, width=width))
+    lines = (Line(f"{_INDENT}{text}") for text in (*rows, *below))
+    return text_bytes([Line(display.escape(title), Style.TITLE), *lines, ""])
+
+
+def _facts(pair: ValuePair) -> dict[str, object]:
+    """Return a comparison for JSON; the interval is that of `adjusted_ratio`."""
+    ends = pair.interval
+    kind = "samples" if pair.is_of_samples else "sessions"
+    return {
+        "test": pair.key.test_id,
+        "name": pair.key.name,
+        "metric": pair.metric,
+        "unit": pair.unit,
+        "was": pair.was,
+        "now": pair.now,
+        "ratio": pair.ratio,
+        "adjusted_ratio": pair.adjusted_ratio,
+        "interval": None if ends is None else list(ends),
+        "interval_of": None if ends is None else kind,
+        "outcome": None if pair.outcome is None else pair.outcome.value,
+    }
+
+
+def _columns(
+    pairs: Sequence[ValuePair], spelled: Callable[[str], str]
+) -> tuple[Column, ...]:
+    """Return a line for each comparison; its second ratio where another one was judged."""
+    short = names(pair.key for pair in pairs)
+    tests = tuple(spelled(_name(pair, short[pair.key])) for pair in pairs)
+    was = tuple(_value(p.was, p.unit) for p in pairs)
+    now = tuple(_value(p.now, p.unit) for p in pairs)
+    measured = tuple(_ratio(pair.ratio) for pair in pairs)
+    adjusted = tuple(_ratio(pair.adjusted_ratio) for pair in pairs)
+    ratios = [Column(head="now/was", cells=measured, right=True)]
+    if any(map(_is_adjusted, pairs)):  # who has was and now can do without the first
+        ratios = [
+            Column(head="now/was", cells=measured, right=True, rank=2),
+            Column(head="adjusted", cells=adjusted, right=True),
+        ]
+    return (
+        Column(head="test", cells=tests, shrinks=True),
+        Column(head="was", cells=was, right=True),
+        Column(head="now", cells=now, right=True),
+        *ratios,
+        Column(head="98 % interval", cells=tuple(map(_interval, pairs))),
+        Column(head="verdict", cells=tuple(map(_label, pairs)), rank=1),
     )
-    print_bytes(b"\n" + run_bytes(run, form))
+
+
+def _name(pair: ValuePair, short: str) -> str:
+    """Return what a row is of: a metric is named unless it is the time, or has a name."""
+    if pair.metric in {"time", pair.key.name}:
+        return short
+    return f"{short} {display.escape(words.noun(pair.metric))}"
 
 
 def _remarks(pairs: Sequence[ValuePair]) -> Iterator[str]:
-    """Yield what a reader must know of some intervals, and of some values."""
-    if any(pair.half_width is not None and _lacks_interval(pair) for pair in pairs):
+    """Yield what a reader must know of some ratios and intervals."""
+    if any(map(_is_adjusted, pairs)):
+        yield (
+            "adjusted: now/was without what a faster or slower core and the machine's "
+            "drift did; the interval and the verdict are of that"
+        )
+    if any(pair.is_of_samples and pair.interval is not None for pair in pairs):
         yield (
             "~ of the samples of these runs alone: sessions of unchanged code differ by more"
         )
-    changes = [pair.verdict.change for pair in pairs if pair.verdict is not None]
-    shifts = [change.core_shift or 0.0 for change in changes if change is not None]
-    if any(abs(shift) >= _LEAST_SHIFT for shift in shifts):
+    if any(map(_is_unknown, pairs)):
         yield (
-            "now is without what a faster or slower core moved it by; the table below has "
-            "what was measured"
+            "? one older session and no samples do not tell how much such a number varies"
         )
 
 
-def _lacks_interval(pair: ValuePair) -> bool:
-    """Return whether a comparison has no interval between sessions."""
+def _is_adjusted(pair: ValuePair) -> bool:
+    """Return whether what was judged is another ratio than what was measured."""
+    measured, judged = pair.ratio, pair.adjusted_ratio
+    if measured is None or judged is None:
+        return False
+    return abs(judged - measured) >= _LEAST_SHIFT * abs(measured)
+
+
+def _is_unknown(pair: ValuePair) -> bool:
+    """Return whether nothing says how much a number varies that may vary."""
     change = None if pair.verdict is None else pair.verdict.change
-    return change is None or change.low is None
-
-
-def _columns(pairs: Sequence[ValuePair]) -> tuple[Column, ...]:
-    """Return a line for each comparison."""
-    short = names(pair.key for pair in pairs)
-    return (
-        Column(head="test", cells=tuple(short[p.key] for p in pairs), shrinks=True),
-        Column(head="metric", cells=tuple(p.metric for p in pairs)),
-        Column(
-            head="was", cells=tuple(_value(p.was, p.unit) for p in pairs), right=True
-        ),
-        Column(
-            head="now", cells=tuple(_value(p.now, p.unit) for p in pairs), right=True
-        ),
-        Column(head="ratio", cells=tuple(_ratio(p.ratio) for p in pairs), right=True),
-        Column(head="interval", cells=tuple(map(_interval, pairs)), rank=1),
-        Column(head="verdict", cells=tuple(map(_label, pairs)), rank=2),
-    )
+    if change is None or change.exact or pair.ratio is None:
+        return False
+    return change.session_count == 1 and pair.interval is None
 
 
 def _value(value: float | None, unit: str) -> str:
@@ -364,33 +541,18 @@ def _ratio(ratio: float | None) -> str:
 
 
 def _interval(pair: ValuePair) -> str:
-    """Return the ends of a ratio, marked where they are of samples alone."""
+    """Return the ends of a ratio, marked where they are of samples alone or unknown."""
     ends = pair.interval
     if ends is None:
-        return "-"
-    mark = "~ " if _lacks_interval(pair) else ""
+        return "?" if _is_unknown(pair) else "-"
+    mark = "~ " if pair.is_of_samples else ""
     return f"{mark}{ends[0]:.3f} … {ends[1]:.3f}"
 
 
 def _label(pair: ValuePair) -> str:
-    """Return what was decided; a test that only the older files have is gone."""
+    """Return what was decided, or which side alone has the metric."""
     if pair.outcome is not None:
         return words.label(pair.outcome)
-    return "gone" if pair.now is None else "-"
-
-
-def _facts(pair: ValuePair) -> dict[str, object]:
-    """Return a comparison for JSON."""
-    ends = pair.interval
-    return {
-        "test": pair.key.test_id,
-        "name": pair.key.name,
-        "metric": pair.metric,
-        "unit": pair.unit,
-        "was": pair.was,
-        "now": pair.now,
-        "ratio": pair.ratio,
-        "interval": None if ends is None else list(ends),
-        "interval_of": "samples" if _lacks_interval(pair) else "sessions",
-        "outcome": None if pair.outcome is None else pair.outcome.value,
-    }
+    if pair.now is None:
+        return "gone"
+    return "new" if pair.was is None else "-"

@@ -14,6 +14,7 @@ from enum import Enum
 from pytest_gpuperf.compute.derive import FORMULAS
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.judge.case import best_source, direction
+from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import METRICS, Better, metric_of
 from pytest_gpuperf.model.record import RecordKey, SessionValue
@@ -40,6 +41,7 @@ __all__ = [
     "run_passes",
     "scorecard_passes",
     "value_pairs",
+    "with_known_spread",
 ]
 
 TOLERANCE = 0.02  # two passes over one launch differ by less (compute.limiter)
@@ -48,6 +50,7 @@ TOLERANCE = 0.02  # two passes over one launch differ by less (compute.limiter)
 _CLOCK_TOLERANCE = 0.10
 # ours: a boost clock varies by less, and a base clock is a tenth and more below it
 _HELD_CLOCK = 0.95
+_ROUNDING = 1e-9  # of a mean by logarithms, relative
 # a quantity that the baseline has and this run lacks must not pass either
 _WORSE = FAILING | {Outcome.UNMEASURED}
 _COUNT = "launches.count"
@@ -262,7 +265,8 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
 
         was: The mean of the older sessions [unit]; None: they do not have it.
 
-        now: The value of the last run [unit]; None: it does not have it.
+        now: The value of the last run as it was measured [unit]; None: it does not have
+            it.
 
         half_width: How far the ratio reaches either way, by the samples of the runs alone
             [fraction]; None: a value has no interval.
@@ -291,30 +295,48 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """The value now over the one before; None: one is missing, or 0."""
+        """The value now over the one before, as measured; None: one is missing, or 0."""
         if self.was is None or self.now is None or self.was == 0:
             return None
         return self.now / self.was
 
     @property
+    def adjusted_ratio(self) -> float | None:
+        """The ratio that was judged: without what the core and the machine did."""
+        if self._change is None or self._change.effect is None:
+            return self.ratio
+        return None if self.ratio is None else 1 + self._change.effect
+
+    @property
     def interval(self) -> tuple[float, float] | None:
-        """The ends of the ratio: between sessions where a verdict has them."""
-        change = None if self.verdict is None else self.verdict.change
+        """The ends of the adjusted ratio: between sessions where a verdict has them."""
+        change, ratio = self._change, self.adjusted_ratio
         if change is not None and change.low is not None and change.high is not None:
             return 1 + change.low, 1 + change.high
-        if self.ratio is None or self.half_width is None:
+        if ratio is None or self.half_width is None:
             return None
-        return self.ratio * (1 - self.half_width), self.ratio * (1 + self.half_width)
+        return ratio * (1 - self.half_width), ratio * (1 + self.half_width)
+
+    @property
+    def is_of_samples(self) -> bool:
+        """Whether the interval, if there is one, is of the runs' samples alone."""
+        return self._change is None or self._change.low is None
 
     @property
     def worsening(self) -> float:
         """How much worse it is, for sorting [log]; infinite where one side lacks it."""
-        if self.ratio is None or self.ratio <= 0:
+        ratio = self.adjusted_ratio
+        if ratio is None or ratio <= 0:
             return math.inf if self.was != self.now else 0.0
         own = Better(self.better) if self.better else Better.NEITHER
         metric = metric_of(self.metric, unit=self.unit, better=own)
         higher = direction(metric) is Better.HIGHER
-        return -math.log(self.ratio) if higher else math.log(self.ratio)
+        return -math.log(ratio) if higher else math.log(ratio)
+
+    @property
+    def _change(self) -> Change | None:
+        """What the verdict was decided by; None: by nothing."""
+        return None if self.verdict is None else self.verdict.change
 
 
 def is_compared(name: str, source: str) -> bool:
@@ -341,7 +363,7 @@ def value_pairs(
         stored: Values of all older sessions.
 
         verdicts: The last run's, by measurement and metric; what they were decided by
-            replaces the means.
+            replaces the means, as it was measured.
     """
     pairs = []
     for key in dict.fromkeys((*current, *stored)):
@@ -352,9 +374,48 @@ def value_pairs(
             verdict = verdicts.get((key, metric))
             if verdict is not None and verdict.change is not None:
                 change = verdict.change
-                pair = replace(pair, was=change.reference, now=change.current)
+                measured = change.current * (1 + (change.core_shift or 0.0))
+                pair = replace(
+                    pair,
+                    was=_exact(change.reference, pair.was),
+                    now=_exact(measured, pair.now),
+                )
             pairs.append(replace(pair, verdict=verdict))
     return sorted(pairs, key=lambda pair: -pair.worsening)
+
+
+def with_known_spread(
+    verdict: Verdict, now: Sequence[SessionValue], then: Sequence[SessionValue]
+) -> Verdict:
+    """
+    Return a change without its interval where nothing was seen of how the number varies.
+
+    One older session and one process that took no samples say nothing of it: the interval
+    is then what is believed of any machine, a factor of four either way.
+
+    Args:
+        verdict: The change.
+
+        now: Values of the last run.
+
+        then: Values of the older sessions.
+    """
+    change = verdict.change
+    if (
+        change is None
+        or change.exact
+        or max(change.session_count, change.run_count) > 1
+    ):
+        return verdict
+    if any(v.half_widths for v in (*now, *then) if v.metric == verdict.metric):
+        return verdict
+    return replace(verdict, change=replace(change, low=None, high=None))
+
+
+def _exact(judged: float, value: float | None) -> float:
+    """Return a value as it was judged; as it was stored, where only logs lie between."""
+    is_same = value is not None and math.isclose(judged, value, rel_tol=_ROUNDING)
+    return value if value is not None and is_same else judged
 
 
 def _pair(
@@ -391,7 +452,7 @@ def _mean(values: Sequence[SessionValue]) -> float | None:
     means = [mean(value.run_values) for value in values]
     if not means:
         return None
-    if len(means) == 1 or min(means) <= 0:  # the first is exact
+    if len({*means}) == 1 or min(means) <= 0:  # the first is exact
         return mean(means)
     return math.exp(math.fsum(map(math.log, means)) / len(means))
 

@@ -50,7 +50,9 @@ _FREE = "free space, or name a file on another disk"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def run_bytes(run: Run, form: str, *, width: int | None = None) -> bytes:
+def run_bytes(
+    run: Run, form: str, *, width: int | None = None, of_files: bool = False
+) -> bytes:
     """
     Return a run as it is printed [UTF-8]; without commands: they belong to its machine.
 
@@ -61,14 +63,20 @@ def run_bytes(run: Run, form: str, *, width: int | None = None) -> bytes:
 
         width: Characters of a line of text; None: the terminal's, 100 where there is
             none.
+
+        of_files: Whether it was compared with files: text has no table then, it stands
+            elsewhere.
     """
     if form == "json":
         return encode_run(run)
     if form == "markdown":
-        return run_markdown(run, commands=False).encode()
+        return run_markdown(run, commands=False, of_files=of_files).encode()
     shown = replace(run, header=_without_advice(run.header))
     width = line_width(width)
-    return text_bytes(run_lines(shown, commands=False, width=width, verbose=True))
+    lines = run_lines(
+        shown, commands=False, width=width, verbose=True, of_files=of_files
+    )
+    return text_bytes(lines)
 
 
 def only_metrics(run: Run, metrics: Sequence[str]) -> Run:
@@ -248,7 +256,11 @@ _UNWRAPPED = 10_000  # characters: a block of code is not wrapped
 
 
 def run_markdown(
-    run: Run, *, commands: bool = True, most_bytes: int = _MOST_BYTES
+    run: Run,
+    *,
+    commands: bool = True,
+    most_bytes: int = _MOST_BYTES,
+    of_files: bool = False,
 ) -> str:
     """
     Return a run as Markdown: how many tests were judged, what needs attention, the rest.
@@ -259,25 +271,28 @@ def run_markdown(
         commands: Whether it says how to reproduce and accept what it shows.
 
         most_bytes: Its largest size [B, UTF-8]; each part says how many more there are.
+
+        of_files: Whether it was compared with files: there is no table then, it stands
+            elsewhere.
     """
     table = rows(run)
     called = names(row.key for row in table)
     codes = {key: display.code(name) for key, name in called.items()}
     loud = [row for row in table if row.needs_attention]
     quiet = [row for row in table if not row.needs_attention]
-    if len(quiet) <= _FEW_ROWS:
+    if len(quiet) <= _FEW_ROWS or of_files:
         loud, quiet = [*loud, *quiet], []
     loud.sort(key=_rank)
     paper = _Paper(most_bytes, is_grouped=any(row.group for row in table))
     paper.add(f"### {prose(title(run, width=_UNWRAPPED))}", "")
-    paper.add(prose(judged_line(run).text), "")
-    for part in _failures_first(loud):
+    paper.add(prose(judged_line(run, of_files=of_files).text), "")
+    for part in () if of_files else _failures_first(loud):
         paper.add_tables(part, codes)
     paper.add_blocks(
         explanation_blocks(run, called, commands=commands, width=_UNWRAPPED)
     )
     paper.add_notes(_notes(loud, codes))
-    for text in run_steps_markdown(run):
+    for text in () if of_files else run_steps_markdown(run):
         paper.add_whole(text)
     if quiet:
         count = display.plural(len(quiet), "measurement")

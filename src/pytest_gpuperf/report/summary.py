@@ -253,11 +253,25 @@ def _changes(shown: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def judged_line(run: Run, counted: Tally | None = None) -> Line:
-    """Return the last line: how many tests were judged, and why the others were not."""
+def judged_line(
+    run: Run, counted: Tally | None = None, *, of_files: bool = False
+) -> Line:
+    """
+    Return the last line: how many tests were judged, and why the others were not.
+
+    Args:
+        run: The run, judged.
+
+        counted: Its tally; None: not counted yet.
+
+        of_files: Whether it was compared with files, which a marker has no part in.
+    """
     counted = counted or tally(run)
     interrupted = display.escape(run.header.completeness.interrupted)
-    parts = (_decided(counted), (*_undecided(counted, run.header.options), interrupted))
+    parts = (
+        _decided(counted),
+        (*_undecided(counted, run.header.options, of_files=of_files), interrupted),
+    )
     text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
     head = f"judged {counted.judged_count} of {counted.expected_count}"
     return Line(f"{head}: {text}" if text else head, _style(counted))
@@ -311,17 +325,18 @@ def _decided(counted: Tally) -> list[str]:
     ]
 
 
-def _undecided(counted: Tally, options: Mapping[str, str]) -> list[str]:
+def _undecided(
+    counted: Tally, options: Mapping[str, str], *, of_files: bool
+) -> list[str]:
     """Return how many tests were not judged, and why; "" for none of a reason."""
+    ungated = "it is only shown" if of_files else "name it in max_regression"
     undecided = [_counted(counted, name) for name in _OPEN_ORDER]
     return [
-        *_unlimited(counted, options, undecided),
+        *_unlimited(counted, options, undecided, of_files=of_files),
         _beside(counted),
         _count_of(counted.broken_count, "failed before being judged"),
         _count_of(counted.skipped_count, "skipped or xfailed before being judged"),
-        _count_of(
-            counted.ungated_count, "with no gated metric: name it in max_regression"
-        ),
+        _count_of(counted.ungated_count, f"with no gated metric: {ungated}"),
         _count_of(counted.one_sided_count, "in the working tree alone"),
         _count_of(counted.missing_count, "without a result"),
         _count_of(counted.empty_count, "without a measurement"),
@@ -341,7 +356,11 @@ def _count_of(count: int, tests: str) -> str:
 
 
 def _unlimited(
-    counted: Tally, options: Mapping[str, str], undecided: list[str]
+    counted: Tally,
+    options: Mapping[str, str],
+    undecided: list[str],
+    *,
+    of_files: bool,
 ) -> list[str]:
     """Return the undecided tests, those without limit and baseline included."""
     count = counted.unlimited_count
@@ -349,6 +368,8 @@ def _unlimited(
         count += len(counted.of(Outcome.UNMEASURED))
         undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
         reason = "disabled"
+    elif of_files:
+        reason = "without a limit"
     elif options.get("gpuperf_max_regression", "").strip() == "off":
         reason = "without a limit (--gpuperf-max-regression=off)"
     elif "gpuperf_against" in options:

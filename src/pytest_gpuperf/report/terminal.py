@@ -24,7 +24,7 @@ from pytest_gpuperf.report.explanation import (
     longrepr_lines,
 )
 from pytest_gpuperf.report.lines import Line, Style, shorten, wrapped
-from pytest_gpuperf.report.rows import names, rows
+from pytest_gpuperf.report.rows import Row, names, rows
 from pytest_gpuperf.report.summary import View, judged_line, table_lines
 
 __all__ = [
@@ -77,6 +77,7 @@ def run_lines(
     verbose: bool = False,
     in_failures: Callable[[Verdict], bool] = _not_in_failures,
     view: View | None = None,
+    of_files: bool = False,
 ) -> Iterator[Line]:
     """
     Yield a run: title, table, explanations, and how many tests were judged.
@@ -94,6 +95,9 @@ def run_lines(
             printed twice.
 
         view: Which columns the table has, and how it is sorted; None: as usual.
+
+        of_files: Whether it was compared with files: a table of that stands elsewhere,
+            and here are the doubts of its rows alone.
     """
     yield Line(title(run, width=width), Style.TITLE)
     yield from summary(
@@ -103,6 +107,7 @@ def run_lines(
         verbose=verbose,
         in_failures=in_failures,
         view=view,
+        of_files=of_files,
     )
 
 
@@ -119,19 +124,24 @@ def summary(
     verbose: bool = False,
     in_failures: Callable[[Verdict], bool] = _not_in_failures,
     view: View | None = None,
+    of_files: bool = False,
 ) -> Iterator[Line]:
     """Yield a run below its title; the arguments are those of `run_lines`."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
     yield from itertools.islice(head, 1, None)
     table = rows(run)
-    yield from table_lines(table, width=width, verbose=verbose, view=view)
-    if any(record.steps is not None for record in run.records):
+    called = names(row.key for row in table)
+    if of_files:
+        yield from _doubt_lines(table, called, width)
+    else:
+        yield from table_lines(table, width=width, verbose=verbose, view=view)
+    if not of_files and any(record.steps is not None for record in run.records):
         from pytest_gpuperf.report.steps import run_steps_lines
 
         yield from run_steps_lines(run, width=width, verbose=verbose)
     yield from _explained(
         run,
-        names(row.key for row in table),
+        called,
         commands=commands,
         width=width,
         in_failures=in_failures,
@@ -140,7 +150,7 @@ def summary(
     yield from _absent_lines(run, width)
     counted = tally(run)
     yield from _noise_lines(counted, width)
-    judged = judged_line(run, counted)
+    judged = judged_line(run, counted, of_files=of_files)
     yield from wrapped(judged.text, width=width, style=judged.style)
 
 
@@ -150,6 +160,16 @@ def remarks(run: Run, *, width: int = _WIDTH) -> Iterator[Line]:
     yield from _shift_lines(run, width)
     yield from _absent_lines(run, width)
     yield from _noise_lines(tally(run), width)
+
+
+def _doubt_lines(
+    table: Sequence[Row], called: Mapping[RecordKey, str], width: int
+) -> Iterator[Line]:
+    """Yield why values are doubtful, for who has their table elsewhere."""
+    for row in table:
+        for text in row.doubts():
+            doubt = f"{called[row.key]}: {text}"
+            yield from wrapped(doubt, width=width, style=Style.DOUBT)
 
 
 def _against_lines(run: Run, width: int) -> Iterator[Line]:

@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from fakes import fake_ncu_report, runs
+from fakes import fake_ncu_report
 from pytest_gpuperf import cli
-from pytest_gpuperf.cli import compare
-from pytest_gpuperf.judge.files import ValuePair
-from pytest_gpuperf.model.frozen import replace
 
 DOUBLE = 4  # the kind of a value
 DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
@@ -130,20 +127,3 @@ def test_captures_stand_alone(
     assert b"3 captures were named" in capfdbinary.readouterr().err
     assert cli.main(["compare", was, os.devnull]) == 2
     assert b"is not a capture" in capfdbinary.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("shift", "told"), [(0.22, True), (0.0002, False), (None, False)]
-)
-def test_a_value_that_nothing_measured_is_told(
-    shift: float | None, *, told: bool
-) -> None:
-    """The table of the run below has another one: a core was faster or slower."""
-    verdict = runs.REGRESSED
-    assert verdict.change is not None
-    moved = replace(verdict, change=replace(verdict.change, core_shift=shift))
-    pair = ValuePair(
-        key=verdict.key, metric="time", unit="s", was=1.0, now=1.1, verdict=moved
-    )
-
-    assert any("slower core" in text for text in compare._remarks([pair])) == told
