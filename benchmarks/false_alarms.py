@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from pytest_gpuperf.config import Config, ConfirmBy
 from pytest_gpuperf.judge.against import AgainstPolicy, Block, SideRun, look_at
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, StoredValue
-from pytest_gpuperf.judge.controls import plan_retests
+from pytest_gpuperf.judge.look import plan_retests
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session

@@ -16,7 +16,8 @@ import time
 from itertools import pairwise
 
 from pytest_gpuperf.judge.case import Case, StoredValue
-from pytest_gpuperf.judge.regression import first_look, settle
+from pytest_gpuperf.judge.look import first_look
+from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import collector_paused
 from pytest_gpuperf.model.metric import METRICS

@@ -15,7 +15,8 @@ from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, BaselineMissingError, ConfigError
 from pytest_gpuperf.judge.case import newest_case, newest_reference
-from pytest_gpuperf.judge.regression import MORE_SESSIONS, first_look, smallest_seen
+from pytest_gpuperf.judge.look import first_look
+from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import (
     REFERENCES,

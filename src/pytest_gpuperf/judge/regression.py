@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from statistics import median
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.change import (
-    changes,
-    detectable_effects,
-    holm,
-    is_exact,
-    usual_spreads,
-)
+from pytest_gpuperf.compute.change import changes, detectable_effects, holm
 from pytest_gpuperf.compute.kernels import account
-from pytest_gpuperf.compute.spread import UsualSpread
 from pytest_gpuperf.compute.stats import relative_change
-from pytest_gpuperf.judge.case import (
-    POLICY,
-    Case,
-    Confirmation,
-    Policy,
-    Reference,
-)
+from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
+from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
 from pytest_gpuperf.judge.rule import (
     Ruling,
-    clock_of,
     comparable,
     comparison_of,
     early_verdict,
-    group_of,
     kernel_verdict,
     reference_comparisons,
     rule,
@@ -41,15 +25,9 @@ from pytest_gpuperf.judge.rule import (
     worsening_of,
 )
 from pytest_gpuperf.model.activity import KernelTotal
-from pytest_gpuperf.model.change import Change, Comparison, Sureness
-from pytest_gpuperf.model.frozen import BulkRecord, replace
-from pytest_gpuperf.model.record import (
-    Record,
-    RecordKey,
-    Role,
-    SessionValue,
-    StoredRecord,
-)
+from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Record, Role, StoredRecord
 from pytest_gpuperf.model.sample import Estimate, Source
 from pytest_gpuperf.model.verdict import (
     KernelChoice,
@@ -61,10 +39,6 @@ from pytest_gpuperf.model.verdict import (
 
 __all__ = [
     "MORE_SESSIONS",
-    "Look",
-    "Name",
-    "baseline_spreads",
-    "first_look",
     "settle",
     "shown",
     "smallest_seen",
@@ -72,209 +46,10 @@ __all__ = [
     "with_suite",
 ]
 
-Name = tuple[RecordKey, str]
 _NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
 
 # docs/judging.md section 2: what a baseline would see with so many more is told with it
 MORE_SESSIONS = 2
-# docs/judging.md section 2: no machine was seen to move most tests of a class by more and
-# to leave the reference workloads as they were [fraction]
-_FARTHEST_MOVE = 0.25
-# docs/judging.md section 2: a clock is read in steps of 15 MHz, 0.8 % of an H200's, and does
-# not fall in the sample after which it is read [on a log scale]
-_CLOCK_NOISE = 0.01
-
-
-class Look(BulkRecord, frozen=True, kw_only=True):
-    """
-    What the first measurement of a case suggests; no verdict.
-
-    Attributes:
-        worse: Whether it may turn out to have regressed: its test's outcome must wait.
-
-        better: Whether it may turn out to have improved.
-
-        suspect: Whether only fresh processes can tell; False for what is judged by
-            equality, and for what a file says.
-
-        shared: Whether most tests of its class moved as it did and the reference
-            workloads did not: a change that tests share, and no control.
-
-        change: The change; None where nothing is comparable.
-    """
-
-    worse: bool = False
-    better: bool = False
-    suspect: bool = False
-    shared: bool = False
-    change: Change | None = None
-
-
-def baseline_spreads(stored: Iterable[StoredRecord]) -> dict[str, UsualSpread]:
-    """
-    Return what the sessions of a whole baseline usually differ by, by group.
-
-    It needs nothing of the current run: a test can be looked at while others still run.
-    """
-    values: dict[tuple[RecordKey, str, str, str | None], list[SessionValue]] = {}
-    for record in stored:
-        for value in record.values:
-            name = (record.key, value.metric, value.source, record.choice)
-            values.setdefault(name, []).append(value)
-    return usual_spreads(
-        [
-            Comparison(
-                current=several[-1],
-                stored=tuple(several),
-                session_ids=tuple(map(str, range(len(several)))),
-                group=group_of(metric, source),
-                clock=clock_of(metric, source),
-            )
-            for (_, metric, source, _), several in values.items()
-        ]
-    )
-
-
-def first_look(
-    cases: Sequence[Case],
-    policy: Policy = POLICY,
-    *,
-    references: Sequence[Reference] = (),
-    compared: Sequence[Comparison | None] | None = None,
-) -> tuple[Look, ...]:
-    """
-    Return which cases may have changed, generously.
-
-    Args:
-        cases: All pairs of test and metric that the run has; those without a limit help
-            to know what is usual, and are never suspected.
-
-        policy: The rule's constants.
-
-        references: What this session and the stored ones timed of reference workloads.
-
-        compared: The cases as numbers, where they were made already.
-
-    Returns:
-        One for each case, in their order.
-    """
-    if compared is None:
-        compared = [comparable(case, policy) for case in cases]
-    comparisons = [c for c in compared if c is not None]
-    first_changes = iter(
-        changes(
-            comparisons,
-            level=_level(cases, compared, policy),
-            references=reference_comparisons(references, comparisons),
-        )
-    )
-    looks = [
-        Look() if comparison is None else _look(case, next(first_changes), policy)
-        for case, comparison in zip(cases, compared, strict=True)
-    ]
-    level = _level(cases, compared, policy)
-    for places in _moved_classes(cases, compared, looks, policy):
-        members = [cases[place] for place in places]
-        several = [c for place in places if (c := compared[place]) is not None]
-        witnesses = reference_comparisons(references, several)
-        alone = _looks_by(witnesses, members, several, level, policy)
-        told = bool(witnesses) or _is_beyond_the_clock(members, alone)
-        if _is_shared(alone, has_witnesses=told):
-            for place, look in zip(places, alone, strict=True):
-                looks[place] = look
-    return tuple(looks)
-
-
-def _moved_classes(
-    cases: Sequence[Case],
-    compared: Sequence[Comparison | None],
-    looks: Sequence[Look],
-    policy: Policy,
-) -> list[list[int]]:
-    """Return the places of each class whose tests say that the machine moved them."""
-    classes: dict[str, list[int]] = {}
-    moved: set[str] = set()
-    for place, (case, comparison, look) in enumerate(
-        zip(cases, compared, looks, strict=True)
-    ):
-        if comparison is None or look.change is None or look.change.exact:
-            continue
-        group = comparison.shift_group
-        classes.setdefault(group, []).append(place)
-        if case.limit is None:
-            continue
-        least = max(policy.suspect_share * case.limit, policy.noise_threshold)
-        if abs(look.change.machine_shift or 0.0) > least:
-            moved.add(group)
-    return [places for group, places in classes.items() if group in moved]
-
-
-def _looks_by(
-    witnesses: Sequence[Comparison],
-    cases: Sequence[Case],
-    comparisons: Sequence[Comparison],
-    level: Sureness,
-    policy: Policy,
-) -> list[Look]:
-    """Return the looks of a class where reference workloads alone show the machine."""
-    controls = [False] * len(comparisons)
-    alone = changes(comparisons, level=level, references=witnesses, controls=controls)
-    looks = (
-        _look(case, change, policy) for case, change in zip(cases, alone, strict=True)
-    )
-    return [
-        replace(look, shared=_is_beyond(case, look, policy))
-        for case, look in zip(cases, looks, strict=True)
-    ]
-
-
-def _is_beyond(case: Case, look: Look, policy: Policy) -> bool:
-    """Return whether a value is off by more than is suspected, as it was measured."""
-    if case.limit is None or look.change is None:
-        return False
-    return abs(_with_machine(case, look.change)) > policy.suspect_share * case.limit
-
-
-def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
-    """
-    Return whether a class moved, and not the machine, by looks at references alone.
-
-    Most of its tests are off: so that noise is an unlikely explanation for most of those,
-    or, as where there is no reference, farther than a machine takes tests alone.
-    """
-    beyond = [look for look in looks if look.shared]
-    unlikely = sum(look.worse or look.better for look in beyond) if has_witnesses else 0
-    telling = max(unlikely, sum(map(_is_far, beyond)))
-    return 2 * len(beyond) >= len(looks) and 2 * telling >= len(beyond) > 0
-
-
-def _is_beyond_the_clock(cases: Sequence[Case], looks: Sequence[Look]) -> bool:
-    """
-    Return whether a class of a GPU moved by more than the GPU's clock explains.
-
-    Args:
-        cases: Those of the class.
-
-        looks: A look at each that takes nothing out for the machine.
-    """
-    known = [
-        (case.sign * math.log1p(change.effect), -math.log1p(change.clock_shift))
-        for case, look in zip(cases, looks, strict=True)
-        if (change := look.change) is not None
-        and change.clock_shift is not None
-        and change.effect is not None
-        and change.effect > -1
-    ]
-    if 2 * len(known) <= len(looks):
-        return False
-    move, by_clock = (median(several) for several in zip(*known, strict=True))
-    low, high = sorted((0.0, by_clock))
-    return not low - _CLOCK_NOISE <= move <= high + _CLOCK_NOISE
-
-
-def _is_far(look: Look) -> bool:
-    """Return whether a change is larger than what a machine does to tests alone."""
-    return look.change is not None and abs(look.change.effect or 0.0) > _FARTHEST_MOVE
 
 
 def settle(
@@ -383,7 +158,7 @@ def smallest_seen(
     effects = iter(
         detectable_effects(
             comparisons,
-            level=_level(cases, compared, POLICY),
+            level=sureness_of(cases, compared, POLICY),
             references=reference_comparisons(references, comparisons),
             more_sessions=more_sessions,
         )
@@ -392,25 +167,6 @@ def smallest_seen(
     return tuple(
         effect if case.limit is not None and suffices(case, POLICY) else None
         for case, effect in zip(cases, of_cases, strict=True)
-    )
-
-
-def _level(
-    cases: Sequence[Case], compared: Sequence[Comparison | None], policy: Policy
-) -> Sureness:
-    """Return how sure a change of a run must be: of all its pairs that have noise."""
-    count = sum(
-        case.limit is not None
-        and comparison is not None
-        and not is_exact(comparison)
-        and suffices(case, policy)
-        for case, comparison in zip(cases, compared, strict=True)
-    )
-    return Sureness(
-        alpha=policy.level(count),
-        pair_count=max(1, count),
-        noise_threshold=policy.noise_threshold,
-        power=policy.power,
     )
 
 
@@ -459,7 +215,7 @@ def _decisive_changes(
         else comparison_of(case, policy, fresh)
         for case, fresh in zip(cases, confirmed, strict=True)
     ]
-    level = _level(cases, compared, policy)
+    level = sureness_of(cases, compared, policy)
     # what is usual in a group, and what the machine did to a class, is of these alone
     groups = {c.group for c, s in zip(compared, suspects, strict=True) if s and c}
     places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
@@ -538,35 +294,6 @@ def _adjusted(
     count = sum(change.p_worse is not None for _, change in pairs)
     adjusted = iter(holm([p for p in p_values if p is not None], count=count))
     return [1.0 if p is None else next(adjusted) for p in p_values]
-
-
-def _look(case: Case, change: Change | None, policy: Policy) -> Look:
-    """Return what a change suggests."""
-    if change is None or case.limit is None or not suffices(case, policy):
-        return Look(change=change)
-    effect = worsening_of(case, change)
-    if change.exact:
-        return Look(
-            worse=effect > case.limit, better=effect < -case.limit, change=change
-        )
-    share = policy.suspect_share * case.limit
-    raw = _with_machine(case, change)
-    worse = raw > share and _unlikely(change.p_worse, policy)
-    better = raw < -share and _unlikely(change.p_better, policy)
-    suspect = (worse or better) and not case.of_file
-    return Look(worse=worse, better=better, suspect=suspect, change=change)
-
-
-def _with_machine(case: Case, change: Change) -> float:
-    """Return an effect with what the machine did, so that more is worse."""
-    if not change.reference:
-        return worsening_of(case, change)
-    return case.sign * _relative(change.current, change)
-
-
-def _unlikely(p_value: float | None, policy: Policy) -> bool:
-    """Return whether noise is an unlikely explanation, by itself."""
-    return p_value is not None and p_value < policy.suspect_p
 
 
 # docs/judging.md section 2: what is unchanged alone may be better by a whole limit, so that

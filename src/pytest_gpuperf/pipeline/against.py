@@ -31,7 +31,7 @@ from pytest_gpuperf.pipeline.verdicts import gates
 from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.judge.controls import FirstLook
+    from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.change import Side
     from pytest_gpuperf.model.record import RecordKey

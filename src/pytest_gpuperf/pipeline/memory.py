@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.store import Store, folder_name, open_store
-from pytest_gpuperf.judge.regression import baseline_spreads
+from pytest_gpuperf.judge.look import baseline_spreads
 from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest
-from pytest_gpuperf.judge.controls import FirstLook, confirmations
 from pytest_gpuperf.judge.limit import straddles, without_repeats
+from pytest_gpuperf.judge.look import FirstLook, confirmations
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import collector_paused, replace

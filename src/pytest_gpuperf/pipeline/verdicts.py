@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge import controls, limit, regression
+from pytest_gpuperf.judge import limit, regression
 from pytest_gpuperf.judge.case import Case, Confirmation, Reference, Retest, case_of
 from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
+from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_regress
 from pytest_gpuperf.model.environment import TRACER
@@ -20,7 +21,7 @@ from pytest_gpuperf.report.words import for_pytest
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
     from pytest_gpuperf.config import Config, Plan
-    from pytest_gpuperf.judge.controls import FirstLook
+    from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.judge.rule import ComparedCase
     from pytest_gpuperf.model.roofline import Bands
     from pytest_gpuperf.model.run import MachineShift, Measured
@@ -99,7 +100,7 @@ def _cases(
 ) -> tuple[ComparedCase, ...]:
     """Return the cases of one measurement of a test."""
     stored = suite.memory.sessions(records[0])
-    policy = controls.look_policy(suite.config)
+    policy = look_policy(suite.config)
     cases = (
         case_of(
             records,
@@ -141,7 +142,7 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
     """Return what of a test may turn out to have regressed; generous, no verdict."""
     if not suite.config.baseline_named:  # what was only found never fails a test
         return []
-    policy = controls.look_policy(suite.config)
+    policy = look_policy(suite.config)
     return [
         case
         for case, comparison in _cases_of_test(suite, measured)
@@ -205,7 +206,7 @@ def look(suite: Suite) -> FirstLook:
         if any(map(straddles, measured.verdicts))
     ]
     cases = _cases_of_suite(suite)
-    return controls.plan_retests(
+    return plan_retests(
         [case for case, _ in cases],
         suite.config,
         straddling=straddling,
@@ -318,7 +319,7 @@ def shifts(
     """Return what the machine did to each class of tests whose controls were measured."""
     if not confirmed:
         return ()
-    return controls.machine_shifts(first.cases, confirmed, references=references)
+    return machine_shifts(first.cases, confirmed, references=references)
 
 
 def judge_limits(

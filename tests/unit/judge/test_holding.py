@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.case import POLICY, Case, Policy
-from pytest_gpuperf.judge.regression import first_look
+from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.rule import (
     comparable,
     comparison_of,

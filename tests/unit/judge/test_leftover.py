@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.judge.case import Case, Confirmation
-from pytest_gpuperf.judge.regression import first_look, settle, with_suite
+from pytest_gpuperf.judge.look import first_look
+from pytest_gpuperf.judge.regression import settle, with_suite
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, Metric, metric_of
 from pytest_gpuperf.model.record import RecordKey

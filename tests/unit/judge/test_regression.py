@@ -19,15 +19,8 @@ from pytest_gpuperf.judge.case import (
     Reference,
     StoredValue,
 )
-from pytest_gpuperf.judge.controls import machine_shifts
-from pytest_gpuperf.judge.regression import (
-    baseline_spreads,
-    first_look,
-    settle,
-    shown,
-    smallest_seen,
-    with_suite,
-)
+from pytest_gpuperf.judge.look import baseline_spreads, first_look, machine_shifts
+from pytest_gpuperf.judge.regression import settle, shown, smallest_seen, with_suite
 from pytest_gpuperf.judge.rule import (
     comparable,
     comparison_of,

@@ -12,13 +12,8 @@ import pytest
 from pytest_gpuperf.compute.change import changes
 from pytest_gpuperf.compute.spread import usual_spread
 from pytest_gpuperf.judge.case import Case, Policy, newest_case
-from pytest_gpuperf.judge.regression import (
-    baseline_spreads,
-    first_look,
-    settle,
-    shown,
-    smallest_seen,
-)
+from pytest_gpuperf.judge.look import baseline_spreads, first_look
+from pytest_gpuperf.judge.regression import settle, shown, smallest_seen
 from pytest_gpuperf.judge.rule import comparable
 from pytest_gpuperf.model.change import Sureness, TimeBase
 from pytest_gpuperf.model.frozen import replace

@@ -14,8 +14,7 @@ from fakes.runner import Call, FakeRunner
 from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.config import Config, ConfirmBy
-from pytest_gpuperf.judge.controls import FirstLook
-from pytest_gpuperf.judge.regression import first_look
+from pytest_gpuperf.judge.look import FirstLook, first_look
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.judge.case import Case, Retest
-from pytest_gpuperf.judge.controls import FirstLook, confirmations
-from pytest_gpuperf.judge.regression import first_look
+from pytest_gpuperf.judge.look import FirstLook, confirmations, first_look
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.verdicts import changes, shifts

@@ -20,7 +20,8 @@ from pytest_gpuperf.judge.against import Block, changed_tests, look_at
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
-from pytest_gpuperf.judge.regression import first_look, settle, with_suite
+from pytest_gpuperf.judge.look import first_look
+from pytest_gpuperf.judge.regression import settle, with_suite
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace

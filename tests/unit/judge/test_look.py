@@ -1,4 +1,4 @@
-"""judge.controls: which tests are measured again, and which show the machine."""
+"""judge.look: which tests are measured again, and which show the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gpuperf.config import Config, ConfirmBy, Update
 from pytest_gpuperf.judge.case import Case, Policy, Reference, Retest
-from pytest_gpuperf.judge.controls import (
+from pytest_gpuperf.judge.look import (
     FirstLook,
     choose_controls,
     confirmations,

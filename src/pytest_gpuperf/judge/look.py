@@ -1,0 +1,488 @@
+"""The first look at a run: what may have changed, and what is measured again.
+
+Suspects are measured again because of what they are, and controls beside them because
+they are not: what moved these, the machine did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
+
+from pytest_gpuperf.compute.change import changes, is_exact, usual_spreads
+from pytest_gpuperf.compute.contrast import contrasts
+from pytest_gpuperf.compute.machine import common_moves
+from pytest_gpuperf.compute.spread import UsualSpread
+from pytest_gpuperf.compute.stats import relative_change
+from pytest_gpuperf.config import Config, ConfirmBy, Update
+from pytest_gpuperf.judge.case import (
+    POLICY,
+    Case,
+    Confirmation,
+    Policy,
+    Reference,
+    Retest,
+    confirmation_of,
+)
+from pytest_gpuperf.judge.rule import (
+    clock_of,
+    comparable,
+    comparison_of,
+    group_of,
+    reference_comparisons,
+    suffices,
+    worsening_of,
+)
+from pytest_gpuperf.model.change import Change, Comparison, Sureness
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
+from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
+from pytest_gpuperf.model.run import MachineShift
+
+__all__ = [
+    "FirstLook",
+    "Look",
+    "Name",
+    "baseline_spreads",
+    "choose_controls",
+    "confirmations",
+    "first_look",
+    "look_policy",
+    "machine_shifts",
+    "plan_retests",
+    "sureness_of",
+]
+
+Name = tuple[RecordKey, str]
+
+# docs/judging.md section 2: no machine was seen to move most tests of a class by more and
+# to leave the reference workloads as they were [fraction]
+_FARTHEST_MOVE = 0.25
+# docs/judging.md section 2: a clock is read in steps of 15 MHz, 0.8 % of an H200's, and does
+# not fall in the sample after which it is read [on a log scale]
+_CLOCK_NOISE = 0.01
+
+
+class Look(BulkRecord, frozen=True, kw_only=True):
+    """
+    What the first measurement of a case suggests; no verdict.
+
+    Attributes:
+        worse: Whether it may turn out to have regressed: its test's outcome must wait.
+
+        better: Whether it may turn out to have improved.
+
+        suspect: Whether only fresh processes can tell; False for what is judged by
+            equality, and for what a file says.
+
+        shared: Whether most tests of its class moved as it did and the reference
+            workloads did not: a change that tests share, and no control.
+
+        change: The change; None where nothing is comparable.
+    """
+
+    worse: bool = False
+    better: bool = False
+    suspect: bool = False
+    shared: bool = False
+    change: Change | None = None
+
+
+class FirstLook(Frozen, frozen=True, kw_only=True):
+    """
+    What the first values of a whole run suggest.
+
+    Attributes:
+        cases: Every pair of measurement and metric.
+
+        looks: What each of them suggests, in the same order.
+
+        suspects: Ids of the tests that fresh processes must confirm.
+
+        controls: Ids of tests that show what the machine itself did.
+    """
+
+    cases: tuple[Case, ...] = ()
+    looks: tuple[Look, ...] = ()
+    suspects: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+
+
+def baseline_spreads(stored: Iterable[StoredRecord]) -> dict[str, UsualSpread]:
+    """
+    Return what the sessions of a whole baseline usually differ by, by group.
+
+    It needs nothing of the current run: a test can be looked at while others still run.
+    """
+    values: dict[tuple[RecordKey, str, str, str | None], list[SessionValue]] = {}
+    for record in stored:
+        for value in record.values:
+            name = (record.key, value.metric, value.source, record.choice)
+            values.setdefault(name, []).append(value)
+    return usual_spreads(
+        [
+            Comparison(
+                current=several[-1],
+                stored=tuple(several),
+                session_ids=tuple(map(str, range(len(several)))),
+                group=group_of(metric, source),
+                clock=clock_of(metric, source),
+            )
+            for (_, metric, source, _), several in values.items()
+        ]
+    )
+
+
+def first_look(
+    cases: Sequence[Case],
+    policy: Policy = POLICY,
+    *,
+    references: Sequence[Reference] = (),
+    compared: Sequence[Comparison | None] | None = None,
+) -> tuple[Look, ...]:
+    """
+    Return which cases may have changed, generously.
+
+    Args:
+        cases: All pairs of test and metric that the run has; those without a limit help
+            to know what is usual, and are never suspected.
+
+        policy: The rule's constants.
+
+        references: What this session and the stored ones timed of reference workloads.
+
+        compared: The cases as numbers, where they were made already.
+
+    Returns:
+        One for each case, in their order.
+    """
+    if compared is None:
+        compared = [comparable(case, policy) for case in cases]
+    comparisons = [c for c in compared if c is not None]
+    first_changes = iter(
+        changes(
+            comparisons,
+            level=sureness_of(cases, compared, policy),
+            references=reference_comparisons(references, comparisons),
+        )
+    )
+    looks = [
+        Look() if comparison is None else _look(case, next(first_changes), policy)
+        for case, comparison in zip(cases, compared, strict=True)
+    ]
+    level = sureness_of(cases, compared, policy)
+    for places in _moved_classes(cases, compared, looks, policy):
+        members = [cases[place] for place in places]
+        several = [c for place in places if (c := compared[place]) is not None]
+        witnesses = reference_comparisons(references, several)
+        alone = _looks_by(witnesses, members, several, level, policy)
+        told = bool(witnesses) or _is_beyond_the_clock(members, alone)
+        if _is_shared(alone, has_witnesses=told):
+            for place, look in zip(places, alone, strict=True):
+                looks[place] = look
+    return tuple(looks)
+
+
+def _moved_classes(
+    cases: Sequence[Case],
+    compared: Sequence[Comparison | None],
+    looks: Sequence[Look],
+    policy: Policy,
+) -> list[list[int]]:
+    """Return the places of each class whose tests say that the machine moved them."""
+    classes: dict[str, list[int]] = {}
+    moved: set[str] = set()
+    for place, (case, comparison, look) in enumerate(
+        zip(cases, compared, looks, strict=True)
+    ):
+        if comparison is None or look.change is None or look.change.exact:
+            continue
+        group = comparison.shift_group
+        classes.setdefault(group, []).append(place)
+        if case.limit is None:
+            continue
+        least = max(policy.suspect_share * case.limit, policy.noise_threshold)
+        if abs(look.change.machine_shift or 0.0) > least:
+            moved.add(group)
+    return [places for group, places in classes.items() if group in moved]
+
+
+def _looks_by(
+    witnesses: Sequence[Comparison],
+    cases: Sequence[Case],
+    comparisons: Sequence[Comparison],
+    level: Sureness,
+    policy: Policy,
+) -> list[Look]:
+    """Return the looks of a class where reference workloads alone show the machine."""
+    controls = [False] * len(comparisons)
+    alone = changes(comparisons, level=level, references=witnesses, controls=controls)
+    looks = (
+        _look(case, change, policy) for case, change in zip(cases, alone, strict=True)
+    )
+    return [
+        replace(look, shared=_is_beyond(case, look, policy))
+        for case, look in zip(cases, looks, strict=True)
+    ]
+
+
+def _is_beyond(case: Case, look: Look, policy: Policy) -> bool:
+    """Return whether a value is off by more than is suspected, as it was measured."""
+    if case.limit is None or look.change is None:
+        return False
+    return abs(_with_machine(case, look.change)) > policy.suspect_share * case.limit
+
+
+def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
+    """
+    Return whether a class moved, and not the machine, by looks at references alone.
+
+    Most of its tests are off: so that noise is an unlikely explanation for most of those,
+    or, as where there is no reference, farther than a machine takes tests alone.
+    """
+    beyond = [look for look in looks if look.shared]
+    unlikely = sum(look.worse or look.better for look in beyond) if has_witnesses else 0
+    telling = max(unlikely, sum(map(_is_far, beyond)))
+    return 2 * len(beyond) >= len(looks) and 2 * telling >= len(beyond) > 0
+
+
+def _is_beyond_the_clock(cases: Sequence[Case], looks: Sequence[Look]) -> bool:
+    """
+    Return whether a class of a GPU moved by more than the GPU's clock explains.
+
+    Args:
+        cases: Those of the class.
+
+        looks: A look at each that takes nothing out for the machine.
+    """
+    known = [
+        (case.sign * math.log1p(change.effect), -math.log1p(change.clock_shift))
+        for case, look in zip(cases, looks, strict=True)
+        if (change := look.change) is not None
+        and change.clock_shift is not None
+        and change.effect is not None
+        and change.effect > -1
+    ]
+    if 2 * len(known) <= len(looks):
+        return False
+    move, by_clock = (median(several) for several in zip(*known, strict=True))
+    low, high = sorted((0.0, by_clock))
+    return not low - _CLOCK_NOISE <= move <= high + _CLOCK_NOISE
+
+
+def _is_far(look: Look) -> bool:
+    """Return whether a change is larger than what a machine does to tests alone."""
+    return look.change is not None and abs(look.change.effect or 0.0) > _FARTHEST_MOVE
+
+
+def _look(case: Case, change: Change | None, policy: Policy) -> Look:
+    """Return what a change suggests."""
+    if change is None or case.limit is None or not suffices(case, policy):
+        return Look(change=change)
+    effect = worsening_of(case, change)
+    if change.exact:
+        return Look(
+            worse=effect > case.limit, better=effect < -case.limit, change=change
+        )
+    share = policy.suspect_share * case.limit
+    raw = _with_machine(case, change)
+    worse = raw > share and _unlikely(change.p_worse, policy)
+    better = raw < -share and _unlikely(change.p_better, policy)
+    suspect = (worse or better) and not case.of_file
+    return Look(worse=worse, better=better, suspect=suspect, change=change)
+
+
+def _with_machine(case: Case, change: Change) -> float:
+    """Return an effect with what the machine did, so that more is worse."""
+    if not change.reference:
+        return worsening_of(case, change)
+    return case.sign * relative_change(change.current, change.reference)
+
+
+def _unlikely(p_value: float | None, policy: Policy) -> bool:
+    """Return whether noise is an unlikely explanation, by itself."""
+    return p_value is not None and p_value < policy.suspect_p
+
+
+def sureness_of(
+    cases: Sequence[Case], compared: Sequence[Comparison | None], policy: Policy
+) -> Sureness:
+    """Return how sure a change of a run must be: of all its pairs that have noise."""
+    count = sum(
+        case.limit is not None
+        and comparison is not None
+        and not is_exact(comparison)
+        and suffices(case, policy)
+        for case, comparison in zip(cases, compared, strict=True)
+    )
+    return Sureness(
+        alpha=policy.level(count),
+        pair_count=max(1, count),
+        noise_threshold=policy.noise_threshold,
+        power=policy.power,
+    )
+
+
+def plan_retests(
+    cases: Sequence[Case],
+    config: Config,
+    *,
+    straddling: Iterable[str] = (),
+    references: Sequence[Reference] = (),
+    compared: Sequence[Comparison | None] | None = None,
+) -> FirstLook:
+    """
+    Return what the first values suggest, and which tests to measure again.
+
+    Args:
+        cases: Every pair of measurement and metric.
+
+        config: What the run was asked to judge and to store.
+
+        straddling: Ids of tests with a limit that one process could not decide.
+
+        references: What this session and the stored ones timed of reference workloads.
+
+        compared: The cases as numbers, where they were made already.
+    """
+    policy = look_policy(config)
+    looks = first_look(cases, policy, references=references, compared=compared)
+    pairs = list(zip(cases, looks, strict=True))
+    noisy = [case for case, look in pairs if _must_confirm(look, config)]
+    # of what many tests share a few tell as much as all of them
+    shared = {case.name for case, look in pairs if look.shared}
+    few = choose_controls([case for case in noisy if case.name in shared], policy)
+    own = (case.key.test_id for case in noisy if case.name not in shared)
+    suspects = dict.fromkeys((*own, *few, *straddling))
+    tests = {case.key.test_id for case in noisy}
+    classes = {case.bound_class for case in cases if case.key.test_id in tests}
+    steady = [
+        case
+        for case, look in pairs
+        if case.bound_class in classes
+        and case.key.test_id not in suspects
+        and _is_steady(case, look)
+    ]
+    return FirstLook(
+        cases=tuple(cases),
+        looks=looks,
+        suspects=tuple(suspects),
+        controls=choose_controls(steady, policy),
+    )
+
+
+def look_policy(config: Config) -> Policy:
+    """Return the rule's constants for a first look, which a comparison may decide."""
+    if config.confirm_by is ConfirmBy.FRESH:
+        return POLICY
+    # the store only finds suspects then, and one session is enough for that
+    return replace(POLICY, suspect_p=POLICY.against_suspect_p, least_sessions=1)
+
+
+def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
+    """
+    Return some tests of each class, from all over the run.
+
+    The first ones alone would show the machine as it was when the run began.
+
+    Args:
+        steady: Cases that can stand for their class, in the order of the run.
+
+        policy: The rule's constants.
+    """
+    by_class: dict[str, dict[str, None]] = {}
+    for case in steady:
+        by_class.setdefault(case.bound_class.value, {})[case.key.test_id] = None
+    chosen: dict[str, None] = {}
+    for test_ids in map(list, by_class.values()):
+        count = min(policy.control_count, len(test_ids))
+        places = (place * len(test_ids) // count for place in range(count))
+        chosen |= dict.fromkeys(test_ids[place] for place in places)
+    return tuple(chosen)
+
+
+def confirmations(
+    first: FirstLook, retests: Mapping[str, Retest]
+) -> dict[Name, Confirmation]:
+    """
+    Return what fresh processes gave for each suspected case, and for the controls.
+
+    Args:
+        first: The first look at the run.
+
+        retests: What fresh processes gave, by test id.
+    """
+    confirmed: dict[Name, Confirmation] = {}
+    controls: Collection[str] = frozenset(first.controls)
+    for case, look in zip(first.cases, first.looks, strict=True):
+        retest = retests.get(case.key.test_id)
+        control = case.key.test_id in controls
+        if retest is not None and (control or look.suspect):
+            confirmed[case.name] = confirmation_of(case, retest, control=control)
+    return confirmed
+
+
+def machine_shifts(
+    cases: Sequence[Case],
+    confirmed: Mapping[Name, Confirmation],
+    *,
+    references: Sequence[Reference] = (),
+) -> tuple[MachineShift, ...]:
+    """
+    Return how far the controls of each class with a suspect moved: the machine did it.
+
+    Args:
+        cases: All pairs of test and metric that the run has.
+
+        confirmed: What fresh processes gave, by the case's name.
+
+        references: What fresh processes timed of reference workloads.
+    """
+    classes: dict[str, Case] = {}
+    suspects: list[Comparison] = []
+    controls: list[Comparison] = []
+    names: dict[str, list[str]] = {}
+    for case in cases:
+        confirmation = confirmed.get(case.name)
+        if confirmation is None or not confirmation.run_values:
+            continue
+        comparison = comparison_of(case, POLICY, confirmation)
+        if comparison is not None and not is_exact(comparison):
+            classes[comparison.shift_group] = case
+            (controls if confirmation.control else suspects).append(comparison)
+            if confirmation.control:
+                names.setdefault(comparison.shift_group, []).append(case.key.test_id)
+    controls += reference_comparisons(references, suspects, fresh=True)
+    groups = {comparison.shift_group for comparison in suspects}
+    moves = common_moves(contrasts(controls))
+    return tuple(
+        MachineShift(
+            bound_class=classes[group].bound_class,
+            metric=classes[group].metric.name,
+            effect=math.expm1(move.log_shift),
+            control_count=move.control_count,
+            moved=abs(move.log_shift) > math.log1p(POLICY.noise_threshold),
+            controls=tuple(dict.fromkeys(names.get(group, ()))),
+        )
+        for group, move in sorted(moves.items())
+        if group in groups
+    )
+
+
+def _must_confirm(look: Look, config: Config) -> bool:
+    """Return whether fresh processes must decide about a case."""
+    if not look.suspect:
+        return False
+    if look.worse:
+        return config.baseline_named or config.update is Update.ALL
+    return look.better and config.update in {Update.IMPROVED, Update.ALL}
+
+
+def _is_steady(case: Case, look: Look) -> bool:
+    """Return whether a case can show what the machine did to fresh processes."""
+    return (
+        not (look.worse or look.better or look.shared)
+        and case.limit is not None
+        and not case.counts
+        and len(case.stored) >= POLICY.least_sessions
+    )
