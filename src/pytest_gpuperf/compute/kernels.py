@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.change import KernelAccount, KernelMove
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.verdict import KernelChoice
 
-__all__ = ["account", "aligned", "family"]
+__all__ = ["account", "aligned", "family", "named", "totals_of", "usual_choice"]
 
 _SAME_ORDER = 4.0  # times of two kernels that may do the same work differ by less
 # of one type, which two releases of PyTorch spell each in its way
@@ -92,6 +96,29 @@ def family(name: str) -> str:
     text = _ARRAY.sub("at::detail::Array", text)
     text = _DIGEST.sub("#", _TRITON_SIGNATURE.sub("", text))
     return _NUMBER.sub("#", text)
+
+
+def usual_choice(choices: Sequence[str | None]) -> KernelChoice:
+    """Return the choice that most of some made; not known where there are none."""
+    ((choice, count),) = Counter(choices).most_common(1) or [(None, 0)]
+    return KernelChoice(choice=choice, count=count, total_count=len(choices))
+
+
+def totals_of(
+    records: Iterable[Record], choice: str | None
+) -> list[tuple[KernelTotal, ...]]:
+    """Return the kernels of each process that made a choice and saw them."""
+    return [
+        record.activity.totals
+        for record in records
+        if record.activity is not None and record.choice == choice
+    ]
+
+
+def named(choice: KernelChoice, known: Sequence[Sequence[KernelTotal]]) -> KernelChoice:
+    """Return a choice with its kernels' names, as the last session has them; else none."""
+    last = known[-1] if known else ()
+    return replace(choice, names=tuple(dict.fromkeys(kernel.name for kernel in last)))
 
 
 def _middle(sessions: Sequence[Sequence[KernelTotal]]) -> Sequence[KernelTotal]:

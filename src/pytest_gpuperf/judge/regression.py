@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
-from pytest_gpuperf.compute.kernels import account
+from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
 from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
@@ -29,13 +28,7 @@ from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, Role, StoredRecord
 from pytest_gpuperf.model.sample import Estimate, Source
-from pytest_gpuperf.model.verdict import (
-    KernelChoice,
-    Outcome,
-    Reason,
-    Verdict,
-    VerdictEvidence,
-)
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEvidence
 
 __all__ = [
     "MORE_SESSIONS",
@@ -360,52 +353,35 @@ def with_kernels(
         return verdict
     deciding = [record for record in records if record.role is Role.CONFIRM] or records
     then, now = evidence.kernels or (
-        _most([session.choice for session in sessions]),
-        _most([record.choice for record in deciding]),
+        usual_choice([session.choice for session in sessions]),
+        usual_choice([record.choice for record in deciding]),
     )
     if None in {then.choice, now.choice}:
         return verdict
     kernels = evidence.kernels
     if then.choice != now.choice:
-        names = _kernel_names(records, sessions)
         kernels = (
-            replace(then, names=names.get(then.choice, ())),
-            replace(now, names=names.get(now.choice, ())),
+            named(then, _known(then.choice, records, sessions)),
+            named(now, _known(now.choice, records, sessions)),
         )
     own_number = verdict.estimate is not None and verdict.estimate.source == Source.USER
     found = None
     if not own_number:
         found = account(
             [session.kernels for session in sessions if session.choice == then.choice],
-            totals_of(record for record in deciding if record.choice == now.choice),
+            totals_of(deciding, now.choice),
         )
     if kernels is None and found is None:
         return verdict
     return replace(verdict, evidence=replace(evidence, kernels=kernels, account=found))
 
 
-def totals_of(records: Iterable[Record]) -> list[tuple[KernelTotal, ...]]:
-    """Return the kernels of each process that saw them."""
-    seen = (record.activity for record in records)
-    return [activity.totals for activity in seen if activity is not None]
-
-
-def _kernel_names(
-    records: Sequence[Record], sessions: Sequence[StoredRecord]
-) -> dict[str | None, tuple[str, ...]]:
-    """Return the names of the kernels of each choice, as far as they are known."""
-    names = {
-        one.choice: tuple(dict.fromkeys(kernel.name for kernel in one.kernels))
-        for one in sessions
-    }
-    now = {r.choice: r.activity.names for r in records if r.activity is not None}
-    return {choice: some for choice, some in {**names, **now}.items() if some}
-
-
-def _most(choices: Sequence[str | None]) -> KernelChoice:
-    """Return the choice that most of some made; not known where there are none."""
-    choice, count = Counter(choices or [None]).most_common(1)[0]
-    return KernelChoice(choice=choice, count=count, total_count=len(choices))
+def _known(
+    choice: str | None, records: Sequence[Record], sessions: Sequence[StoredRecord]
+) -> Sequence[Sequence[KernelTotal]]:
+    """Return the kernels of a choice: of the processes that saw them, else as stored."""
+    seen = totals_of(records, choice)
+    return seen or [one.kernels for one in sessions if one.choice == choice]
 
 
 def _least_gaps(cases: Sequence[Case], looks: Sequence[Look]) -> dict[Name, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.compute.blocks import (
@@ -13,7 +12,7 @@ from pytest_gpuperf.compute.blocks import (
     reference_moves,
 )
 from pytest_gpuperf.compute.change import exact_change, is_exact
-from pytest_gpuperf.compute.kernels import account
+from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
 from pytest_gpuperf.judge.case import Case, Policy, StoredValue, case_of
 from pytest_gpuperf.judge.rule import (
     by_equality,
@@ -326,18 +325,17 @@ def _of_values(
     moves: Mapping[Process, float],
 ) -> SidePair:
     """Return a pair of the choices that both sides made; judged here if it is exact."""
-    old, new = (
-        Counter(v.choice for v in values if v.process.side is side) for side in Side
-    )
-    shared = [value for value in values if value.choice in old.keys() & new.keys()]
+    old, new = ([v.choice for v in values if v.process.side is side] for side in Side)
+    both = {*old} & {*new}
+    shared = [value for value in values if value.choice in both]
     sides = _side_values(case, shared, moves)
     if sides is not None and is_exact(sides.comparison):
         return SidePair(case=case, verdict=_exact_verdict(case, sides))
     return SidePair(
         case=case,
         values=sides,
-        kernels=(_most(old), _most(new)),
-        is_frozen=not shared and len(old) == len(new) == 1,
+        kernels=(usual_choice(old), usual_choice(new)),
+        is_frozen=not shared and len({*old}) == len({*new}) == 1,
     )
 
 
@@ -378,31 +376,18 @@ def _side_values(
     return SideValues(comparison=comparison, values=tuple(values), moves=moves)
 
 
-def _most(choices: Counter[str | None]) -> KernelChoice:
-    """Return the choice that most processes of a side made."""
-    choice, count = choices.most_common(1)[0]
-    return KernelChoice(choice=choice, count=count, total_count=choices.total())
-
-
 def _with_names(pair: SidePair, measured: _SideRecords) -> SidePair:
     """Return a pair with the names of its kernels, and with what each of them took."""
     if pair.kernels is None:
         return pair
+    then, now = pair.kernels
     old, new = (
-        [
-            record.activity.totals
-            for record in measured.of_side(side)
-            if record.activity is not None and record.choice == most.choice
-        ]
-        for side, most in zip(Side, pair.kernels, strict=True)
+        totals_of(measured.of_side(side), most.choice)
+        for side, most in ((Side.OLD, then), (Side.NEW, now))
     )
-    kernels = tuple(
-        replace(most, names=tuple(dict.fromkeys(k.name for k in some[-1])))
-        if some
-        else most
-        for most, some in zip(pair.kernels, (old, new), strict=True)
+    return replace(
+        pair, kernels=(named(then, old), named(now, new)), account=account(old, new)
     )
-    return replace(pair, kernels=kernels, account=account(old, new))
 
 
 def _stored(record: Record) -> StoredRecord:

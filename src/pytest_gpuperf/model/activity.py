@@ -682,11 +682,6 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
             return ()
         return tuple(map(KernelTotal.of, self.kernels))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What its kernels are called, most time first; empty: not all are listed."""
-        return tuple(dict.fromkeys(total.name for total in self.totals))
-
     def __post_init__(self) -> None:
         """Refuse times that are not finite."""
         finite(

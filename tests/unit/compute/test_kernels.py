@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.kernels import account, aligned, family
+from pytest_gpuperf.compute.kernels import account, aligned, family, usual_choice
 from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
+from pytest_gpuperf.model.verdict import KernelChoice
 
 
 def kernel(name: str, total_us: float, grid: int | None = 1) -> KernelTotal:
@@ -171,3 +172,12 @@ def test_each_kernel_is_told_once(
     assert sorted(id(m.now) for m in moves if m.now) == sorted(map(id, now))
     total_s = sum(k.total_s for k in now) - sum(k.total_s for k in then)
     assert sum(m.difference_s for m in moves) == pytest.approx(total_s, abs=1e-12)
+
+
+def test_the_usual_choice_is_that_of_most_and_of_equal_ones_the_first() -> None:
+    """With how many made it; of nobody it is not known."""
+    assert [usual_choice(each) for each in (("a", "b", "b"), ("b", "a", None), ())] == [
+        KernelChoice(choice="b", count=2, total_count=3),
+        KernelChoice(choice="b", count=1, total_count=3),
+        KernelChoice(choice=None, count=0, total_count=0),
+    ]
