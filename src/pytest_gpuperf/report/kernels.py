@@ -1,4 +1,4 @@
-"""The kernels of a captured report: one row for all launches of each."""
+"""Kernels: those of a captured report, a row each, and those behind a change."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
+from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.counters import Analysis
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.verdict import KernelChoice, Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
     KERNEL_WIDTH,
@@ -25,12 +27,21 @@ from pytest_gpuperf.report.lines import (
     Style,
     line_width,
     markdown_table,
+    shorten,
     text_bytes,
     text_table,
     wrapped,
 )
 
-__all__ = ["SORTS", "KernelLaunches", "kernel_rows", "kernels_bytes"]
+__all__ = [
+    "SORTS",
+    "KernelLaunches",
+    "account_lines",
+    "choice_text",
+    "kernel_rows",
+    "kernels_bytes",
+    "launch_change",
+]
 
 _FOOTNOTE = (
     "time is as ncu measured it, each launch alone; --list shows single launches"
@@ -272,3 +283,117 @@ def _count(launches: Sequence[LaunchLike], rows: Sequence[KernelLaunches]) -> st
         text += f", {display.value(total_s, 's')} together"
     failed = sum(not launch.measured for launch in launches)
     return f"{text}, {failed} not measured" if failed else text
+
+
+# kernels behind a change
+
+_NAME_WIDTH = 60  # of a kernel in a list of several
+_SHOWN_NAMES = 3  # kernels that only one side ran; more are counted
+_SHOWN_MOVES = 4  # kernels that explain a change; more are counted
+_TOLD_SHARE = 0.1  # of what all kernels differ by: less explains nothing
+_REST_SHARE = (
+    0.2  # of a change of time that is not the kernels': less is noise of two runs
+)
+_HASH = 8  # characters of a choice of kernels that a reader needs to tell two apart
+
+
+def choice_text(most: KernelChoice, others: KernelChoice) -> str:
+    """Return the kernels that most sessions or processes ran, and the others did not."""
+    return f"{_choice_names(most, others)} in {most.count} of {most.total_count}"
+
+
+def _choice_names(most: KernelChoice, others: KernelChoice) -> str:
+    """Return the names that tell a choice from another; else its hash."""
+    if most.choice is None:
+        return "unknown kernels"
+    choice = f"kernels {most.choice[:_HASH]}"
+    if not (most.names and others.names):
+        return choice
+    own = [name for name in most.names if name not in others.names]
+    shared = len(most.names) - len(own)
+    if not own:  # fewer of the same, or the same with another grid, block or count
+        same = "the same names" if shared == len(others.names) else "no other name"
+        return f"{choice} ({same})"
+    texts = [shorten(name, _NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
+    if len(own) > _SHOWN_NAMES:
+        texts.append(f"{len(own) - _SHOWN_NAMES} more")
+    beside = f", beside {display.plural(shared, 'kernel')} of both" if shared else ""
+    return f"{', '.join(texts)}{beside},"
+
+
+def account_lines(account: KernelAccount, verdict: Verdict) -> Iterator[str]:
+    """Yield what the kernels have to do with a change: all of them, then the worst."""
+    told = [move for move in account.moves if _is_told(move, account)]
+    between = _between_kernels(account, verdict)
+    if not (told or between):
+        return
+    now, then = display.pair(account.now_s, account.then_s, "s")
+    change = display.signed(account.difference_s, "s")
+    together = f"{now}, was {then} ({change})" if change else f"{now}, as before"
+    yield f"kernels together: {together}{between}"
+    yield from map(_moved_kernel, told[:_SHOWN_MOVES])
+    if len(told) > _SHOWN_MOVES:
+        yield f"{len(told) - _SHOWN_MOVES} more kernels differ"
+
+
+def _is_told(move: KernelMove, account: KernelAccount) -> bool:
+    """Return whether a kernel has to do with a change, or is launched otherwise."""
+    if move.then is None or move.now is None or move.then.name != move.now.name:
+        return True
+    largest_s = max(abs(account.moves[0].difference_s), abs(account.difference_s))
+    explains = abs(move.difference_s) >= _TOLD_SHARE * largest_s > 0
+    return explains or bool(launch_change(move))
+
+
+def _between_kernels(account: KernelAccount, verdict: Verdict) -> str:
+    """Return how much of a change of time lies between kernels; "": little, not known."""
+    change = verdict.change
+    if change is None or verdict.metric != "time":
+        return ""
+    if account.then_s > change.reference:  # of a loop, or of kernels side by side
+        return ""
+    whole_s = change.current - change.reference
+    rest_s = whole_s - account.difference_s
+    if abs(rest_s) < _REST_SHARE * abs(whole_s):
+        return ""
+    return f"; between kernels {display.signed(rest_s, 's')}"
+
+
+def _moved_kernel(move: KernelMove) -> str:
+    """Return a kernel then and now."""
+    difference = display.signed(move.difference_s, "s")
+    if move.then is None or move.now is None:
+        word, kernel = ("gone", move.then) if move.now is None else ("new", move.now)
+        name = "" if kernel is None else shorten(kernel.name, _NAME_WIDTH)
+        return f"kernel {word}: {name}, {difference}"
+    name = shorten(move.now.name, _NAME_WIDTH)
+    word = "slower" if move.difference_s > 0 else "faster"
+    if move.then.name != move.now.name:
+        word, name = "replaced", f"{shorten(move.then.name, _NAME_WIDTH)} -> {name}"
+    now, then = display.pair(move.now.total_s, move.then.total_s, "s")
+    times = f"{now}, was {then} ({difference})" if difference else f"{now}, as before"
+    launched = launch_change(move)
+    if not difference and word != "replaced":
+        word = "changed"
+    return "; ".join(filter(None, (f"kernel {word}: {name}, {times}", launched)))
+
+
+def launch_change(move: KernelMove) -> str:
+    """Return what of a kernel's launch has changed; "": nothing, or it is not known."""
+    then = None if move.then is None else move.then.launch
+    now = None if move.now is None else move.now.launch
+    if then is None or now is None:
+        return ""
+    pairs = {
+        "launches": (str(then.count), str(now.count)),
+        "registers": (str(then.registers_count), str(now.registers_count)),
+        "shared": tuple(display.value(n.shared_bytes, "bytes") for n in (then, now)),
+        "stack": tuple(display.value(n.stack_bytes, "bytes") for n in (then, now)),
+        "grid": tuple(display.extent(n.grid) for n in (then, now)),
+        "block": tuple(display.extent(n.block) for n in (then, now)),
+    }
+    return ", ".join(
+        f"{name} {was} -> {is_now}"
+        for name, (was, is_now) in pairs.items()
+        if was != is_now
+    )

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.verdict import (
     FAILING,
     Cause,
-    KernelChoice,
     LeftOut,
     Outcome,
     Reason,
@@ -20,7 +18,6 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.lines import shorten
 
 __all__ = [
     "GIVE_HARDWARE",
@@ -36,7 +33,6 @@ __all__ = [
     "gap_remedy",
     "in_suite",
     "label",
-    "launch_change",
     "missed_assert",
     "noun",
     "same_code",
@@ -333,14 +329,6 @@ USUAL_INTERVAL = (
     "the interval is the usual one of such a value: no 3 comparable sessions are stored"
 )
 _MOST_TIMES = 1e6  # a larger factor is told by its power of ten
-_NAME_WIDTH = 60  # of a kernel in a list of several
-_SHOWN_NAMES = 3  # kernels that only one side ran; more are counted
-_SHOWN_MOVES = 4  # kernels that explain a change; more are counted
-_TOLD_SHARE = 0.1  # of what all kernels differ by: less explains nothing
-_REST_SHARE = (
-    0.2  # of a change of time that is not the kernels': less is noise of two runs
-)
-_HASH = 8  # characters of a choice of kernels that a reader needs to tell two apart
 
 
 def for_pytest(verdict: Verdict, *, compared: bool = False) -> Verdict:
@@ -466,7 +454,10 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield f"{gap.metric} was not measured{again}: {gap.reason}"
     yield from _compared(verdict, evidence)
     if evidence.account is not None:
-        yield from _kernel_lines(evidence.account, verdict)
+        # loaded here as in _compared
+        from pytest_gpuperf.report.kernels import account_lines
+
+        yield from account_lines(evidence.account, verdict)
     if reason is Reason.CHILD_GAVE_NO_VALUE and not evidence.lines:
         yield f"no fresh process measured {verdict.metric}"
 
@@ -481,9 +472,12 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if evidence.stored_sources:
         yield f"{side}: {', '.join(evidence.stored_sources)}"
     if evidence.kernels is not None:
+        # of kernels alone: it loads what captured reports need, which few runs have
+        from pytest_gpuperf.report.kernels import choice_text
+
         old, new = evidence.kernels
-        yield f"{side}: {_kernels(old, new)} {of_what}"
-        yield f"now: {_kernels(new, old)} processes"
+        yield f"{side}: {choice_text(old, new)} {of_what}"
+        yield f"now: {choice_text(new, old)} processes"
     if verdict.reason is Reason.TOO_FEW_SESSIONS:
         yield f"{_session_count(verdict)} of {evidence.least_count} sessions stored"
     if evidence.left_out is not None:
@@ -521,108 +515,6 @@ def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
     loop = verdict.cause in {Cause.NO_HARDWARE, Cause.ENDED_EARLY}
     bound = "the bandwidth bound" if loop else "the roof"
     return f'min_grade="{evidence.grade}" is a fraction of {bound}: {reason}'
-
-
-def _kernels(most: KernelChoice, others: KernelChoice) -> str:
-    """Return the kernels that most sessions or processes ran, and the others did not."""
-    return f"{_kernel_names(most, others)} in {most.count} of {most.total_count}"
-
-
-def _kernel_names(most: KernelChoice, others: KernelChoice) -> str:
-    """Return the names that tell a choice from another; else its hash."""
-    if most.choice is None:
-        return "unknown kernels"
-    choice = f"kernels {most.choice[:_HASH]}"
-    if not (most.names and others.names):
-        return choice
-    own = [name for name in most.names if name not in others.names]
-    shared = len(most.names) - len(own)
-    if not own:  # fewer of the same, or the same with another grid, block or count
-        same = "the same names" if shared == len(others.names) else "no other name"
-        return f"{choice} ({same})"
-    texts = [shorten(name, _NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
-    if len(own) > _SHOWN_NAMES:
-        texts.append(f"{len(own) - _SHOWN_NAMES} more")
-    beside = f", beside {display.plural(shared, 'kernel')} of both" if shared else ""
-    return f"{', '.join(texts)}{beside},"
-
-
-def _kernel_lines(account: KernelAccount, verdict: Verdict) -> Iterator[str]:
-    """Yield what the kernels have to do with a change: all of them, then the worst."""
-    told = [move for move in account.moves if _is_told(move, account)]
-    between = _between_kernels(account, verdict)
-    if not (told or between):
-        return
-    now, then = display.pair(account.now_s, account.then_s, "s")
-    change = display.signed(account.difference_s, "s")
-    together = f"{now}, was {then} ({change})" if change else f"{now}, as before"
-    yield f"kernels together: {together}{between}"
-    yield from map(_moved_kernel, told[:_SHOWN_MOVES])
-    if len(told) > _SHOWN_MOVES:
-        yield f"{len(told) - _SHOWN_MOVES} more kernels differ"
-
-
-def _is_told(move: KernelMove, account: KernelAccount) -> bool:
-    """Return whether a kernel has to do with a change, or is launched otherwise."""
-    if move.then is None or move.now is None or move.then.name != move.now.name:
-        return True
-    largest_s = max(abs(account.moves[0].difference_s), abs(account.difference_s))
-    explains = abs(move.difference_s) >= _TOLD_SHARE * largest_s > 0
-    return explains or bool(launch_change(move))
-
-
-def _between_kernels(account: KernelAccount, verdict: Verdict) -> str:
-    """Return how much of a change of time lies between kernels; "": little, not known."""
-    change = verdict.change
-    if change is None or verdict.metric != "time":
-        return ""
-    if account.then_s > change.reference:  # of a loop, or of kernels side by side
-        return ""
-    whole_s = change.current - change.reference
-    rest_s = whole_s - account.difference_s
-    if abs(rest_s) < _REST_SHARE * abs(whole_s):
-        return ""
-    return f"; between kernels {display.signed(rest_s, 's')}"
-
-
-def _moved_kernel(move: KernelMove) -> str:
-    """Return a kernel then and now."""
-    difference = display.signed(move.difference_s, "s")
-    if move.then is None or move.now is None:
-        word, kernel = ("gone", move.then) if move.now is None else ("new", move.now)
-        name = "" if kernel is None else shorten(kernel.name, _NAME_WIDTH)
-        return f"kernel {word}: {name}, {difference}"
-    name = shorten(move.now.name, _NAME_WIDTH)
-    word = "slower" if move.difference_s > 0 else "faster"
-    if move.then.name != move.now.name:
-        word, name = "replaced", f"{shorten(move.then.name, _NAME_WIDTH)} -> {name}"
-    now, then = display.pair(move.now.total_s, move.then.total_s, "s")
-    times = f"{now}, was {then} ({difference})" if difference else f"{now}, as before"
-    launched = launch_change(move)
-    if not difference and word != "replaced":
-        word = "changed"
-    return "; ".join(filter(None, (f"kernel {word}: {name}, {times}", launched)))
-
-
-def launch_change(move: KernelMove) -> str:
-    """Return what of a kernel's launch has changed; "": nothing, or it is not known."""
-    then = None if move.then is None else move.then.launch
-    now = None if move.now is None else move.now.launch
-    if then is None or now is None:
-        return ""
-    pairs = {
-        "launches": (str(then.count), str(now.count)),
-        "registers": (str(then.registers_count), str(now.registers_count)),
-        "shared": tuple(display.value(n.shared_bytes, "bytes") for n in (then, now)),
-        "stack": tuple(display.value(n.stack_bytes, "bytes") for n in (then, now)),
-        "grid": tuple(display.extent(n.grid) for n in (then, now)),
-        "block": tuple(display.extent(n.block) for n in (then, now)),
-    }
-    return ", ".join(
-        f"{name} {was} -> {is_now}"
-        for name, (was, is_now) in pairs.items()
-        if was != is_now
-    )
 
 
 # of two metrics that would be equal

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
-from pytest_gpuperf.model.change import AgainstEvidence, KernelAccount, KernelMove
+from pytest_gpuperf.model.change import AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS
@@ -763,106 +762,6 @@ def test_every_case_of_a_reason_has_words_of_its_own(cause: Cause) -> None:
     for reason, text in own:
         usual = remedies.get((reason, None))
         assert usual != text
-
-
-def total(
-    name: str, total_us: float, *, grid: int = 8, registers: int = 32
-) -> KernelTotal:
-    """A kernel that ran once."""
-    launch = KernelLaunch(
-        count=1,
-        grid=(grid, 1, 1),
-        block=(128, 1, 1),
-        registers_count=registers,
-        shared_bytes=0,
-        stack_bytes=0,
-    )
-    return KernelTotal(name=name, total_s=total_us * 1e-6, launch=launch)
-
-
-def slower(
-    *moves: tuple[KernelTotal | None, KernelTotal | None],
-    now: float = 183e-6,
-    was: float = 170e-6,
-) -> tuple[str, ...]:
-    """What is said of the kernels of a test that takes longer."""
-    account = KernelAccount(
-        then_s=sum(then.total_s for then, _ in moves if then),
-        now_s=sum(now.total_s for _, now in moves if now),
-        moves=tuple(KernelMove(then=then, now=now) for then, now in moves),
-    )
-    regressed = runs.changed(
-        "test_a",
-        Outcome.REGRESSED,
-        Reason.SLOWER_THAN_LIMIT,
-        replace(runs.change(now / was - 1, now), reference=was),
-        evidence=VerdictEvidence(account=account),
-    )
-    return words.for_pytest(regressed).detail
-
-
-def test_a_replaced_kernel_explains_a_change() -> None:
-    """One line for both names, with the time and how it is launched now."""
-    norm = total("norm", 5)
-
-    assert slower(
-        (
-            total("gemm_128", 158.2),
-            total("gemm_64", 171, grid=16, registers=232),
-        ),
-        (norm, replace(norm, total_s=5.1e-6)),
-    ) == (
-        "kernels together: 176 us, was 163 us (+12.9 us)",
-        (
-            "kernel replaced: gemm_128 -> gemm_64, 171 us, was 158 us (+12.8 us); "
-            "registers 32 -> 232, grid 8 -> 16"
-        ),
-    )
-
-
-def test_kernels_that_are_new_gone_or_slower_are_told() -> None:
-    """Those that moved most come first, and a few are enough."""
-    many = [(None, total(f"k{number}", 1)) for number in range(5)]
-
-    assert slower(
-        (total("gemm", 150), total("gemm", 160)),
-        (total("norm", 9), None),
-        *many,
-    ) == (
-        "kernels together: 165 us, was 159 us (+6.00 us); between kernels +7.00 us",
-        "kernel slower: gemm, 160 us, was 150 us (+10.0 us)",
-        "kernel gone: norm, -9.00 us",
-        "kernel new: k0, +1.00 us",
-        "kernel new: k1, +1.00 us",
-        "3 more kernels differ",
-    )
-
-
-def test_a_change_between_kernels_is_told() -> None:
-    """The kernels take as long as before: look at launches, copies and waits."""
-    gemm = total("gemm", 150)
-
-    assert slower((gemm, gemm)) == (
-        "kernels together: 150 us, as before; between kernels +13.0 us",
-    )
-
-
-def test_kernels_that_explain_nothing_are_left_out() -> None:
-    """A loop's kernels are of all its steps, and nothing moved."""
-    gemm = total("gemm", 999)
-
-    assert slower((gemm, gemm)) == ()
-
-
-def test_a_launch_that_changed_is_told_at_any_time() -> None:
-    """Registers explain a change that the clock does not show."""
-    assert slower(
-        (total("gemm", 999), total("gemm", 999, registers=40)),
-        (total("copy", 1), total("copy", 1)),
-    ) == (
-        "kernels together: 1.00 ms, as before",
-        "kernel changed: gemm, 999 us, as before; registers 32 -> 40",
-    )
 
 
 @pytest.mark.parametrize(

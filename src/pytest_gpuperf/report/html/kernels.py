@@ -21,7 +21,7 @@ from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_tex
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.html.figures import time_ticks
 from pytest_gpuperf.report.html.roofline import place_text
-from pytest_gpuperf.report.words import launch_change
+from pytest_gpuperf.report.kernels import launch_change
 
 __all__ = [
     "Bar",
