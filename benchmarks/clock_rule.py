@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.judge.case import Case, Retest, StoredValue
-from pytest_gpuperf.judge.controls import confirmations, plan_retests
+from pytest_gpuperf.judge.look import confirmations, plan_retests
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
