@@ -259,8 +259,6 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
 
         test_id: The test that it runs, or ran last; "": it has come to none.
 
-        place: What it measured last, and in which test.
-
         is_over: Whether its last test has run.
 
         is_closed: Whether it can ask for nothing any more.
@@ -275,7 +273,6 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
     since_ns: int = 0
     step: Step = Step(stage=Stage.END)  # before its first request: it starts
     test_id: str = ""
-    place: str = ""
     is_over: bool = False
     is_closed: bool = False
     fate: str = ""
@@ -287,9 +284,13 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
             return " before its first test"
         if self.is_over:
             return " after its last test"
-        if self.step.stage is Stage.TEST:
+        # a test's references are not a measurement that its author knows
+        name = "" if self.step.name == TURN_NAME else self.step.name
+        if not name:
             return f" in {self.test_id}"
-        return f" after {self.place}" if self.place else ""
+        if self.step.stage is Stage.END:
+            return f" in {self.test_id}, after {name}"
+        return f" in {_place(self.test_id, name)}"
 
 
 class TurnServer:
@@ -383,8 +384,6 @@ class TurnServer:
                 connection.test_id = request.test_id or connection.test_id
                 connection.is_over = not request.test_id
                 connection.since_ns = self._clock.now_ns()
-            elif request.stage is Stage.BEGIN:
-                connection.place = _place(request.test_id, request.name)
             self._rotation.ask(name, request)
         return bool(received)
 
@@ -439,6 +438,5 @@ class TurnServer:
 
 
 def _place(test_id: str, name: str) -> str:
-    """Return what is measured where, for a sentence; "" where it is not known."""
-    # a test's references are not a measurement that its author knows
-    return test_id if name in {"", TURN_NAME} else f"{name} of {test_id}"
+    """Return what is measured where, for a sentence."""
+    return f"{name} of {test_id}" if name else test_id

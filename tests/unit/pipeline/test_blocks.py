@@ -279,28 +279,28 @@ def test_who_crashes_is_told_and_the_others_go_on() -> None:
 
     assert crashed.records == crashed.references == ()
     assert crashed.failures == {
-        TESTS[1]: f"the process was ended by signal 11 after {TESTS[1]}"
+        TESTS[1]: f"the process was ended by signal 11 in {TESTS[1]}"
     }
     assert all(measured_by(run) == list(TESTS) for run in runs.values())
     assert len(bed.checked) == 3
 
 
 @pytest.mark.parametrize(
-    "place", ["at first", "in a test", "with a turn", "at the end"]
+    "place", ["at first", "in a test", "with a turn", "behind a turn", "at the end"]
 )
 def test_who_hangs_is_ended_and_told(place: str) -> None:
     """After the time that it had; whoever only waits does not hang."""
 
     def hang(process: ThreadProcess) -> int:
-        if place == "with a turn":
+        if place == "at the end":
+            well(process)
+        elif place != "at first":
             process.client.begin_test(TESTS[0])
+        if place.endswith("a turn"):
             with process.client.measuring("x"):
                 process.client.take_turn(False)
-                process.hang()
-        elif place == "in a test":
-            process.client.begin_test(TESTS[0])
-        elif place == "at the end":
-            well(process)
+                if place == "with a turn":
+                    process.hang()
         process.hang()
         return 0
 
@@ -321,7 +321,8 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
     where = {
         "at first": " before its first test",
         "in a test": f" in {TESTS[0]}",
-        "with a turn": f" after x of {TESTS[0]}",
+        "with a turn": f" in x of {TESTS[0]}",
+        "behind a turn": f" in {TESTS[0]}, after x",
     }
     if place == "at the end":
         assert hung.failures == {}
