@@ -354,6 +354,8 @@ class _Group:
         answers = answers_in(_answers_file(member))
         if not fate:
             gap = self._request.check(side, member.scratch)
+            if gap is not None and gap.code is GapCode.NOT_STATED:
+                fate, gap = _left(connection, gap)
             if gap is not None:
                 return gap
         valid = [
@@ -415,6 +417,21 @@ def _fate(connection: Connection) -> str:
     if connection.fate or exit_code >= 0:
         return connection.fate
     return f"the process was ended by signal {-exit_code}{connection.where}"
+
+
+def _left(connection: Connection, gap: Gap) -> tuple[str, Gap | None]:
+    """
+    Return where a process ended that did not say what it has loaded.
+
+    Returns:
+        Its fate, which a test is to blame for: nothing that it measured counts, and others
+        may be compared. Outside of tests the finding, with the place.
+    """
+    where = connection.where
+    if connection.is_over or not connection.test_id:
+        return "", replace(gap, reason=f"{gap.reason}: it ended{where}")
+    exit_code = connection.process.exit_code
+    return f"the process ended{where} (exit {exit_code}, as by os._exit)", None
 
 
 def _tail(member: _Member) -> str:

@@ -269,10 +269,13 @@ def unrecorded(side: Side, folder: str, *, free_bytes: int) -> Gap:
         free_bytes: The room that is left there [B].
     """
     reason = f"a process of the {side.value} side did not say what it has loaded"
-    remedy = "let its tests end without os._exit"
     if free_bytes < _LEAST_FREE_BYTES:
-        reason = f"{reason}: {folder} is full"
-        remedy = "make room there, or set TMPDIR to another folder"
+        return Gap(
+            code=GapCode.FAILED,
+            reason=f"{reason}: {folder} is full",
+            remedy="make room there, or set TMPDIR to another folder",
+        )
+    remedy = "let its tests, conftest.py and fixtures end without os._exit"
     return Gap(code=GapCode.NOT_STATED, reason=reason, remedy=remedy)
 
 

@@ -34,6 +34,7 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Unmeasured
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+from pytest_gpuperf.pipeline.proof import unrecorded
 from pytest_gpuperf.pipeline.turn_server import Patience
 
 OLD, NEW = Side.OLD, Side.NEW
@@ -195,6 +196,14 @@ def measured_by(run: SideRun) -> list[str]:
     return [record.key.test_id for record in run.records]
 
 
+class LeavingBed(Bed):
+    """Its first process of the new side does not say what it has loaded."""
+
+    def check(self, side: Side, scratch: str) -> Gap | None:
+        leaves = Path(scratch).name == "new-0"
+        return unrecorded(side, scratch, free_bytes=1 << 30) if leaves else None
+
+
 def test_two_processes_of_each_side_measure_all_tests(locks: Path) -> None:
     """Each has its values and references; nothing is left of the block."""
     bed = Bed()
@@ -283,6 +292,41 @@ def test_who_crashes_is_told_and_the_others_go_on() -> None:
     }
     assert all(measured_by(run) == list(TESTS) for run in runs.values())
     assert len(bed.checked) == 3
+
+
+def test_a_test_that_leaves_its_process_is_told_and_the_others_go_on() -> None:
+    """By os._exit: nothing of that process is compared, and all else is."""
+
+    def leave(process: ThreadProcess) -> int:
+        measure(process, TESTS[0])
+        process.client.begin_test(TESTS[1])
+        return 0
+
+    block = LeavingBed(one_else(leave)).block()
+    runs = by_process(block)
+    left = runs.pop((NEW, 0))
+
+    assert left.records == left.references == ()
+    assert left.failures == {
+        TESTS[1]: f"the process ended in {TESTS[1]} (exit 0, as by os._exit)"
+    }
+    assert (left.ended_in, left.ended_outside) == (TESTS[1], "")
+    assert all(measured_by(run) == list(TESTS) for run in runs.values())
+
+
+@pytest.mark.parametrize("place", ["before its first test", "after its last test"])
+def test_a_process_that_is_left_outside_of_tests_is_not_compared(place: str) -> None:
+    """No test is to blame; what it measured cannot be checked, and it says where."""
+
+    def leave(process: ThreadProcess) -> int:
+        return well(process) if place.startswith("after") else 0
+
+    gap = LeavingBed(one_else(leave)).run()
+
+    assert isinstance(gap, Gap)
+    said = "a process of the new side did not say what it has loaded: it ended"
+    assert gap.reason == f"{said} {place}"
+    assert "os._exit" in gap.remedy
 
 
 @pytest.mark.parametrize(

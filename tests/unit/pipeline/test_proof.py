@@ -244,6 +244,7 @@ def test_a_full_disk_is_named_where_a_process_recorded_nothing() -> None:
     full = unrecorded(Side.OLD, "/side", free_bytes=4096)
 
     assert "os._exit" in usual.remedy
+    assert (usual.code, full.code) == (GapCode.NOT_STATED, GapCode.FAILED)
     assert full.reason.endswith("what it has loaded: /side is full")
     assert "make room there" in full.remedy
 
