@@ -26,8 +26,8 @@ _TAIL_LINES = 40  # enough for a traceback and the lines before it
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")  # of a cancelled job; Windows lacks the latter
 _DRAIN_S = 1.0  # the pipes of a killed process are read in milliseconds
 # Reads one line at the end of the work; where the pipe closes without it, this process
-# has died, and the shell kills the group. A POSIX shell starts in a millisecond.
-_GUARD = ("/bin/sh", "-c", 'read -r _ || kill -s KILL -- "-$1"', "sh")
+# has died, and the shell signals the process or group. It starts in a millisecond.
+_GUARD = ("/bin/sh", "-c", 'read -r _ || kill -s "$1" -- "$2"', "sh")
 
 
 class Finished(NamedTuple):  # `gpuperf show` is slower by 7 ms with a dataclass
@@ -158,7 +158,7 @@ class ProcessRunner:
         command = tuple(argv)
         process = _started(command, cwd, env, stdin=subprocess.PIPE)
         try:
-            with _guarded(process):
+            with _group_guarded(process):
                 if self._meanwhile is not None:
                     self._meanwhile()
                 stdout, stderr = process.communicate(stdin, timeout=timeout_s)
@@ -254,11 +254,12 @@ def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:
         for number in received:  # while it was started
             process.send_signal(number)
         interrupted = False
-        while True:
-            try:
-                return process.wait(), interrupted or bool(received)
-            except KeyboardInterrupt:  # it has got it, too, and tidies up
-                interrupted = True
+        with _guarded("TERM", str(process.pid)):
+            while True:
+                try:
+                    return process.wait(), interrupted or bool(received)
+                except KeyboardInterrupt:  # it has got it, too, and tidies up
+                    interrupted = True
 
 
 class _GuardedProcess:
@@ -267,7 +268,7 @@ class _GuardedProcess:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._guard = contextlib.ExitStack()
-        self._guard.enter_context(_guarded(process))
+        self._guard.enter_context(_group_guarded(process))
 
     @property
     def exit_code(self) -> int | None:
@@ -311,15 +312,29 @@ def _started(
         raise CollectorUnavailableError(message, remedy=remedy) from error
 
 
-@contextlib.contextmanager
-def _guarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _group_guarded(
+    process: subprocess.Popen[bytes],
+) -> contextlib.AbstractContextManager[None]:
     """Kill a process group if this process dies inside the block."""
+    return _guarded("KILL", f"-{process.pid}")
+
+
+@contextlib.contextmanager
+def _guarded(name: str, target: str) -> Iterator[None]:
+    """
+    Send a signal if this process dies inside the block.
+
+    Args:
+        name: The signal's, without SIG.
+
+        target: What gets it, as `kill` takes it.
+    """
     if not hasattr(os, "killpg"):
         yield
         return
     try:
         guard = subprocess.Popen(
-            (*_GUARD, str(process.pid)),
+            (*_GUARD, name, target),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

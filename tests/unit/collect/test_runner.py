@@ -298,6 +298,49 @@ def test_a_parent_that_is_killed_leaves_nothing_running(
     assert ended(grandchild)
 
 
+# runs in its place what tells its id, and tidies up when it is asked to end
+PLACE = """
+import sys
+from pytest_gpuperf.collect.runner import run_here
+print(run_here([sys.executable, "-c", *sys.argv[1:]]))
+"""
+TIDIES_UP = """
+import os, pathlib, signal, sys, time
+def tidy_up(*_):
+    pathlib.Path(sys.argv[2]).touch()
+    sys.exit(3)
+signal.signal(signal.SIGTERM, tidy_up)
+partial = pathlib.Path(sys.argv[1] + ".tmp")
+partial.write_text(str(os.getpid()))
+partial.rename(sys.argv[1])
+time.sleep(600)
+"""
+
+
+@needs_groups
+@pytest.mark.parametrize("kills_parent", [True, False])
+def test_who_runs_in_our_place_ends_with_us(
+    tmp_path: Path, *, kills_parent: bool
+) -> None:
+    """Asked to, so that it tidies up; where it ends by itself its exit status is ours."""
+    pid_file, tidied = tmp_path / "pid", tmp_path / "tidied"
+    with subprocess.Popen(
+        python(PLACE, TIDIES_UP, str(pid_file), str(tidied)),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE,
+    ) as parent:
+        child = told_pid(pid_file)
+        if kills_parent:
+            parent.kill()
+        else:
+            os.kill(child, signal.SIGTERM)
+        told, _ = parent.communicate()
+
+    assert ended(child)
+    assert tidied.exists()
+    assert told == (b"" if kills_parent else b"(3, False)\n")
+
+
 STARTS_A_DAEMON = """
 import os, subprocess
 print(os.getpgid(0))
