@@ -45,6 +45,9 @@ _SUBMODULE = "160000"  # the mode of a submodule's entry in an index
 _COMPILED = (".so", ".pyd", ".dylib", ".o", ".a")  # code of the working tree
 _DEEPEN = 100  # commits that a shallow clone is to fetch where nothing says how many
 _BRANCH = re.compile(r"[^~^:@]+")  # and no step away from it
+_SEVERAL = re.compile(
+    r"\^|.*(?:\.\.|\^@$|\^!$|\^-\d*$)"
+)  # `git help revisions`, ranges
 
 
 class Worktree(Frozen, frozen=True, kw_only=True):
@@ -208,7 +211,8 @@ class Repository:
         # git resolves a name of two things to one of them, and warns
         if b"is ambiguous" in finished.stderr:
             raise self._ambiguous(revision)
-        if finished.exit_code:
+        # git verifies an exclusion, too
+        if finished.exit_code or revision.startswith("^"):
             raise self._unknown(revision)
         return _text(finished)
 
@@ -224,6 +228,9 @@ class Repository:
 
     def _unknown(self, revision: str) -> RevisionError:
         """Return that a revision is not a commit, and what may help."""
+        if _SEVERAL.match(revision):
+            message = f"{revision} is a range of commits or leaves some out of one"
+            return self.error(message, "give one branch, tag or commit")
         kind = _text(self.run("cat-file", "-t", revision))
         if kind:
             message = f"{revision} is a {kind} of {self.root}, not a commit"

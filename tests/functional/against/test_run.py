@@ -262,6 +262,7 @@ def test_a_quiet_run_under_xdist_prints_its_result_alone(
     [
         ("nowhere", "nowhere is not a commit of"),
         ("HEAD^{tree}", "is a tree of"),
+        ("^HEAD", "^HEAD is a range of commits or leaves some out of one"),
         ("-x", "a revision does not begin with a dash"),
     ],
 )

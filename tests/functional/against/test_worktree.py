@@ -95,7 +95,30 @@ def test_what_is_not_a_revision_is_refused(two: Repo) -> None:
 
     assert refusal(two, "nowhere") == f"{message}give a branch, a tag or a commit"
     assert "'' is not a revision" in refusal(two, "")
-    assert "a...b is not a commit" in refusal(two, "a...b")
+
+
+@pytest.mark.parametrize(
+    "revision",
+    [
+        *("^HEAD", "^main^{commit}", "HEAD~1..main", "a...b", "..HEAD", "HEAD.."),
+        *("HEAD^@", "HEAD^!", "HEAD^-", "HEAD^-1"),
+    ],
+)
+def test_a_range_or_an_exclusion_is_not_one_commit(two: Repo, revision: str) -> None:
+    """Git reads each of them; no fetch would make it one commit."""
+    two.git("remote", "add", "origin", "https://localhost/x")
+
+    assert refusal(two, revision) == (
+        f"{revision} is a range of commits or leaves some out of one; "
+        "give one branch, tag or commit"
+    )
+
+
+def test_a_commit_may_be_named_by_a_subject_with_dots(two: Repo) -> None:
+    """It is a range only where git finds no commit."""
+    two.git("commit", "--allow-empty", "-m", "from a..b on")
+
+    assert at(two).commit_of("HEAD^{/a..b}") == two.git("rev-parse", "HEAD")
 
 
 @pytest.mark.parametrize("revision", ["--upload-pack=x", "-h", "-"])
