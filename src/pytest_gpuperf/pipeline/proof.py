@@ -287,7 +287,7 @@ def edited(
     since_ns: int,
 ) -> Gap | None:
     """
-    Return that a side's file has changed while it was measured; None: none has.
+    Return that a side's file has changed or gone while it was measured; None: none has.
 
     Args:
         side: The side.
@@ -302,11 +302,13 @@ def edited(
         before, now = states.get(path), FileState.of(path)
         is_edited = now.mtime_ns > since_ns if before is None else now != before
         if is_edited and (before is None or now.digest != before.digest):
-            reason = (
-                f"{name} of the {side.value} side was edited while it was measured: "
+            did = "edited" if Path(path).exists() else "deleted"
+            reason = f"{name} of the {side.value} side was {did} while it was measured"
+            return Gap(
+                code=GapCode.EDITED_FILE,
+                reason=f"{reason}: {path}",
+                remedy=_REPEAT[side],
             )
-            reason += path
-            return Gap(code=GapCode.EDITED_FILE, reason=reason, remedy=_REPEAT[side])
     return None
 
 

@@ -280,15 +280,19 @@ def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
     if project is None:
         return None
     loaded = sides.of(side).loaded(scratch)
+    # of those that were collected, too: a process cannot load what is gone by now
+    collected = project.files_of(side, sides.collections[side].loaded)
+    own_files = sorted({*collected, *project.files_of(side, loaded)})
+    edited = proofs.edited(side, own_files, sides.states, since_ns=sides.opened_ns)
+    if edited is not None:
+        return edited
     if not loaded.modules:
         free_bytes = shutil.disk_usage(scratch).free
         return proofs.unrecorded(side, scratch, free_bytes=free_bytes)
-    own_files = project.files_of(side, loaded)
     return (
         project.foreign(side, loaded)
         or project.shared(side, loaded)
         or project.without_code(side, loaded, sides.differing)
-        or proofs.edited(side, own_files, sides.states, since_ns=sides.opened_ns)
     )
 
 

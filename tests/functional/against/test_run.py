@@ -432,6 +432,31 @@ def test_a_side_that_ends_outside_of_tests_ends_the_comparison(
     assert repository.is_clean()
 
 
+def test_a_file_that_is_deleted_meanwhile_is_told_as_such(
+    repository: Repository,
+) -> None:
+    """It is no code that a side never had, though no process can load it any more."""
+    repository.project.write(
+        f"""
+        import os
+        import pathlib
+        import sys
+
+        VALUES = {NEW!r}
+        is_first = os.environ.setdefault("FIRST", str(os.getpid())) == str(os.getpid())
+        if not is_first and "--collect-only" not in sys.argv:
+            pathlib.Path(__file__).unlink(missing_ok=True)
+        """,
+        "work.py",
+    )
+    ended = repository.project.spawn(*AGAINST)
+    gap = repository.project.report()["against"]["gap"]
+
+    assert ended.returncode == 1, ended.stdout
+    assert gap["reason"].startswith("work of the new side was deleted while it was")
+    assert repository.outcomes() == {}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(

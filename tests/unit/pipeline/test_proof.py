@@ -235,7 +235,12 @@ def test_a_change_while_measuring_is_an_edit(tmp_path: Path) -> None:
     assert old is not None
     assert old.remedy.startswith("let its tests write to another folder")
     path.unlink()
-    assert code(judged()) is GapCode.EDITED_FILE
+    gone = judged()
+    assert gone is not None
+    assert gone.code is GapCode.EDITED_FILE
+    assert gone.reason == (
+        f"pkg.core of the new side was deleted while it was measured: {path}"
+    )
 
 
 def test_a_full_disk_is_named_where_a_process_recorded_nothing() -> None:
