@@ -194,6 +194,13 @@ class Repository:
         finished = self.run("check-ignore", "-z", "--stdin", stdin=stdin)
         return frozenset(filter(None, _text(finished).split("\0")))
 
+    def ignored_below(self, places: Sequence[str]) -> tuple[str, ...]:
+        """Return the files that git ignores among some, and below folders of the tree."""
+        if not places:
+            return ()
+        others = ("ls-files", "--others", "--ignored", "--exclude-standard", "--")
+        return self.paths(*others, *(f":(literal){place}" for place in places))
+
     def commit_of(self, revision: str) -> str:
         """
         Return the commit that a revision names.

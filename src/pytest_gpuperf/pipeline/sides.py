@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -194,7 +194,7 @@ def open_sides(
         _check_folder(commands[Side.OLD])
         if request.tests_mine:
             _copy_tests(commands, request.test_ids, repository.listed())
-        _check_paths(commands[Side.OLD])
+        _check_paths(commands[Side.OLD], repository, request)
         if _starts_clean_programs(repository, request.test_ids):
             commands = {s: replace(c, has_overlay=True) for s, c in commands.items()}
         differing = repository.differing(commit)
@@ -332,19 +332,40 @@ def _check_folder(old: SideCommand) -> None:
         raise SidesRefusedError(message, remedy="compare with a revision that has it")
 
 
-def _check_paths(old: SideCommand) -> None:
+def _check_paths(
+    old: SideCommand, repository: Repository, request: SidesRequest
+) -> None:
     """Refuse a revision that has nothing of what pytest was told to run."""
-    if old.command.paths and not any(map(old.has, old.command.paths)):
-        names = ", ".join(old.command.paths[:_NAMED])
-        message = f"the revision has none of the tests that were named: {names}"
-        remedy = (
-            "compare with a revision that has them, or --gpuperf-against-tests=mine"
-        )
-        raise SidesRefusedError(message, remedy=remedy)
+    paths = old.command.paths
+    if not paths or any(map(old.has, paths)):
+        return
+    names = ", ".join(paths[:_NAMED])
+    message = f"the revision has none of the tests that were named: {names}"
+    remedy = "compare with a revision that has them"
+    folder = old.command.folder
+    places = [os.path.realpath(Path(folder, p.partition("::")[0])) for p in paths]
+    ignored = repository.ignored_below([p for p in places if inside(p, old.other_tree)])
+    files = _of_tests(ignored, request.test_ids)
+    if files:
+        message += f", of which git ignores {', '.join(files[:_NAMED])}"
+        remedy = "name what git ignores in the ini option gpuperf_carry"
+    elif not request.tests_mine:
+        remedy += ", or --gpuperf-against-tests=mine"
+    raise SidesRefusedError(message, remedy=remedy)
+
+
+def _of_tests(files: Iterable[str], test_ids: Iterable[str]) -> list[str]:
+    """Return the files of a repository that have some tests."""
+    places = {test_id.partition("::")[0] for test_id in test_ids}
+    return [
+        path
+        for path in files
+        if any(f"/{path}".endswith(f"/{place}") for place in places)
+    ]
 
 
 def _copy_tests(
-    commands: Mapping[Side, SideCommand], test_ids: Iterable[str], files: Iterable[str]
+    commands: Mapping[Side, SideCommand], test_ids: Iterable[str], files: Sequence[str]
 ) -> None:
     """
     Copy the working tree's tests over those of the revision.
@@ -353,11 +374,10 @@ def _copy_tests(
     and each conftest.py.
     """
     old, new = commands[Side.OLD].tree, commands[Side.NEW].tree
-    places = {test_id.partition("::")[0] for test_id in test_ids}
+    named = set(_of_tests(files, test_ids))
     for path in files:
-        is_named = any(f"/{path}".endswith(f"/{place}") for place in places)
         in_tests = any(part in _TEST_FOLDERS for part in Path(path).parts[:-1])
-        is_test = is_named or in_tests or Path(path).name == "conftest.py"
+        is_test = path in named or in_tests or Path(path).name == "conftest.py"
         if is_test and Path(new, path).is_file():
             target = Path(old, path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -366,11 +386,8 @@ def _copy_tests(
 
 def _starts_clean_programs(repository: Repository, test_ids: Iterable[str]) -> bool:
     """Return whether a test's file starts programs without our environment variables."""
-    places = {test_id.partition("::")[0] for test_id in test_ids}
     files = [
-        Path(repository.root, path)
-        for path in repository.listed()
-        if any(f"/{path}".endswith(f"/{place}") for place in places)
+        Path(repository.root, path) for path in _of_tests(repository.listed(), test_ids)
     ]
     texts = (file.read_text("utf-8", "replace") for file in files if file.is_file())
     return any(_CLEAN.search(text) for text in texts)

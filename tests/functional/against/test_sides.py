@@ -160,6 +160,28 @@ def test_todays_tests_can_run_on_both_sides(repo: Repo, opened: Open) -> None:
     assert answer["told"] == ["2", "1"]
 
 
+@pytest.mark.parametrize("place", ["tests/test_local.py", "tests/local"])
+@pytest.mark.parametrize("tests_mine", [True, False])
+def test_a_test_that_git_ignores_is_to_be_carried(
+    repo: Repo, opened: Open, place: str, *, tests_mine: bool
+) -> None:
+    """No option lets today's tests run on both sides where git has them not."""
+    repo.package()
+    file = place if place.endswith(".py") else f"{place}/test_it.py"
+    repo.write(file, TEST.format(imports="from pkg import core"))
+    with (repo.root / ".gitignore").open("a") as ignores:
+        ignores.write("local\ntest_local.py\n")
+    repo.args = repo.paths = (place,)
+    ids = [f"{file}::test_work"]
+
+    text = opened(repo, test_ids=ids, tests_mine=tests_mine)["text"]
+
+    assert text == (
+        f"the revision has none of the tests that were named: {place}, of which git "
+        f"ignores {file}; name what git ignores in the ini option gpuperf_carry"
+    )
+
+
 @pytest.mark.long
 def test_two_runs_at_once_are_both_right(repo: Repo, opened: Open) -> None:
     """Worktrees of one repository do not disturb each other."""
