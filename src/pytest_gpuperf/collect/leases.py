@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
+# of each system but Windows; TMPDIR may name another folder for each run and each job
+_SYSTEM_FOLDER = "/tmp"  # noqa: S108 - what others place there is refused: see below
 _MACHINE = "this machine"  # in messages
 _POLL_S = 1.0  # how often a waiting process checks whether the holder has changed
 _FILE_MODE = 0o666  # the permissions of a folder that apply to a file in it
@@ -91,9 +93,11 @@ class ProcessState(Frozen, frozen=True, kw_only=True):
 
 
 def lease_folder() -> Path:
-    """Return the folder of the locks: $GPUPERF_LOCK_DIR, or a folder of this user.
+    """
+    Return the folder of the locks: $GPUPERF_LOCK_DIR, or a folder of this user.
 
-    Many systems forbid opening another user's file in a shared temporary folder, even to
+    The latter is in the system's temporary folder, not in $TMPDIR, where runs with
+    different ones would not meet. Many systems forbid opening another user's file in a shared temporary folder, even to
     wait for it: runs of several users need a folder that all may write to.
     """
     named = os.environ.get(FOLDER_VARIABLE)
@@ -103,7 +107,9 @@ def lease_folder() -> Path:
 def _private_folder() -> Path:
     """Return the folder of this user, in the temporary folder that all users share."""
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
-    return Path(tempfile.gettempdir(), f"pytest-gpuperf-{user}")
+    is_posix = os.name == "posix" and os.access(_SYSTEM_FOLDER, os.W_OK | os.X_OK)
+    shared = _SYSTEM_FOLDER if is_posix else tempfile.gettempdir()
+    return Path(shared, f"pytest-gpuperf-{user}")
 
 
 def make_lease_folder(folder: Path) -> None:

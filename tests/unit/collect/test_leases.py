@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.clock import FakeClock
+from pytest_gpuperf.collect import leases
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.leases import (
     FOLDER_VARIABLE,
@@ -377,6 +378,32 @@ def test_the_folder_is_named_or_the_users_own(
     assert usual.name.startswith("pytest-gpuperf-")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="TEMP is the user's own there")
+def test_runs_with_other_temporary_folders_meet(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job scheduler gives each job its TMPDIR; the machine and its GPUs are the same."""
+    folders = []
+    for name in ("a", "b"):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+        with exclusive("0") as gpu, exclusive_machine(test="x") as machine:
+            folders += [gpu.parent, machine.parent]
+
+    assert folders == [lease_folder()] * 4
+    assert lease_folder().parent == shared
+
+
+def test_a_system_without_that_folder_has_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a container whose one place to write to is TMPDIR."""
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    monkeypatch.setattr(leases, "_SYSTEM_FOLDER", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    assert lease_folder().parent == tmp_path
+
+
 # another user who places files where the locks are
 
 not_on_windows = pytest.mark.skipif(
@@ -447,7 +474,7 @@ def test_a_pipe_in_place_of_a_state_is_not_waited_for(tmp_path: Path) -> None:
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the temporary folder of all users; no other folder is named."""
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(leases, "_SYSTEM_FOLDER", str(tmp_path))
     return tmp_path
 
 
@@ -593,7 +620,7 @@ def test_another_user_cannot_use_this_ones_rights(
     place = reachable / "all"
     place.mkdir()
     place.chmod(0o777 if is_named else 0o1777)
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.setattr(leases, "_SYSTEM_FOLDER", str(place))
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     if is_named:
         monkeypatch.setenv(FOLDER_VARIABLE, str(place))
