@@ -516,6 +516,54 @@ def test_an_assert_on_a_value_is_counted_as_such(
     assert lines(project.run(), last)
 
 
+ELSEWHERE = """
+    def fails(perf):
+        assert perf.time <= 1e-12
+
+    def test_it(gpuperf):
+        perf = gpuperf.measure(sorted, [2, 1])
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "last"),
+    [
+        ("fails(perf)", "1 failed its own assert"),
+        ("gpuperf.measure(lambda: fails(perf), name='b')", "1 failed its own assert"),
+        (
+            "assert (\n            perf.time\n            <= 1e-12\n        )",
+            "1 failed its own assert",
+        ),
+        (
+            "try: fails(perf)\n        except AssertionError: raise",
+            "1 failed its own assert",
+        ),
+        (
+            "try: fails(perf)\n        except AssertionError as e: assert 0, str(e)",
+            "1 failed before being judged",
+        ),
+    ],
+)
+def test_an_assert_is_known_by_its_place(
+    project: Project, body: str, last: str
+) -> None:
+    """Not by its words, which another failure may repeat, and another plugin may replace."""
+    project.write(ELSEWHERE.format(body=body))
+    project.write(
+        """
+        import pytest
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_assertrepr_compare():
+            return ["other words"]
+        """,
+        "conftest.py",
+    )
+
+    assert lines(project.run(), last)
+
+
 @pytest.mark.parametrize("shown", ["--setup-plan", "--fixtures", "--fixtures-per-test"])
 @pytest.mark.parametrize("workers", [ALONE, WORKERS])
 def test_what_only_shows_judges_nothing(

@@ -537,7 +537,7 @@ class Measuring:
             and not outcomes.lacked_a_value(call),
             failed=report.failed,
             asserted=ledger.compared,
-            missed=outcomes.missed_assert(ledger.missed, call, report),
+            missed=outcomes.missed_assert(ledger, call, report),
             group=plan.group,
             line=None if item.location[1] is None else item.location[1] + 1,
         )
@@ -553,7 +553,7 @@ class Measuring:
         figures = [side for side in (left, right) if isinstance(side, Figure)]
         # pytest explains the last part of an `and` even where that part held
         if figures and not outcomes.holds(op, left, right):
-            figures[0].perf.missed(lines[0])
+            figures[0].perf.missed(lines[0], outcomes.asserting_place())
         return lines
 
 

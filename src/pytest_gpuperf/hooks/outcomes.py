@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import os
+import sys
 from numbers import Real
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
@@ -27,17 +29,19 @@ from pytest_gpuperf.report.explanation import assert_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
+    from types import CodeType, FrameType, TracebackType
 
     import pytest
     from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config, Plan
+    from pytest_gpuperf.fixture.values import Ledger
     from pytest_gpuperf.model.run import Measured, MissedAssert
 
 __all__ = [
     "VerdictRepr",
     "apply_unmeasured",
+    "asserting_place",
     "comparison_lines",
     "expect_failure",
     "expected_failure",
@@ -58,6 +62,8 @@ __all__ = [
 
 _STRICT = "[XPASS(strict)] "  # pytest's prefix for a strict xfail that passed
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
+# between the assert and us when pytest asks us to explain it
+_EXPLAINERS = frozenset({"_pytest", "pluggy", "pytest_gpuperf"})
 _UNBROKEN = 10**6  # characters of a line: the printer wraps it for its terminal
 
 
@@ -348,18 +354,40 @@ def holds(op: str, left: object, right: object) -> bool:
     return bool(_COMPARE[op](float(left), float(right)))
 
 
+def asserting_place() -> tuple[CodeType, int] | None:
+    """
+    Return where the assert that pytest explains now is going to raise.
+
+    That is its code and the offset of the instruction. Its line would not do: Python 3.10
+    has another one for the parts of an assert that stands on several.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` calls, too
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.partition(".")[0] not in _EXPLAINERS:
+            break
+        frame = frame.f_back
+    if frame is None:
+        return None
+    code, last = frame.f_code, frame.f_lasti
+    instructions = dis.get_instructions(code)
+    raises = (i.offset for i in instructions if i.opname == "RAISE_VARARGS")
+    return code, next((offset for offset in raises if offset > last), last)
+
+
 def missed_assert(
-    missed: MissedAssert | None,
-    call: pytest.CallInfo[None],
-    report: pytest.TestReport,
+    ledger: Ledger, call: pytest.CallInfo[None], report: pytest.TestReport
 ) -> MissedAssert | None:
     """Return the assert on a measured value that failed a test; None: something else did."""
-    if missed is None or call.excinfo is None or not report.failed:
+    if ledger.missed is None or call.excinfo is None or not report.failed:
         return None
     raised = call.excinfo.value
     # a test that catches a failed assert may fail by another one
-    is_of_it = isinstance(raised, AssertionError) and missed.comparison in str(raised)
-    return missed if is_of_it else None
+    is_of_it = isinstance(raised, AssertionError) and any(
+        (last.tb_frame.f_code, last.tb_lasti) == ledger.missed_at
+        for last in _frames(raised)[-1:]
+    )
+    return ledger.missed if is_of_it else None
 
 
 def failure_text(
