@@ -25,6 +25,7 @@ from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, state
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+from pytest_gpuperf.pipeline.levels import REDIRECTED
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides, proof
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import gates
@@ -131,16 +132,12 @@ def compare(
             open_sides(request, command, site.runner, site.clock) as sides,
         ):
             remarks = sides.remarks
-            against = replace(
-                against,
-                commit=sides.commit,
-                level=sides.level,
-                modules=sides.modules,
-                changed=sides.changed,
-                only_old=sides.only_old,
-                only_new=sides.only_new,
-            )
+            against = _of_sides(against, sides)
             interrupted = looks.take(sides, command.variable)
+            built = looks.refuted(sides)
+            if built is not None:
+                against = _of_sides(against, built)
+                interrupted = looks.take(built, command.variable)
             remarks += (*looks.waited(), *sides.changed_files())
     except GpuPerfError as error:
         looks.void(Gap.of(error))
@@ -159,6 +156,19 @@ def compare(
         verdicts=(*looks.verdicts(), *changed_tests(against.changed)),
         remarks=remarks,
         interrupted=interrupted,
+    )
+
+
+def _of_sides(against: Against, sides: Sides) -> Against:
+    """Return what a comparison says with what is known of its sides."""
+    return replace(
+        against,
+        commit=sides.commit,
+        level=sides.level,
+        modules=sides.modules,
+        changed=sides.changed,
+        only_old=sides.only_old,
+        only_new=sides.only_new,
     )
 
 
@@ -370,6 +380,7 @@ class _Looks:
         self._compared: tuple[str, ...] = ()
         self._look: AgainstLook | None = None
         self._begun_ns = site.clock.now_ns()
+        self._refutation: Gap | None = None  # of sides that are not built
         self._measured_ns: int | None = None  # since when blocks are run
         self._waited_s = 0.0  # of that time, for other runs
 
@@ -378,7 +389,8 @@ class _Looks:
         self._compared = sides.test_ids
         if not self._compared:
             return False
-        self._measured_ns = self._site.clock.now_ns()
+        if self._measured_ns is None:
+            self._measured_ns = self._site.clock.now_ns()
         request = BlockRequest(
             variable=variable,
             patience=Patience(self._timeout_s),
@@ -393,8 +405,27 @@ class _Looks:
                 return interrupted
         return False
 
+    def refuted(self, sides: Sides) -> Sides | None:
+        """
+        Return the built sides where the first block shows that they are needed.
+
+        None: it does not, or they cannot be built either, which the reason then says.
+        """
+        gap, built = self.gap, sides.built
+        if gap is None or self.blocks or gap.code not in REDIRECTED:
+            return None
+        if isinstance(built, Gap):
+            self.gap = _at_both_levels(gap, built)
+        if built is None or isinstance(built, Gap):
+            return None
+        self.gap, self._refutation = None, gap
+        self._tell(self.progress(text=f"{gap.reason}: both sides are built instead"))
+        return built
+
     def void(self, gap: Gap) -> None:
         """End without verdicts: what was measured must not count."""
+        if self._refutation is not None and gap.code in REDIRECTED:
+            gap = _at_both_levels(self._refutation, gap)
         self.gap = gap
         self._compared = ()
         self._look = None
@@ -540,6 +571,11 @@ class _Looks:
             reason=f"the budget of {budget_s:g} s was spent after {blocks}",
             remedy="give it more (--gpuperf-budget), or select fewer tests",
         )
+
+
+def _at_both_levels(gap: Gap, built: Gap) -> Gap:
+    """Return what tests have loaded, with what refuses the built sides."""
+    return replace(gap, reason=f"{gap.reason}; level 2: {built.reason}")
 
 
 def _ended_outside(side: Side, reason: str) -> Gap:

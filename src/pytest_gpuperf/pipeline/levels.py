@@ -17,10 +17,10 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.pipeline.proof import BUILD_REMEDY, Project, Tree
 from pytest_gpuperf.pipeline.side_process import Collection, SideCommand
 
-__all__ = ["Demand", "Settled", "settle"]
+__all__ = ["REDIRECTED", "Demand", "Settled", "settle"]
 
 # what other import roots can mend
-_REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
+REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
 _CARRY = "name it in the ini option gpuperf_carry if it is generated"
 _SAME_IDS = "name a test as `pytest --collect-only -q` does, the same in every process"
 _COLLECT = "compare with a revision that can be imported and has these tests"
@@ -65,12 +65,16 @@ class Settled(Frozen, frozen=True, kw_only=True):
         collections: What each side has collected.
 
         project: Whose files are whose.
+
+        built: The sides at level 2, or why they are not, where tests that run decide
+            between the two levels; None: this level is proven, or the last.
     """
 
     level: int
     commands: Mapping[Side, SideCommand]
     collections: Mapping[Side, Collection]
     project: Project
+    built: Settled | Gap | None = None
 
 
 def settle(
@@ -101,7 +105,7 @@ def settle(
     """
     search = _Search(commands, demand, ignored)
     findings: dict[int, Gap] = {}
-    without_code: Settled | None = None
+    without_code: dict[int, Settled] = {}
     level: int | None = 0
     while level is not None:
         try:
@@ -115,22 +119,22 @@ def settle(
         finding = search.finding(settled)
         if finding is None:
             return settled
-        if finding.code is GapCode.NO_OWN_CODE and level == 1:
-            without_code = settled
+        if finding.code is GapCode.NO_OWN_CODE and level > 0:
+            without_code[level] = settled
         findings[level] = finding
         level = _next_level(level, finding.code, is_built=demand.is_built)
-    if without_code is None:
+    if 1 not in without_code:
         raise _refused(findings)
     # a build has shown no code either: tests import it, and each process that measures
     # is proven by itself
-    return without_code
+    return replace(without_code[1], built=without_code.get(2, findings.get(2)))
 
 
 def _next_level(level: int, code: GapCode, *, is_built: bool) -> int | None:
     """Return the next level that can mend what was found; None: there is none."""
     if code is GapCode.FAILED or level > 1:
         return None
-    if level == 0 and code in _REDIRECTED:
+    if level == 0 and code in REDIRECTED:
         return 1
     return 2 if is_built else None
 

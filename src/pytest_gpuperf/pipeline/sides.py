@@ -139,6 +139,9 @@ class Sides(Frozen, frozen=True, kw_only=True):
         opened_ns: When they were proven [ns since the epoch].
 
         changed_files: Returns what else changed of both trees since, a sentence each.
+
+        built: Both sides built into folders of their own, or why they are not, for tests
+            that load what both share when they run; None: there is nothing else to try.
     """
 
     revision: str
@@ -158,6 +161,7 @@ class Sides(Frozen, frozen=True, kw_only=True):
     states: Mapping[str, FileState] = {}
     opened_ns: int = 0
     changed_files: Callable[[], tuple[str, ...]] = tuple
+    built: Sides | Gap | None = None
 
     def of(self, side: Side) -> SideCommand:
         """Return how a process of a side is started."""
@@ -218,9 +222,19 @@ def open_sides(
         )
         trees = {Side.OLD: repository.within(tree.path), Side.NEW: repository}
         states = {side: _file_states(files, commit) for side, files in trees.items()}
-        sides = _sides(request, commit, settled, differing, remarks=tree.remarks)
-        changed_files = partial(_changed_files, trees, commit, states)
-        yield replace(sides, changed_files=changed_files)
+        sides_at = partial(
+            _sides,
+            request=request,
+            commit=commit,
+            differing=differing,
+            remarks=tree.remarks,
+            changed_files=partial(_changed_files, trees, commit, states),
+        )
+        built = settled.built
+        if isinstance(built, Settled):
+            yield replace(sides_at(settled), built=sides_at(built))
+        else:
+            yield replace(sides_at(settled), built=built)
 
 
 def _collector(
@@ -394,12 +408,13 @@ def _starts_clean_programs(repository: Repository, test_ids: Iterable[str]) -> b
 
 
 def _sides(
+    settled: Settled,
+    *,
     request: SidesRequest,
     commit: str,
-    settled: Settled,
     differing: frozenset[str],
-    *,
     remarks: tuple[str, ...],
+    changed_files: Callable[[], tuple[str, ...]],
 ) -> Sides:
     """Return two proven sides with what differs between them."""
     old, new = (settled.collections[side].tests for side in (Side.OLD, Side.NEW))
@@ -432,6 +447,7 @@ def _sides(
         collections=settled.collections,
         states=states,
         opened_ns=marker.stat().st_mtime_ns,
+        changed_files=changed_files,
     )
 
 

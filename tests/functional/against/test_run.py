@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -107,7 +109,12 @@ class Repository:
 
     def outcomes(self) -> dict[str, tuple[str, str]]:
         """Return outcome and reason of each verdict of the last run, by parameter."""
-        verdicts = self.project.report()["verdicts"]
+        return self.outcomes_of(self.project)
+
+    @staticmethod
+    def outcomes_of(project: Project) -> dict[str, tuple[str, str]]:
+        """Return outcome and reason of each verdict of a project's last run."""
+        verdicts = project.report()["verdicts"]
         return {
             v["key"]["test_id"].partition("::")[2]: (v["outcome"], v["reason"])
             for v in verdicts
@@ -175,6 +182,110 @@ def test_a_block_that_cannot_be_run_takes_nothing_back(project: Project) -> None
     }
     assert "did not say what it has loaded: it ended after its last test" in " ".join(
         ended.stdout.split()
+    )
+
+
+LATE = """
+    import pytest
+
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("name", ["slower", "same"])
+    def test_x(gpuperf, name):
+        from late import core
+
+        gpuperf.record("x", core.VALUES[name], unit="s", better="lower")
+"""
+BACKEND = """
+    import pathlib
+    import zipfile
+
+
+    def build_wheel(folder, config_settings=None, metadata_directory=None):
+        FAIL
+        sources = pathlib.Path("src", "late").iterdir()
+        files = {f"late/{p.stem}.py": p.read_text() for p in sources if p.is_file()}
+        info = "late-1.0.dist-info"
+        files[f"{info}/METADATA"] = "Metadata-Version: 2.1\\nName: late\\nVersion: 1.0\\n"
+        files[f"{info}/WHEEL"] = (
+            "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        )
+        files[f"{info}/RECORD"] = "".join(f"{file},,\\n" for file in files)
+        with zipfile.ZipFile(pathlib.Path(folder, "late-1.0-py3-none-any.whl"), "w") as w:
+            for file, text in files.items():
+                w.writestr(file, text)
+        return "late-1.0-py3-none-any.whl"
+"""
+SETTINGS = """
+    [build-system]
+    requires = []
+    build-backend = "backend"
+    backend-path = ["."]
+
+    [project]
+    name = "late"
+    version = "1.0"
+"""
+
+
+def installed_late(
+    project: Project, elsewhere: Path, suffix: str = ".py", fails: str = "pass"
+) -> None:
+    """Make a project whose tests import what is installed of it when they run."""
+    repository = Repository(project)
+    project.write(LATE)
+    project.write(SETTINGS, "pyproject.toml")
+    project.write(BACKEND.replace("FAIL", fails), "backend.py")
+    project.write("", "src/late/__init__.py")
+    source = f"src/late/core{suffix}"
+    project.write(f"VALUES = {OLD!r}\n", source)
+    repository.git("add", ".")
+    repository.git("commit", "-q", "-m", "old")
+    project.write(f"VALUES = {NEW!r}\n", source)
+    site = elsewhere / "site" / "late"
+    site.mkdir(parents=True)
+    (site / "__init__.py").touch()
+    (site / "core.py").write_text(f"VALUES = {NEW!r}\n", encoding="utf-8")
+    project.environment.setenv("PYTHONPATH", str(site.parent), prepend=os.pathsep)
+    project.environment.setenv("XDG_CACHE_HOME", str(elsewhere / "cache"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip builds them")
+@pytest.mark.parametrize(
+    "suffix", [".py", pytest.param(".txt", marks=pytest.mark.long)]
+)
+def test_what_tests_import_when_they_run_is_built_if_need_be(
+    project: Project, tmp_path: Path, suffix: str
+) -> None:
+    """No collection tells what is installed, or made by a build, from nobody's code."""
+    installed_late(project, tmp_path, suffix)
+    ended = project.spawn(*AGAINST)
+    against = project.report()["against"]
+
+    assert against["level"] == 2, ended.stdout
+    assert against["gap"] is None
+    outcomes = Repository.outcomes_of(project)
+    assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
+        "test_x[slower]": "regressed",
+        "test_x[same]": "unchanged",
+    }
+    assert "both sides are built instead" in " ".join(ended.stdout.split())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip builds them")
+def test_what_cannot_be_built_either_is_refused_for_both_reasons(
+    project: Project, tmp_path: Path
+) -> None:
+    """What the tests loaded decides; why there is no build is said, too."""
+    installed_late(project, tmp_path, fails="raise ZeroDivisionError")
+    ended = project.spawn(*AGAINST)
+    gap = project.report()["against"]["gap"]
+
+    assert ended.returncode == 1, ended.stdout
+    assert re.match(
+        r"the \w+ side loaded late(\.core)? from .*, which both share; level 2: the old "
+        r"side cannot be built in",
+        gap["reason"],
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.change import Side
+from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
 from pytest_gpuperf.pipeline.proof import Loaded
 from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -295,13 +296,15 @@ def test_a_test_that_the_new_side_lacks_is_lost(search: Search) -> None:
 
 
 def test_tests_may_import_the_project_when_they_run(search: Search) -> None:
-    """Until they run: each process that measures is proven by itself."""
+    """Until they run: each process that measures is proven by itself, or by the build."""
     settled = search.settle(
         lambda c: collection(("test_a", f"{c.tree}/tests/test_a.py"))
     )
 
     assert settled.level == 1
     assert search.built == [Side.OLD, Side.NEW]  # a build could have shown some
+    assert isinstance(settled.built, Settled)
+    assert settled.built.level == 2
 
 
 def test_code_that_only_a_build_makes_is_built(search: Search) -> None:
@@ -318,8 +321,10 @@ def test_code_that_only_a_build_makes_is_built(search: Search) -> None:
 def test_tests_that_import_the_project_need_no_build(
     search: Search, *, can_be_built: bool
 ) -> None:
-    """One that fails, or that there is none of, refuses nothing."""
+    """One that fails, or that there is none of, refuses nothing; it is told if need be."""
     search.build_error = SidesRefusedError("no compiler", remedy="install one")
     settled = search.settle(lambda _: collection(), is_built=can_be_built)
 
     assert settled.level == 1
+    reason = settled.built.reason if isinstance(settled.built, Gap) else ""
+    assert reason == ("no compiler" if can_be_built else "")
