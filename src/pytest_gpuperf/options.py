@@ -34,6 +34,7 @@ __all__ = [
     "measures",
     "must_judge",
     "only_shows",
+    "selects_measured",
     "selects_part",
     "writes_reports",
 ]
@@ -201,14 +202,21 @@ def must_judge(config: pytest.Config) -> bool:
 
 
 def selects_part(config: pytest.Config) -> bool:
-    """Return whether the command line leaves out tests of the paths that it names."""
+    """Return whether the command line leaves out measured tests of the paths it names."""
     option, usual = config.option, config.getini("addopts")
-    chosen = [getattr(option, name, None) for name in ("keyword", "markexpr")]
+    chosen = [getattr(option, "keyword", None)]
+    if not selects_measured(config):
+        chosen.append(getattr(option, "markexpr", None))
     # of these pytest leaves out tests while it collects, and tells nobody
     chosen += [getattr(option, name, None) for name in ("lf", "testmon")]
     if any(value for value in chosen if value not in usual):
         return True  # what the ini file always leaves out is no part
     return any("::" in str(arg) for arg in config.args)
+
+
+def selects_measured(config: pytest.Config) -> bool:
+    """Return whether `-m` leaves out the tests that do not measure, and no others."""
+    return str(getattr(config.option, "markexpr", "")).strip() == "gpuperf"
 
 
 def is_active(config: pytest.Config) -> bool:

@@ -271,6 +271,22 @@ def test_a_module_that_is_gone_counts_beside_those_that_ran(
     assert lines(ended, "judged 3 of 6 tests; --gpuperf-min-judged requires more")
 
 
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+@pytest.mark.parametrize("how", ["deleted", "skipped", "emptied"])
+def test_the_plugins_own_marker_leaves_out_nothing_that_measures(
+    project: Project, workers: tuple[str, ...], how: str
+) -> None:
+    """A module that is gone is missed with `-m gpuperf`, too; not with more than that."""
+    project.write(VALUES, "test_other.py")
+    lose(project, how)
+    ended = project.run(*GATE, *workers, "-m", "gpuperf", "--gpuperf-min-judged=95%")
+    part = project.run(*GATE, *workers, "-m", "gpuperf and not slow")
+
+    assert (ended.ret, part.ret) == (1, 0)
+    assert lines(ended, "judged 3 of 3: 3 unchanged", "3 of the baseline did not run")
+    assert not lines(part, "did not run")
+
+
 def of_another_machine(project: Project) -> None:
     """Let what is stored be the sessions of another machine."""
     store = project.path / ".gpuperf"

@@ -266,7 +266,9 @@ class Measuring:
         self._collected = [*items]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Note the modules of which some tests do not run."""
+        """Note the modules of which some tests do not run that may measure."""
+        if options.selects_measured(self.config):
+            items = [item for item in items if TEST_ID in item.stash]
         self._partial_modules.update(dict.fromkeys(map(_module_of, items)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
