@@ -253,7 +253,7 @@ def _note(
     """Return why a collector is not used; None in `gaps`: not requested."""
     if name not in gaps:
         text = f"{name}: not needed with {', '.join(used)}"
-        return HeaderNote(about=name, text=text)
+        return HeaderNote(about=name, text=text, code=GapCode.NOT_ASKED)
     gap = gaps[name]
     if gap is None:
         text = f"{name}: not requested"

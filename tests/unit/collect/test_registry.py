@@ -97,6 +97,9 @@ def test_a_recorded_run_is_replayed_alone() -> None:
         "ncu-report: not needed with replay",
         "GPU: not used, a recorded run is replayed",
     )
+    # nobody misses them, so that only -v tells
+    codes = {note.about: note.code for note in choice.notes}
+    assert codes["cupti"] is codes["events"] is GapCode.NOT_ASKED
 
 
 def test_what_was_asked_for_is_taken_in_order_of_quality() -> None:
