@@ -33,7 +33,8 @@ CALLS, KERNEL, OVERHEAD = (4, 5), 10, 17  # CUpti_ActivityKind
 FIELDS = (
     *("kind", "cbid", "correlation_id", "external_kind", "external_id", "start", "end"),
     *("name", "bytes", "device_id", "context_id", "stream_id", "graph_node_id"),
-    "overhead_kind",
+    *("overhead_kind", "type", "copy_kind", "src_kind", "dst_kind"),
+    *("grid_x", "block_x", "registers_per_thread"),
 )
 # fields of NVML whose unit or presence decides a verdict; 138 and 139 are per link
 NVML_FIELDS = (

@@ -60,7 +60,7 @@ def main() -> None:
     )
     parser.add_argument("--planted", type=int, default=3, help="runs with slowdowns")
     parser.add_argument("--confirm", type=int, default=5, help="fresh processes")
-    parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--seconds", type=float, default=200.0)
     args = parser.parse_args()
     torch = need_gpu("gpu_gate")
     print_machine(torch)

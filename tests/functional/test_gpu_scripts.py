@@ -22,7 +22,10 @@ from pytest_gpuperf.collect.devices import query_devices
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [
-    *(f"benchmarks/{name}.py" for name in ("gpu_agreement", "gpu_cost", "gpu_noise")),
+    *(
+        f"benchmarks/{name}.py"
+        for name in ("gpu_gate", "gpu_agreement", "gpu_cost", "gpu_noise")
+    ),
     ".ci/gpu_captures.py",
     ".ci/gpu_probe.py",
 ]
