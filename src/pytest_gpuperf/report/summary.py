@@ -417,13 +417,18 @@ def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
 
 
 def _blind(verdicts: Sequence[Verdict]) -> str:
-    """Return how many unchanged tests could not have seen a change as large as the limit."""
+    """
+    Return how many unchanged tests could not have seen a change as large as the limit.
+
+    Against a revision there is none: unchanged is what both bounds show to be within it.
+    """
     limits = [
         verdict.threshold
         for verdict in verdicts
         if verdict.change is not None
         and verdict.threshold is not None
         and verdict.change.blind
+        and not verdict.of_revision
     ]
     if not limits:
         return ""

@@ -973,3 +973,24 @@ def test_a_table_is_sorted(sort: str | None, first: str) -> None:
     table = [line.text for line in lines if line.text.startswith("test_")]
 
     assert table[0].split()[0] == first
+
+
+@pytest.mark.parametrize(
+    ("against", "aside"), [(None, " (1 could not have seen 5 %)"), (BLOCKS, "")]
+)
+def test_what_is_unchanged_against_a_revision_was_seen(
+    against: AgainstEvidence | None, aside: str
+) -> None:
+    """Both of its bounds lie within the limit; a baseline may have been blind below it."""
+    wide = runs.change(0.01, 1e-3, sees=0.2)
+    judged = runs.changed(
+        "test_a",
+        Outcome.UNCHANGED,
+        Reason.WITHIN_NOISE,
+        wide,
+        against=against,
+        baseline=None if against else runs.SPAN,
+    )
+    run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), (judged,))
+
+    assert summary.judged_line(run).text == f"judged 1 of 1: 1 unchanged{aside}"
