@@ -42,7 +42,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-__all__ = ["Block", "SidePair", "SideRun", "pairs_of"]
+__all__ = ["Block", "SidePair", "SideRun", "lost_processes", "pairs_of"]
 
 _POLICY = Policy(least_sessions=1)  # the processes of the revision are one session
 _NOWHERE = Session(id="revision", started_unix_s=0.0, host="")  # no report shows it
@@ -113,6 +113,22 @@ class Block(Frozen, frozen=True, kw_only=True):
             if reasons and all(reasons):
                 return side, reasons[0]
         return None
+
+
+def lost_processes(blocks: Iterable[Block]) -> list[str]:
+    """
+    Return which processes were ended while another of their side went on, and why.
+
+    Where all of a side were, the verdict of that test says it.
+    """
+    return [
+        f"process {run.index + 1} of the {run.side.value} side in block {block.index + 1} "
+        f"does not count: {reason}"
+        for block in blocks
+        for run in block.runs
+        if (run.ended_in or run.ended_outside) and run.ended_in not in block.ended_in
+        for reason in (run.ended_outside or run.failures.get(run.ended_in, "it ended"),)
+    ]
 
 
 class SidePair(Frozen, frozen=True, kw_only=True):

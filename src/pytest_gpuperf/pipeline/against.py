@@ -20,6 +20,7 @@ from pytest_gpuperf.judge.against import (
 )
 from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
+from pytest_gpuperf.judge.sides import lost_processes
 from pytest_gpuperf.model.change import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, stated
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -59,6 +60,7 @@ _WITHOUT_A_BLOCK = frozenset({GapCode.FAILED, GapCode.NOT_STATED})
 _LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
 _PATIENCE_FACTOR = 10.0  # times what a whole block took
 _TOLD_WAIT_S = 1.0  # a shorter one is not noticed
+_TOLD_LOST = 3  # processes that were ended: more of them say nothing new
 _UNKNOWN = Gap(
     code=GapCode.NOT_STATED,
     reason="the newest comparable session does not name a commit, or had edited files",
@@ -138,7 +140,7 @@ def compare(
             if built is not None:
                 against = _of_sides(against, built)
                 interrupted = looks.take(built, command.variable)
-            remarks += (*looks.waited(), *sides.changed_files())
+            remarks += (*looks.waited(), *looks.lost(), *sides.changed_files())
     except GpuPerfError as error:
         looks.void(Gap.of(error))
     except KeyboardInterrupt:  # before the first block, or while they are removed
@@ -447,6 +449,13 @@ class _Looks:
         if self._waited_s < _TOLD_WAIT_S:
             return ()
         return (f"waited {self._waited_s:.0f} s in all for other runs",)
+
+    def lost(self) -> tuple[str, ...]:
+        """Return which single processes were ended, a sentence each, and of many how many."""
+        lost = lost_processes(self.blocks)
+        if len(lost) <= _TOLD_LOST:
+            return tuple(lost)
+        return (*lost[:_TOLD_LOST], f"nor do {len(lost) - _TOLD_LOST} other processes")
 
     def progress(self, *, looked: bool = False, text: str = "") -> Progress:
         """Return how far it is."""

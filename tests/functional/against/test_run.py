@@ -497,6 +497,43 @@ def test_a_test_that_ends_its_process_takes_no_other_with_it(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+def test_a_process_that_is_killed_beside_another_is_named(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """The other one of its side measures on; nobody has to guess who killed it."""
+    repository.project.write(
+        f"""
+        import os
+        import signal
+        from pathlib import Path
+
+        class Values(dict):
+            def __missing__(self, name):
+                try:
+                    Path({str(tmp_path / "next")!r}).unlink()
+                except FileNotFoundError:
+                    return 1.0
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+        VALUES = Values({ {n: v for n, v in OLD.items() if n != "slower"}!r})
+        """,
+        "work.py",
+    )
+    repository.git("commit", "-qam", "one process is killed")
+    repository.values(**OLD)
+    (tmp_path / "next").touch()
+    ended = repository.project.spawn(*AGAINST)
+
+    assert re.search(
+        r"process \d of the old side in block 1 does not count: the process was ended by "
+        r"signal 9 in test_it\.py::test_x\[slower\]",
+        " ".join(ended.stdout.split()),
+    )
+    assert repository.is_clean()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
 @pytest.mark.parametrize(
     ("before", "after", "place"),
     [
