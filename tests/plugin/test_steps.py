@@ -81,7 +81,7 @@ def test_the_summary_shows_the_loop(project: Project) -> None:
     for word in ("throughput", "step ", "data wait", "coverage", "forward", "gemm"):
         assert lines(ended, f"    {word}"), word
     assert lines(ended, "not measured: ", "idle share (the host's clock")
-    assert lines(ended, "grade (the hardware is not known)")
+    assert lines(ended, "grade (it needs hardware=Hardware(…))")
 
 
 def test_limits_are_held_against_the_loop(project: Project) -> None:

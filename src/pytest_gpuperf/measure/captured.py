@@ -274,7 +274,8 @@ def kernel_analyses(
     """
     Return what limits each kernel, by its longest launch; the longest kernel first.
 
-    Kernels whose launches were not all timed come behind the others.
+    Instances of one template have one base name, and are kernels of their own. Kernels
+    whose launches were not all timed come behind the others.
 
     Args:
         launches: The launches of one call.
@@ -285,7 +286,8 @@ def kernel_analyses(
     for launch in launches:
         if launch.measured:
             timed = standard_counters(launch, ("duration_s",)).values.get("duration_s")
-            by_name.setdefault(launch.kernel, []).append((timed, launch))
+            name = launch.demangled or launch.kernel
+            by_name.setdefault(name, []).append((timed, launch))
     kernels = [_kernel_analysis(runs, idle) for runs in by_name.values()]
     return tuple(sorted(kernels, key=lambda kernel: -(kernel.total_s or 0.0)))
 

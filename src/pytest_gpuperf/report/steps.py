@@ -425,4 +425,4 @@ def _missing(record: Record) -> Iterator[tuple[str, str]]:
         if metric in gaps:
             yield name, gaps[metric]
     if record.steps is not None and record.steps.grade is None:
-        yield "grade", "the hardware is not known"
+        yield "grade", "it needs hardware=Hardware(…)"

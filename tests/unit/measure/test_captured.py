@@ -246,13 +246,34 @@ def test_each_kernel_is_analysed_by_its_longest_launch() -> None:
 
 def test_launches_that_were_not_timed_come_last() -> None:
     """One of them is enough; what takes no name is called as the driver does."""
-    untimed = replace(launch("a", **{DRAM_BUSY: (95.0, "%")}), demangled="")
+    untimed = launch("a", **{DRAM_BUSY: (95.0, "%")})
     timed = launch("a", **{DURATION: (9000.0, "ns")})
     other = launch("b", **{DURATION: (1.0, "ns")})
     found = kernel_analyses([untimed, timed, other])
 
     assert [(each.kernel, each.total_s) for each in found] == [("b", 1e-9), ("a", None)]
-    assert kernel_analyses([untimed])[0].demangled == "a"
+    assert kernel_analyses([replace(untimed, demangled="")])[0].demangled == "a"
+
+
+def test_instances_of_one_template_are_kernels_of_their_own() -> None:
+    """Nsight Compute gives both the base name: neither has the other's time."""
+    fused, plain = (
+        replace(
+            launch("Kernel", **{DURATION: (time_ns, "ns")}),
+            demangled=f"void cutlass::Kernel<{gemm}>(T1::Params)",
+        )
+        for gemm, time_ns in (("B2bGemm", 26100.0), ("Gemm", 10900.0))
+    )
+    found = kernel_analyses([plain, fused, plain])
+
+    assert [(each.demangled, each.launches_count) for each in found] == [
+        (fused.demangled, 1),
+        (plain.demangled, 2),
+    ]
+    assert [each.total_s for each in found] == [
+        pytest.approx(26.1e-6),
+        pytest.approx(21.8e-6),
+    ]
 
 
 def test_asking_what_limits_asks_for_every_counter_of_it() -> None:

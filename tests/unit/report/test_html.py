@@ -466,6 +466,33 @@ def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
     assert not document.of("img")
 
 
+def test_instances_of_one_template_are_rows_of_their_own() -> None:
+    """Counters by base name are of both: neither row shows them as its own."""
+    gap = CounterGap(reason="not collected")
+    record = replace(
+        runs.record("test_a", runs.value_of("waves", 3, "count", kernel="Kernel")),
+        kind=Kind.CAPTURE,
+        analyses=tuple(
+            KernelAnalysis(
+                kernel="Kernel",
+                demangled=f"Kernel<{gemm}>",
+                launches_count=count,
+                total_s=total_s,
+                analysis=Analysis(limiter=gap),
+            )
+            for gemm, count, total_s in (("B2b", 1, 3e-3), ("Gemm", 2, 1e-3))
+        ),
+    )
+    (test,) = Page(runs.run((record,))).tests
+    assert test.panel is not None
+    assert test.panel.kernels is not None
+
+    assert [
+        (row.name, row.share.text if row.share else "", row.values)
+        for row in test.panel.kernels.rows
+    ] == [("Kernel<B2b>", "75 %", ("",)), ("Kernel<Gemm>", "25 %", ("",))]
+
+
 def with_kernels(*kernels: tuple[str, int, float]) -> Record:
     """Return a record of kernels, each with its grid and time [s]."""
     return replace(

@@ -108,7 +108,7 @@ def test_the_grade_is_one_row() -> None:
         "grade B (training scorecard: 43.0 % of the bandwidth bound)"
     )
     ungraded = told(record(replace(LOOP, grade=None, efficiency_fraction=None)))
-    assert "grade (the hardware is not known)" in ungraded
+    assert "grade (it needs hardware=Hardware(…))" in ungraded
 
 
 def test_what_was_expected_and_is_not_there_has_its_reason() -> None:

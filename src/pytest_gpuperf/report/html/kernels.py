@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_gpuperf.compute.kernels import aligned
@@ -192,14 +193,18 @@ def kernel_rows(
 
         before: Those of an earlier session; None: they are not known.
     """
-    analyses = {analysis.kernel: analysis for analysis in record.analyses}
+    # of instances of one template, which CUPTI names apart and counters do not, the longest
+    analyses = {analysis.kernel: analysis for analysis in reversed(record.analyses)}
     uses = record.activity.kernels if record.activity is not None else ()
     if not uses and not analyses:
         return None
     shown = ("registers", "shared_bytes") if uses else ()
     metrics, values = _other_values(record, shown)
     rows = _used_rows(uses, analyses) if uses else _analysed_rows(record.analyses)
-    keys = [use.shape.name for use in uses] or [*analyses]
+    keys = [use.shape.name for use in uses] or [a.kernel for a in record.analyses]
+    for key in (key for key, count in Counter(keys).items() if count > 1):
+        # a value of several kernels is of none of them
+        values = {place: text for place, text in values.items() if place[0] != key}
     rows = [
         replace(row, values=tuple(values.get((key, metric), "") for metric in metrics))
         for key, row in zip(keys, rows, strict=True)
