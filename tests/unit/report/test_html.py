@@ -29,7 +29,7 @@ from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series, SourceLabel
 from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
-from pytest_gpuperf.model.verdict import Outcome, Reason
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
 from pytest_gpuperf.report.html.kernels import KernelTable, tracks
 from pytest_gpuperf.report.html.page import STATUSES, Page, html_bytes
@@ -464,6 +464,30 @@ def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
     assert drawn.points[0].radius > drawn.points[1].radius
     assert document.open == []
     assert not document.of("img")
+
+
+def test_a_row_shows_the_time_where_a_limit_was_kept_on_something_else() -> None:
+    """One launch, as it should be, is not what a reader looks for."""
+    launches = runs.value_of("launches.count", 1, "count")
+    record = runs.record("test_a", runs.time_of(187e-6), launches)
+    values = {}
+    for outcome, reason in (
+        (Outcome.PASSED, Reason.WITHIN_LIMIT),
+        (Outcome.FAILED, Reason.BEYOND_LIMIT),
+    ):
+        verdict = Verdict(
+            key=runs.key("test_a"),
+            metric="launches.count",
+            outcome=outcome,
+            reason=reason,
+            threshold=1.0,
+            estimate=launches,
+        )
+        (test,) = Page(runs.run((record,), (verdict,))).tests
+        values[outcome] = test.value
+
+    assert values[Outcome.PASSED].startswith("187")
+    assert values[Outcome.FAILED] == "1"
 
 
 def test_instances_of_one_template_are_rows_of_their_own() -> None:

@@ -523,13 +523,23 @@ def _first_verdict(row: Row) -> Verdict | None:
 
 
 def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
-    """Return the value that a row shows: the judged one, else the time; None: neither."""
-    if verdict is not None and verdict.estimate is not None:
+    """
+    Return the value that a row shows: the judged one, else the time; None: neither.
+
+    A limit that was kept on something else says less than the time: launches are 1.
+    """
+    time = row.estimate("time")
+    kept = (
+        verdict is not None
+        and verdict.outcome is Outcome.PASSED
+        and verdict.metric != "time"
+        and time is not None
+    )
+    if verdict is not None and verdict.estimate is not None and not kept:
         judged = judged_value(verdict.estimate, (verdict,))
         if judged is None or math.isclose(judged, verdict.estimate.value):
             return verdict.estimate
         return replace(verdict.estimate, value=judged, low=None, high=None)
-    time = row.estimate("time")
     if time is not None or row.record is None:
         return time
     whole = [e for e in row.record.estimates if e.kernel is None]
