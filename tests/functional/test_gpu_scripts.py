@@ -209,7 +209,16 @@ def test_what_does_not_end_costs_its_own_step(tmp_path: Path) -> None:
     assert (tmp_path / "doctor.json").read_text("utf-8") == "6\n"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Undo what a shell does to what it starts in the background, as the script does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @on_linux
+@pytest.mark.usefixtures("interruptible")
 def test_what_is_ended_may_say_what_it_has(tmp_path: Path) -> None:
     """A step at its limit is interrupted at first: pytest then writes its failures."""
     module = steps_module()
