@@ -26,6 +26,7 @@ from pytest_gpuperf.judge.case import (
     confirmation_of,
 )
 from pytest_gpuperf.judge.rule import (
+    CLOCK_STEP,
     clock_of,
     comparable,
     comparison_of,
@@ -58,9 +59,6 @@ Name = tuple[RecordKey, str]
 # docs/judging.md section 2: no machine was seen to move most tests of a class by more and
 # to leave the reference workloads as they were [fraction]
 _FARTHEST_MOVE = 0.25
-# docs/judging.md section 2: a clock is read in steps of 15 MHz, 0.8 % of an H200's, and does
-# not fall in the sample after which it is read [on a log scale]
-_CLOCK_NOISE = 0.01
 
 
 class Look(BulkRecord, frozen=True, kw_only=True):
@@ -267,7 +265,7 @@ def _is_beyond_the_clock(cases: Sequence[Case], looks: Sequence[Look]) -> bool:
         return False
     move, by_clock = (median(several) for several in zip(*known, strict=True))
     low, high = sorted((0.0, by_clock))
-    return not low - _CLOCK_NOISE <= move <= high + _CLOCK_NOISE
+    return not low - CLOCK_STEP <= move <= high + CLOCK_STEP
 
 
 def _is_far(look: Look) -> bool:

@@ -39,6 +39,7 @@ from pytest_gpuperf.model.verdict import (
 )
 
 __all__ = [
+    "CLOCK_STEP",
     "ComparedCase",
     "Ruling",
     "by_equality",
@@ -59,8 +60,8 @@ __all__ = [
 # docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
 _ENOUGH_STEPS = 30
 # docs/judging.md section 2: a clock that moved by less is read as another by its steps of
-# 15 MHz, 0.8 % of an H200's [fraction]
-_CLOCK_STEP = 0.01
+# 15 MHz, 0.8 % of an H200's [fraction; as much on a log scale]
+CLOCK_STEP = 0.01
 
 ComparedCase: TypeAlias = "tuple[Case, Comparison | None]"  # and the case as numbers
 
@@ -153,7 +154,7 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
 def _holds_in_cycles(case: Case, change: Change) -> bool:
     """Return whether a device's slowdown is one in cycles, too, where its clock moved."""
     clock = change.clock_shift
-    if clock is None or abs(clock) < _CLOCK_STEP or change.reference == 0:
+    if clock is None or abs(clock) < CLOCK_STEP or change.reference == 0:
         return True
     ratio = change.current / change.reference
     in_cycles = ratio * (1 + clock) if case.sign > 0 else ratio / (1 + clock)

@@ -42,7 +42,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-__all__ = ["Block", "SidePair", "SideRun", "lost_processes", "pairs_of"]
+__all__ = ["Block", "SidePair", "SideRun", "pairs_of"]
 
 _POLICY = Policy(least_sessions=1)  # the processes of the revision are one session
 _NOWHERE = Session(id="revision", started_unix_s=0.0, host="")  # no report shows it
@@ -106,6 +106,15 @@ class Block(Frozen, frozen=True, kw_only=True):
         return frozenset().union(*(tests for tests in places if len(tests) == 1)) - {""}
 
     @property
+    def lost(self) -> tuple[SideRun, ...]:
+        """The processes that were ended while another of their side went on."""
+        return tuple(
+            run
+            for run in self.runs
+            if (run.ended_in or run.ended_outside) and run.ended_in not in self.ended_in
+        )
+
+    @property
     def ended_outside(self) -> tuple[Side, str] | None:
         """The side whose processes were all ended outside of tests, and why; None: none."""
         for side in Side:
@@ -113,22 +122,6 @@ class Block(Frozen, frozen=True, kw_only=True):
             if reasons and all(reasons):
                 return side, reasons[0]
         return None
-
-
-def lost_processes(blocks: Iterable[Block]) -> list[str]:
-    """
-    Return which processes were ended while another of their side went on, and why.
-
-    Where all of a side were, the verdict of that test says it.
-    """
-    return [
-        f"process {run.index + 1} of the {run.side.value} side in block {block.index + 1} "
-        f"does not count: {reason}"
-        for block in blocks
-        for run in block.runs
-        if (run.ended_in or run.ended_outside) and run.ended_in not in block.ended_in
-        for reason in (run.ended_outside or run.failures.get(run.ended_in, "it ended"),)
-    ]
 
 
 class SidePair(Frozen, frozen=True, kw_only=True):

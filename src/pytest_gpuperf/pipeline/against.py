@@ -20,7 +20,6 @@ from pytest_gpuperf.judge.against import (
 )
 from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
-from pytest_gpuperf.judge.sides import lost_processes
 from pytest_gpuperf.model.change import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, stated
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -452,7 +451,13 @@ class _Looks:
 
     def lost(self) -> tuple[str, ...]:
         """Return which single processes were ended, a sentence each, and of many how many."""
-        lost = lost_processes(self.blocks)
+        lost = [
+            f"process {run.index + 1} of the {run.side.value} side in block "
+            f"{block.index + 1} does not count: "
+            f"{run.ended_outside or run.failures.get(run.ended_in, 'it ended')}"
+            for block in self.blocks
+            for run in block.lost
+        ]
         if len(lost) <= _TOLD_LOST:
             return tuple(lost)
         return (*lost[:_TOLD_LOST], f"nor do {len(lost) - _TOLD_LOST} other processes")
