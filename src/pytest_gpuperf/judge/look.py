@@ -157,10 +157,11 @@ def first_look(
     if compared is None:
         compared = [comparable(case, policy) for case in cases]
     comparisons = [c for c in compared if c is not None]
+    level = sureness_of(cases, compared, policy)
     first_changes = iter(
         changes(
             comparisons,
-            level=sureness_of(cases, compared, policy),
+            level=level,
             references=reference_comparisons(references, comparisons),
         )
     )
@@ -168,7 +169,6 @@ def first_look(
         Look() if comparison is None else _look(case, next(first_changes), policy)
         for case, comparison in zip(cases, compared, strict=True)
     ]
-    level = sureness_of(cases, compared, policy)
     for places in _moved_classes(cases, compared, looks, policy):
         members = [cases[place] for place in places]
         several = [c for place in places if (c := compared[place]) is not None]
