@@ -8,7 +8,6 @@ import importlib
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.collect.cupti.subscription import (
@@ -379,10 +378,20 @@ class Window:
 def _children() -> frozenset[int]:
     """Return the running child processes of this one."""
     pids: set[int] = set()
-    for path in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread that has just ended
-            pids.update(map(int, path.read_text("ascii").split()))
+    with contextlib.suppress(OSError):  # no Linux
+        for thread in os.listdir(_THREADS):  # noqa: PTH208 - see _read
+            with contextlib.suppress(OSError):  # one that has just ended
+                pids.update(map(int, _read(f"{_THREADS}/{thread}/children").split()))
     return frozenset(pids)
+
+
+def _read(path: str) -> bytes:
+    """Return what a file holds: a pathlib.Path takes 4 times as long."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, 65_536), b""))
+    finally:
+        os.close(descriptor)
 
 
 def _ended_children_s() -> float:
@@ -393,6 +402,7 @@ def _ended_children_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+_THREADS = "/proc/self/task"
 _SAMPLES = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1; CUSTOM0 labels windows
 # the label of what is submitted between samples: no header says whether an external id 0
 # is recorded like others (libcupti 13.0 does)

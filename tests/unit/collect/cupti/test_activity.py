@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -727,6 +729,33 @@ class TestChildren:
         found = summarise(window.trace())
         assert found.unseen == ()
         assert str(child) in found.children
+
+    def test_a_child_of_another_thread_is_one(
+        self, collector: ActivityCollector
+    ) -> None:
+        """The system lists children by the thread that has started them."""
+        started: list[subprocess.Popen[bytes]] = []
+        ends = threading.Event()
+
+        def start() -> None:
+            started.append(
+                subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
+            )
+            ends.wait()
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        while not started:
+            time.sleep(0.001)
+        with collector.window() as window:
+            pass
+        ends.set()
+        thread.join()
+        (child,) = started
+        child.kill()
+        child.communicate()
+
+        assert str(child.pid) in summarise(window.trace()).unseen
 
     def test_a_child_that_has_ended_is_known_of(
         self, collector: ActivityCollector
