@@ -374,22 +374,23 @@ def _add_report(commands: _Commands, _: argparse.ArgumentParser) -> None:
     """Add `report`."""
     report = commands.add_parser(
         "report",
-        help="write runs as one HTML page, or a run as Markdown or CSV",
+        help="write runs or captures as one HTML page, or a run as Markdown or CSV",
         description="Write the last run as one HTML page that needs no network; the "
-        "samples of the others are shown beside its own. A name that ends with .md or "
-        ".csv makes Markdown, for a comment of at most 65,536 bytes, or CSV.",
+        "samples of the others are shown beside its own. Captures (.ncu-rep) are one "
+        "page. A name that ends with .md or .csv makes Markdown, for a comment of at "
+        "most 65,536 bytes, or CSV.",
     )
     report.add_argument(
         "runs",
-        metavar="RUN.json",
+        metavar="FILE",
         nargs="+",
         type=_file,
-        help="a file of --gpuperf-json; - for standard input",
+        help="a run's JSON file, - for standard input, or a .ncu-rep capture",
     )
     report.add_argument(
         "--output",
         "-o",
-        metavar="FILE",
+        metavar="REPORT",
         type=_file,
         required=True,
         help="the report; - for standard output",
@@ -397,7 +398,7 @@ def _add_report(commands: _Commands, _: argparse.ArgumentParser) -> None:
     report.add_argument(
         "--format",
         choices=("html", "markdown", "csv"),
-        help="(by the end of FILE; html)",
+        help="(by the end of REPORT; html)",
     )
     report.set_defaults(command="report:report")
 

@@ -12,13 +12,13 @@ from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import (
     each,
     exit_code,
+    is_capture,
     print_bytes,
     print_table,
     read_run,
     start_of,
     told_on_terminals,
 )
-from pytest_gpuperf.collect.ncu.text import MAGIC
 from pytest_gpuperf.collect.replay import HEAD_FILE, read_recording
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.config import Config
@@ -93,7 +93,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
-    if any(map(_is_capture, files)):
+    if any(map(is_capture, files)):
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
     max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
@@ -106,7 +106,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
     """Show what changed between two captures, kernel by kernel."""
-    runs = [path for path in files if not _is_capture(path)]
+    runs = [path for path in files if not is_capture(path)]
     if runs:
         message = f"{', '.join(runs)} is not a capture, and the others are"
         raise ConfigError(message, remedy="name two .ncu-rep files, or none at all")
@@ -173,11 +173,6 @@ def _capture(path: str) -> CaptureSide:
         message = "none of its launches was measured"
         raise CaptureFormatError(message, remedy="profile again", path=path)
     return side
-
-
-def _is_capture(path: str) -> bool:
-    """Return whether a file is a report of Nsight Compute."""
-    return start_of(path).startswith(MAGIC)
 
 
 class _Sides(NamedTuple):

@@ -35,6 +35,7 @@ __all__ = [
     "Attempt",
     "each",
     "exit_code",
+    "is_capture",
     "name_of",
     "print_bytes",
     "print_table",
@@ -288,6 +289,13 @@ def start_of(path: str) -> bytes:
             with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
                 return file.read(64)
     return b""
+
+
+def is_capture(path: str) -> bool:
+    """Return whether a file is a report of Nsight Compute."""
+    from pytest_gpuperf.collect.ncu.text import MAGIC
+
+    return start_of(path).startswith(MAGIC)
 
 
 def _file(path: str, *, remedy: str) -> bytes:

@@ -42,6 +42,7 @@ from pytest_gpuperf.measure.captured import (
     close_names,
     details,
     report_counters,
+    whole_record,
 )
 from pytest_gpuperf.model.activity import fits_kernel
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -55,7 +56,12 @@ from pytest_gpuperf.report.captures import (
 )
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.kernels import kernels_bytes
-from pytest_gpuperf.report.launches import DetailedLaunch, details_bytes, launch_blocks
+from pytest_gpuperf.report.launches import (
+    CapturedReport,
+    DetailedLaunch,
+    details_bytes,
+    launch_blocks,
+)
 from pytest_gpuperf.report.lines import Column, document
 from pytest_gpuperf.report.runs import only_metrics, run_bytes
 
@@ -73,6 +79,7 @@ __all__ = [
     "absent_from_run",
     "chosen_places",
     "recording_of",
+    "report_of",
     "say_what_lacks",
     "selected",
     "show_binary",
@@ -86,6 +93,7 @@ __all__ = [
 
 _LISTED = 10  # launches: more are summed by kernel, and one screen holds them
 _ADVISED = 5  # launches: each takes a process of some 0.3 s
+_MOST_SHOWN = 40  # launches of a page, the longest: one takes some 2 kB
 
 _Read = Callable[[Sequence[str] | None], Capture]
 
@@ -187,29 +195,82 @@ def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
         for number, captured in enumerate(capture.ranges)
         for launch in captured.launches
     ]
-    where = Path(arguments.file)
-    report = Report(path=str(where.parent), name=where.stem)
     is_advised = len(placed) <= _ADVISED
-    shown = [
-        DetailedLaunch(
-            device=device_of(launch),
-            name=launch.demangled or launch.kernel,
-            index=launch.index,
-            details=details(
-                launch, report.advice(launch.index, number) if is_advised else None
-            ),
-        )
-        for number, launch in placed
-        if launch.measured
-    ]
-    failed = [launch.index for _, launch in placed if not launch.measured]
-    remarks = [f"launch {index} was not measured: ncu failed" for index in failed]
+    shown = _detailed(
+        arguments.file,
+        [(number, launch) for number, launch in placed if launch.measured],
+        advised_count=_ADVISED if is_advised else 0,
+    )
+    remarks = _failures(launch for _, launch in placed)
     if not is_advised:
         remarks.append(
             f"what ncu advises is shown of up to {_ADVISED} launches: choose them with "
             "--launches or --kernel"
         )
     return print_bytes(details_bytes(shown, arguments.format, remarks=remarks))
+
+
+def _detailed(
+    file: str, placed: Sequence[tuple[int, CapturedLaunch]], *, advised_count: int
+) -> list[DetailedLaunch]:
+    """Return launches in detail, by range and launch; ncu's advice of the first ones."""
+    report = Report(file)
+    return [
+        DetailedLaunch(
+            device=device_of(launch),
+            name=launch.demangled or launch.kernel,
+            index=launch.index,
+            details=details(
+                launch,
+                report.advice(launch.index, number) if place < advised_count else None,
+            ),
+        )
+        for place, (number, launch) in enumerate(placed)
+    ]
+
+
+def _failures(launches: Iterable[CapturedLaunch]) -> list[str]:
+    """Return a sentence for each launch that was not measured."""
+    return [
+        f"launch {launch.index} was not measured: ncu failed"
+        for launch in launches
+        if not launch.measured
+    ]
+
+
+def report_of(file: str) -> CapturedReport:
+    """
+    Return a whole capture as its page shows it.
+
+    Raises:
+        CollectError: It cannot be read, or none of its launches was measured.
+    """
+    capture = _reader(file)(None)
+    launches = [launch for captured in capture.ranges for launch in captured.launches]
+    timed = [
+        (analysis.duration_s or 0.0, number, launch)
+        for number, (captured, limits) in enumerate(
+            zip(capture.ranges, analyses(capture), strict=True)
+        )
+        for launch, analysis in zip(captured.launches, limits, strict=True)
+        if analysis is not None
+    ]
+    if not timed:
+        message = "none of its launches was measured"
+        raise CaptureFormatError(message, remedy="profile again", path=file)
+    longest = sorted(timed, key=lambda one: -one[0])[:_MOST_SHOWN]
+    with told_on_terminals(f"reading what ncu advises in {file}"):
+        shown = _detailed(
+            file,
+            [(number, launch) for _, number, launch in longest],
+            advised_count=_ADVISED,
+        )
+    return CapturedReport(
+        record=whole_record(file, [launch for _, _, launch in timed]),
+        launches=tuple(shown),
+        launches_count=len(launches),
+        failures=tuple(_failures(launches)),
+    )
 
 
 def _print_selected(read: _Read, form: str, metrics: tuple[str, ...]) -> int:

@@ -10,6 +10,7 @@ from pytest_gpuperf.cli.output import (
     GOOD,
     STANDARD_STREAM,
     each,
+    is_capture,
     name_of,
     print_bytes,
     read_run,
@@ -28,6 +29,7 @@ from pytest_gpuperf.report.summary import incompleteness
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from pytest_gpuperf.model.run import Run
 
@@ -47,7 +49,9 @@ _ALLURE_FILES = ("-perf.json", "performance.json")  # the ends of what Allure re
 
 def report(arguments: argparse.Namespace) -> int:
     """
-    Write the last run as HTML, the others' samples beside its own, as Markdown or CSV.
+    Write the last run as HTML, Markdown or CSV, or captures as HTML.
+
+    The samples of other runs stand beside its own.
 
     Raises:
         ConfigError: There are older runs, and only HTML shows them; or the file's name
@@ -58,6 +62,9 @@ def report(arguments: argparse.Namespace) -> int:
         ReportError: The report cannot be written, or Jinja2 is not installed.
     """
     form = arguments.format or _form_of(arguments.output)
+    captures = [path for path in arguments.runs if is_capture(path)]
+    if captures:
+        return _report_captures(arguments, form, captures)
     *older, run = each(arguments.runs, _read)
     if older and form != "html":
         message = f"{form} is of one run, and {len(older) + 1} were named"
@@ -66,6 +73,28 @@ def report(arguments: argparse.Namespace) -> int:
     with told_on_terminals(f"writing {arguments.output}"):
         content = report_bytes(run, form, older=older)
     return _write(arguments.output, content)
+
+
+def _report_captures(
+    arguments: argparse.Namespace, form: str, captures: Sequence[str]
+) -> int:
+    """Write reports of Nsight Compute as HTML."""
+    runs = [path for path in arguments.runs if path not in captures]
+    if runs:
+        message = (
+            f"{', '.join(map(name_of, runs))} is not a capture, and the others are"
+        )
+        raise ConfigError(message, remedy="write a report of each kind")
+    if form != "html":
+        message = f"{form} is of a run, and {captures[0]} is a capture"
+        remedy = f"end the report's name with .html, or print it: gpuperf show {captures[0]} --format markdown"
+        raise ConfigError(message, remedy=remedy)
+    # of captures alone
+    from pytest_gpuperf.cli.records import report_of
+    from pytest_gpuperf.report.html.page import captures_html
+
+    reports = each(dict.fromkeys(captures), report_of)
+    return _write(arguments.output, captures_html(reports))
 
 
 def _read(path: str) -> Run:

@@ -50,7 +50,7 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
@@ -78,6 +78,7 @@ __all__ = [
     "first_counters",
     "kernel_analyses",
     "report_counters",
+    "whole_record",
     "with_metric",
 ]
 
@@ -142,6 +143,28 @@ def capture_record(
         work=work,
     )
     return replace(record, analyses=kernel_analyses(launches))
+
+
+def whole_record(path: str, launches: Sequence[CapturedLaunch]) -> Record:
+    """
+    Return a whole report as a record: what the catalogue has of it, and its kernels.
+
+    Args:
+        path: Its file.
+
+        launches: Its launches that were measured, >= 1.
+    """
+    estimates, _ = capture_values(launches, _CATALOGUE, None)
+    facts = translate.captured_facts(launches[0])
+    return Record(
+        key=RecordKey(test_id=path),
+        kind=Kind.CAPTURE,
+        estimates=tuple(
+            e for e in estimates if e.kernel is None or e.metric in _OF_KERNELS
+        ),
+        facts={Family.COUNTER.value: facts},
+        analyses=kernel_analyses(launches),
+    )
 
 
 def capture_values(
@@ -470,6 +493,8 @@ _RATED = "device__attribute_clock_rate"  # of the SMs, at most [kHz]
 _SHOWN_STALLS = 3  # the rest together is rarely a tenth
 _SIDES = ("x", "y", "z")
 _CATALOGUE = tuple(name for name in FORMULAS if name in METRICS)
+# shown of each kernel of a whole report: more columns are not read
+_OF_KERNELS = frozenset({"registers", "occupancy.achieved", "dram.bytes"})
 _DETAILED = tuple(dict.fromkeys((*ANALYSIS_COUNTERS, *needed_counters(FORMULAS))))
 
 

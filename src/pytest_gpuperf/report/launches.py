@@ -43,7 +43,14 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-__all__ = ["DetailedLaunch", "advice_texts", "details_bytes", "launch_blocks"]
+__all__ = [
+    "CapturedReport",
+    "DetailedLaunch",
+    "advice_texts",
+    "details_bytes",
+    "launch_blocks",
+    "launch_facts",
+]
 
 _UNKNOWN = "n/a"
 _HEADS = ("start us", "duration us", "gap us", "device", "stream", "grid", "block")
@@ -255,6 +262,26 @@ class DetailedLaunch(Frozen, frozen=True, kw_only=True):
     details: LaunchDetails
 
 
+class CapturedReport(Frozen, frozen=True, kw_only=True):
+    """
+    A report of Nsight Compute as a page shows it.
+
+    Attributes:
+        record: What it has as a whole, and its kernels.
+
+        launches: Its launches in detail, the longest first: some, where they are many.
+
+        launches_count: All of them, also those that were not measured.
+
+        failures: A sentence for each that was not.
+    """
+
+    record: Record
+    launches: tuple[DetailedLaunch, ...]
+    launches_count: int
+    failures: tuple[str, ...] = ()
+
+
 def details_bytes(
     launches: Sequence[DetailedLaunch],
     form: str,
@@ -295,7 +322,7 @@ def _details_text(
         kernel = kernel_name(escape(plain_name(launch.name)), _LONGEST_NAME)
         name = f"{kernel} (launch {launch.index})"
         yield from wrapped(name, width=width, style=Style.TITLE)
-        for label, text in _facts(launch.details):
+        for label, text in launch_facts(launch.details):
             padded = f"{label:{_LABEL_WIDTH}} "
             first, *rest = wrapped(text, width=width - len(INDENT) - len(padded))
             yield Line(f"{INDENT}{padded}{first}")
@@ -313,12 +340,12 @@ def _details_markdown(launches: Sequence[DetailedLaunch]) -> Iterator[str]:
             device = launch.device
             yield from (f"### {prose(device)}", "")
         yield from (f"{code(plain_name(launch.name))} (launch {launch.index})", "")
-        for label, text in _facts(launch.details):
+        for label, text in launch_facts(launch.details):
             yield f"- **{label}** {prose(text)}"
         yield ""
 
 
-def _facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:
+def launch_facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:
     """Yield what is known of a launch: a label and a text each."""
     facts = (
         ("time", _time(details)),

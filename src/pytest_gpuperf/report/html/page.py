@@ -8,19 +8,21 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.judge.tally import speaking, tally
+from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.counters import CounterGap
+from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
-from pytest_gpuperf.model.run import MachineShift, Run
+from pytest_gpuperf.model.run import Completeness, Header, MachineShift, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.captures import limiter_text
+from pytest_gpuperf.report.captures import kernel_name, limiter_text, plain_name
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import commands, evidence
 from pytest_gpuperf.report.html import figures
@@ -30,6 +32,7 @@ from pytest_gpuperf.report.html.panel import (
     Detail,
     GapKey,
     Gaps,
+    LaunchCard,
     Panel,
     bullet_of,
     facts_of,
@@ -37,16 +40,18 @@ from pytest_gpuperf.report.html.panel import (
     panel_of,
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
+from pytest_gpuperf.report.launches import CapturedReport, launch_facts
 from pytest_gpuperf.report.rows import Row, RowEnding, judged_value, names, rows
 from pytest_gpuperf.report.summary import held_tests, judged_line
 from pytest_gpuperf.report.terminal import remarks, title
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    import jinja2
     from markupsafe import Markup
 
-__all__ = ["STATUSES", "Page", "PageStatus", "html_bytes"]
+__all__ = ["STATUSES", "Page", "PageStatus", "captures_html", "html_bytes"]
 
+_LONGEST_NAME = 200  # characters of a kernel's: a lambda of torch has a thousand
 _UNWRAPPED = 10_000  # characters: the browser breaks lines
 # facts that stand in the line of the machine, or are a part of another
 _OF_MACHINE = {"core_count", "cpu_model", "platform", "python_minor"}
@@ -242,6 +247,9 @@ class Page:
         return _UNJUDGED if row.ending is None else _OF_ENDINGS[row.ending]
 
     # what stands above and below the rows
+
+    noun = "test"  # what a row is of
+    opens = False  # whether panels are open at first
 
     @property
     def headline(self) -> str:
@@ -494,6 +502,106 @@ class Page:
         return tuple(moved)
 
 
+class CapturesPage(Page):
+    """
+    The page of reports of Nsight Compute: nothing ran, and nothing is judged.
+
+    Args:
+        reports: The reports, each of another file.
+    """
+
+    noun = "capture"
+
+    def __init__(self, reports: Sequence[CapturedReport]) -> None:
+        self._reports = {report.record.key: report for report in reports}
+        header = Header(  # nothing ran here
+            session=Session(id="", started_unix_s=0, host=""),
+            environment=Environment(
+                cpu_model=None, core_count=None, python_minor="", platform=""
+            ),
+            completeness=Completeness(expected_count=0, reported_count=0),
+        )
+        records = tuple(report.record for report in reports)
+        super().__init__(Run(schema=SCHEMA_VERSION, header=header, records=records))
+        self.opens = len(records) == 1
+
+    @property
+    def headline(self) -> str:
+        """How much was captured."""
+        count = sum(report.launches_count for report in self._reports.values())
+        launches = display.plural(count, "captured launch", "captured launches")
+        if len(self._reports) == 1:
+            return f"{PurePath(self.tests[0].test_id).name}: {launches}"
+        return f"{len(self._reports)} captures: {launches}"
+
+    @property
+    def judged(self) -> str:
+        """How it was measured."""
+        return "Each launch ran alone under ncu, at the clocks that it set"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Nothing of this machine."""
+        return ()
+
+    @property
+    def measured_on(self) -> tuple[str, ...]:
+        """The GPUs of the reports."""
+        devices = (
+            launch.device
+            for report in self._reports.values()
+            for launch in report.launches
+        )
+        return tuple(filter(None, dict.fromkeys(devices)))
+
+    @property
+    def started(self) -> str:
+        """A report does not say when."""
+        return ""
+
+    @property
+    def chips(self) -> tuple[Chip, ...]:
+        """No states: nothing is judged."""
+        return ()
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Which columns are empty: that of the verdict, too."""
+        return (*super().absent, "no-v")
+
+    @property
+    def conditions(self) -> tuple[tuple[str, str], ...]:
+        """Nothing of this machine; what captures share is said once."""
+        return tuple(sorted(self._common.items()))
+
+    def _panel(
+        self,
+        row: Row,
+        status: PageStatus,
+        verdict: Verdict | None,
+        sessions: Sequence[SessionSamples],
+        *,
+        place: int,
+    ) -> Panel:
+        """Return all that is known of a capture."""
+        report = self._reports[row.key]
+        measured_count = report.launches_count - len(report.failures)
+        return replace(
+            super()._panel(row, status, verdict, sessions, place=place),
+            state="",
+            doubts=report.failures,
+            launches=tuple(
+                LaunchCard(
+                    name=kernel_name(plain_name(launch.name), _LONGEST_NAME),
+                    index=launch.index,
+                    facts=tuple(launch_facts(launch.details)),
+                )
+                for launch in report.launches
+            ),
+            more_launches_count=measured_count - len(report.launches),
+        )
+
+
 def _drift(shift: MachineShift) -> tuple[str, str]:
     """Return what the machine did to a class of tests, and which tests tell it."""
     metric = "" if shift.metric == "time" else f" {shift.metric}"
@@ -641,14 +749,32 @@ def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
     Raises:
         ReportError: Jinja2 is not installed.
     """
+    return _rendered(lambda: Page(run, older))
+
+
+def captures_html(reports: Sequence[CapturedReport]) -> bytes:
+    """
+    Return reports of Nsight Compute as one HTML file, likewise.
+
+    Args:
+        reports: The reports, each of another file.
+
+    Raises:
+        ReportError: Jinja2 is not installed.
+    """
+    return _rendered(lambda: CapturesPage(reports))
+
+
+def _rendered(make_page: Callable[[], Page]) -> bytes:
+    """Return a page as HTML; it is made where Jinja2 is installed."""
     environment = _environment()
     style, script = (_part(name) for name in ("style.css", "script.js"))
     unscripted = _unscripted()
     with collector_paused():
-        page = Page(run, older)
+        page = make_page()
         text = environment.get_template("page.html.j2").render(
             page=page,
-            run=run,
+            run=page.run,
             style=style,
             script=script,
             unscripted=unscripted,
@@ -657,7 +783,7 @@ def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
     return text.encode(errors="backslashreplace")  # lone surrogates
 
 
-def _environment() -> Environment:
+def _environment() -> jinja2.Environment:
     """Return what fills in the template: every text is escaped."""
     try:
         import jinja2

@@ -34,6 +34,7 @@ __all__ = [
     "Detail",
     "GapKey",
     "Gaps",
+    "LaunchCard",
     "Panel",
     "bullet_of",
     "facts_of",
@@ -126,6 +127,14 @@ class RevisionPart(Frozen, frozen=True, kw_only=True):
     sides: Samples | None
 
 
+class LaunchCard(Frozen, frozen=True, kw_only=True):
+    """A launch of a capture, and what is known of it: labels and texts."""
+
+    name: str
+    index: int
+    facts: tuple[tuple[str, str], ...]
+
+
 class Panel(Frozen, frozen=True, kw_only=True):
     """All that is known of a test, shown when its row is opened."""
 
@@ -153,6 +162,8 @@ class Panel(Frozen, frozen=True, kw_only=True):
     more_values_count: int
     facts: tuple[tuple[str, str], ...]
     gaps: tuple[Gaps, ...]
+    launches: tuple[LaunchCard, ...] = ()
+    more_launches_count: int = 0
 
     @property
     def figure_count(self) -> int:
