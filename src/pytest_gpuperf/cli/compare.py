@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,21 +50,11 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.pipeline.verdicts import grouped
-from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report import words
 from pytest_gpuperf.report.lines import (
-    Column,
-    Line,
-    Style,
     document,
-    line_width,
-    markdown_table,
-    text_bytes,
-    text_table,
-    wrapped,
 )
-from pytest_gpuperf.report.rows import names
-from pytest_gpuperf.report.runs import run_bytes
+from pytest_gpuperf.report.runs import comparison_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -75,8 +64,6 @@ __all__ = ["compare"]
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
 _MAX_REGRESSION = Config(root="").max_regression  # of a run that is told nothing else
-_LEAST_SHIFT = 0.0005  # of a ratio, relative: less moves no printed digit
-_INDENT = "  "
 _CURRENT = "current"  # no session's id: a file may be compared with itself
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
 
@@ -100,7 +87,10 @@ def compare(arguments: argparse.Namespace) -> int:
     judged = _judged(sides.stored, sides.current, max_regression=max_regression)
     pairs = _pairs(sides.stored, judged)
     remarks = [*_about_files(files, sides, pairs)]
-    _print(pairs, judged, arguments.format, title=_title(files), remarks=remarks)
+    content = comparison_bytes(
+        judged, pairs, arguments.format, title=_title(files), remarks=remarks
+    )
+    print_bytes(content)
     return exit_code(passes=run_passes(judged.verdicts), strict=arguments.strict)
 
 
@@ -358,24 +348,6 @@ def _pairs(stored: _Sessions, run: Run) -> list[ValuePair]:
     )
 
 
-def _print(
-    pairs: Sequence[ValuePair],
-    run: Run,
-    form: str,
-    *,
-    title: str,
-    remarks: Sequence[str],
-) -> None:
-    """Print what moved, and below it what was decided."""
-    if form == "json":
-        content = json.loads(run_bytes(run, form))
-        content["comparisons"] = [_facts(pair) for pair in pairs]
-        print_bytes(f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode())
-        return
-    table = _table_bytes(pairs, form, title=title, remarks=remarks)
-    print_bytes(table + run_bytes(run, form, of_files=True))
-
-
 def _about_files(
     files: Sequence[str], sides: _Sides, pairs: Sequence[ValuePair]
 ) -> Iterator[str]:
@@ -402,152 +374,3 @@ def _about_files(
             f"nothing that {current} measured is in the older files: name runs of the "
             "same tests, started in the same folder"
         )
-
-
-def _table_bytes(
-    pairs: Sequence[ValuePair],
-    form: str,
-    *,
-    title: str,
-    remarks: Sequence[str] = (),
-    width: int | None = None,
-) -> bytes:
-    """
-    Return a comparison as it is printed [UTF-8].
-
-    Args:
-        pairs: Its rows.
-
-        form: text or markdown.
-
-        title: What is compared.
-
-        remarks: What else is to be said of it, a sentence each.
-
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none.
-    """
-    remarks = [*map(display.escape, remarks), *_remarks(pairs)]
-    if form == "markdown":
-        table = [*markdown_table(_columns(pairs, display.code)), ""]
-        points = [f"- {prose(remark)}" for remark in remarks]
-        ending = [*points, ""] if points else []
-        return text_bytes([f"### {prose(title)}", "", *table, *ending])
-    width = line_width(width) - len(_INDENT)
-    rows = text_table(_columns(pairs, str), width=width)
-    below = (line.text for remark in remarks for line in wrapped(remark, width=width))
-    lines = (Line(f"{_INDENT}{text}") for text in (*rows, *below))
-    return text_bytes([Line(display.escape(title), Style.TITLE), *lines, ""])
-
-
-def _facts(pair: ValuePair) -> dict[str, object]:
-    """Return a comparison for JSON; the interval is that of `adjusted_ratio`."""
-    ends = pair.interval
-    kind = "samples" if pair.is_of_samples else "sessions"
-    return {
-        "test": pair.key.test_id,
-        "name": pair.key.name,
-        "metric": pair.metric,
-        "unit": pair.unit,
-        "was": pair.was,
-        "now": pair.now,
-        "ratio": pair.ratio,
-        "adjusted_ratio": pair.adjusted_ratio,
-        "interval": None if ends is None else list(ends),
-        "interval_of": None if ends is None else kind,
-        "outcome": None if pair.outcome is None else pair.outcome.value,
-    }
-
-
-def _columns(
-    pairs: Sequence[ValuePair], spelled: Callable[[str], str]
-) -> tuple[Column, ...]:
-    """Return a line for each comparison; its second ratio where another one was judged."""
-    short = names(pair.key for pair in pairs)
-    tests = tuple(spelled(_name(pair, short[pair.key])) for pair in pairs)
-    was = tuple(_value(p.was, p.unit) for p in pairs)
-    now = tuple(_value(p.now, p.unit) for p in pairs)
-    measured = tuple(_ratio(pair.ratio) for pair in pairs)
-    adjusted = tuple(_ratio(pair.adjusted_ratio) for pair in pairs)
-    ratios = [Column(head="now/was", cells=measured, right=True)]
-    if any(map(_is_adjusted, pairs)):  # who has was and now can do without the first
-        ratios = [
-            Column(head="now/was", cells=measured, right=True, rank=2),
-            Column(head="adjusted", cells=adjusted, right=True),
-        ]
-    return (
-        Column(head="test", cells=tests, shrinks=True),
-        Column(head="was", cells=was, right=True),
-        Column(head="now", cells=now, right=True),
-        *ratios,
-        Column(head="98 % interval", cells=tuple(map(_interval, pairs))),
-        Column(head="verdict", cells=tuple(map(_label, pairs)), rank=1),
-    )
-
-
-def _name(pair: ValuePair, short: str) -> str:
-    """Return what a row is of: a metric is named unless it is the time, or has a name."""
-    if pair.metric in {"time", pair.key.name}:
-        return short
-    return f"{short} {display.escape(words.noun(pair.metric))}"
-
-
-def _remarks(pairs: Sequence[ValuePair]) -> Iterator[str]:
-    """Yield what a reader must know of some ratios and intervals."""
-    if any(map(_is_adjusted, pairs)):
-        yield (
-            "adjusted: now/was without what a faster or slower core and the machine's "
-            "drift did; the interval and the verdict are of that"
-        )
-    if any(pair.is_of_samples and pair.interval is not None for pair in pairs):
-        yield (
-            "~ of the samples of these runs alone: sessions of unchanged code differ by more"
-        )
-    if any(map(_is_unknown, pairs)):
-        yield (
-            "? one older session and no samples do not tell how much such a number varies"
-        )
-
-
-def _is_adjusted(pair: ValuePair) -> bool:
-    """Return whether what was judged is another ratio than what was measured."""
-    measured, judged = pair.ratio, pair.adjusted_ratio
-    if measured is None or judged is None:
-        return False
-    return abs(judged - measured) >= _LEAST_SHIFT * abs(measured)
-
-
-def _is_unknown(pair: ValuePair) -> bool:
-    """Return whether nothing says how much a number varies that may vary."""
-    change = None if pair.verdict is None else pair.verdict.change
-    if change is None or change.exact or pair.ratio is None:
-        return False
-    return change.session_count == 1 and pair.interval is None
-
-
-def _value(value: float | None, unit: str) -> str:
-    """Return a value as text; "-" where there is none."""
-    return "-" if value is None else display.value(value, unit)
-
-
-def _ratio(ratio: float | None) -> str:
-    """Return a ratio with three decimals; "-" where there is none."""
-    return "-" if ratio is None else f"{ratio:.3f}"
-
-
-def _interval(pair: ValuePair) -> str:
-    """Return the ends of a ratio, marked where they are of samples alone or unknown."""
-    ends = pair.interval
-    if ends is None:
-        return "?" if _is_unknown(pair) else "-"
-    mark = "~ " if pair.is_of_samples else ""
-    return f"{mark}{ends[0]:.3f} … {ends[1]:.3f}"
-
-
-def _label(pair: ValuePair) -> str:
-    """Return what was decided, or which side alone has the metric."""
-    if pair.outcome is not None:
-        return words.label(pair.outcome)
-    if pair.now is None:
-        return "gone"
-    return "new" if pair.was is None else "-"

@@ -1,16 +1,18 @@
-"""A run in each form: text, Markdown, JSON; and as a file, written whole."""
+"""A run in each form, alone or beside older ones; and as a file, written whole."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import itertools
+import json
 import os
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.judge.tally import PRECEDENCE
@@ -18,21 +20,28 @@ from pytest_gpuperf.model.codec import encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, Run
-from pytest_gpuperf.report import display
+from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
+    Style,
     line_width,
     markdown_table,
     text_bytes,
+    text_table,
+    wrapped,
 )
 from pytest_gpuperf.report.rows import Row, names, rows
 from pytest_gpuperf.report.steps import run_steps_markdown
 from pytest_gpuperf.report.summary import by_group, columns, judged_line
 from pytest_gpuperf.report.terminal import explanation_blocks, run_lines, title
 
+if TYPE_CHECKING:
+    from pytest_gpuperf.judge.files import ValuePair
+
 __all__ = [
+    "comparison_bytes",
     "is_stream",
     "only_metrics",
     "report_bytes",
@@ -77,6 +86,40 @@ def run_bytes(
         shown, commands=False, width=width, verbose=True, of_files=of_files
     )
     return text_bytes(lines)
+
+
+def comparison_bytes(
+    run: Run,
+    pairs: Sequence[ValuePair],
+    form: str,
+    *,
+    title: str,
+    remarks: Sequence[str] = (),
+    width: int | None = None,
+) -> bytes:
+    """
+    Return a run beside older ones as it is printed [UTF-8]: what moved, then the run.
+
+    Args:
+        run: The run, judged against them.
+
+        pairs: What was and is.
+
+        form: text, json or markdown.
+
+        title: What is compared.
+
+        remarks: What else is to be said of it, a sentence each.
+
+        width: Characters of a line of text; None: the terminal's, 100 where there is
+            none.
+    """
+    if form == "json":
+        content = json.loads(run_bytes(run, form))
+        content["comparisons"] = [_facts(pair) for pair in pairs]
+        return f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode()
+    table = _comparison_table(pairs, form, title=title, remarks=remarks, width=width)
+    return table + run_bytes(run, form, width=width, of_files=True)
 
 
 def only_metrics(run: Run, metrics: Sequence[str]) -> Run:
@@ -447,3 +490,142 @@ def _fenced(texts: Sequence[str]) -> list[str]:
     while any(fence in text for text in texts):
         fence += "`"
     return [f"{fence}text", *texts, fence]
+
+
+_LEAST_SHIFT = 0.0005  # of a ratio, relative: less moves no printed digit
+_COMPARISON_INDENT = "  "
+
+
+def _comparison_table(
+    pairs: Sequence[ValuePair],
+    form: str,
+    *,
+    title: str,
+    remarks: Sequence[str],
+    width: int | None,
+) -> bytes:
+    """Return what moved, worst first."""
+    remarks = [*map(display.escape, remarks), *_comparison_remarks(pairs)]
+    if form == "markdown":
+        table = [*markdown_table(_comparison_columns(pairs, display.code)), ""]
+        points = [f"- {prose(remark)}" for remark in remarks]
+        ending = [*points, ""] if points else []
+        return text_bytes([f"### {prose(title)}", "", *table, *ending])
+    width = line_width(width) - len(_COMPARISON_INDENT)
+    rows = text_table(_comparison_columns(pairs, str), width=width)
+    below = (line.text for remark in remarks for line in wrapped(remark, width=width))
+    lines = (Line(f"{_COMPARISON_INDENT}{text}") for text in (*rows, *below))
+    return text_bytes([Line(display.escape(title), Style.TITLE), *lines, ""])
+
+
+def _facts(pair: ValuePair) -> dict[str, object]:
+    """Return a comparison for JSON; the interval is that of `adjusted_ratio`."""
+    ends = pair.interval
+    kind = "samples" if pair.is_of_samples else "sessions"
+    return {
+        "test": pair.key.test_id,
+        "name": pair.key.name,
+        "metric": pair.metric,
+        "unit": pair.unit,
+        "was": pair.was,
+        "now": pair.now,
+        "ratio": pair.ratio,
+        "adjusted_ratio": pair.adjusted_ratio,
+        "interval": None if ends is None else list(ends),
+        "interval_of": None if ends is None else kind,
+        "outcome": None if pair.outcome is None else pair.outcome.value,
+    }
+
+
+def _comparison_columns(
+    pairs: Sequence[ValuePair], spelled: Callable[[str], str]
+) -> tuple[Column, ...]:
+    """Return a line for each comparison; its second ratio where another one was judged."""
+    short = names(pair.key for pair in pairs)
+    tests = tuple(spelled(_name(pair, short[pair.key])) for pair in pairs)
+    was = tuple(_amount(p.was, p.unit) for p in pairs)
+    now = tuple(_amount(p.now, p.unit) for p in pairs)
+    measured = tuple(_ratio(pair.ratio) for pair in pairs)
+    adjusted = tuple(_ratio(pair.adjusted_ratio) for pair in pairs)
+    ratios = [Column(head="now/was", cells=measured, right=True)]
+    if any(map(_is_adjusted, pairs)):  # who has was and now can do without the first
+        ratios = [
+            Column(head="now/was", cells=measured, right=True, rank=2),
+            Column(head="adjusted", cells=adjusted, right=True),
+        ]
+    return (
+        Column(head="test", cells=tests, shrinks=True),
+        Column(head="was", cells=was, right=True),
+        Column(head="now", cells=now, right=True),
+        *ratios,
+        Column(head="98 % interval", cells=tuple(map(_interval, pairs))),
+        Column(head="verdict", cells=tuple(map(_label, pairs)), rank=1),
+    )
+
+
+def _name(pair: ValuePair, short: str) -> str:
+    """Return what a row is of: a metric is named unless it is the time, or has a name."""
+    if pair.metric in {"time", pair.key.name}:
+        return short
+    return f"{short} {display.escape(words.noun(pair.metric))}"
+
+
+def _comparison_remarks(pairs: Sequence[ValuePair]) -> Iterator[str]:
+    """Yield what a reader must know of some ratios and intervals."""
+    if any(map(_is_adjusted, pairs)):
+        yield (
+            "adjusted: now/was without what a faster or slower core and the machine's "
+            "drift did; the interval and the verdict are of that"
+        )
+    if any(pair.is_of_samples and pair.interval is not None for pair in pairs):
+        yield (
+            "~ of the samples of these runs alone: sessions of unchanged code differ by more"
+        )
+    if any(map(_is_unknown, pairs)):
+        yield (
+            "? one older session and no samples do not tell how much such a number varies"
+        )
+
+
+def _is_adjusted(pair: ValuePair) -> bool:
+    """Return whether what was judged is another ratio than what was measured."""
+    measured, judged = pair.ratio, pair.adjusted_ratio
+    if measured is None or judged is None:
+        return False
+    return abs(judged - measured) >= _LEAST_SHIFT * abs(measured)
+
+
+def _is_unknown(pair: ValuePair) -> bool:
+    """Return whether nothing says how much a number varies that may vary."""
+    change = None if pair.verdict is None else pair.verdict.change
+    if change is None or change.exact or pair.ratio is None:
+        return False
+    return change.session_count == 1 and pair.interval is None
+
+
+def _amount(value: float | None, unit: str) -> str:
+    """Return a value as text; "-" where there is none."""
+    return "-" if value is None else display.value(value, unit)
+
+
+def _ratio(ratio: float | None) -> str:
+    """Return a ratio with three decimals; "-" where there is none."""
+    return "-" if ratio is None else f"{ratio:.3f}"
+
+
+def _interval(pair: ValuePair) -> str:
+    """Return the ends of a ratio, marked where they are of samples alone or unknown."""
+    ends = pair.interval
+    if ends is None:
+        return "?" if _is_unknown(pair) else "-"
+    mark = "~ " if pair.is_of_samples else ""
+    return f"{mark}{ends[0]:.3f} … {ends[1]:.3f}"
+
+
+def _label(pair: ValuePair) -> str:
+    """Return what was decided, or which side alone has the metric."""
+    if pair.outcome is not None:
+        return words.label(pair.outcome)
+    if pair.now is None:
+        return "gone"
+    return "new" if pair.was is None else "-"

@@ -1,17 +1,17 @@
-"""cli.compare of runs: was, now and what was judged of it, each under its name."""
+"""report.runs beside older ones: was, now and what was judged of it, each under its name."""
 
 from __future__ import annotations
 
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.cli import compare
 from pytest_gpuperf.judge.files import ValuePair, value_pairs, with_known_spread
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.runs import _comparison_table, _facts
 
 KEY = runs.key("test_a")
 CHANGE = Change(
@@ -43,7 +43,9 @@ def number(value: float, *half_widths: float, metric: str = "time") -> SessionVa
 
 def printed(*pairs: ValuePair, form: str = "text", width: int = 120) -> str:
     """Return a comparison as text."""
-    return compare._table_bytes(pairs, form, title="a -> b", width=width).decode()
+    return _comparison_table(
+        pairs, form, title="a -> b", remarks=(), width=width
+    ).decode()
 
 
 def pair_of(change: Change, now: float) -> ValuePair:
@@ -78,7 +80,7 @@ def test_two_ratios_are_named_for_what_they_are(
         *("1.050", "…", "1.150", "REGRESSED"),
     ]
     assert "without what a faster or slower core" in remarks[0]
-    facts = compare._facts(pair)
+    facts = _facts(pair)
     assert facts["ratio"] == pytest.approx(1.65)
     assert facts["adjusted_ratio"] == pytest.approx(1.1)
     assert facts["interval"] == [pytest.approx(1.05), pytest.approx(1.15)]
@@ -113,7 +115,7 @@ def test_a_number_without_samples_has_no_interval_by_one_session() -> None:
     (pair,) = value_pairs({KEY: [value]}, {KEY: [value]}, {(KEY, "tokens"): bare})
 
     assert pair.interval is None
-    assert compare._facts(pair)["interval_of"] is None
+    assert _facts(pair)["interval_of"] is None
     assert "1.100  ?" in printed(pair)
     assert printed(pair, pair).count("? one older session and no samples") == 1
     assert with_known_spread(verdict, [sampled], [value]) is verdict
