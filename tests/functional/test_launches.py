@@ -47,6 +47,11 @@ def show(
     return command("show", *arguments, folder=project.path / folder)
 
 
+def export(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `gpuperf export` in the project."""
+    return command("export", *arguments, folder=project.path)
+
+
 def measured(project: Project, *arguments: str) -> dict[str, Any]:
     """Return what `gpuperf show --launches` says as JSON, by test and name."""
     done = show(project, *arguments, "--launches", "--format=json")
@@ -196,6 +201,9 @@ def test_what_has_no_launches_says_why(project: Project) -> None:
         "recording kept, which has its launches, does not exist" in error("run.json")[1]
     )
     assert "gpuperf show DIR --launches" in error("run.json")[1]
+    exported = export(project, "run.json", "--to=chrome-trace")
+    assert exported.returncode == 4
+    assert "name its folder: gpuperf export DIR --to chrome-trace" in exported.stderr
     assert error("x.ncu-rep")[0] == error("moved", "--metrics=time")[0] == 2
     assert "x.ncu-rep is neither a recording nor a run" in error("x.ncu-rep")[1]
     assert "exclude each other" in error("moved", "--metrics=time")[1]

@@ -448,7 +448,8 @@ def show_launches(file: str, form: str, *, is_run: bool) -> int:
         message = f"--launches: {file} is neither a recording nor a run"
         remedy = "name a folder of --gpuperf-record; of a capture, leave --launches out"
         raise ConfigError(message, remedy=remedy)
-    folder = file if is_folder else recording_of(read_run(file), file)
+    command = "gpuperf show DIR --launches"
+    folder = file if is_folder else recording_of(read_run(file), file, command=command)
     for block in launch_blocks(traces_of(folder), form, demangle=native_demangler()):
         print_bytes(block)
     return GOOD
@@ -473,7 +474,7 @@ def traces_of(folder: str) -> Iterator[tuple[Record, Trace]]:
         raise CaptureFormatError(message, remedy=remedy, path=folder)
 
 
-def recording_of(run: Run, path: str) -> str:
+def recording_of(run: Run, path: str, *, command: str) -> str:
     """
     Return the recording that a run wrote, or was judged from.
 
@@ -481,6 +482,8 @@ def recording_of(run: Run, path: str) -> str:
         run: The run.
 
         path: Its file; the recording's path starts from its folder, or from the current one.
+
+        command: What reads the recording itself, for whose path DIR stands.
 
     Raises:
         CaptureFormatError: The run has no recording, or it is missing.
@@ -497,9 +500,7 @@ def recording_of(run: Run, path: str) -> str:
             if session.id == run.header.session.id:
                 return str(folder)
     message = f"the recording {named}, which has its launches, does not exist here"
-    raise CaptureFormatError(
-        message, remedy="name its folder: gpuperf show DIR --launches", path=path
-    )
+    raise CaptureFormatError(message, remedy=f"name its folder: {command}", path=path)
 
 
 _KIB = 1024

@@ -180,6 +180,8 @@ def _chrome_trace(file: str) -> bytes:
     from pytest_gpuperf.cli.records import recording_of, traces_of
     from pytest_gpuperf.collect.binary.tools import native_demangler
 
-    folder = file if Path(file).is_dir() else recording_of(_read(file), file)
+    command = "gpuperf export DIR --to chrome-trace"
+    is_folder = Path(file).is_dir()
+    folder = file if is_folder else recording_of(_read(file), file, command=command)
     with told_on_terminals(f"reading {folder}"):
         return chrome_trace_bytes(traces_of(folder), demangle=native_demangler())

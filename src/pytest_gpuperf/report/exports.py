@@ -15,7 +15,7 @@ import msgspec
 from pytest_gpuperf.judge.tally import speaking
 from pytest_gpuperf.model.activity import Trace
 from pytest_gpuperf.model.metric import Better, metric_of
-from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.record import Kind, Record, Role
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Verdict
@@ -216,7 +216,7 @@ def pytorch_bytes(run: Run) -> bytes:
 def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object]:
     """Return one value as a record."""
     record, first, verdict = value.row.record, value.first, value.verdict
-    device = record.device if record is not None else None
+    device = "" if record is None else _device(record)
     dtype = record.work.dtype if record is not None and record.work else None
     number, unit = display.in_fine_unit(value.number, first.unit)
     return {
@@ -224,7 +224,7 @@ def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object
             "name": "pytest-gpuperf",
             "mode": "",
             "dtype": dtype or "",
-            "extra_info": {**about, "device": device.name if device else "cpu"},
+            "extra_info": {**about, **({"device": device} if device else {})},
         },
         "model": {"name": escape(str(value.row.key))},
         "metric": {
@@ -237,6 +237,19 @@ def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object
             },
         },
     }
+
+
+def _device(record: Record) -> str:
+    """Return what a measurement is of: a GPU, a chip, or the host; "": not known."""
+    if record.device is not None:
+        return record.device.name
+    names = (facts.get("gpu_name") for facts in record.facts.values())
+    named = next(filter(None, names), "") or ", ".join(
+        dict.fromkeys(kernel.target for kernel in record.kernels)
+    )
+    # of another machine than this one
+    is_foreign = record.kind in {Kind.CAPTURE, Kind.BINARY}
+    return escape(named) if named or is_foreign else "cpu"
 
 
 def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
@@ -468,8 +481,18 @@ EXPORTS: Mapping[str, Callable[[Run], bytes]] = {
 
 
 _NS_PER_US = 1000
+_NS_PER_S = 1e9
 _US_PER_S = 1e6
-_TRACKS = ("nvtx", "graph", "kernel", "copy", "memset")  # from cause to effect
+_GAP = 0.02  # between two measurements, of the first one's length
+_MEASUREMENTS = "measurements"
+_TRACKS = (
+    _MEASUREMENTS,
+    "nvtx",
+    "graph",
+    "kernel",
+    "copy",
+    "memset",
+)  # from cause to effect
 
 
 class _Slice(NamedTuple):
@@ -497,37 +520,62 @@ def chrome_trace_bytes(
     demangle: Callable[[str], str | None] = lambda _: None,
 ) -> bytes:
     """
-    Return measurements as trace events [JSON]: a process each, a thread for each stream.
+    Return measurements as trace events [JSON]: a process a test, a thread a stream.
 
     Kernels, copies, memsets, graphs and NVTX ranges are slices, and the readings of the
-    GPU's sensors are counters. What has no start or end is left out.
+    GPU's sensors are counters. What has no start or end is left out. Measurements follow
+    one another in the order in which they began, with small gaps: what ran between them
+    is not in the traces, and would make them too small to be seen. Each has a slice, which
+    says when it really began.
 
     Args:
         traces: Measurements with their traces.
 
         demangle: Returns a readable name; None: it does not know.
     """
+    ordered = sorted(traces, key=lambda measured: measured[1].begun_ns)
+    processes: dict[tuple[str, Role, int], _TraceProcess] = {}
     events: list[dict[str, object]] = []
-    first_ns: int | None = None
-    for number, (record, trace) in enumerate(traces, start=1):
-        first_ns = trace.begun_ns if first_ns is None else first_ns
-        events += _process_events(number, record)
-        events += _slice_events(number, _slices(trace, demangle), first_ns)
-        since_us = (trace.begun_ns - first_ns) / _NS_PER_US
-        events += _counter_events(number, record, since_us)
+    start_ns = 0
+    for record, trace in ordered:
+        made_by = record.key.test_id, record.role, record.process_index
+        process = processes.setdefault(made_by, _TraceProcess(len(processes) + 1))
+        slices = [
+            piece
+            for piece in _slices(trace, demangle)
+            if piece.start_ns and piece.end_ns
+        ]
+        begun_ns = min([trace.begun_ns, *(piece.start_ns for piece in slices)])
+        length_ns = max(_ended_ns(record, trace, slices) - begun_ns, 1)
+        whole = _Slice(
+            _MEASUREMENTS,
+            escape(record.key.name) or "measurement",
+            _MEASUREMENTS,
+            begun_ns,
+            begun_ns + length_ns,
+            {"started_s": (begun_ns - ordered[0][1].begun_ns) / _NS_PER_S},
+        )
+        shift_ns = start_ns - begun_ns
+        events += process.slice_events([whole, *slices], shift_ns)
+        since_us = (trace.begun_ns + shift_ns) / _NS_PER_US
+        events += _counter_events(process.number, record, since_us)
+        start_ns += length_ns + round(length_ns * _GAP)
+    for (test_id, role, index), process in processes.items():
+        name = f"{test_id} ({role.value} {index})" if index else test_id
+        events += process.name_events(escape(name))
     return msgspec.json.encode({"displayTimeUnit": "ns", "traceEvents": events})
 
 
-def _process_events(number: int, record: Record) -> Iterator[dict[str, object]]:
-    """Yield the name of a measurement's process, and its place among them."""
-    name = escape(str(record.key))
-    if record.process_index:
-        name = f"{name} ({record.role.value} {record.process_index})"
-    for kind, value in (
-        ("process_name", {"name": name}),
-        ("process_sort_index", {"sort_index": number}),
-    ):
-        yield {"ph": "M", "name": kind, "pid": number, "tid": 0, "args": value}
+def _ended_ns(record: Record, trace: Trace, slices: Iterable[_Slice]) -> int:
+    """Return when a measurement ended, with all that belongs to it [ns]."""
+    ends_s = [0.0]
+    for line in record.time_lines:
+        ends_s += line.since_s
+        ends_s += (
+            end_s for spans in line.throttled_spans_s.values() for _, end_s in spans
+        )
+    ended_ns = max([trace.ended_ns, *(piece.end_ns for piece in slices)])
+    return max(ended_ns, trace.begun_ns + round(max(ends_s) * _NS_PER_S))
 
 
 def _slices(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Slice]:
@@ -577,41 +625,52 @@ def _kernels(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_S
             yield _Slice(track, name, "kernel", start_ns, end_ns, more)
 
 
-def _slice_events(
-    number: int, slices: Iterable[_Slice], first_ns: int
-) -> Iterator[dict[str, object]]:
-    """Yield slices on threads: those that overlap and do not nest stand on several."""
-    threads: dict[_Thread, int] = {}
-    open_ns: dict[str, list[list[int]]] = {}  # ends of each lane's open slices [ns]
-    for piece in sorted(slices, key=lambda item: (item.start_ns, -item.end_ns)):
-        if not piece.start_ns or not piece.end_ns:
-            continue
-        lane = _lane(open_ns.setdefault(piece.track, []), piece)
-        thread = _Thread(_TRACKS.index(piece.category), piece.track, lane)
-        event: dict[str, object] = {
-            "ph": "X",
-            "name": piece.name,
-            "cat": piece.category,
-            "pid": number,
-            "tid": threads.setdefault(thread, len(threads) + 1),
-            "ts": (piece.start_ns - first_ns) / _NS_PER_US,
-            "dur": (piece.end_ns - piece.start_ns) / _NS_PER_US,
-        }
-        yield event | ({"args": piece.details} if piece.details else {})
-    for place, thread in enumerate(sorted(threads, key=_in_order)):
-        name = f"{thread.track} ({thread.lane + 1})" if thread.lane else thread.track
-        for kind, value in (
-            ("thread_name", {"name": name}),
-            ("thread_sort_index", {"sort_index": place}),
-        ):
-            thread_id = threads[thread]
-            yield {
-                "ph": "M",
-                "name": kind,
-                "pid": number,
-                "tid": thread_id,
-                "args": value,
+class _TraceProcess:
+    """A test's rows of a trace: slices that overlap and do not nest stand on several."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._threads: dict[_Thread, int] = {}
+
+    def slice_events(
+        self, slices: Iterable[_Slice], shift_ns: int
+    ) -> Iterator[dict[str, object]]:
+        """Yield the slices of a measurement, moved to its place in the trace."""
+        open_ns: dict[str, list[list[int]]] = {}  # ends of each lane's open slices [ns]
+        for piece in sorted(slices, key=lambda item: (item.start_ns, -item.end_ns)):
+            lane = _lane(open_ns.setdefault(piece.track, []), piece)
+            thread = _Thread(_TRACKS.index(piece.category), piece.track, lane)
+            event: dict[str, object] = {
+                "ph": "X",
+                "name": piece.name,
+                "cat": piece.category,
+                "pid": self.number,
+                "tid": self._threads.setdefault(thread, len(self._threads) + 1),
+                "ts": (piece.start_ns + shift_ns) / _NS_PER_US,
+                "dur": (piece.end_ns - piece.start_ns) / _NS_PER_US,
             }
+            yield event | ({"args": piece.details} if piece.details else {})
+
+    def name_events(self, name: str) -> Iterator[dict[str, object]]:
+        """Yield the names and places of the process and its threads."""
+        named = [(0, "process", name, self.number)]
+        for place, thread in enumerate(sorted(self._threads, key=_in_order)):
+            text = (
+                f"{thread.track} ({thread.lane + 1})" if thread.lane else thread.track
+            )
+            named.append((self._threads[thread], "thread", text, place))
+        for thread_id, what, text, place in named:
+            for kind, value in (
+                (f"{what}_name", {"name": text}),
+                (f"{what}_sort_index", {"sort_index": place}),
+            ):
+                yield {
+                    "ph": "M",
+                    "name": kind,
+                    "pid": self.number,
+                    "tid": thread_id,
+                    "args": value,
+                }
 
 
 def _lane(lanes: list[list[int]], piece: _Slice) -> int:

@@ -26,7 +26,7 @@ from pytest_gpuperf.model.activity import (
     Trace,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Void, VoidCode
+from pytest_gpuperf.model.record import Kind, Record, Void, VoidCode
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series
 from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
@@ -235,6 +235,27 @@ def test_pytorch_has_a_record_for_each_metric() -> None:
         for part in (record["benchmark"], record["metric"])
     ]
     assert {type(text) for one in maps for text in one.values()} == {str}
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "device"),
+    [
+        (Kind.CAPTURE, {"counter": {"gpu_name": "Tesla V100"}}, "Tesla V100"),
+        (Kind.CAPTURE, {}, None),  # a report need not say
+        (Kind.BINARY, {}, None),
+        (Kind.MEASURE, {"host-time": {"cpu_model": "a CPU"}}, "cpu"),
+    ],
+)
+def test_pytorch_names_the_device_of_a_capture(
+    kind: Kind, facts: dict[str, dict[str, str]], device: str | None
+) -> None:
+    """It is not the host that read the report."""
+    record = runs.record("a", runs.value_of("registers", 64, "count"))
+    record = replace(record, kind=kind, facts=facts, device=None)
+
+    (found,) = json.loads(exports.pytorch_bytes(runs.run((record,), ())))
+
+    assert found["benchmark"]["extra_info"].get("device") == device
 
 
 def test_pytest_benchmark_has_what_was_sampled() -> None:
@@ -480,7 +501,7 @@ def test_ranges_nest_and_rows_are_in_order() -> None:
         ("step", "NVTX"),
     ]
     assert sorted(order, key=order.__getitem__) == [
-        *("NVTX", "NVTX (2)", "GPU 0 stream 7", "GPU 0 stream 13"),
+        *("measurements", "NVTX", "NVTX (2)", "GPU 0 stream 7", "GPU 0 stream 13"),
     ]
 
 
@@ -532,6 +553,7 @@ def test_a_trace_has_a_process_a_test_and_a_thread_a_stream() -> None:
         if event["ph"] == "X"
     ]
     assert slices == [
+        ("measurements", "measurement", 0.0, 5.0),
         ("NVTX", "fwd\\x1b", 0.0, 4.0),
         ("copies", "host to device", 0.0, 0.5),
         ("memsets", "memset", 0.0, 0.25),
@@ -548,4 +570,44 @@ def test_a_trace_has_a_process_a_test_and_a_thread_a_stream() -> None:
             "args": {"W": 300.0},
         }
     ]
-    assert events[0]["args"] == {"name": "tests/test_gemm.py::test_a"}
+    (process,) = [event for event in events if event["name"] == "process_name"]
+    assert process["args"] == {"name": "tests/test_gemm.py::test_a"}
+
+
+def test_measurements_follow_one_another() -> None:
+    """A process a test; minutes without a trace would make all of it invisible."""
+
+    def measured(test: str, name: str, begun_s: int) -> tuple[Record, Trace]:
+        columns = dict.fromkeys(COLUMNS, array("I", [0])) | {
+            "start_ns": array("Q", [begun_s * 10**9 + 1000]),
+            "end_ns": array("Q", [begun_s * 10**9 + 3000]),
+        }
+        trace = Trace(
+            begun_ns=begun_s * 10**9,
+            ended_ns=begun_s * 10**9 + 5000,
+            launches=Launches(shapes=(SHAPE,), **columns),
+        )
+        record = runs.record(test)
+        return replace(record, key=replace(record.key, name=name)), trace
+
+    traces = [
+        measured("test_b", "", 900),
+        measured("test_a", "second", 300),
+        measured("test_a", "", 100),
+    ]
+
+    events = json.loads(chrome_trace_bytes(traces))["traceEvents"]
+
+    assert [
+        (e["pid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"
+    ] == [
+        *((1, "measurement", 0.0, 5.0), (1, "gemm", 1.0, 2.0)),
+        *((1, "second", 5.1, 5.0), (1, "gemm", 6.1, 2.0)),
+        *((2, "measurement", 10.2, 5.0), (2, "gemm", 11.2, 2.0)),
+    ]
+    assert [
+        e["args"]["started_s"] for e in events if e.get("cat") == "measurements"
+    ] == [0.0, 200.0, 800.0]
+    assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == [
+        *("tests/test_gemm.py::test_a", "tests/test_gemm.py::test_b"),
+    ]
