@@ -95,7 +95,7 @@ _OPTIONS = (
     _Option("gpuperf-time-unit", "UNIT", "unit of its times: ns, us, ms, s or auto"),
     _Option("gpuperf-record", "DIR", "keep every reading of this run"),
     _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
-    _Option("gpuperf-json", "FILE", "write the run as JSON"),
+    _Option("gpuperf-json", "FILE", "write the run as JSON; into a pipe: /dev/stderr"),
     _Option("gpuperf-html", "FILE", "write the run as one HTML page"),
     _Option("gpuperf-markdown", "FILE", "write the run as Markdown, for a comment"),
     _Option("gpuperf-csv", "FILE", "write a row for each test and metric"),
