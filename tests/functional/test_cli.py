@@ -317,7 +317,7 @@ def test_help_names_the_exit_codes() -> None:
     done = gpuperf("--help")
 
     assert done.returncode == 0
-    assert b"exit codes: 0 good; 1 a limit failed" in done.stdout
+    assert b"exit codes:\n   0 good\n   1 a limit failed" in done.stdout
     assert b"as 5%, or off (5%)" in gpuperf("compare", "--help").stdout
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pytest_gpuperf.cli.output import WRONG_USAGE, print_bytes, say
+from pytest_gpuperf.cli.output import INTERRUPTED, WRONG_USAGE, print_bytes, say
 from pytest_gpuperf.errors import UnitError
 
 if TYPE_CHECKING:
@@ -25,14 +26,45 @@ __all__ = ["parse", "parser"]
 
 _BEHIND = frozenset({"bisect", "compare"})  # they hand on what stands behind --
 
-_EXIT_CODES = """\
-exit codes: 0 good; 1 a limit failed, a change regressed, or a run that is verified
-lacks tests; 2 wrong usage; 3 nothing could be decided (only with --strict);
-4 an input file is unreadable;
-of doctor: 0 ready; 1 degraded: no GPU, or counters, launches, energy or memory
-cannot be measured; 2 blocked: a GPU whose time cannot be measured, or
---measure-peaks failed"""
-
+# what the exit codes of a command say, by its words; "" is the whole program
+_CODES: Mapping[str, Mapping[int, str]] = {
+    "": {
+        1: "a limit failed, a change regressed, or a run that is verified lacks tests",
+        3: "nothing could be decided, with --strict",
+        INTERRUPTED: "interrupted; the codes of doctor are its own",
+    },
+    "compare": {
+        1: "a limit failed or a change regressed",
+        3: "nothing could be decided, with --strict",
+    },
+    "bisect": {
+        0: "the commit is named",
+        1: "there is no regression",
+        3: "undecided, or one of several",
+    },
+    "verify": {1: "the run was interrupted, or tests are missing"},
+    "doctor": {
+        0: "ready",
+        1: "degraded: no GPU, or counters, launches, energy or memory cannot be measured",
+        2: "blocked: a GPU whose time cannot be measured, or --measure-peaks failed; or "
+        "wrong usage",
+    },
+    "scorecard": {1: "something is worse than in the baseline, or an invariant fails"},
+    "parity": {
+        1: "ours is slower",
+        3: "nothing could be decided, with --strict",
+    },
+    "metrics": {1: "search finds none, or a name of check is not a metric"},
+    "metrics search": {1: "no metric is found"},
+    "metrics check": {1: "a name is not a metric"},
+    "cache": {1: "verify found damaged entries"},
+    "cache verify": {1: "there were damaged entries"},
+}
+_USUAL_CODES = {
+    0: "good",
+    2: "wrong usage",
+    4: "an input is unreadable, or the output cannot be written",
+}
 
 _EXPORTS = (
     *("allure", "annotations", "bencher", "chrome-trace", "csv", "openmetrics"),
@@ -40,6 +72,7 @@ _EXPORTS = (
 )
 _MOST_DIGITS = 17  # of a float: more say nothing
 _EXAMPLES = {  # by the words of a command; a test parses each of them
+    "": "compare before.json after.json",
     "show": "report.ncu-rep --kernel 'gemm*' --details",
     "compare": "monday.json tuesday.json today.json --max-regression 5%",
     "report": "run.json -o report.html",
@@ -72,6 +105,19 @@ _UNKNOWN = "unknown arguments:"
 _MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
 
 
+class _Lines(argparse.HelpFormatter):
+    """Keeps the lines of a text."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap each line alone, what is left of it below its words."""
+        return "\n".join(
+            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=" " * 5)
+            if line.startswith(" ")
+            else super(_Lines, self)._fill_text(line, width, indent)
+            for line in text.splitlines()
+        )
+
+
 class _Parser(argparse.ArgumentParser):
     """Ends an error with what to do instead, as every other error here."""
 
@@ -85,8 +131,8 @@ class _Parser(argparse.ArgumentParser):
             message = f"{message}; {_UNKNOWN} {', '.join(unknown)}"
         remedies = [_meant(word, self._long_options()) for word in self._unknown]
         remedies.append(f"see {self.prog} --help")
-        if " " in self.prog:  # the epilog of the whole is the exit codes
-            remedies.append(str(self.epilog))
+        if " " in self.prog:
+            remedies.append(str(self.epilog).rpartition("\n")[2])  # the example
         remedy = "; ".join(filter(None, remedies))
         say([f"{self.prog}: error: {message}", f"    remedy: {remedy}"])
         self.exit(WRONG_USAGE)
@@ -164,7 +210,6 @@ def parser() -> argparse.ArgumentParser:
     whole: argparse.ArgumentParser = _Parser(
         prog="gpuperf",
         description="Show and compare what pytest-gpuperf and Nsight Compute measured.",
-        epilog=_EXIT_CODES,
     )
     whole.set_defaults(command=None)
     whole.add_argument("--version", action="store_true", help="print it")
@@ -190,17 +235,27 @@ def parser() -> argparse.ArgumentParser:
         _add_completion,
     ):
         add(commands, form)
-    for path, command in _commands(whole):
-        if path in _EXAMPLES:
-            command.epilog = f"example: gpuperf {path} {_EXAMPLES[path]}"
+    _explain(whole, "", "")
+    for path, purpose, command in _commands(whole):
+        _explain(command, path, purpose)
     return whole
+
+
+def _explain(command: argparse.ArgumentParser, path: str, purpose: str) -> None:
+    """Say in a command's help what it is for, its exit codes, and an example."""
+    codes = {**_USUAL_CODES, **_CODES.get(path, {})}
+    lines = [f" {code:>3} {codes[code]}" for code in sorted(codes)]
+    words = " ".join(filter(None, (path, _EXAMPLES[path])))
+    command.description = command.description or f"{purpose[:1].upper()}{purpose[1:]}."
+    command.epilog = "\n".join(["exit codes:", *lines, "", f"example: gpuperf {words}"])
+    command.formatter_class = _Lines
 
 
 def completion(arguments: argparse.Namespace) -> int:
     """Print what makes a shell complete the command line."""
     words: dict[str, list[str]] = {"": []}
     values: dict[tuple[str, str], Sequence[str]] = {}  # by command and option
-    for path, command in _commands(parser()):
+    for path, _, command in _commands(parser()):
         first, _, second = path.partition(" ")
         words["" if not second else first].append(second or first)
         own = words.setdefault(first, [])
@@ -217,13 +272,14 @@ def completion(arguments: argparse.Namespace) -> int:
 
 def _commands(
     root: argparse.ArgumentParser, path: str = ""
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield every command with its words, a command before its own commands."""
+) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """Yield every command with its words and purpose, before its own commands."""
     for action in root._actions:  # noqa: SLF001 - argparse has no other list of them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
+            purposes = {c.dest: c.help or "" for c in action._choices_actions}  # noqa: SLF001 - nor have these
             for name, command in action.choices.items():
                 words = f"{path} {name}".lstrip()
-                yield words, command
+                yield words, purposes[name], command
                 yield from _commands(command, words)
 
 
@@ -539,7 +595,7 @@ def _add_baseline(commands: _Commands, form: argparse.ArgumentParser) -> None:
 def _add_verify(commands: _Commands, form: argparse.ArgumentParser) -> None:
     """Add `verify`."""
     verify = commands.add_parser(
-        "verify", parents=[form], help="exit 1 unless a run came to its end"
+        "verify", parents=[form], help="check that a run came to its end"
     )
     verify.add_argument(
         "run",
@@ -550,7 +606,7 @@ def _add_verify(commands: _Commands, form: argparse.ArgumentParser) -> None:
     verify.add_argument(
         "--expect-from",
         metavar="STORE",
-        help="exit 1, too, if tests of this baseline are missing in the run",
+        help="check that no test of this baseline is missing, too",
     )
     verify.add_argument(
         "--machine",
@@ -654,7 +710,7 @@ def _add_utilization(commands: _Commands, _: argparse.ArgumentParser) -> None:
     """Add `utilization`."""
     utilization = commands.add_parser(
         "utilization",
-        help="score, class, bottleneck and health of each GPU from recorded readings",
+        help="print score, class, bottleneck and health of each GPU from recorded readings",
     )
     utilization.add_argument(
         "file",
@@ -689,7 +745,7 @@ def _add_utilization(commands: _Commands, _: argparse.ArgumentParser) -> None:
 def _add_completion(commands: _Commands, _: argparse.ArgumentParser) -> None:
     """Add `completion`."""
     command = commands.add_parser(
-        "completion", help="what makes a shell complete this command line"
+        "completion", help="print what makes a shell complete this command line"
     )
     command.add_argument(
         "shell",
@@ -706,7 +762,7 @@ def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:
     actions = cache.add_subparsers(metavar="ACTION", required=True)
     for name, words in (
         ("info", "print its contents"),
-        ("verify", "read all entries and remove damaged ones; exit 1 if there are any"),
+        ("verify", "read all entries and remove damaged ones"),
         ("clear", "remove all entries"),
     ):
         action = actions.add_parser(name, parents=[form], help=words)
@@ -721,26 +777,28 @@ def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:
 def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
     """Add `metrics` with its own commands."""
     metrics = commands.add_parser(
-        "metrics", help="names of hardware counters, chips and passes, without a GPU"
+        "metrics", help="look up hardware counters, chips and passes, without a GPU"
     )
     within = metrics.add_subparsers(metavar="WHAT", required=True)
     chip = argparse.ArgumentParser(add_help=False)
     chip.add_argument(
         "--chip", metavar="CHIP", help="GH100, or sm_90 (the chip of this machine)"
     )
-    chips = within.add_parser("chips", parents=[form], help="every chip")
+    chips = within.add_parser("chips", parents=[form], help="print every chip")
     chips.set_defaults(command="machine:chips")
     of_chip = [form, chip]
-    listed = within.add_parser("list", parents=of_chip, help="every metric of a chip")
+    listed = within.add_parser(
+        "list", parents=of_chip, help="print every metric of a chip"
+    )
     listed.add_argument("--kind", choices=("counter", "ratio", "throughput"))
     listed.set_defaults(command="machine:listed")
-    search = within.add_parser("search", parents=of_chip, help="metrics by words")
+    search = within.add_parser("search", parents=of_chip, help="find metrics by words")
     search.add_argument("words", metavar="WORD", nargs="+")
     search.set_defaults(command="machine:search")
     for name, text in (
-        ("describe", "the description of metrics"),
-        ("check", "whether names are metrics; exit 1 if one is not"),
-        ("passes", "the passes that a kernel needs for metrics"),
+        ("describe", "print the description of metrics"),
+        ("check", "say whether names are metrics"),
+        ("passes", "print the passes that a kernel needs for metrics"),
     ):
         command = within.add_parser(name, parents=of_chip, help=text)
         command.add_argument(

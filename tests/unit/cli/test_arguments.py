@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from pytest_gpuperf import cli
 from pytest_gpuperf.cli.arguments import parse
 from pytest_gpuperf.model.codec import decode_run, encode_run
 
+ROOT = Path(__file__).parents[3]
 BASH = shutil.which("bash") or ""
 COMMANDS = (
     *("show", "compare", "report", "bisect", "verify", "doctor", "scorecard"),
@@ -38,6 +41,43 @@ def test_every_command_shows_an_example_that_it_takes(
     assert caught.value.code == 0
     assert example.startswith(command)
     assert parse(shlex.split(example)).command
+
+
+def help_of(command: str, capfd: pytest.CaptureFixture[str]) -> str:
+    """Return what a command prints as its help."""
+    with pytest.raises(SystemExit):
+        parse([*command.split(), "--help"])
+    return capfd.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_every_command_says_what_it_is_for(
+    command: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence behind the usage, before the arguments."""
+    _, purpose, *_ = help_of(command, capfd).split("\n\n")
+
+    assert purpose[0].isupper()
+    assert purpose.endswith(".")
+
+
+def test_every_command_says_its_exit_codes(capfd: pytest.CaptureFixture[str]) -> None:
+    """Those of reference.md, beside 2 and 4, which each of them has."""
+    table = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    rows = re.findall(r"^\| `gpuperf ([a-z ]+)` .*\| (.*) \|$", table, re.MULTILINE)
+    found = {command: help_of(command, capfd) for command, _ in rows}
+
+    assert {command: codes(text) for command, text in found.items()} == {
+        command: {2, 4, *map(int, re.findall(r"(?:^|; )(\d)", told))}
+        for command, told in rows
+    }
+    assert codes(help_of("", capfd)) == {*range(5), 130}
+
+
+def codes(text: str) -> set[int]:
+    """Return the exit codes of a help."""
+    listed = text.partition("exit codes:\n")[2].partition("\n\n")[0]
+    return {int(code) for code in re.findall(r"^ +(\d+) \w", listed, re.MULTILINE)}
 
 
 @pytest.mark.skipif(not BASH, reason="there is no bash")
