@@ -237,8 +237,8 @@ def test_an_edited_line_is_told_and_accepted(
         (("list", "nowhere"), 4, "there is no baseline at"),
         (("list", STORE, "--test=test_y.py"), 2, "no test 'test_y.py' is stored"),
         (("show", STORE, "test_y.py"), 2, f"as {TEST}[a]"),
-        (("drop", STORE, "9"), 2, "there is no session 9"),
-        (("drop", STORE, "9", "1", "x"), 2, "there is no session 9, x"),
+        (("drop", STORE, "9"), 2, f"{STORE} has no session 9"),
+        (("drop", STORE, "9", "1", "x"), 2, f"{STORE} has no session 9, x"),
         (
             ("list", STORE, "--test=test_y.py", "--test=test_z.py"),
             2,

@@ -148,9 +148,12 @@ def test_a_broken_recording_is_a_usage_error(
     (project.path / "kept" / "recording.json").write_text(json.dumps({"schema": 1}))
     broken = project.run("--gpuperf-replay=kept", *workers)
 
-    for ended in (empty, broken):
+    for ended, remedy in (
+        (empty, "name a folder of --gpuperf-record"),
+        (broken, "record it again with --gpuperf-record"),
+    ):
         assert ended.ret == pytest.ExitCode.USAGE_ERROR
-        assert lines(ended, "gpuperf: ", "kept", "record it again")
+        assert lines(ended, "gpuperf: ", "kept", remedy)
 
 
 def test_a_folder_with_something_else_is_not_recorded_into(project: Project) -> None:

@@ -174,3 +174,12 @@ def test_a_baseline_of_the_other_policy_is_wrong_usage(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert "add --policy=measured" in done.stderr
+
+
+def test_what_is_not_a_runtimes_profile_is_said_once() -> None:
+    """Not a field at a time: it is another file that was meant."""
+    done = command("parity", BASELINE, BASELINE)
+
+    assert done.returncode == 4
+    assert "it has none of runtime, kernel_launches_per_step, ops" in done.stderr
+    assert "is missing" not in done.stderr

@@ -234,7 +234,8 @@ def open_store(
         raise BaselineError(f"{path} is a file without the .json suffix", remedy=_KINDS)
     if kind is None and not create:
         raise BaselineMissingError(
-            f"there is no baseline at {path}", remedy="create it: --gpuperf-update=new"
+            f"there is no baseline at {path}",
+            remedy="create it: pytest --gpuperf-update=new",
         )
     if single:
         return SingleFileStore(path)

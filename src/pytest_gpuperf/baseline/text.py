@@ -737,7 +737,7 @@ def _check_kind(content: _Content, keyed_by: KeyedBy, *, path: str) -> bool:
 def _check_schema(schema: str, *, path: str) -> None:
     if not schema.startswith(_SCHEMAS):
         raise BaselineCorruptError(
-            f"is not a baseline (schema {schema!r})",
+            f"it is not a baseline (schema {schema!r})",
             remedy="name a store that --gpuperf-update has written",
             path=path,
         )
@@ -776,7 +776,7 @@ def _fault(error: Exception, text: bytes) -> str:
         what, _, field = str(error).partition(" - at `$")
         return f"{field.rstrip('`').lstrip('.') or 'the whole'}: {what}"
     if not isinstance(error, msgspec.DecodeError):
-        return f"not JSON ({error})"
+        return f"it is not JSON ({error})"
     match = _BYTE.match(str(error))
     if match is None:
         return f"truncated after line {len(text.splitlines())} ({error})"

@@ -288,7 +288,7 @@ def _refuse_unknown(names: Sequence[str], ids: Sequence[str], *, where: str) -> 
     remedy = (
         f"name a test as pytest does, as {', '.join(alike)}"
         if alike
-        else "store one first"
+        else "store a session first: pytest --gpuperf-update=new"
     )
     message = f"no test {', '.join(map(repr, unknown))} is {where}"
     raise ConfigError(message, remedy=remedy)
@@ -352,7 +352,7 @@ def _chosen(
     }
     absent = [name for name, ids in named.items() if not ids]
     shared = {name: ids for name, ids in named.items() if len(ids) > 1}
-    mistakes = [f"there is no session {', '.join(absent)}"] if absent else []
+    mistakes = [f"{store} has no session {', '.join(absent)}"] if absent else []
     listing = f"gpuperf baseline list {display.quoted(store)}"
     remedies = [f"name one of: {listing}"] if absent else []
     for name, ids in shared.items():

@@ -292,10 +292,10 @@ def start_of(path: str) -> bytes:
 
 
 def is_capture(path: str) -> bool:
-    """Return whether a file is a report of Nsight Compute."""
+    """Return whether a file is a report of Nsight Compute, or ends with its name."""
     from pytest_gpuperf.collect.ncu.text import MAGIC
 
-    return start_of(path).startswith(MAGIC)
+    return start_of(path).startswith(MAGIC) or path.endswith(".ncu-rep")
 
 
 def _file(path: str, *, remedy: str) -> bytes:

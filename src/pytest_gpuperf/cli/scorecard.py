@@ -57,6 +57,7 @@ _MEASURED = "add --policy=measured"
 _PROFILE_FIELDS = frozenset(
     {"avg_step_ms", "gemm_pct", "per_layer", "phases", "steps", "total_ms"}
 )
+_PARITY_FIELDS = ("runtime", "kernel_launches_per_step", "ops")  # likewise
 
 _T = TypeVar("_T")
 
@@ -153,6 +154,10 @@ def _parity_profile(obj: object) -> ParityProfile:
     if isinstance(obj, Mapping) and _PROFILE_FIELDS & obj.keys() and "ops" not in obj:
         message = "it is a step profile, which gpuperf scorecard reads"
         remedy = f"write what {SITE}/scorecard.html#4-parity shows"
+        raise RecordError(message, path="", remedy=remedy)
+    if isinstance(obj, Mapping) and obj.keys().isdisjoint(_PARITY_FIELDS):
+        message = f"it has none of {', '.join(_PARITY_FIELDS)}"
+        remedy = f"name a profile as {SITE}/scorecard.html#4-parity shows"
         raise RecordError(message, path="", remedy=remedy)
     return decode_parity_profile(obj)
 

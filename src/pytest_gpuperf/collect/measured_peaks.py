@@ -147,7 +147,9 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
     try:
         loaded = json.loads(text)
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are
-        raise CaptureFormatError("not JSON", remedy=remedy, path=str(file)) from error
+        raise CaptureFormatError(
+            "it is not JSON", remedy=remedy, path=str(file)
+        ) from error
     if not _is_ours(loaded):
         raise CaptureFormatError(
             "not a file of measured peaks", remedy=remedy, path=str(file)

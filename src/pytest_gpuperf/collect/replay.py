@@ -175,10 +175,12 @@ def read_recording(folder: str) -> Recording:
             )
         head = codec.from_text(text, _RecordingHead)
     except OSError as error:
-        message = f"no recording ({error.strerror})"
-        raise CaptureFormatError(message, remedy=_REMEDY, path=str(path)) from error
+        message = f"it is not a recording ({HEAD_FILE}: {error.strerror})"
+        raise CaptureFormatError(
+            message, remedy="name a folder of --gpuperf-record", path=str(path)
+        ) from error
     except RecordError as error:
-        message = f"no recording ({error.message})"
+        message = f"it is not a recording ({error.message})"
         raise CaptureFormatError(
             message, remedy=_REMEDY, path=str(path / HEAD_FILE)
         ) from error

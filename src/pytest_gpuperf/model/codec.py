@@ -138,7 +138,7 @@ def _schema_of(text: bytes, path: str) -> object:
     try:
         loose = msgspec.json.decode(text)
     except _UNREADABLE as error:
-        message = f"not JSON ({error})"
+        message = f"it is not JSON ({error})"
         raise RecordError(message, path=path, remedy=_REMEDY) from error
     schema = loose.get("schema") if isinstance(loose, dict) else None
     if schema is None:

@@ -93,7 +93,7 @@ def load_json(text: bytes | str, *, path: str = "") -> object:
             parse_int=_integer,
         )
     except (ValueError, RecursionError) as error:
-        message = f"not JSON ({error})"
+        message = f"it is not JSON ({error})"
         raise RecordError(message, path=path, remedy="give a JSON file") from error
 
 

@@ -94,3 +94,29 @@ def test_what_a_page_of_captures_is_not(
 
     assert cli.main(["report", file, *more, "-o", str(tmp_path / name)]) == 2
     assert told in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("compare",), ("report", "-o", "page.html")])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "it cannot be read (No such file"),
+        (b"", "remedy: profile again: ncu did not finish it"),
+    ],
+)
+def test_a_capture_is_known_by_its_name(
+    command: tuple[str, ...],
+    content: bytes | None,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A missing or an empty one is not told to be something else."""
+    monkeypatch.chdir(tmp_path)
+    capture(tmp_path / "a.ncu-rep", 1e3)
+    if content is not None:
+        Path("b.ncu-rep").write_bytes(content)
+
+    assert cli.main([*command, "b.ncu-rep", "a.ncu-rep"]) == 4
+    assert told in capfd.readouterr().err

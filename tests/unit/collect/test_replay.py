@@ -251,11 +251,11 @@ def test_a_recording_cannot_be_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "no recording (No such file or directory)"),
-        (b"", "no recording ("),
-        (b"[]", "no recording ("),
-        (b'{"session": {}}', "no recording ("),
-        (b'{"schema": "pytest-gpuperf/recording/1"}', "no recording ("),
+        (None, "it is not a recording (recording.json: No such file or directory)"),
+        (b"", "it is not a recording ("),
+        (b"[]", "it is not a recording ("),
+        (b'{"session": {}}', "it is not a recording ("),
+        (b'{"schema": "pytest-gpuperf/recording/1"}', "it is not a recording ("),
         (b'{"schema": "pytest-gpuperf/recording/2"}', "recording/2' is not"),
         (b'{"schema": "pytest-gpuperf/run/1"}', "run/1' is not"),
     ],
@@ -272,7 +272,10 @@ def test_what_is_no_recording_is_refused(
 
     assert said in caught.value.message
     assert caught.value.path.startswith(str(tmp_path))
-    assert caught.value.remedy == "record it again with --gpuperf-record"
+    again = "record it again with --gpuperf-record"
+    assert caught.value.remedy == (
+        "name a folder of --gpuperf-record" if text is None else again
+    )
 
 
 def test_a_head_with_more_in_it_is_read(folder: str) -> None:

@@ -209,8 +209,8 @@ def test_the_text_of_an_object_is_read_too(
     name = next(iter(json.loads(text)))
 
     assert decode(text) == decode(text.encode()) == decode(obj)
-    assert refused(decode, '{"a": NaN}').startswith("not JSON")
-    assert refused(decode, b"\xff").startswith("not JSON")
+    assert refused(decode, '{"a": NaN}').startswith("it is not JSON")
+    assert refused(decode, b"\xff").startswith("it is not JSON")
     twice = text[:-1] + f', "{name}": 1}}'
     assert f"{name}: it is there twice" in refused(decode, twice)
 
@@ -294,7 +294,7 @@ def test_a_wrong_scorecard_is_refused(field: str, value: object, message: str) -
 )
 def test_what_is_no_json_is_refused(text: str | bytes) -> None:
     """NaN and Infinity are words of Python's reader alone."""
-    with pytest.raises(RecordError, match=r"f\.json: not JSON"):
+    with pytest.raises(RecordError, match=r"f\.json: it is not JSON"):
         load_json(text, path="f.json")
     with pytest.raises(RecordError, match=r"f\.json: it is empty"):
         load_json("\n", path="f.json")

@@ -418,7 +418,9 @@ def _cubins_of(
     into.mkdir()
     finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
     if holds_no_device_code(finished) and _file_kind(_head(image)) != "cubin":
-        raise CaptureFormatError("has no device code", remedy=_GIVE, path=image.label)
+        raise CaptureFormatError(
+            "it has no device code", remedy=_GIVE, path=image.label
+        )
     if finished.exit_code:
         raise refusal(CUOBJDUMP, finished)
     if not cubins:
