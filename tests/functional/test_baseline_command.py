@@ -235,7 +235,11 @@ def test_an_edited_line_is_told_and_accepted(
     ("arguments", "code", "words"),
     [
         (("list", "nowhere"), 4, "there is no baseline at"),
-        (("list", STORE, "--test=test_y.py"), 2, "no test 'test_y.py' is stored"),
+        (
+            ("list", STORE, "--test=test_y.py"),
+            2,
+            f"no test 'test_y.py' is stored in {STORE}",
+        ),
         (("show", STORE, "test_y.py"), 2, f"as {TEST}[a]"),
         (("drop", STORE, "9"), 2, f"{STORE} has no session 9"),
         (("drop", STORE, "9", "1", "x"), 2, f"{STORE} has no session 9, x"),

@@ -89,7 +89,7 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
 def listed(arguments: argparse.Namespace) -> int:
     """Print the sessions of a store."""
     store = _opened(arguments.store)
-    sessions = _sessions(_content(store, arguments.test))
+    sessions = _sessions(_content(arguments.store, store, arguments.test))
     return print_table(
         arguments.format,
         title=arguments.store,
@@ -109,7 +109,7 @@ def listed(arguments: argparse.Namespace) -> int:
 def show(arguments: argparse.Namespace) -> int:
     """Print the series of some tests."""
     store = _opened(arguments.store)
-    content = _content(store, arguments.test)
+    content = _content(arguments.store, store, arguments.test)
     _refuse_unstored(content, arguments.metrics or ())
     series = [
         (slug, records, metric, source)
@@ -141,7 +141,7 @@ def show(arguments: argparse.Namespace) -> int:
 def drop(arguments: argparse.Namespace) -> int:
     """Remove sessions from a store, of all tests or of some."""
     store = _opened(arguments.store)
-    content = _content(store, arguments.test)
+    content = _content(arguments.store, store, arguments.test)
     ids = _chosen(arguments.sessions, _sessions(content), arguments.store)
     count = 0
     for slug, sessions in content.items():
@@ -152,7 +152,7 @@ def drop(arguments: argparse.Namespace) -> int:
         ]
         store.write(slug, changes)
         count += sum(change.key.test_id != REFERENCES for change in changes)
-    left = len(_sessions(_content(_opened(arguments.store), ())))
+    left = len(_sessions(_content(arguments.store, _opened(arguments.store), ())))
     remark = (
         f"removed {display.plural(len(ids), 'session')} of "
         f"{display.plural(count, 'measurement')}; {display.plural(left, 'session')} left"
@@ -245,16 +245,23 @@ def _opened(place: str) -> Store:
     return open_store(place, Path.cwd())
 
 
-def _content(store: Store, tests: Sequence[str]) -> _Content:
+def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
     """
     Return the sessions of a store, of all tests or of some.
+
+    Args:
+        place: Its name, for messages.
+
+        store: The store.
+
+        tests: Names of tests as pytest takes them; none: all.
 
     Raises:
         ConfigError: The store has none of a test that was named.
     """
     whole = {slug: store.load(slug) for slug in store.slugs()}
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
-    _refuse_unknown(tests, ids, where="stored")
+    _refuse_unknown(tests, ids, where=f"stored in {place}")
     matches = _matcher(tests)
     return {
         slug: {

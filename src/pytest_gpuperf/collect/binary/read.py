@@ -371,7 +371,7 @@ def _head(image: Image) -> bytes:
         with image.path.open("rb") as file:
             return file.read(_HEAD_BYTES)
     except OSError as error:
-        message = f"cannot be read ({error.strerror})"
+        message = f"it cannot be read ({error.strerror})"
         raise CaptureFormatError(message, remedy=_GIVE, path=image.label) from error
 
 
