@@ -374,11 +374,10 @@ def value_pairs(
             verdict = verdicts.get((key, metric))
             if verdict is not None and verdict.change is not None:
                 change = verdict.change
-                measured = change.current * (1 + (change.core_shift or 0.0))
                 pair = replace(
                     pair,
                     was=_exact(change.reference, pair.was),
-                    now=_exact(measured, pair.now),
+                    now=_exact(change.measured, pair.now),
                 )
             pairs.append(replace(pair, verdict=verdict))
     return sorted(pairs, key=lambda pair: -pair.worsening)

@@ -115,13 +115,17 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         finite("change.core_shift", self.core_shift, self.clock_shift)
 
     @property
-    def is_of_others(self) -> bool:
+    def measured(self) -> float:
         """
-        Whether further processes have a say in `current`.
+        The current value as it was measured: with what the core's speed did to it.
 
-        What one process measured stands: `current` is that without what its core was
-        faster by, which nothing measured and no limit was held against.
+        It is `reference` times all that moved it: core, machine and effect, each 1 + x.
         """
+        return self.current * (1 + (self.core_shift or 0.0))
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether further processes have a say in `current`."""
         return self.fresh or self.run_count > 1
 
 

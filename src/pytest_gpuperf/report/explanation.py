@@ -180,13 +180,13 @@ def first_line(verdict: Verdict) -> str:
     """Return the whole story of a verdict in at most 120 characters."""
     head = f"{_subject(verdict)} {verdict.outcome.value}: "
     text = head + evidence(verdict)
-    if len(text) > _FIRST_LINE:  # its interval can wait for the next line
+    if len(text) > _FIRST_LINE:  # the rest can wait for the next line
         text = head + _brief_evidence(verdict)
     return text if len(text) <= _FIRST_LINE else f"{text[: _FIRST_LINE - 1]}…"
 
 
 def _brief_evidence(verdict: Verdict) -> str:
-    """Return the numbers of a verdict without what only says how sure they are."""
+    """Return the numbers of a verdict without how sure they are, and what moved them."""
     change, estimate, limit = verdict.change, verdict.estimate, verdict.limit
     if limit is not None and estimate is not None:
         shown, _ = display.pair(
@@ -195,10 +195,15 @@ def _brief_evidence(verdict: Verdict) -> str:
         return f"{shown}, limit {_limit_text(limit)}"
     if change is None:
         return evidence(verdict)
-    text = _moved(verdict, change)
+    adjusted = " adjusted" if _taken_out(change) else ""
+    return f"{_moved(verdict, change)}{adjusted}{_allowed(verdict)}"
+
+
+def _allowed(verdict: Verdict) -> str:
+    """Return the largest change that passes, behind the change; "": none is set."""
     if verdict.threshold is None:
-        return text
-    return f"{text}, limit {display.exactly(verdict.threshold, 'fraction')}"
+        return ""
+    return f", limit {display.exactly(verdict.threshold, 'fraction')}"
 
 
 def fitted(text: str, *, width: int) -> Iterator[Line]:
@@ -356,23 +361,26 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
 
 def _values(verdict: Verdict, change: Change) -> str:
     """Return the value now and before, and the change without the machine's part."""
-    text, drift = _moved(verdict, change), change.machine_shift or 0.0
-    core = change.core_shift or 0.0
+    text, parts = _moved(verdict, change), _taken_out(change)
+    return f"{text} without {' and '.join(parts)}" if parts else text
+
+
+def _taken_out(change: Change) -> list[str]:
+    """Return what the machine did that is no part of a change; empty: nothing to tell."""
+    core, drift = change.core_shift or 0.0, change.machine_shift or 0.0
     parts = []
     if abs(core) >= _DRIFT:
         speed = "slower" if core > 0 else "faster"
         parts.append(f"a {speed} core ({display.change(core)})")
     if abs(drift) >= _DRIFT:
         parts.append(f"machine drift of {display.change(drift)}")
-    if not change.effect or not parts:
-        return text
-    return f"{text} without {' and '.join(parts)}"
+    return parts if change.effect else []
 
 
 def _moved(verdict: Verdict, change: Change) -> str:
     """Return the value now and before, and the change."""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    current = change.current
+    current = change.measured
     if verdict.estimate is not None and not change.is_of_others:
         current = verdict.estimate.value  # as the table has it
     if change.effect == 0:
@@ -418,11 +426,7 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
         width = change.high - change.low
         is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
         text += f" ({ends})" if is_known else " (interval unknown)"
-    text += (
-        ", no limit"
-        if limit is None
-        else f", limit {display.exactly(limit, 'fraction')}"
-    )
+    text += _allowed(verdict) or ", no limit"
     return text + _detectable(verdict, change, limits)
 
 

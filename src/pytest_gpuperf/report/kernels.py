@@ -352,7 +352,7 @@ def _between_kernels(account: KernelAccount, verdict: Verdict) -> str:
         return ""
     if account.then_s > change.reference:  # of a loop, or of kernels side by side
         return ""
-    whole_s = change.current - change.reference
+    whole_s = change.measured - change.reference
     rest_s = whole_s - account.difference_s
     if abs(rest_s) < _REST_SHARE * abs(whole_s):
         return ""

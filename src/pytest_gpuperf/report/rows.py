@@ -263,7 +263,7 @@ class Row(Frozen, frozen=True, kw_only=True):
     def _judged_time(self) -> float | None:
         """Return the time that was judged, fresh processes included; None: none was."""
         changed = (
-            v.change.current
+            v.change.measured
             for v in self.verdicts
             if v.metric == "time" and v.change is not None and v.change.is_of_others
         )
@@ -345,7 +345,7 @@ def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
         == (first.source, first.unit, first.kernel)
     ]
     changes = (v.change for v in same_metric if v.change is not None)
-    changed = (change.current for change in changes if change.is_of_others)
+    changed = (change.measured for change in changes if change.is_of_others)
     limited = (v.estimate.value for v in same_metric if v.confirmations and v.estimate)
     return next(itertools.chain(changed, limited), None)
 

@@ -581,7 +581,7 @@ def in_suite(verdict: Verdict) -> str:
     if suite is None or alone is None or suite.effect is None:
         return ""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    suite_text, alone_text = display.pair(suite.current, alone.current, unit)
+    suite_text, alone_text = display.pair(suite.measured, alone.measured, unit)
     moved = display.change(suite.effect, limits=())
     metric = "" if verdict.metric == "time" else f"{noun(verdict.metric)} "
     return display.escape(
@@ -621,5 +621,5 @@ def _moved(verdict: Verdict) -> str:
         limits = () if limit is None else (limit, -limit)
         return display.change(moved.effect, limits=limits)
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    now, was = display.pair(moved.current, moved.reference, unit)
+    now, was = display.pair(moved.measured, moved.reference, unit)
     return f"{was} -> {now}"

@@ -18,6 +18,7 @@ from pytest_gpuperf.report.explanation import (
     commands,
     completed,
     evidence,
+    first_line,
     longrepr_lines,
 )
 from pytest_gpuperf.report.rows import rows
@@ -369,14 +370,14 @@ def test_speed_of_the_core_is_told_where_it_was_taken_out(
 
 
 @pytest.mark.parametrize(
-    ("processes", "shown"), [(1, "183 us, was"), (3, "150 us, was")]
+    ("processes", "shown"), [(1, "183 us, was"), (3, "200 us, was")]
 )
 def test_the_value_of_a_change_is_that_of_its_row(processes: int, shown: str) -> None:
-    """One process: as it was measured; several: as they were judged."""
+    """It is what was measured, of one process and of several: with the core's part."""
     verdict = runs.REGRESSED
     assert verdict.change is not None
     change = replace(
-        verdict.change, current=150e-6, core_shift=0.22, run_count=processes
+        verdict.change, current=160e-6, core_shift=0.25, run_count=processes
     )
     moved = replace(verdict, change=change)
     record = replace(runs.record("x", runs.time_of(183e-6)), key=verdict.key)
@@ -384,6 +385,34 @@ def test_the_value_of_a_change_is_that_of_its_row(processes: int, shown: str) ->
 
     assert shown in evidence(moved)
     assert shown.startswith(row.time)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_numbers_of_a_change_multiply(*, fresh: bool) -> None:
+    """Was, times what each part moved it by, is now; a first line has no room for parts."""
+    machine, core, effect, was = 0.052, 0.149, 0.436, 3.06e-3
+    current = was * (1 + machine) * (1 + effect)
+    assert runs.REGRESSED.change is not None
+    change = replace(
+        runs.REGRESSED.change,
+        effect=effect,
+        current=current,
+        reference=was,
+        machine_shift=machine,
+        core_shift=core,
+        fresh=fresh,
+    )
+    suite = runs.time_of(current * (1 + core))
+    verdict = replace(runs.REGRESSED, change=change, estimate=suite)
+    numbers = (
+        "5.31 ms, was 3.06 ms: +43.6 % without a slower core (+14.9 %) and machine "
+        "drift of +5.2 %"
+    )
+
+    assert evidence(verdict).startswith(numbers)
+    assert first_line(verdict) == (
+        "time regressed: 5.31 ms, was 3.06 ms: +43.6 % adjusted, limit 5 %"
+    )
 
 
 def test_a_large_change_keeps_a_narrow_interval() -> None:
