@@ -26,6 +26,7 @@ from fakes import runs  # noqa: E402 - found by the line above
 from pytest_gpuperf.model.activity import (  # noqa: E402
     ActivitySummary,
     KernelShape,
+    KernelTotal,
     KernelUse,
     Track,
 )
@@ -45,7 +46,6 @@ from pytest_gpuperf.model.record import (  # noqa: E402
     Record,
     Role,
     SessionValue,
-    StoredKernel,
     StoredRecord,
 )
 from pytest_gpuperf.model.roofline import Attainment  # noqa: E402
@@ -301,8 +301,8 @@ def _run() -> Run:
         for number in (1, 2, 3)
     ]
     then = (
-        StoredKernel(name=_LONGEST.format("128x128", 4), total_s=147e-6),
-        StoredKernel(name="layernorm_kernel<float4>", total_s=18.0e-6),
+        KernelTotal(name=_LONGEST.format("128x128", 4), total_s=147e-6),
+        KernelTotal(name="layernorm_kernel<float4>", total_s=18.0e-6),
     )
     now = tuple(use.shape.name for use in records[_GEMM].activity.kernels)
     stored = [

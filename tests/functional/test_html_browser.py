@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.model.counters import (
+    Analysis,
+    Bound,
+    BoundSide,
+    CounterGap,
+    Evidence,
+    KernelAnalysis,
+    Limiter,
+    LimiterName,
+)
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Note
+from pytest_gpuperf.model.record import Kind, Note
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.report.html.page import html_bytes
@@ -306,6 +316,66 @@ def test_it_fits_its_window(
     opened.page.click("#all")
 
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [360, 900, 1280])
+def test_a_table_of_kernels_is_not_cut(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    """All of its columns are seen without scrolling: below each other where it is narrow."""
+    opened = written(
+        browser, tmp_path, captured_run(), viewport={"width": width, "height": 800}
+    )
+    opened.page.click(".t summary")
+    widths = opened.page.evaluate(
+        "[...document.querySelectorAll('.scroll')].map(b => b.scrollWidth - b.clientWidth)"
+    )
+
+    assert widths == [0]
+    assert opened.page.locator(".kt td").last.is_visible()
+
+
+def test_a_printed_table_of_kernels_has_the_paper_s_width(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """A page that is wider than its paper is printed smaller, and what is beyond is lost."""
+    paper = {"width": 703, "height": 1000}  # px: A4 without the margins
+    opened = written(browser, tmp_path, captured_run(), viewport=paper)
+    opened.page.click(".t summary")
+    opened.page.emulate_media(media="print")
+
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 703
+
+
+def captured_run() -> Run:
+    """Return a run of a captured report: a kernel with a long name and all columns."""
+    limiter = Limiter(
+        name=LimiterName.LATENCY,
+        detail="long_scoreboard",
+        evidence=tuple(
+            Evidence(name=name, value=0.5) for name in ("dram", "l2", "occupancy")
+        ),
+    )
+    arguments = ", ".join(f"cutlass::Shape<(int){size}>" for size in range(200))
+    analysis = KernelAnalysis(
+        kernel="gemm",
+        demangled=f"void cutlass::gemm<{arguments}>(float const*, float*)",
+        launches_count=2,
+        total_s=3e-3,
+        analysis=Analysis(
+            bound=Bound(side=BoundSide.MEMORY, roof="dram", fraction=0.67),
+            limiter=limiter,
+            roofline_gap=CounterGap(
+                reason="tensor cores computed: their FLOP and data type are not counted"
+            ),
+        ),
+    )
+    metrics = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
+    values = [runs.value_of(name, 0.5, "fraction", kernel="gemm") for name in metrics]
+    record = replace(
+        runs.record("test_captured", *values), kind=Kind.CAPTURE, analyses=(analysis,)
+    )
+    return runs.run((record,))
 
 
 def test_nothing_foreign_runs(browser: Browser, tmp_path: Path) -> None:

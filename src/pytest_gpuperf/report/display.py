@@ -356,9 +356,15 @@ def commit(name: str | None) -> str:
 
 
 def extent(numbers: tuple[int, int, int]) -> str:
-    """Return a grid or a block, its trailing ones left out."""
+    """
+    Return a grid or a block, its trailing ones left out.
+
+    Example:
+        >>> extent((1024, 4, 1)), extent((256, 1, 1))
+        ('1024x4', '256')
+    """
     x, y, z = numbers
-    return ",".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
+    return "x".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
 
 
 def date(unix_s: float) -> str:

@@ -517,6 +517,33 @@ def test_instances_of_one_template_are_rows_of_their_own() -> None:
     ] == [("Kernel<B2b>", "75 %", ("",)), ("Kernel<Gemm>", "25 %", ("",))]
 
 
+def test_a_kernel_is_named_by_what_tells_it_from_the_others() -> None:
+    """Its parameters stand where nothing else tells two apart; its title has all of it."""
+    names = ("void a::scale<float>(float*)", "void norm(float*)", "void norm(double*)")
+    (test,) = Page(runs.run((with_kernels(*((n, 1, 1e-3) for n in names)),))).tests
+    assert test.panel is not None
+    assert test.panel.kernels is not None
+    rows = test.panel.kernels.rows
+
+    assert [row.name for row in rows] == ["a::scale<float>", *names[1:]]
+    assert [row.full_name for row in rows] == [names[0], "", ""]
+
+
+def test_sizes_of_a_grid_are_no_decimal() -> None:
+    """2,66 is a number where a comma is the point of a decimal."""
+    record = with_kernels(("scale", 2, 1e-3))
+    assert record.activity is not None
+    (use,) = record.activity.kernels
+    use = replace(use, shape=replace(use.shape, grid=(2, 66, 1)))
+    record = replace(record, activity=replace(record.activity, kernels=(use,)))
+    (test,) = Page(runs.run((record,))).tests
+    assert test.panel is not None
+    assert test.panel.kernels is not None
+    (row,) = test.panel.kernels.rows
+
+    assert (row.grid, row.block) == ("2x66", "128")
+
+
 def with_kernels(*kernels: tuple[str, int, float]) -> Record:
     """Return a record of kernels, each with its grid and time [s]."""
     return replace(

@@ -18,7 +18,12 @@ from pytest_gpuperf.model.counters import Analysis, CounterGap, KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, StoredRecord
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
+from pytest_gpuperf.report.captures import (
+    evidence_text,
+    limiter_text,
+    plain_name,
+    roof_text,
+)
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.html.figures import time_ticks
 from pytest_gpuperf.report.html.roofline import place_text
@@ -36,6 +41,7 @@ __all__ = [
 ]
 
 _LABELLED = 0.03  # share of a lane from which on a piece has room for its number
+_NAME_WIDTH = 90  # characters of a kernel's name: more are cut by the style
 _TINY = 0.001  # a smaller share is said to be smaller
 _UNKNOWN = "not known"
 
@@ -63,6 +69,10 @@ class KernelRow(Frozen, frozen=True, kw_only=True):
     Attributes:
         number: Its place, which is the name of its point as well; 0: it is gone.
 
+        name: Without return type and parameters, where that tells it from the others.
+
+        full_name: Its whole name, where the page has no room for it; "": it is `name`.
+
         before: Its time in an earlier run.
 
         difference: By how much time that differs.
@@ -79,9 +89,11 @@ class KernelRow(Frozen, frozen=True, kw_only=True):
     share: Bar | None
     time: str
     launches: str
+    full_name: str = ""
     registers: str = ""
     shared: str = ""
-    shape: str = ""
+    grid: str = ""
+    block: str = ""
     limits: KernelLimits | None = None
     before: str = ""
     difference: str = ""
@@ -118,7 +130,7 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
     @property
     def is_launched(self) -> bool:
         """Whether it is known how they were launched."""
-        return any(row.shape for row in self.rows)
+        return any(row.grid for row in self.rows)
 
     @property
     def is_timed(self) -> bool:
@@ -210,14 +222,28 @@ def kernel_rows(
         for key, row in zip(keys, rows, strict=True)
     ]
     if before is None or not uses:
-        return KernelTable(rows=tuple(rows), metrics=metrics)
+        return KernelTable(rows=_shortened(rows), metrics=metrics)
     rows = [*_compared(rows, uses, before.kernels)]
     texts = _together(uses, before.kernels), _new_and_gone(rows)
     return KernelTable(
-        rows=tuple(rows),
+        rows=_shortened(rows),
         metrics=metrics,
         before=before.session,
         moved="; ".join(filter(None, texts)),
+    )
+
+
+def _shortened(rows: Sequence[KernelRow]) -> tuple[KernelRow, ...]:
+    """Return rows by the part of their kernels' names that tells them apart."""
+    full: dict[str, set[str]] = {}
+    for row in rows:
+        full.setdefault(plain_name(row.name), set()).add(row.name)
+    return tuple(
+        replace(row, name=name, full_name="" if is_whole else row.name)
+        for row in rows
+        for plain in (plain_name(row.name),)
+        for name in (plain if len(full[plain]) == 1 else row.name,)
+        for is_whole in (name == row.name and len(name) <= _NAME_WIDTH,)
     )
 
 
@@ -254,7 +280,8 @@ def _used_rows(
             shared=display.value(
                 use.shape.shared_bytes + use.shape.dynamic_shared_bytes, "bytes"
             ),
-            shape=f"{display.extent(use.shape.grid)} × {display.extent(use.shape.block)}",
+            grid=display.extent(use.shape.grid),
+            block=display.extent(use.shape.block),
             limits=_limits(analyses.get(use.shape.name)),
         )
         for number, use in enumerate(uses, 1)
@@ -329,7 +356,8 @@ def _gone_row(kernel: KernelTotal, move: KernelMove) -> KernelRow:
         row,
         registers=str(launch.registers_count),
         shared=display.value(launch.shared_bytes, "bytes"),
-        shape=f"{display.extent(launch.grid)} × {display.extent(launch.block)}",
+        grid=display.extent(launch.grid),
+        block=display.extent(launch.block),
     )
 
 
