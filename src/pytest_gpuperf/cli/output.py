@@ -64,7 +64,7 @@ _MARKS = (
     (b"\xff\xfe", "utf-16-le"),
     (b"\xfe\xff", "utf-16-be"),
 )
-_WIDTH = 100  # characters of a table
+_INDENT = "  "  # of what stands below a title
 _ERASE = "\r\x1b[K"
 _LARGEST_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
 
@@ -167,7 +167,12 @@ def print_table(
     import json
 
     from pytest_gpuperf.report.escape import escape
-    from pytest_gpuperf.report.lines import markdown_table, text_table
+    from pytest_gpuperf.report.lines import (
+        line_width,
+        markdown_table,
+        text_table,
+        wrapped,
+    )
 
     if form == "json":
         return print_bytes(f"{json.dumps(content, indent=1)}\n".encode())
@@ -176,8 +181,10 @@ def print_table(
         rows = [*markdown_table(table), ""] if table else []
         lines = [f"### {title}", "", *rows, *remarks]
     else:
-        rows = [f"  {row}" for row in text_table(table, width=_WIDTH)] if table else []
-        lines = [title, *rows, *(f"  {remark}" for remark in remarks)]
+        width = line_width() - len(_INDENT)
+        rows = [*text_table(table, width=width)]
+        below = (line.text for r in remarks for line in wrapped(r, width=width))
+        lines = [title, *(f"{_INDENT}{text}" for text in (*rows, *below))]
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
 
 

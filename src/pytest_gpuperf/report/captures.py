@@ -71,11 +71,20 @@ def _limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
         analyses: One for each launch; None: it was not measured.
     """
     return (
-        _column("time", analyses, _time, right=True),
-        _column("bound", analyses, lambda a: _bound(a.bound)),
-        _column("fraction", analyses, lambda a: _fraction(a.bound), right=True),
-        _column("limiter", analyses, lambda a: limiter_text(a.limiter)),
-        _column("evidence", analyses, lambda a: evidence_text(a.limiter), blank=""),
+        _column("time", analyses, _time, right=True, blank=_BLANK),
+        _column("bound", analyses, lambda a: _bound(a.bound), below=1),
+        _column(
+            "fraction", analyses, lambda a: _fraction(a.bound), right=True, below=1
+        ),
+        Column(
+            head="limiter",
+            cells=tuple(
+                "not measured" if a is None else limiter_text(a.limiter)
+                for a in analyses
+            ),
+            blank=_BLANK,
+        ),
+        _column("evidence", analyses, lambda a: evidence_text(a.limiter), below=2),
     )
 
 
@@ -116,11 +125,12 @@ def _column(
     text: Callable[[Analysis], str],
     *,
     right: bool = False,
-    blank: str = _BLANK,
+    blank: str = "",
+    below: int = 0,
 ) -> Column:
     """Return one column; a launch that was not measured has nothing in it."""
     cells = tuple("" if analysis is None else text(analysis) for analysis in analyses)
-    return Column(head=head, cells=cells, right=right, blank=blank)
+    return Column(head=head, cells=cells, right=right, blank=blank, below=below)
 
 
 def _time(analysis: Analysis) -> str:
@@ -172,12 +182,9 @@ _FIRST = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM peak",
 }
 _UNIT_IN_HEAD = frozenset({"launch__registers_per_thread"})
-_NO_BREAK = "\u00a0"  # keeps a name with its number; a space when it is printed
 KERNEL_WIDTH = 40  # of a kernel's name in a table: less does not tell two apart
 _NAME_WIDTH = 60  # a template's whole name fills a screen
 _DEVICE = "device__attribute_display_name"  # where a report says the GPU's name
-# what stands below a launch where the line has no room for it, the least first
-_BELOW = (frozenset({"evidence"}), frozenset({"evidence", "bound", "fraction"}))
 
 Analyses = Sequence[Sequence[Analysis | None]]
 
@@ -293,11 +300,14 @@ def capture_lines(
     for number, heading, launches in captured_ranges(capture):
         if heading:
             yield Line(heading, Style.TITLE)
-        yield from (
-            _lines(_columns(launches, metrics, str), [_requested(metrics)], width)
+        columns = (
+            _columns(launches, metrics, str)
             if shown is None
-            else _lines(_analysed(launches, shown[number], str), _BELOW, width)
+            else _analysed(launches, shown[number], str)
         )
+        head, *table = text_table(columns, width=width)
+        yield Line(head, Style.FAINT)
+        yield from map(Line, table)
     gaps = () if metrics is not None else _gap_texts(analyses)
     for text in (*gaps, *map(display.escape, remarks)):
         yield from wrapped(text, width=width)
@@ -339,41 +349,12 @@ def _is_telling(analyses: Analyses | None) -> bool:
     )
 
 
-def _lines(
-    columns: Sequence[Column], below: Sequence[frozenset[str]], width: int
-) -> Iterator[Line]:
-    """Yield a table; what makes it too wide stands in lines of its own below each row."""
-    moved: frozenset[str] = frozenset()
-    table = text_table(columns, width=width)
-    for heads in below:
-        if max(map(len, table), default=0) <= width:
-            break
-        moved = heads
-        left = [column for column in columns if column.head not in moved]
-        table = text_table(left, width=width)
-    for place, text in enumerate(table, start=-1):  # the first line is the heads
-        yield Line(text, Style.FAINT if place < 0 else Style.PLAIN)
-        if place >= 0:
-            cells = [
-                (column.head, column.cells[place] or column.blank)
-                for column in columns
-                if column.head in moved
-            ]
-            line = "; ".join(f"{head}{_NO_BREAK}{cell}" for head, cell in cells if cell)
-            yield from wrapped(line, width=width, depth=2)
-
-
-def _requested(metrics: Sequence[str] | None) -> frozenset[str]:
-    """Return the heads of the metrics that were asked for."""
-    return frozenset(map(display.escape, metrics or ()))
-
-
 def _analysed(
     launches: Sequence[LaunchLike],
     analyses: Sequence[Analysis | None],
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
-    """Return the columns of what limits launches."""
+    """Return the columns of what limits launches, or that one was not measured."""
     return (*_named(launches, spelled), *_limiter_columns(analyses))
 
 
@@ -414,8 +395,10 @@ def _columns(
     heads = dict(_FIRST) if metrics is None else {name: name for name in metrics}
     present = {name for launch in launches for name in launch.metrics}
     names = [name for name in heads if metrics is not None or name in present]
+    notes = ("" if launch.measured else "not measured" for launch in launches)
     return (
         *_named(launches, spelled),
+        Column(head="note", cells=tuple(notes)),
         *(
             Column(
                 head=display.escape(heads[name]),
@@ -423,6 +406,7 @@ def _columns(
                 blank="n/a",
                 right=True,
                 rank=place if metrics is None else 0,
+                below=0 if metrics is None else 1,
             )
             for place, name in enumerate(names)
         ),
@@ -430,7 +414,7 @@ def _columns(
 
 
 def _named(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[Column, ...]:
-    """Return which launch a row is of, and whether it was measured."""
+    """Return which launch a row is of."""
     return (
         Column(
             head="launch",
@@ -441,13 +425,8 @@ def _named(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[Column, .
             head="kernel",
             cells=kernel_names(launches, spelled),
             shrinks=True,
+            cut=kernel_name,
             wanted=KERNEL_WIDTH,
-        ),
-        Column(
-            head="note",
-            cells=tuple(
-                "" if launch.measured else "not measured" for launch in launches
-            ),
         ),
     )
 
@@ -568,7 +547,14 @@ def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
     now = tuple("" if r.now is None else display.value(r.now, r.unit) for r in rows)
     directions = tuple(row.direction.value if row.direction else "" for row in rows)
     return (
-        Column(head="kernel", cells=kernels, shrinks=True),
+        Column(
+            head="kernel",
+            cells=kernels,
+            shrinks=True,
+            cut=kernel_name,
+            wanted=KERNEL_WIDTH,
+            above=True,
+        ),
         Column(head="metric", cells=tuple(row.metric for row in rows)),
         Column(head="was", cells=was, right=True, blank="-"),
         Column(head="now", cells=now, right=True, blank="-"),

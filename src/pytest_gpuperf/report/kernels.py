@@ -17,6 +17,7 @@ from pytest_gpuperf.report.captures import (
     CaptureLike,
     LaunchLike,
     captured_ranges,
+    kernel_name,
     kernel_names,
     limiter_text,
 )
@@ -231,6 +232,7 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
             head="kernel",
             cells=tuple(row.name for row in rows),
             shrinks=True,
+            cut=kernel_name,
             wanted=KERNEL_WIDTH,
         ),
         column("launches", lambda row: str(row.launches_count)),
@@ -244,7 +246,7 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
             head="limiter",
             cells=tuple(row.limiter for row in rows),
             blank="n/a",
-            shrinks=True,
+            below=1,
         ),
     )
 

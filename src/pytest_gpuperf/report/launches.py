@@ -321,7 +321,7 @@ def _details_text(
             yield Line(escape(device), Style.TITLE)
         kernel = kernel_name(escape(plain_name(launch.name)), _LONGEST_NAME)
         name = f"{kernel} (launch {launch.index})"
-        yield from wrapped(name, width=width, style=Style.TITLE)
+        yield from wrapped(name, width=width, style=Style.TITLE, is_name=True)
         for label, text in launch_facts(launch.details):
             padded = f"{label:{_LABEL_WIDTH}} "
             first, *rest = wrapped(text, width=width - len(INDENT) - len(padded))

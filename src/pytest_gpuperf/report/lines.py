@@ -120,7 +120,12 @@ class Line(Frozen, frozen=True):
 
 
 def wrapped(
-    text: str, *, width: int, depth: int = 0, style: Style = Style.PLAIN
+    text: str,
+    *,
+    width: int,
+    depth: int = 0,
+    style: Style = Style.PLAIN,
+    is_name: bool = False,
 ) -> Iterator[Line]:
     """
     Yield a text as lines no wider than the terminal; a number stays with its unit.
@@ -133,6 +138,9 @@ def wrapped(
         depth: How far its first line is indented; what follows is one further.
 
         style: The style of all of them.
+
+        is_name: Whether a word that is wider than a line is broken, as only what nobody
+            types may be.
     """
     glued = re.sub(
         r"(?<=\d) (?=\S)| (?=…)|(?<=…) |(?<=[<>]=) |(?<=limit) (?=\d)", _NO_BREAK, text
@@ -142,7 +150,7 @@ def wrapped(
         width=max(width, 40),  # narrower, a line would hold its indent alone
         initial_indent=INDENT * depth,
         subsequent_indent=INDENT * (depth + 1),
-        break_long_words=False,
+        break_long_words=is_name,
         break_on_hyphens=False,
     ):
         yield Line(part.replace(_NO_BREAK, " "), style)
@@ -159,7 +167,9 @@ class Column(Frozen, frozen=True, kw_only=True):
 
         blank: What stands for a cell without text.
 
-        shrinks: Whether its cells may be shortened in the middle.
+        shrinks: Whether its cells may be shortened.
+
+        cut: Shortens a cell to a width; None: in its middle.
 
         wanted: Characters to which they are shortened before a column is dropped, or one
             that wants fewer is shortened further.
@@ -168,15 +178,24 @@ class Column(Frozen, frozen=True, kw_only=True):
 
         rank: Columns of the highest rank go first where the width is too small; 0 is
             never dropped.
+
+        below: Where all that can be dropped is, columns of the highest go into a line
+            below each row; 0 never does.
+
+        above: Whether its cells stand in a line above their rows where the width is still
+            too small, once for neighbours that are equal.
     """
 
     head: str
     cells: tuple[str, ...]
     blank: str = ""
     shrinks: bool = False
+    cut: Callable[[str, int], str] | None = None
     wanted: int = _LEAST_WIDTH
     right: bool = False
     rank: int = 0
+    below: int = 0
+    above: bool = False
 
 
 def text_table(columns: Sequence[Column], *, width: int) -> tuple[str, ...]:
@@ -186,19 +205,52 @@ def text_table(columns: Sequence[Column], *, width: int) -> tuple[str, ...]:
     Args:
         columns: The columns; one without any text is dropped.
 
-        width: Characters of a line. What does not fit is first shortened, then columns
-            are dropped by their rank; a table that still does not fit is wider.
+        width: Characters of a line. What does not fit is first shortened to what it
+            wants; then columns are dropped by their rank, or stand below or above the
+            rows; then it is shortened further. A table that still does not fit is wider.
     """
     shown = [column for column in columns if any(column.cells)]
     while _wanted(shown) > width and any(column.rank for column in shown):
         last = max(column.rank for column in shown)
         shown = [column for column in shown if column.rank != last]
+    moved = []
+    while _wanted(shown) > width and any(column.below for column in shown):
+        last = max(column.below for column in shown)
+        moved += [column for column in shown if column.below == last]
+        shown = [column for column in shown if column.below != last]
+    titles: list[Column] = []
+    if _wanted(shown) > width:
+        titles = [column for column in shown if column.above]
+        shown = [column for column in shown if not column.above]
     if not shown:
         return ()
-    widths = _widths(shown, width)
-    lines = zip(*(_filled(column) for column in shown), strict=True)
-    heads = [column.head for column in shown]
-    return tuple(_row(cells, shown, widths) for cells in (heads, *lines))
+    below = [column for column in columns if column in moved]
+    return tuple(_table_lines(shown, titles, below, width))
+
+
+def _table_lines(
+    shown: Sequence[Column],
+    titles: Sequence[Column],
+    below: Sequence[Column],
+    width: int,
+) -> Iterator[str]:
+    """Yield the heads, then each row with what stands above and below it."""
+    indent = _GAP if titles else ""
+    widths = _widths(shown, width - len(indent))
+    yield indent + _row([column.head for column in shown], shown, widths)
+    cells = zip(*(_filled(column) for column in shown), strict=True)
+    title: list[str] = []
+    for place, row in enumerate(cells):
+        above = [
+            (column.cut or shorten)(column.cells[place], width) for column in titles
+        ]
+        if above != title:
+            yield from above
+        title = above
+        yield indent + _row(row, shown, widths)
+        parts = ((c.head, c.cells[place] or c.blank) for c in below)
+        text = "; ".join(f"{head}{_NO_BREAK}{cell}" for head, cell in parts if cell)
+        yield from (line.text for line in wrapped(text, width=width, depth=2))
 
 
 def markdown_table(columns: Sequence[Column]) -> Iterator[str]:
@@ -287,7 +339,7 @@ def _row(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int])
     """Return one line of a table."""
     padded = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
-        text = shorten(cell, width)
+        text = (column.cut or shorten)(cell, width)
         blank = " " * (width - _width(text))
         padded.append(blank + text if column.right else text + blank)
     return _GAP.join(padded).rstrip()

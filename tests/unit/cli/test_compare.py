@@ -78,6 +78,26 @@ def test_counts_are_exact_and_shares_have_slack(
     assert verdicts["dram.fraction"] == "changed"
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_comparison_keeps_to_the_terminal(
+    tmp_path: Path,
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """The kernel stands above its metrics where it has no room; its verdict is whole."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "cutlass::Kernel<kernel::B2bGemm<threadblock::B2bMma<Shape<64, 32>>>>"
+    was = capture(tmp_path, "was.ncu-rep", name)
+    now = capture(tmp_path, "now.ncu-rep", name, registers=33.0, dram_throughput=90.0)
+    cli.main(["compare", was, now])
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert any(line.endswith("40.0 points  changed") for line in lines)
+    assert any("cutlass::Kernel<kernel::B2bGemm" in line for line in lines)
+
+
 def test_kernels_are_paired_by_name_or_being_alone(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

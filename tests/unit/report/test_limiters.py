@@ -106,10 +106,10 @@ def test_a_launch_is_a_row_with_its_evidence() -> None:
     assert (
         text(found, AT_DRAM, SMALL, None, width=120)
         == dedent("""\
-    launch  kernel  note             time  bound        fraction  limiter         evidence
-         0  kernel                70.5 us  memory    90.6 % DRAM  DRAM            DRAM 90.6 %, issue 17.9 %
-         1  kernel                1.60 us  compute  1.20 % issue  grid too small  waves 0.25
-         2  kernel  not measured      n/a  n/a               n/a  n/a
+    launch  kernel     time  bound        fraction  limiter         evidence
+         0  kernel  70.5 us  memory    90.6 % DRAM  DRAM            DRAM 90.6 %, issue 17.9 %
+         1  kernel  1.60 us  compute  1.20 % issue  grid too small  waves 0.25
+         2  kernel      n/a                         not measured
     3 launches, 1 not measured, 0 metrics: choose them with --metrics=a,b
     """).splitlines()
     )
@@ -120,15 +120,24 @@ def test_what_has_no_room_stands_below_its_launch() -> None:
     found = capture(launch(0), launch(1, measured=False))
 
     assert text(found, AT_DRAM, None, width=75)[1:4] == [
-        "     0  kernel                70.5 us  memory  90.6 % DRAM  DRAM",
+        "     0  kernel  70.5 us  memory  90.6 % DRAM  DRAM",
         "        evidence DRAM 90.6 %, issue 17.9 %",
-        "     1  kernel  not measured      n/a  n/a             n/a  n/a",
+        "     1  kernel      n/a                       not measured",
     ]
-    assert text(found, AT_DRAM, None, width=55)[1:4] == [
-        "     0  kernel                70.5 us  DRAM",
+    assert text(found, AT_DRAM, None, width=50)[1:4] == [
+        "     0  kernel  70.5 us  DRAM",
         "        bound memory; fraction 90.6 % DRAM;",
         "            evidence DRAM 90.6 %, issue 17.9 %",
     ]
+
+
+def test_a_kernel_keeps_its_name_before_a_bound_its_place() -> None:
+    """What stands below is read all the same; half a name is another kernel's."""
+    name = "compute_tendencies_x_at_level_two_of_279"
+    named = replace(launch(0), kernel=name, demangled=name)
+
+    assert name in text(capture(named), AT_DRAM, width=80)[1]
+    assert "bound" not in text(capture(named), AT_DRAM, width=80)[0]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

@@ -63,6 +63,42 @@ def test_columns_go_by_rank_when_there_is_no_room() -> None:
     assert widths[1] == ["name", "kept"]
 
 
+def test_what_has_no_room_stands_below_or_above() -> None:
+    """Nothing but what has a rank is lost: first below each row, then above the rows."""
+    columns = (
+        Column(head="kernel", cells=("gemm", "gemm", "copy"), above=True),
+        Column(head="metric", cells=("m" * 10, "n" * 10, "o" * 10)),
+        Column(head="why", cells=("because", "", "so"), blank="n/a", below=1),
+    )
+
+    assert text_table(columns, width=80)[1] == "gemm    mmmmmmmmmm  because"
+    assert text_table(columns, width=20) == (
+        "kernel  metric",
+        "gemm    mmmmmmmmmm",
+        "        why because",
+        "gemm    nnnnnnnnnn",
+        "        why n/a",
+        "copy    oooooooooo",
+        "        why so",
+    )
+    assert text_table(columns[:2], width=12) == (
+        "  metric",
+        "gemm",
+        "  mmmmmmmmmm",
+        "  nnnnnnnnnn",
+        "copy",
+        "  oooooooooo",
+    )
+
+
+def test_a_column_says_how_it_is_cut() -> None:
+    """The head of a kernel's name tells it from others, both ends a test's."""
+    cells = ("abcdefghijklmnopqrstuvwxyz",)
+    column = Column(head="x", cells=cells, shrinks=True, cut=lambda x, n: x[:n])
+
+    assert text_table((column,), width=20)[1] == "abcdefghijklmnopqrst"
+
+
 def test_numbers_stand_to_the_right_and_nothing_has_its_sign() -> None:
     """A column of numbers is read from the right; an absent one is marked."""
     columns = (
