@@ -30,9 +30,13 @@ __all__ = [
     "date",
     "escape",
     "exactly",
+    "extent",
+    "fact",
+    "fact_label",
     "in_fine_unit",
     "interval",
     "moment",
+    "moved_fact",
     "pair",
     "plural",
     "quoted",
@@ -96,6 +100,12 @@ _SPELLINGS: dict[str, Prefixes] = {
     "Hz": _prefixed("Hz", 0, 3, 6, 9),
 }
 
+# how names of facts end whose values are numbers in a unit, and how a peak is written
+_OF_FACTS = {"_bytes": "bytes", "_hz": "Hz", "_watts": "W"}
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_PEAK = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?(?:e\+?\d+)?) G(FLOP/s|B/s)")
+_GIGA = 1e9
+
 _FINE = {"s": ("us", 6), "fraction": ("%", 2), "J": ("mJ", 3)}
 
 # how Nsight Compute spells amounts of bytes, which nobody reads in nine digits
@@ -117,7 +127,7 @@ def value(
         unit: An SI unit; a tool's unit of bytes is read as one. Any other is written as
             it is, the number unconverted.
 
-        digits: Significant digits, >= 1; whole numbers keep all of theirs.
+        digits: Significant digits, >= 1; whole numbers keep all of theirs, rates do not.
 
         limits: Numbers that the text must stay on the right side of; a fraction also
             keeps to its side of 0 and 1.
@@ -125,6 +135,8 @@ def value(
     Example:
         >>> value(0.0000412, "s"), value(0.99996, "fraction"), value(76.8, "Mbyte")
         ('41.2 us', '99.996 %', '76.8 MB')
+        >>> value(95697.3, "sample/s"), value(95697.0, "sample")
+        ('95700 sample/s', '95697 sample')
     """
     unit, (exact, *bounds) = _in_si(unit, number, *limits)
     if unit == "fraction":
@@ -367,6 +379,46 @@ def extent(numbers: tuple[int, int, int]) -> str:
     return "x".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
 
 
+def fact_label(name: str) -> str:
+    """
+    Return a fact's name as people read it, without the unit that its value has.
+
+    Example:
+        >>> fact_label("max_sm_clock_hz")
+        'max sm clock'
+    """
+    return name.removesuffix(next(filter(name.endswith, _OF_FACTS), "")).replace(
+        "_", " "
+    )
+
+
+def fact(name: str, text: str) -> str:
+    """
+    Return a value of a fact as people read it.
+
+    Args:
+        name: The fact's name, whose last word may be a unit.
+
+        text: The value, as a record has it.
+
+    Example:
+        >>> fact("gpu_memory_bytes", "150754820096")
+        '151 GB'
+        >>> fact("peak", "bf16 989170 GFLOP/s (estimated)")
+        'bf16 989 TFLOP/s (estimated)'
+    """
+    suffix = next(filter(name.endswith, _OF_FACTS), None)
+    if suffix is not None and _NUMBER.fullmatch(text):
+        return value(float(text), _OF_FACTS[suffix])
+    return _PEAK.sub(lambda peak: value(float(peak[1]) * _GIGA, peak[2]), text)
+
+
+def moved_fact(name: str, was: str, now: str) -> tuple[str, str]:
+    """Return two values of a fact as people read them; as they are if they look alike."""
+    shown = fact(name, was), fact(name, now)
+    return (was, now) if shown[0] == shown[1] else shown
+
+
 def date(unix_s: float) -> str:
     """Return the day of a time since the epoch [s], in UTC; "?" where it has none."""
     return _in_utc(unix_s, "%Y-%m-%d")
@@ -527,7 +579,9 @@ def _rounded(number: Decimal, unit: str, digits: int) -> Decimal:
     if first.adjusted() - exponent not in _PLAIN_EXPONENTS:
         return first
     places = max(0, digits - 1 - (first.adjusted() - exponent))
-    if unit not in _SPELLINGS and number == number.to_integral_value():
+    if unit not in _SPELLINGS and unit.endswith("/s"):  # it has no prefixes
+        places = digits - 1 - first.adjusted()
+    elif unit not in _SPELLINGS and number == number.to_integral_value():
         places = 0
     return number.quantize(Decimal(1).scaleb(exponent - places), context=_WIDE)
 

@@ -464,8 +464,8 @@ def _baseline(span: BaselineSpan | None) -> str:
     text = f"baseline: {', '.join(parts)}"
     moved = listed(
         (
-            display.escape(f"{name} {was} -> {now}")
-            for name, (was, now) in sorted(span.moved.items())
+            display.escape(f"{name} {' -> '.join(display.moved_fact(name, *moved))}")
+            for name, moved in sorted(span.moved.items())
         ),
         most=_SHOWN_FACTS,
     )

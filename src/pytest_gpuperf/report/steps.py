@@ -333,8 +333,8 @@ def _throughput(
     """Return units per second with their spread."""
     if estimate is None:
         return ""
-    number = display.value(estimate.value, "")
-    return f"{number} {spelled(steps.unit)}/s {display.spread(estimate)}".rstrip()
+    number = display.value(estimate.value, "/s").removesuffix("/s")  # with its space
+    return f"{number}{spelled(steps.unit)}/s {display.spread(estimate)}".rstrip()
 
 
 def _labelled(estimate: Estimate | None) -> str:

@@ -464,8 +464,8 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
 
 def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     """Yield how the stored sessions differ from this one, or that they are too few."""
-    for name, (was, now) in evidence.differences.items():
-        yield f"{name}: {was} -> {now}"
+    for name, values in evidence.differences.items():
+        yield f"{name}: {' -> '.join(display.moved_fact(name, *values))}"
     side, of_what = "stored", "sessions"
     if verdict.of_revision:
         side, of_what = "revision", "processes"

@@ -176,6 +176,41 @@ def test_a_change_has_a_sign_and_one_place(effect: float, text: str) -> None:
     assert display.change(effect) == text
 
 
+def test_the_last_digits_of_a_rate_are_noise() -> None:
+    """A count is exact to its last digit; what is divided by a time is not."""
+    assert display.value(95_697.0, "sample/s") == "95700 sample/s"
+    assert display.value(95_697.0, "sample") == "95697 sample"
+    assert display.value(0.123456, "row/s") == "0.123 row/s"
+    assert display.pair(95_697.0, 95_698.0, "row/s") == ("95697 row/s", "95698 row/s")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "label", "shown"),
+    [
+        ("gpu_memory_bytes", "150754820096", "gpu memory", "151 GB"),
+        ("max_sm_clock_hz", "1980000000", "max sm clock", "1.98 GHz"),
+        ("power_limit_watts", "700", "power limit", "700 W"),
+        ("peak", "dram 4814.3 GB/s (declared)", "peak", "dram 4.81 TB/s (declared)"),
+        ("peak", "fp8 1.97921e+06 GFLOP/s (x)", "peak", "fp8 1.98 PFLOP/s (x)"),
+        ("driver", "580.159.04", "driver", "580.159.04"),
+        ("parameters", "bytes=150754820096", "parameters", "bytes=150754820096"),
+    ],
+)
+def test_a_fact_is_told_in_units_that_people_read(
+    name: str, text: str, label: str, shown: str
+) -> None:
+    """A record has SI numbers, its name their unit; what is no number stays."""
+    assert (display.fact_label(name), display.fact(name, text)) == (label, shown)
+
+
+def test_two_facts_that_differ_look_different() -> None:
+    """Else a report would say that 80.0 GB became 80.0 GB."""
+    near = ("80000000001", "80000000002")
+
+    assert display.moved_fact("gpu_memory_bytes", *near) == near
+    assert display.moved_fact("power_limit_watts", "700", "600") == ("700 W", "600 W")
+
+
 def test_whole_kib_are_beside_whole_kib_alone() -> None:
     """A limit is shown as it was written; two values of a pair have one unit."""
     assert display.exactly(49152, "bytes") == "48 KiB"

@@ -400,8 +400,11 @@ class Page:
             *map(_drift, self.run.shifts),
             *sorted({**environment.versions, **self._common}.items()),
         ]
-        facts = [fact for fact in facts if fact[0] not in _OF_MACHINE]
-        return tuple((name, text) for name, text in facts if text)
+        return tuple(
+            (display.fact_label(name), display.fact(name, text))
+            for name, text in facts
+            if text and name not in _OF_MACHINE
+        )
 
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
@@ -495,7 +498,10 @@ class Page:
         span = verdict.baseline if verdict is not None else None
         if span is None:
             return ()
-        moved = [(name, then, now) for name, (then, now) in sorted(span.moved.items())]
+        moved = [
+            (display.fact_label(name), *display.moved_fact(name, *values))
+            for name, values in sorted(span.moved.items())
+        ]
         commit = self.run.header.session.commit
         if span.last_commit and commit and commit != span.last_commit:
             moved.insert(0, ("commit", span.last_commit[:7], commit[:7]))

@@ -259,7 +259,11 @@ def panel_of(
         moved=moved,
         values=values[:_MOST_VALUES],
         more_values_count=max(0, len(values) - _MOST_VALUES),
-        facts=tuple(f for f in facts_of(record) if common_facts.get(f[0]) != f[1]),
+        facts=tuple(
+            (display.fact_label(name), display.fact(name, text))
+            for name, text in facts_of(record)
+            if common_facts.get(name) != text
+        ),
         gaps=tuple(
             gap
             for key, gap in gaps_of([record] if record else []).items()
@@ -460,7 +464,7 @@ def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
     for family in record.facts.values():
         facts |= family
     if record.device is not None:
-        facts["gpu"] = record.device.name
+        facts.setdefault("gpu_name", record.device.name)
     yield from sorted({**facts, **record.soft_facts}.items())
 
 
