@@ -40,6 +40,7 @@ __all__ = [
     "pair",
     "plural",
     "quoted",
+    "second",
     "spread",
     "time_in",
     "utilization_lines",
@@ -427,6 +428,11 @@ def date(unix_s: float) -> str:
 def moment(unix_s: float) -> str:
     """Return the minute of a time since the epoch [s], in UTC; "?" where it has none."""
     return _in_utc(unix_s, "%Y-%m-%d %H:%M UTC")
+
+
+def second(unix_s: float) -> str:
+    """Return the second of a time since the epoch [s], in UTC; "?" where it has none."""
+    return _in_utc(unix_s, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

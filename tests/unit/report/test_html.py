@@ -24,9 +24,16 @@ from pytest_gpuperf.model.change import AgainstEvidence
 from pytest_gpuperf.model.counters import Analysis, CounterGap, KernelAnalysis
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, Role, SessionValue, StoredRecord
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    Kind,
+    Record,
+    Role,
+    SessionValue,
+    StoredRecord,
+)
 from pytest_gpuperf.model.roofline import Attainment
-from pytest_gpuperf.model.run import Run, TestPlace
+from pytest_gpuperf.model.run import MachineShift, MissedAssert, Run, TestPlace
 from pytest_gpuperf.model.sample import Series, SourceLabel
 from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
@@ -177,6 +184,82 @@ def test_every_verdict_is_a_row_with_a_word_and_a_shape() -> None:
         "f-failed",
         "f-regressed",
     ]
+
+
+def test_own_asserts_are_no_limits() -> None:
+    """The headline tells a marker's limits from asserts in a body, as the terminal does."""
+    names = [f"test_{number}" for number in range(3)]
+    records = [runs.record(name, runs.time_of(1e-3)) for name in names]
+    missed = [
+        MissedAssert(key=record.key, comparison="time 1 ms <= 1 us")
+        for record in records
+    ]
+    verdict = replace(runs.FAILED, key=records[0].key)
+    run = replace(runs.run((*records,), (verdict,)), missed=(*missed[1:],))
+    one = replace(runs.run((*records[:2],), (verdict,)), missed=(missed[1],))
+
+    assert Page(run).headline == (
+        "3 of 3 tests fail: 1 missed a limit, 2 failed their own asserts"
+    )
+    assert Page(one).headline.endswith("1 missed a limit, 1 failed its own assert")
+
+
+def test_all_controls_of_a_drift_are_named() -> None:
+    """Those that are no tests are reference workloads."""
+    shift = MachineShift(
+        bound_class=BoundClass.HOST,
+        metric="time",
+        effect=0.069,
+        control_count=5,
+        moved=True,
+        controls=("test_a", "test_b"),
+    )
+    page = Page(replace(runs.gpu_run(), shifts=(shift,)))
+
+    assert dict(page.conditions)["drift of host-bound times"] == (
+        "+6.9 %, by 5 controls: test_a, test_b, 3 reference workloads"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dirty", "commit", "shown"),
+    [
+        (False, "9be01d4c", []),
+        (True, "9be01d4c", [("9be01d4", "9be01d4 and uncommitted changes")]),
+        (False, "1abcdef0", [("9be01d4", "1abcdef")]),
+        (True, "1abcdef0", [("9be01d4", "1abcdef and uncommitted changes")]),
+    ],
+)
+def test_uncommitted_changes_are_a_change_since(
+    *, dirty: bool, commit: str, shown: list[tuple[str, str]]
+) -> None:
+    """A working tree is not its commit."""
+    run = runs.run(
+        (runs.record("test_gemm[4096]", runs.time_of(183e-6)),), (runs.REGRESSED,)
+    )
+    session = replace(run.header.session, commit=commit, dirty=dirty)
+    (test,) = Page(replace(run, header=replace(run.header, session=session))).tests
+    assert test.panel is not None
+
+    assert [row[1:] for row in test.panel.moved if row[0] == "commit"] == shown
+
+
+def test_sessions_of_one_minute_are_told_apart() -> None:
+    """By their seconds, and all of them: two forms in one table are hard to compare."""
+    name = "test_gemm[4096]"
+    record = stored(name, 1, 169e-6)
+    later = replace(
+        record.session, id="s9", started_unix_s=record.session.started_unix_s + 5
+    )
+    run = runs.run((runs.record(name, runs.time_of(183e-6)),), (runs.REGRESSED,))
+    run = replace(run, stored=(record, replace(record, session=later)))
+    (test,) = Page(run).tests
+    assert test.panel is not None
+    assert test.panel.samples is not None
+    first, second, _ = (row.label for row in test.panel.samples.rows)
+
+    assert first[:-3] == second[:-3]
+    assert first != second
 
 
 def test_counts_say_what_they_count() -> None:

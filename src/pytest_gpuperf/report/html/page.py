@@ -142,6 +142,8 @@ class Test(Frozen, frozen=True, kw_only=True):
     Attributes:
         id: Its address on the page, the same in every run.
 
+        is_own_assert: Whether an assert in its code did not hold, and no limit.
+
         panel: What is shown when it is opened; None: the page would be too large.
     """
 
@@ -166,6 +168,7 @@ class Test(Frozen, frozen=True, kw_only=True):
     grade: str
     trend: tuple[Point, ...]
     measured: str
+    is_own_assert: bool = False
     panel: Panel | None = None
 
 
@@ -254,10 +257,14 @@ class Page:
     @property
     def headline(self) -> str:
         """The run in one sentence."""
-        statuses: dict[str, PageStatus] = {}
+        first: dict[str, Test] = {}
         for test in self.tests:  # the worst of a test's measurements comes first
-            statuses.setdefault(test.test_id, test.status)
-        failing = Counter(s.name for s in statuses.values() if s.fails)
+            first.setdefault(test.test_id, test)
+        failing = Counter(
+            "own" if test.is_own_assert else test.status.name
+            for test in first.values()
+            if test.status.fails
+        )
         count = sum(failing.values())
         if ended := self.run.header.completeness.interrupted:
             return f"Incomplete: {ended}; {held_tests(self.run)}"
@@ -265,7 +272,12 @@ class Page:
             return (
                 "Nothing failed" if self.counted.judged_count else "Nothing was judged"
             )
-        called = {"failed": "missed a limit", "broken": "failed before being judged"}
+        own = "its own assert" if failing["own"] == 1 else "their own asserts"
+        called = {
+            "failed": "missed a limit",
+            "own": f"failed {own}",
+            "broken": "failed before being judged",
+        }
         parts = ", ".join(
             f"{n} {called.get(name, name)}" for name, n in failing.items()
         )
@@ -452,6 +464,7 @@ class Page:
             grade=row.grade,
             trend=trend(sessions, None if shown is None else shown.value),
             measured="" if shown is not None else _measured(row),
+            is_own_assert=row.outcome is None and row.ending is RowEnding.MISSED,
             panel=self._panel(row, status, verdict, sessions, place=place)
             if has_panel
             else None,
@@ -502,9 +515,11 @@ class Page:
             (display.fact_label(name), *display.moved_fact(name, *values))
             for name, values in sorted(span.moved.items())
         ]
-        commit = self.run.header.session.commit
-        if span.last_commit and commit and commit != span.last_commit:
-            moved.insert(0, ("commit", span.last_commit[:7], commit[:7]))
+        session = self.run.header.session
+        then, now = map(display.commit, (span.last_commit, session.commit))
+        now += " and uncommitted changes" if session.dirty else ""
+        if then and session.commit and now != then:
+            moved.insert(0, ("commit", then, now))
         return tuple(moved)
 
 
@@ -612,7 +627,10 @@ def _drift(shift: MachineShift) -> tuple[str, str]:
     """Return what the machine did to a class of tests, and which tests tell it."""
     metric = "" if shift.metric == "time" else f" {shift.metric}"
     controls = display.plural(shift.control_count, "control")
-    named = f": {', '.join(shift.controls)}" if shift.controls else ""
+    others = shift.control_count - len(shift.controls)
+    references = [display.plural(others, "reference workload")] if others > 0 else []
+    listed = [*shift.controls, *references]
+    named = f": {', '.join(listed)}" if shift.controls else ""
     name = f"drift of {shift.bound_class.value}-bound{metric or ' times'}"
     moved = display.change(shift.effect, limits=())
     noise = "" if shift.moved else ", which is noise"

@@ -180,6 +180,10 @@ class Sessions:
         self._stored: dict[RecordKey, list[StoredRecord]] = defaultdict(list)
         for stored in run.stored:
             self._stored[stored.key].append(stored)
+        sessions = [s.session for s in run.stored] + [r.header.session for r in older]
+        begun = {session.id: session.started_unix_s for session in sessions}
+        minutes = set(map(display.moment, begun.values()))
+        self._moment = display.moment if len(minutes) == len(begun) else display.second
 
     def of(self, row: Row, shown: Estimate | None) -> list[SessionSamples]:
         """Return what every session measured of a metric, oldest first, then now."""
@@ -224,7 +228,7 @@ class Sessions:
                     middle = sorted(value.run_values)[len(value.run_values) // 2]
                     samples = SessionSamples(
                         kind="left-out" if session.id in left_out else "stored",
-                        label=_when(session),
+                        label=self._label(session),
                         value=middle,
                         commit=session.commit or "",
                         values=() if value.quantiles else value.run_values,
@@ -241,10 +245,14 @@ class Sessions:
             for estimate in record.estimates if record is not None else ():
                 if record is not None and _is_alike(estimate, shown):
                     session = run.header.session
-                    label = _when(session)
+                    label = self._label(session)
                     samples = _of_record(record, estimate, kind="older", label=label)
                     samples = replace(samples, commit=session.commit or "")
                     yield (session.started_unix_s, session.id), samples
+
+    def _label(self, session: Session) -> str:
+        """Return when a session began: the second, if two began within a minute."""
+        return self._moment(session.started_unix_s).removesuffix(" UTC")
 
 
 def _first_records(run: Run) -> Mapping[RecordKey, Record]:
@@ -259,11 +267,6 @@ def _fresh_records(run: Run) -> Mapping[RecordKey, Sequence[Record]]:
         if record.role is not Role.MAIN:
             fresh.setdefault(record.key, []).append(record)
     return fresh
-
-
-def _when(session: Session) -> str:
-    """Return the minute in which a session began."""
-    return display.moment(session.started_unix_s).removesuffix(" UTC")
 
 
 def _of_record(
