@@ -629,12 +629,11 @@ def _drift(shift: MachineShift) -> tuple[str, str]:
     controls = display.plural(shift.control_count, "control")
     others = shift.control_count - len(shift.controls)
     references = [display.plural(others, "reference workload")] if others > 0 else []
-    listed = [*shift.controls, *references]
-    named = f": {', '.join(listed)}" if shift.controls else ""
+    named = ", ".join([*shift.controls, *references])
     name = f"drift of {shift.bound_class.value}-bound{metric or ' times'}"
     moved = display.change(shift.effect, limits=())
     noise = "" if shift.moved else ", which is noise"
-    return name, f"{moved}{noise}, by {controls}{named}"
+    return name, f"{moved}{noise}, by {controls}: {named}"
 
 
 def _of_tests(count: int) -> str:

@@ -259,11 +259,7 @@ def panel_of(
         moved=moved,
         values=values[:_MOST_VALUES],
         more_values_count=max(0, len(values) - _MOST_VALUES),
-        facts=tuple(
-            (display.fact_label(name), display.fact(name, text))
-            for name, text in facts_of(record)
-            if common_facts.get(name) != text
-        ),
+        facts=tuple(_own_facts(record, common_facts)),
         gaps=tuple(
             gap
             for key, gap in gaps_of([record] if record else []).items()
@@ -466,6 +462,15 @@ def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
     if record.device is not None:
         facts.setdefault("gpu_name", record.device.name)
     yield from sorted({**facts, **record.soft_facts}.items())
+
+
+def _own_facts(
+    record: Record | None, common: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a measurement that are not those of most, as people read them."""
+    for name, text in facts_of(record):
+        if common.get(name) != text:
+            yield display.fact_label(name), display.fact(name, text)
 
 
 def gaps_of(records: Iterable[Record]) -> dict[GapKey, Gaps]:
