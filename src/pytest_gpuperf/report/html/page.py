@@ -593,7 +593,10 @@ class CapturesPage(Page):
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
         """Nothing of this machine; what captures share is said once."""
-        return tuple(sorted(self._common.items()))
+        return tuple(
+            (display.fact_label(name), display.fact(name, text))
+            for name, text in sorted(self._common.items())
+        )
 
     def _panel(
         self,
