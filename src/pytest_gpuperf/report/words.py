@@ -42,7 +42,7 @@ __all__ = [
 
 OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
     {
-        Outcome.FAILED: "It was measured and missed its limit.",
+        Outcome.FAILED: "It was measured and missed its limit, or an assert of the test.",
         Outcome.REGRESSED: "It is worse than its baseline by more than the limit.",
         Outcome.UNMEASURED: "It could not be measured.",
         Outcome.INCONCLUSIVE: "It was measured, but the evidence is not enough to decide.",

@@ -202,6 +202,7 @@ def test_own_asserts_are_no_limits() -> None:
         "3 of 3 tests fail: 1 missed a limit, 2 failed their own asserts"
     )
     assert Page(one).headline.endswith("1 missed a limit, 1 failed its own assert")
+    assert "It was measured and missed its limit, or an assert" in read(one).text("li")
 
 
 def test_all_controls_of_a_drift_are_named() -> None:
