@@ -575,7 +575,7 @@ def test_a_row_shows_the_time_where_a_limit_was_kept_on_something_else() -> None
 
 
 def test_instances_of_one_template_are_rows_of_their_own() -> None:
-    """Counters by base name are of both: neither row shows them as its own."""
+    """Counters by base name are of both: neither row has them, nor the table a column."""
     gap = CounterGap(reason="not collected")
     record = replace(
         runs.record("test_a", runs.value_of("waves", 3, "count", kernel="Kernel")),
@@ -598,7 +598,8 @@ def test_instances_of_one_template_are_rows_of_their_own() -> None:
     assert [
         (row.name, row.share.text if row.share else "", row.values)
         for row in test.panel.kernels.rows
-    ] == [("Kernel<B2b>", "75 %", ("",)), ("Kernel<Gemm>", "25 %", ("",))]
+    ] == [("Kernel<B2b>", "75 %", ()), ("Kernel<Gemm>", "25 %", ())]
+    assert test.panel.kernels.metrics == ()
 
 
 def test_a_kernel_is_named_by_what_tells_it_from_the_others() -> None:

@@ -217,6 +217,8 @@ def kernel_rows(
     for key in (key for key, count in Counter(keys).items() if count > 1):
         # a value of several kernels is of none of them
         values = {place: text for place, text in values.items() if place[0] != key}
+    had = {metric for _, metric in values}
+    metrics = tuple(metric for metric in metrics if metric in had)
     rows = [
         replace(row, values=tuple(values.get((key, metric), "") for metric in metrics))
         for key, row in zip(keys, rows, strict=True)
