@@ -220,7 +220,7 @@ class Pair:
         request = BlockRequest(
             variable=CHILD_VARIABLE,
             patience=Patience(timeout_s),
-            check=lambda side, scratch: None,
+            check=lambda side, scratch, *, so_far=False: None,
             tell=self.sentences.append,
         )
         ran = run_block(
@@ -318,15 +318,17 @@ def test_turns_change_after_some_milliseconds(pair: Pair) -> None:
 
 
 def test_a_child_that_is_killed_is_left_out(pair: Pair) -> None:
-    """The others measure on; its tests say what has become of it."""
-    block = pair.run("killed", "call")
+    """What it measured before counts; the others measure on, and it says what became of it."""
+    block = pair.run("long", "killed", "call")
     killed = [run for run in block.runs if run.failures]
 
     assert [run.side for run in killed] == [Side.NEW]
     text = f"the process was ended by signal 9 in {named('killed')}"
     assert killed[0].failures == dict.fromkeys((named("killed"), named("call")), text)
+    assert names_of(killed[0]) == [("long", "")]
     others = [run for run in block.runs if not run.failures]
-    assert [names_of(run) for run in others] == [[("killed", ""), ("call", "")]] * 3
+    names = [("long", ""), ("killed", ""), ("call", "")]
+    assert [names_of(run) for run in others] == [names] * 3
     assert disturbed(pair.stretches()) == []
 
 

@@ -5,8 +5,8 @@
     files = recording.files(argv[1:])
 
 A Python process gets a `sitecustomize` through PYTHONPATH, ahead of every other module, and
-so do the Pythons that it starts. Each writes its files at its end; a process that is killed
-writes nothing. Of other programs glibc's loader writes which libraries it loads.
+so do the Pythons that it starts. Each writes its files at its end; of a process that is
+killed there is what its program has stored meanwhile. Of other programs glibc's loader writes which libraries it loads.
 
 Standard library only, except for the digests, which only the parent makes: this module also
 runs in a Python that does not have the package.
@@ -103,6 +103,7 @@ class FileRecorder:
         self._root = root and os.path.join(os.path.realpath(root), "")  # noqa: PTH118 - keeps the separator at the end
         self._opened: set[str] = set()
         self._written: set[str] = set()
+        self._stored: frozenset[str] = frozenset()
 
     def start(self) -> None:
         """Record from now on; Python cannot take an audit hook back."""
@@ -120,6 +121,32 @@ class FileRecorder:
             if exists and path not in written:
                 files[path] = file._replace(path=path)
         return tuple(files.values())
+
+    def store(self, file: Path, argv: Sequence[str] = ()) -> None:
+        """
+        Write the files used so far for `read`; where that fails, there is no such file.
+
+        Args:
+            file: The file to write; it is replaced as a whole.
+
+            argv: This process's arguments, where it has come to its end.
+        """
+        record = {"argv": [*argv], "files": self.snapshot()}
+        staged = file.with_suffix(".tmp")
+        try:
+            staged.write_text(json.dumps(record), encoding="ascii")
+            staged.replace(file)
+        except OSError:  # the disk is full, or the parent has removed the folder
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+    def store_code(self, file: Path) -> None:
+        """Do so if other code was loaded since the last time: a snapshot takes 50 ms."""
+        code = {used.path for used in self._mapped() if used.kind is FileKind.LIBRARY}
+        loaded = frozenset(sys.modules) | code
+        if loaded != self._stored:
+            self.store(file)
+            self._stored = loaded
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Take an audit event; an exception here would be one of the program's `open`."""
@@ -199,12 +226,8 @@ def start(folder: str, root: str | None) -> None:
     def write() -> None:
         # a forked child has the same argv and is not the program
         argv = getattr(sys, "orig_argv", [])[1:] if os.getpid() == pid else []
-        record = {"argv": argv, "files": recorder.snapshot()}
-        file = Path(folder, f"{os.getpid()}-{os.urandom(8).hex()}.json")
-        staged = file.with_suffix(".tmp")
-        with contextlib.suppress(OSError):  # the parent has removed the folder
-            staged.write_text(json.dumps(record), encoding="ascii")
-            staged.replace(file)
+        name = f"{os.getpid()}-{os.urandom(8).hex()}.json"
+        recorder.store(Path(folder, name), argv)
 
     atexit.register(write)
 
@@ -285,7 +308,9 @@ class FileRecording:
 
 def read(folder: Path) -> list[tuple[tuple[str, ...], frozenset[LoadedFile]]]:
     """
-    Return what each process used that has ended by itself: its arguments and its files.
+    Return what was written of each process: its arguments and its files.
+
+    A process that has not come to its end by itself has no arguments.
 
     Args:
         folder: Of a `FileRecording`, also one of another process.

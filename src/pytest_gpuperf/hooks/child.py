@@ -11,6 +11,7 @@ import pytest
 
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.loaded_files import FileRecorder
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
@@ -80,6 +81,7 @@ class Child:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.spec = _spec(config)
+        self._recorder = FileRecorder(None)
         self._turn_client: TurnClient | None = None
         if self.spec.turns is not None:
             from pytest_gpuperf.measure.turns import TurnClient
@@ -155,6 +157,8 @@ class Child:
         """Say that a test begins, and which it is where that matters."""
         Path(self.spec.out).touch()  # that there is this file says so, however it ends
         if self._turn_client is not None:
+            if self.spec.loaded is not None:  # before what ran is told to have ended
+                self._recorder.store_code(Path(self.spec.loaded))
             self._turn_client.begin_test(nodeid)
         if self._counts:
             self._answer(ChildAnswer(test_id=nodeid))

@@ -384,6 +384,7 @@ class _Looks:
         self._refutation: Gap | None = None  # of sides that are not built
         self._measured_ns: int | None = None  # since when blocks are run
         self._waited_s = 0.0  # of that time, for other runs
+        self._patience = Patience(timeout_s)
 
     def take(self, sides: Sides, variable: str) -> bool:
         """Run blocks and judge them; return whether Ctrl-C has ended them."""
@@ -394,7 +395,7 @@ class _Looks:
             self._measured_ns = self._site.clock.now_ns()
         request = BlockRequest(
             variable=variable,
-            patience=Patience(self._timeout_s),
+            patience=self._patience,
             check=partial(proof, sides),
             tell=lambda text: self._tell(self.progress(text=text)),
             waited=self._add_wait,
@@ -453,7 +454,7 @@ class _Looks:
         """Return which single processes were ended, a sentence each, and of many how many."""
         lost = [
             f"process {run.index + 1} of the {run.side.value} side in block "
-            f"{block.index + 1} does not count: "
+            f"{block.index + 1} does not count{' from there on' if run.ended_in else ''}: "
             f"{run.ended_outside or run.failures.get(run.ended_in, 'it ended')}"
             for block in self.blocks
             for run in block.lost
@@ -496,7 +497,7 @@ class _Looks:
                 self.gap = self._over_budget()
                 return False
             self._tell(self.progress())
-            request.patience.timeout_s = self._silence_s()
+            self._patience.timeout_s = self._silence_s()
             try:
                 block = run_block(
                     sides,
@@ -517,7 +518,8 @@ class _Looks:
     def _silence_s(self) -> float:
         """Return how long a process of the next block may be silent [s]."""
         left_s = self._site.config.budget_s - self._spent_s()
-        allowed_s = min(self._timeout_s, max(_LEAST_PATIENCE_S, left_s))
+        # who took more than half of it would leave no time to compare
+        allowed_s = min(self._timeout_s, max(_LEAST_PATIENCE_S, left_s / 2))
         if not self.blocks:
             return allowed_s
         # how long one works is known by now
@@ -573,8 +575,10 @@ class _Looks:
         self._tell(self.progress())
 
     def _block_s(self) -> float:
-        """Return how long a block takes [s]; 0 before the first one has ended."""
-        return self._spent_s() / len(self.blocks) if self.blocks else 0.0
+        """Return how long a block takes [s] that hangs nowhere; 0 before the first one."""
+        if not self.blocks:
+            return 0.0
+        return max(0.0, self._spent_s() - self._patience.spent_s) / len(self.blocks)
 
     def _over_budget(self) -> Gap:
         """Return that there is no time for one more block."""

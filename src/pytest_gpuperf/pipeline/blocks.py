@@ -27,6 +27,7 @@ from pytest_gpuperf.pipeline.repeat import (
     empty_caches,
     last_lines,
 )
+from pytest_gpuperf.pipeline.side_process import LOADED_SO_FAR
 from pytest_gpuperf.pipeline.turn_server import Connection, TurnServer
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _PAIR = 2  # one of each side
 _TEST = "an A/B comparison"  # what it needs the machine for, as waiting runs name it
 _BREAK_S = 0.1  # between two blocks: another run looks at the lock every 0.05 s
 _SHOWN_LINES = 15  # of what a failed process printed
+# of a process that was ended: nothing shows whose code it ran, as on a full disk
+_UNPROVEN = frozenset({GapCode.NOT_STATED, GapCode.FAILED, GapCode.NO_OWN_CODE})
 _NO_SOCKETS = Gap(
     code=GapCode.UNSUPPORTED,
     reason="this system has no Unix sockets, over which processes take turns",
@@ -84,6 +87,23 @@ class TwoSides(Protocol):
         """The working tree."""
 
 
+class Check(Protocol):
+    """Looks at what a process of a block has loaded."""
+
+    def __call__(self, side: Side, scratch: str, *, so_far: bool = False) -> Gap | None:
+        """
+        Return why its values must not be compared; None: they may.
+
+        Args:
+            side: Its side.
+
+            scratch: Its scratch folder.
+
+            so_far: Whether it did not come to its end by itself, and what it has loaded
+                before its last test counts.
+        """
+
+
 class BlockRequest(Frozen, frozen=True, kw_only=True):
     """
     How all blocks of a comparison are run.
@@ -94,8 +114,7 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
         patience: How long a process may work without being heard of; it learns from each
             block.
 
-        check: Called with a side and the scratch folder of a process that has ended:
-            returns why its values must not be compared; None: they may.
+        check: Called for each process that has measured something and has ended.
 
         tell: Takes sentences about what happens, as that another run is waited for.
 
@@ -109,7 +128,7 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
 
     variable: str
     patience: Patience
-    check: Callable[[Side, str], Gap | None]
+    check: Check
     tell: Callable[[str], object]
     waited: Callable[[float], object] = lambda _: None
     at_once: int = 4
@@ -331,6 +350,7 @@ class _Group:
                 ),
                 out=_answers_file(member),
                 turns=theirs.fileno(),
+                loaded=_loaded_file(member),
             )
             spec_file = Path(member.scratch, "spec.json")
             spec_file.write_text(codec.to_text(spec), encoding="utf-8")
@@ -352,36 +372,59 @@ class _Group:
         """Return what a process measured; nothing where its files cannot be checked."""
         side, fate = member.command.side, _fate(connection)
         answers = answers_in(_answers_file(member))
+        gap, counted = None, self._test_ids
         if not fate:
             gap = self._request.check(side, member.scratch)
             if gap is not None and gap.code is GapCode.NOT_STATED:
                 fate, gap = _left(connection, gap)
-            if gap is not None:
-                return gap
+        if fate:
+            counted, gap = self._before(member, connection)
+        if gap is not None:
+            return gap
         valid = [
             answers[test_id]
-            for test_id in self._test_ids
-            if not fate and test_id in answers and not answers[test_id].failure
+            for test_id in counted
+            if test_id in answers and not answers[test_id].failure
         ]
-        is_outside = connection.is_over or not connection.test_id
+        ended_in = connection.test_id if fate and not connection.is_outside else ""
         return SideRun(
             side=side,
             index=member.index,
             records=tuple(record for answer in valid for record in answer.records),
             references=self._references(member, valid),
-            failures=self._failures(answers, fate or _tail(member)),
-            ended_in=connection.test_id if fate and not is_outside else "",
-            ended_outside=fate if is_outside else "",
+            failures=self._failures(answers, fate or _tail(member), ended_in),
+            ended_in=ended_in,
+            ended_outside=fate if connection.is_outside else "",
         )
 
+    def _before(
+        self, member: _Member, connection: Connection
+    ) -> tuple[tuple[str, ...], Gap | None]:
+        """Return which tests count of a process that was ended, or why none may."""
+        if connection.is_outside or not connection.ended_tests:
+            return (), None
+        gap = self._request.check(member.command.side, member.scratch, so_far=True)
+        if gap is not None and gap.code in _UNPROVEN:
+            return (), None
+        return tuple(connection.ended_tests), gap
+
     def _failures(
-        self, answers: Mapping[str, ChildAnswer], reason: str
+        self, answers: Mapping[str, ChildAnswer], reason: str, ended_in: str
     ) -> dict[str, str]:
-        """Return why tests gave no value, by test; `reason`: of what was not reached."""
+        """
+        Return why tests gave no value, by test.
+
+        Args:
+            answers: What the process answered.
+
+            reason: Why it did not reach the others.
+
+            ended_in: The test in which it was ended; "": none.
+        """
         failures: dict[str, str] = {}
         for test_id in self._test_ids:
             answer = answers.get(test_id)
-            if answer is None:
+            if answer is None or (test_id == ended_in and not answer.failure):
                 failures[test_id] = reason
             elif answer.failure:
                 failures[test_id] = answer.failure
@@ -406,6 +449,13 @@ def _answers_file(member: _Member) -> str:
     return str(Path(member.scratch, "answers.jsonl"))
 
 
+def _loaded_file(member: _Member) -> str:
+    """Return the file in which a process says what it has loaded so far, in a folder."""
+    file = Path(member.scratch, LOADED_SO_FAR)
+    file.parent.mkdir()
+    return str(file)
+
+
 def _log_file(member: _Member) -> str:
     """Return the file that takes what a process prints."""
     return str(Path(member.scratch, "log.txt"))
@@ -424,11 +474,11 @@ def _left(connection: Connection, gap: Gap) -> tuple[str, Gap | None]:
     Return where a process ended that did not say what it has loaded.
 
     Returns:
-        Its fate, which a test is to blame for: nothing that it measured counts, and others
-        may be compared. Outside of tests the finding, with the place.
+        Its fate, which a test is to blame for: what it measured before that may count, and
+        others may be compared. Outside of tests the finding, with the place.
     """
     where = connection.where
-    if connection.is_over or not connection.test_id:
+    if connection.is_outside:
         return "", replace(gap, reason=f"{gap.reason}: it ended{where}")
     exit_code = connection.process.exit_code
     return f"the process ended{where} (exit {exit_code}, as by os._exit)", None

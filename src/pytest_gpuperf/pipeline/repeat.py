@@ -127,6 +127,9 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
 
         turns: The file descriptor over which it asks for turns; None: it measures without
             waiting for others.
+
+        loaded: The file to write there, before each test, which code it has loaded so
+            far; None: it does not.
     """
 
     test_ids: tuple[str, ...]
@@ -134,6 +137,7 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
     out: str
     cache_control: str | None = None
     turns: int | None = None
+    loaded: str | None = None
 
 
 class ChildRun(Frozen, frozen=True, kw_only=True):

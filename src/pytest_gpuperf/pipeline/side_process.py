@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LISTING_VARIABLE",
+    "LOADED_SO_FAR",
     "ROOT_VARIABLE",
     "Builder",
     "CollectedTest",
@@ -94,6 +95,7 @@ _DROPPED = (
     *("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPROFILEIMPORTTIME"),
 )
 _BOOT = "boot"  # in a process's folder: its sitecustomize, and what it recorded
+LOADED_SO_FAR = "so-far/loaded.json"  # there, too: what it has loaded before each test
 # what takes back options that spoil times, by the plugin that has them
 _UNDO = {
     "pytest_cov": ("--no-cov",),  # tracing is not what is measured
@@ -206,16 +208,27 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             )
         return Path(self.folder, self._moved(path)).exists()
 
-    def loaded(self, scratch: str) -> Loaded:
+    def loaded(self, scratch: str, *, so_far: bool = False) -> Loaded:
         """
         Return what a process and those that it started have loaded.
 
-        Nothing where the process has not come to its end by itself.
+        Args:
+            scratch: Its own folder, as for `argv`.
+
+            so_far: Whether it did not come to its end by itself, and counts up to where
+                it has said what it has loaded.
+
+        Returns:
+            Nothing where it has not said so.
         """
         recorded = loaded_files.read(Path(scratch, _BOOT))
-        has_ended = any(_own_base(scratch) in argv for argv, _ in recorded)
+        if so_far:
+            stored = loaded_files.read(Path(scratch, LOADED_SO_FAR).parent)
+            recorded, is_said = recorded + stored, bool(stored)
+        else:
+            is_said = any(_own_base(scratch) in argv for argv, _ in recorded)
         files = (file for _, files in recorded for file in files)
-        return Loaded.of(files if has_ended else ())
+        return Loaded.of(files if is_said else ())
 
     def _argument(self, arg: str) -> str:
         """Return an argument for this side; "": it names a test file that is not there."""

@@ -279,7 +279,9 @@ def _built(
     ).build
 
 
-def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
+def proof(
+    sides: Sides, side: Side, scratch: str, *, so_far: bool = False
+) -> Gap | None:
     """
     Return why a process of a side must not count; None: its files are right.
 
@@ -289,11 +291,13 @@ def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
         side: The process's.
 
         scratch: The folder that `SideCommand.environment` got.
+
+        so_far: As for `SideCommand.loaded`.
     """
     project = sides.project
     if project is None:
         return None
-    loaded = sides.of(side).loaded(scratch)
+    loaded = sides.of(side).loaded(scratch, so_far=so_far)
     # of those that were collected, too: a process cannot load what is gone by now
     collected = project.files_of(side, sides.collections[side].loaded)
     own_files = sorted({*collected, *project.files_of(side, loaded)})

@@ -37,6 +37,7 @@ _MOST_BYTES = 1 << 16  # at once; a request is much shorter
 _PAUSE_S = 0.01  # between two looks at a process that is about to end
 _LEAST_PATIENCE_S = 60.0  # a revision may need its time where the other side needs none
 _PATIENCE_FACTOR = 10.0  # times what the other side took for the same
+_LEAST_PATIENCE_AGAIN_S = 10.0  # where another process of its side has hung
 
 
 class _TurnState(Enum):
@@ -205,10 +206,15 @@ class Patience:
 
     Args:
         timeout_s: The most, and where the other side has not done it yet [s].
+
+    Attributes:
+        spent_s: How long processes that hung were waited for [s].
     """
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
+        self.spent_s = 0.0
+        self._hung: set[tuple[Side, Step]] = set()
         self._test_ids: tuple[str, ...] = ()
         self._taken_s: dict[tuple[Side, Step], float] = {}
 
@@ -222,19 +228,39 @@ class Patience:
         if self._test_ids != tuple(test_ids):
             self._test_ids = tuple(test_ids)
             self._taken_s.clear()
+            self._hung.clear()
 
     def note(self, side: Side, step: Step, elapsed_s: float) -> None:
         """Take how long a process of a side took for a step [s]."""
         longest_s = self._taken_s.get((side, step), 0.0)
         self._taken_s[side, step] = max(longest_s, elapsed_s)
 
+    def note_hang(self, side: Side, step: Step, waited_s: float) -> None:
+        """
+        Take that a process of a side has hung in a step.
+
+        Args:
+            side: The side.
+
+            step: What it was at.
+
+            waited_s: How long nothing but such processes was waited for [s].
+        """
+        self._hung.add((side, step))
+        self.spent_s += waited_s
+
     def with_step(self, side: Side, step: Step) -> tuple[float, str]:
         """Return how long a side has for a step [s], and why, to end a sentence."""
         other = Side.NEW if side is Side.OLD else Side.OLD
         taken_s = self._taken_s.get((other, step))
         if taken_s is None:
-            return self.timeout_s, ""
-        allowed_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * taken_s
+            hangs = any(hung_step == step for _, hung_step in self._hung)
+            most_s = _LEAST_PATIENCE_S if hangs else self.timeout_s
+            return min(most_s, self.timeout_s), ""
+        least_s = _LEAST_PATIENCE_S
+        if (side, step) in self._hung:
+            least_s = _LEAST_PATIENCE_AGAIN_S
+        allowed_s = least_s + _PATIENCE_FACTOR * taken_s
         if allowed_s >= self.timeout_s:
             return self.timeout_s, ""
         return allowed_s, f", where the {other.value} side took {taken_s:.2g} s"
@@ -259,6 +285,8 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
 
         test_id: The test that it runs, or ran last; "": it has come to none.
 
+        ended_tests: Those that it ran before that one.
+
         is_over: Whether its last test has run.
 
         is_closed: Whether it can ask for nothing any more.
@@ -273,9 +301,24 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
     since_ns: int = 0
     step: Step = Step(stage=Stage.END)  # before its first request: it starts
     test_id: str = ""
+    ended_tests: list[str] = []
     is_over: bool = False
     is_closed: bool = False
     fate: str = ""
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it has come to no test yet, or has run its last one."""
+        return self.is_over or not self.test_id
+
+    def begin(self, test_id: str) -> None:
+        """Take which test it runs from now on; "": none any more."""
+        self.is_over = not test_id
+        if self.is_over:
+            return
+        if self.test_id not in {"", test_id}:
+            self.ended_tests.append(self.test_id)
+        self.test_id = test_id
 
     @property
     def where(self) -> str:
@@ -320,6 +363,7 @@ class TurnServer:
         self._places = {test_id: place for place, test_id in enumerate(test_ids)}
         self._clock = clock
         self._patience = patience
+        self._ended_ns = 0  # when the last process was ended that hung
         patience.begin(test_ids)
 
     def serve(self) -> tuple[str, ...]:
@@ -381,8 +425,7 @@ class TurnServer:
                 return False
             self._note(connection, request)
             if request.stage is Stage.TEST:
-                connection.test_id = request.test_id or connection.test_id
-                connection.is_over = not request.test_id
+                connection.begin(request.test_id)
                 connection.since_ns = self._clock.now_ns()
             self._rotation.ask(name, request)
         return bool(received)
@@ -427,8 +470,16 @@ class TurnServer:
                     if connection.is_closed:
                         did = "did not end within"
                     text = f"{did} {allowed_s:.3g} s{connection.where}{why}"
+                    self._note_hang(connection)
                     self._end(name, text)
                     self._leave(name)
+
+    def _note_hang(self, connection: Connection) -> None:
+        """Take that a process hangs; several that hang at once are waited for once."""
+        now_ns = self._clock.now_ns()
+        waited_ns = now_ns - max(connection.since_ns, self._ended_ns)
+        self._ended_ns = now_ns
+        self._patience.note_hang(connection.side, connection.step, waited_ns / NS_PER_S)
 
     def _end(self, name: str, reason: str) -> None:
         """End a process, and keep the reason."""

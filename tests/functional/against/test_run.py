@@ -497,6 +497,38 @@ def test_a_test_that_ends_its_process_takes_no_other_with_it(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(0)"])
+def test_what_a_process_has_measured_before_it_ended_counts(
+    repository: Repository, end: str
+) -> None:
+    """Its files were recorded before the test that ended it, and are proven."""
+    repository.project.write(
+        f"""
+        import os
+
+        class Values(dict):
+            def __missing__(self, name):
+                {end}
+
+        VALUES = Values({ {n: v for n, v in OLD.items() if n != "faster"}!r})
+        """,
+        "work.py",
+    )
+    repository.git("commit", "-qam", "the last one crashes")
+    repository.values(**NEW)
+    repository.project.spawn(*AGAINST, "-p", "no:randomly")
+    report = repository.project.report()
+    blocks = {
+        v["key"]["test_id"].partition("[")[2]: v["against"]["block_count"]
+        for v in report["verdicts"]
+    }
+
+    assert report["against"]["gap"] is None
+    assert blocks["slower]"] == blocks["same]"] == report["against"]["block_count"]
+    assert repository.outcomes()["test_x[slower]"][0] == "regressed"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
 def test_a_process_that_is_killed_beside_another_is_named(
     repository: Repository, tmp_path: Path
 ) -> None:
@@ -526,7 +558,8 @@ def test_a_process_that_is_killed_beside_another_is_named(
     ended = repository.project.spawn(*AGAINST)
 
     assert re.search(
-        r"process \d of the old side in block 1 does not count: the process was ended by "
+        r"process \d of the old side in block 1 does not count from there on: the "
+        r"process was ended by "
         r"signal 9 in test_it\.py::test_x\[slower\]",
         " ".join(ended.stdout.split()),
     )
