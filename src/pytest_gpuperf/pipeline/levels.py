@@ -14,7 +14,7 @@ from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.pipeline.proof import BUILD_REMEDY, Project, Tree
+from pytest_gpuperf.pipeline.proof import BUILD_REMEDY, Loaded, Project, Tree
 from pytest_gpuperf.pipeline.side_process import Collection, SideCommand
 
 __all__ = ["REDIRECTED", "Demand", "Settled", "settle"]
@@ -66,6 +66,8 @@ class Settled(Frozen, frozen=True, kw_only=True):
 
         project: Whose files are whose.
 
+        usual: What the new side loads as the user starts it, at level 0.
+
         built: The sides at level 2, or why they are not, where tests that run decide
             between the two levels; None: this level is proven, or the last.
     """
@@ -74,6 +76,7 @@ class Settled(Frozen, frozen=True, kw_only=True):
     commands: Mapping[Side, SideCommand]
     collections: Mapping[Side, Collection]
     project: Project
+    usual: Loaded
     built: Settled | Gap | None = None
 
 
@@ -201,12 +204,14 @@ class _Search:
     ) -> Settled:
         """Return what both sides collect when they are started so."""
         level = commands[Side.NEW].level
+        # the new side first: how long it takes limits the old one
+        collections = {s: collect(commands[s]) for s in (Side.NEW, Side.OLD)}
         settled = Settled(
             level=level,
             commands=commands,
-            # the new side first: how long it takes limits the old one
-            collections={s: collect(commands[s]) for s in (Side.NEW, Side.OLD)},
+            collections=collections,
             project=self._project(commands, is_built=level > 1),
+            usual=self._usual.usual if self._usual else collections[Side.NEW].loaded,
         )
         self._usual = self._usual or settled
         return settled
@@ -248,7 +253,7 @@ class _Search:
         """Return the import roots that a tree has, of those that the user's run uses."""
         if self._usual is None:
             return ()
-        loaded = self._usual.collections[Side.NEW].loaded
+        loaded = self._usual.usual
         roots = self._usual.project.import_roots(loaded)
         places = (Path(command.tree, root) for root in roots)
         return tuple(str(place) for place in places if place.is_dir())
@@ -277,7 +282,7 @@ class _Search:
             reason = f"the new side does not collect {missing[0]}"
             return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=_SAME_IDS)
         if self._usual is not None:
-            usual = self._usual.collections[Side.NEW].loaded
+            usual = self._usual.usual
             before, now = (
                 {name for name, _ in settled.project.modules_of(Side.NEW, loaded)}
                 for loaded in (usual, new.loaded)

@@ -232,6 +232,31 @@ class Project:
         remedy = "put the code that is measured into a module of the repository"
         return Gap(code=GapCode.NO_OWN_CODE, reason=reason, remedy=remedy)
 
+    def other_code(self, usual: Loaded, loaded: Loaded) -> tuple[tuple[str, str], ...]:
+        """
+        Return which modules the new side does not load as the user's own run does.
+
+        Args:
+            usual: What that run loads.
+
+            loaded: What the new side loads.
+
+        Returns:
+            Name and file, in the user's own run, of those whose content is another one.
+            Only what git has the source of: a build may make the rest anew.
+        """
+        places: dict[str, set[str]] = {}
+        for name, path in self.files_of(Side.NEW, loaded):
+            has_source = self._import_roots(Side.NEW, name, path)
+            if has_source and path.endswith(".py") and not is_test_file(path):
+                places.setdefault(name, set()).add(path)
+        return tuple(
+            (name, path)
+            for name, path in sorted(usual.modules)
+            if path not in (own := places.get(name, {path}))
+            and content_digest(Path(path)) not in map(content_digest, map(Path, own))
+        )
+
     def import_roots(self, loaded: Loaded) -> tuple[str, ...]:
         """Return where the project's modules are found, relative to the tree's root."""
         roots: set[str] = set()

@@ -175,10 +175,10 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             hash_seed: Of Python's hashes, 0 to 4294967295: one for a whole block.
         """
         inherited = self.inherited()
-        paths = inherited.get("PYTHONPATH", "").split(os.pathsep)
-        inherited["PYTHONPATH"] = os.pathsep.join(
-            self._moved(path) for path in paths if path
-        )
+        paths = inherited.pop("PYTHONPATH", "")
+        if paths:  # an empty entry is the folder where Python is started
+            moved_paths = (self._moved(path or ".") for path in paths.split(os.pathsep))
+            inherited["PYTHONPATH"] = os.pathsep.join(moved_paths)
         moved = (self.tree, self.other_tree, self.environments, self.front, self.level)
         first = [(redirection.__file__, moved)] if self.level else []
         recording = loaded_files.FileRecording(Path(scratch, _BOOT), None, first=first)

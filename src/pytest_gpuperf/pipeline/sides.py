@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
+from pytest_gpuperf.collect.loaded_files import FileRecorder
 from pytest_gpuperf.collect.redirection import inside
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
 from pytest_gpuperf.errors import RevisionError, SidesRefusedError
@@ -25,7 +26,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.pipeline import proof as proofs
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
-from pytest_gpuperf.pipeline.proof import FileState, Project
+from pytest_gpuperf.pipeline.proof import FileState, Loaded, Project
 from pytest_gpuperf.pipeline.side_process import (
     Builder,
     CollectedTest,
@@ -446,13 +447,34 @@ def _sides(
         only_new=tuple(i for i in request.test_ids if i not in old),
         modules=proofs.modules_that_differ(own_files, differing),
         differing=differing,
-        remarks=remarks,
+        remarks=(*remarks, *_other_code(settled)),
         project=settled.project,
         collections=settled.collections,
         states=states,
         opened_ns=marker.stat().st_mtime_ns,
         changed_files=changed_files,
     )
+
+
+def _other_code(settled: Settled) -> tuple[str, ...]:
+    """Return which code the user's own run has that is not compared, a sentence."""
+    usual = Loaded(modules=settled.usual.modules | _loaded_here().modules)
+    loaded = settled.collections[Side.NEW].loaded
+    modules = settled.project.other_code(usual, loaded)
+    if not modules:
+        return ()
+    name, path = modules[0]
+    more = f" (and {len(modules) - 1} more)" if len(modules) > 1 else ""
+    sentence = (
+        f"this run loads {name} from {path}{more}, which is not what the working tree "
+        "has: the trees are compared, and other values are of that file"
+    )
+    return (sentence,)
+
+
+def _loaded_here() -> Loaded:
+    """Return what this process has loaded, which runs the tests where no worker does."""
+    return Loaded.of(FileRecorder(None).snapshot())
 
 
 def _file_states(tree: Repository, commit: str) -> dict[str, FileState]:

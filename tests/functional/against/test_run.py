@@ -299,6 +299,26 @@ COMMITS = f"""
 """
 
 
+def test_a_run_of_other_code_than_is_compared_is_told(
+    project: Project, tmp_path: Path
+) -> None:
+    """As where PYTHONPATH names another clone: the sides run what the repository has."""
+    repository = Repository(project)
+    project.write(f"VALUES = {OLD!r}\n", "src/work.py")
+    repository.git("add", ".")
+    repository.git("commit", "-qm", "old")
+    project.write(f"VALUES = {NEW!r}\n", "src/work.py")
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "work.py").write_text(f"VALUES = {OLD!r}\n", encoding="utf-8")
+    project.environment.setenv("PYTHONPATH", str(other), prepend=os.pathsep)
+    ended = project.spawn(*AGAINST)
+
+    assert repository.outcomes()["test_x[slower]"][0] == "regressed"
+    told = " ".join(ended.stdout.split())
+    assert f"this run loads work from {other / 'work.py'}, which is not" in told
+
+
 def test_a_revision_is_what_it_was_when_the_run_began(project: Project) -> None:
     """A commit while tests run moves HEAD, and must not compare a tree with itself."""
     repository = Repository(project)

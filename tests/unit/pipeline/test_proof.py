@@ -105,6 +105,30 @@ def test_a_file_belongs_to_the_tree_it_lies_in(path: str, owner: Side | None) ->
     assert sides.owner(path) is owner
 
 
+def test_what_the_user_runs_is_held_against_what_is_compared(tmp_path: Path) -> None:
+    """Another content of a module that git has; no copy, no test, nothing generated."""
+    root, site = tmp_path / "repo", tmp_path / "site"
+    names = ("pkg/__init__", "pkg/core", "pkg/made", "tests/tools", "tests/test_core")
+    modules: dict[Path, dict[str, str]] = {root / "src": {}, site: {}}
+    for folder, paths in modules.items():
+        for name in names:
+            file = folder / f"{name}.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            is_copy = name == "pkg/__init__"
+            file.write_text("" if is_copy else str(folder), encoding="utf-8")
+            paths[name.removesuffix("/__init__").replace("/", ".")] = str(file)
+    tracked = frozenset(f"src/{name}.py" for name in names) - {"src/pkg/made.py"}
+    tree = Tree(root=str(root), tracked=tracked)
+    old = Tree(root="/old", tracked=tracked)
+    sides = Project(old, tree, environments=(), scratch="/scratch")
+    own, other = (loaded(paths) for paths in modules.values())
+
+    names_of = [name for name, _ in sides.other_code(other, own)]
+    assert names_of == ["pkg.core", "tests.tools"]
+    assert sides.other_code(own, own) == ()
+    assert sides.other_code(loaded({}), own) == ()
+
+
 def test_a_scratch_folder_in_the_tree_is_not_its_code() -> None:
     """Nor is a tree in an environment nobody's: /usr/src/app is one of /usr."""
     old = Tree(root="/repo/.git/scratch/old", tracked=TRACKED)

@@ -122,7 +122,7 @@ def test_the_environment_is_the_parents_but_for_what_is_its_own(
     environment = command(trees, Side.OLD).environment(str(tmp_path / "s"), 7)
 
     boot, *path = environment["PYTHONPATH"].split(os.pathsep)
-    assert path == [f"{old}/tests", "/lib"]
+    assert path == [f"{old}/tests", "/lib", "."]  # an empty entry is the current folder
     assert Path(boot, "sitecustomize.py").is_file()
     assert Path(boot).is_relative_to(tmp_path / "s")
     assert environment["PYTHONHASHSEED"] == "7"
