@@ -173,8 +173,8 @@ class _Ruling(Frozen, frozen=True, kw_only=True):
 
         cause: Which case of the reason it is.
 
-        decidable_limit: The limit from which on the last look would decide [fraction];
-            None: the pair was not given up.
+        decidable_limit: The limit from which on the last look would decide, and no less
+            than what these blocks see [fraction]; None: the pair was not given up.
     """
 
     change: BlockChange | None = None
@@ -344,7 +344,7 @@ def _given_up(
         outcome=Outcome.INCONCLUSIVE,
         reason=Reason.TOO_FEW_BLOCKS,
         cause=Cause.BLOCKS_HOPELESS,
-        decidable_limit=last_bound,
+        decidable_limit=max(last_bound, change.change.detectable_effect or 0.0),
     )
 
 

@@ -227,8 +227,9 @@ class AgainstEvidence(BulkRecord, frozen=True, kw_only=True):
             processes of one side. None: judged by equality, or too few processes.
 
         decidable_limit: The smallest limit [fraction] that as many blocks as there can be
-            would decide about if nothing changed, where the test was given up before
-            because its own is far below that. None: it was not given up.
+            would decide about if nothing changed, and no less than these blocks see,
+            where the test was given up before because its own is far below that. None:
+            it was not given up.
     """
 
     block_count: int
