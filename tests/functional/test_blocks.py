@@ -323,7 +323,7 @@ def test_a_child_that_is_killed_is_left_out(pair: Pair) -> None:
     killed = [run for run in block.runs if run.failures]
 
     assert [run.side for run in killed] == [Side.NEW]
-    text = f"the process was ended by signal 9 in {named('killed')}"
+    text = f"the process was ended by SIGKILL in {named('killed')}"
     assert killed[0].failures == dict.fromkeys((named("killed"), named("call")), text)
     assert names_of(killed[0]) == [("long", "")]
     others = [run for run in block.runs if not run.failures]

@@ -18,12 +18,18 @@ __all__ = [
     "LiveProcess",
     "ProcessRunner",
     "Runner",
+    "ending",
     "ending_signals",
+    "largest_file_bytes",
     "run_here",
 ]
 
 _TAIL_LINES = 40  # enough for a traceback and the lines before it
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")  # of a cancelled job; Windows lacks the latter
+_MEANINGS = {
+    "SIGXCPU": ", more processor time than `ulimit -t` allows",
+    "SIGXFSZ": ", a larger file than `ulimit -f` allows",
+}
 _DRAIN_S = 1.0  # the pipes of a killed process are read in milliseconds
 # Reads one line at the end of the work; where the pipe closes without it, this process
 # has died, and the shell signals the process or group. It starts in a millisecond.
@@ -223,6 +229,32 @@ def ending_signals(handler: Callable[[int, object], object]) -> Iterator[None]:
     finally:
         for number in changed:
             signal.signal(number, signal.SIG_DFL)
+
+
+def signal_name(number: int) -> str:
+    """Return what a signal is called."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # Python names no real-time signal
+        return f"signal {number}"
+
+
+def ending(exit_code: int) -> str:
+    """Return how a process has ended, with what a limit's signal means."""
+    if exit_code >= 0:
+        return f"exit {exit_code}"
+    name = signal_name(-exit_code)
+    return name + _MEANINGS.get(name, "")
+
+
+def largest_file_bytes() -> int | None:
+    """Return the largest file [B] that this process and its children may write."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return None
+    most_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if most_bytes == resource.RLIM_INFINITY else most_bytes
 
 
 def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.collect.runner import Finished, Runner
+from pytest_gpuperf.collect.runner import Finished, Runner, ending
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectorUnavailableError, RevisionError
 from pytest_gpuperf.model.frozen import Frozen
@@ -489,4 +489,6 @@ def _last_line(finished: Finished) -> str:
     lines = finished.log_tail.splitlines()
     marked = [line for line in lines if line.startswith(("fatal:", "error:"))]
     marked += [line for line in marked if line.startswith(_UNWRITTEN)][:1]
-    return (marked or lines or [f"exit {finished.exit_code}"])[-1]
+    if finished.exit_code < 0:  # it had no time to say more
+        return f"it was ended by {ending(finished.exit_code)}"
+    return (marked or lines or [ending(finished.exit_code)])[-1]

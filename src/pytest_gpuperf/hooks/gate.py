@@ -210,7 +210,7 @@ class Gate:
             raise
         self._release()
         if self.suite.stopped:
-            raise KeyboardInterrupt
+            raise _interrupt(self.suite.stopped)
 
     def abandon(self, error: BaseException) -> None:
         """Log what was held by a run that an error has ended."""
@@ -468,6 +468,12 @@ def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:
 def _stopped(session: pytest.Session) -> str:
     """Return what ended the loop early; "" where nothing did."""
     return str(session.shouldfail or session.shouldstop or "")
+
+
+def _interrupt(name: str) -> KeyboardInterrupt:
+    """Return what ends pytest as Ctrl-C does, with the name of a signal that was not."""
+    is_usual = name == KeyboardInterrupt.__name__
+    return KeyboardInterrupt() if is_usual else KeyboardInterrupt(name)
 
 
 def _ended_by(error: BaseException) -> str:

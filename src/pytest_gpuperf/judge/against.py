@@ -98,6 +98,7 @@ def look_at(
     *,
     pair_count: int | None = None,
     final: bool = False,
+    stopped: bool = False,
 ) -> AgainstLook:
     """
     Return what the blocks so far say; no look remembers an earlier one.
@@ -114,6 +115,8 @@ def look_at(
             returned it, or more; None: those of `gates` that were measured.
 
         final: Whether there will be no more blocks.
+
+        stopped: Whether that is for another reason than its budget.
     """
     policy = policy or AgainstPolicy()
     blocks = blocks[: policy.look_blocks[-1]]
@@ -124,6 +127,9 @@ def look_at(
     count = max(sum(pair.is_gated for pair in noisy), pair_count or 0)
     rulings = _rulings(noisy, len(blocks), policy, pair_count=count, final=final)
     spent = len(blocks) == policy.look_blocks[-1]
+    short_of = Cause.BLOCKS_SPENT if spent else Cause.ENDED_EARLY
+    if stopped and not spent:
+        short_of = Cause.STOPPED
     ruled = iter(rulings)
     open_ids = {
         pair.case.key.test_id
@@ -132,7 +138,7 @@ def look_at(
     }
     nulls = [null for ruling in rulings if (null := ruling.null_fraction) is not None]
     verdicts = (
-        pair.verdict or _verdict(pair, next(ruled), policy, spent=spent)
+        pair.verdict or _verdict(pair, next(ruled), policy, short_of=short_of)
         for pair in pairs
     )
     return AgainstLook(
@@ -361,9 +367,20 @@ def _frozen(pair: SidePair, ruling: _Ruling) -> _Ruling:
 
 
 def _verdict(
-    pair: SidePair, ruling: _Ruling, policy: AgainstPolicy, *, spent: bool
+    pair: SidePair, ruling: _Ruling, policy: AgainstPolicy, *, short_of: Cause
 ) -> Verdict | None:
-    """Return the verdict of a pair; None: nothing is decided, and nothing shown."""
+    """
+    Return the verdict of a pair; None: nothing is decided, and nothing shown.
+
+    Args:
+        pair: The pair.
+
+        ruling: What the looks have decided of it.
+
+        policy: The rule's constants.
+
+        short_of: Why there are not more blocks.
+    """
     outcome, reason, cause = ruling.outcome, ruling.reason, ruling.cause
     if not pair.is_gated:
         if ruling.change is None:
@@ -373,7 +390,7 @@ def _verdict(
             reason = Reason.EQUAL
     elif outcome is None or reason is None:
         outcome = Outcome.INCONCLUSIVE
-        reason, cause = _undecided(ruling, policy, spent=spent)
+        reason, cause = _undecided(ruling, policy, short_of=short_of)
     verdict = verdict_of(
         pair.case,
         outcome,
@@ -390,14 +407,15 @@ def _verdict(
 
 
 def _undecided(
-    ruling: _Ruling, policy: AgainstPolicy, *, spent: bool
+    ruling: _Ruling, policy: AgainstPolicy, *, short_of: Cause
 ) -> tuple[Reason, Cause | None]:
     """Return why the blocks do not decide a pair."""
     if ruling.change is None:
         return Reason.OTHER_KERNEL, None
-    if ruling.change.evidence.block_count < policy.look_blocks[0]:
+    is_early = ruling.change.evidence.block_count < policy.look_blocks[0]
+    if is_early and short_of is not Cause.STOPPED:
         return Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK
-    return Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT if spent else Cause.ENDED_EARLY
+    return Reason.TOO_FEW_BLOCKS, short_of
 
 
 def _evidence(

@@ -112,6 +112,7 @@ class Cause(str, Enum):
     SHARED_MOVE = "shared-move"  # most tests of its class moved alike
     SHORT_LOOP = "short-loop"  # a loop of few steps
     STILL_STRADDLES = "still-straddles"  # in fresh processes, too
+    STOPPED = "stopped"  # a comparison, by Ctrl-C or by what failed
 
 
 class FailedComparison(NamedTuple):

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
-from pytest_gpuperf.collect.runner import ending_signals
+from pytest_gpuperf.collect.runner import ending_signals, signal_name
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.against import (
@@ -78,13 +78,14 @@ class RevisionComparison(Frozen, frozen=True, kw_only=True):
 
         remarks: What else the user should know, a sentence each.
 
-        interrupted: Whether Ctrl-C ended it.
+        interrupted: What ended it: KeyboardInterrupt, or the name of a signal that ends
+            a job; "": nothing did.
     """
 
     against: Against
     verdicts: tuple[Verdict, ...] = ()
     remarks: tuple[str, ...] = ()
-    interrupted: bool = False
+    interrupted: str = ""
 
 
 def compare(
@@ -125,7 +126,7 @@ def compare(
     )
     against = Against(revision=request.revision)
     remarks: tuple[str, ...] = ()
-    interrupted = False
+    interrupted = ""
     try:
         tell(looks.progress(text="making the two sides"))
         with (
@@ -139,13 +140,13 @@ def compare(
             if built is not None:
                 against = _of_sides(against, built)
                 interrupted = looks.take(built, command.variable)
-            remarks += (*looks.waited(), *looks.lost(), *sides.changed_files())
+            remarks += (*looks.waited(), *looks.lost(), *looks.changed_files(sides))
     except GpuPerfError as error:
         looks.void(Gap.of(error))
-    except KeyboardInterrupt:  # before the first block, or while they are removed
-        interrupted = True
+    except KeyboardInterrupt as error:  # before the first block, or at the end
+        interrupted = _named(error)
     if interrupted:
-        looks.gap = looks.gap or _incomplete("it was interrupted")
+        looks.gap = looks.gap or _interrupted(interrupted)
     return RevisionComparison(
         against=replace(
             against,
@@ -175,13 +176,18 @@ def _of_sides(against: Against, sides: Sides) -> Against:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Let signals that end a job be like Ctrl-C: the worktree must not outlive the run."""
+    """
+    Let signals that end a job be like Ctrl-C: the worktree must not outlive the run.
+
+    Raises:
+        KeyboardInterrupt: One came; its text is the signal's name.
+    """
     received: list[int] = []
 
     def interrupt(number: int, _: object) -> None:
         received.append(number)
         if len(received) == 1:  # one that is sent again must not end the tidying up
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(signal_name(number))
 
     with ending_signals(interrupt):
         yield
@@ -340,7 +346,7 @@ def _compare(
     for text in comparison.remarks:
         suite.remark(f"gpuperf: {text}")
     if comparison.interrupted:
-        suite.stop()
+        suite.stop(comparison.interrupted)
     return comparison
 
 
@@ -385,12 +391,13 @@ class _Looks:
         self._measured_ns: int | None = None  # since when blocks are run
         self._waited_s = 0.0  # of that time, for other runs
         self._patience = Patience(timeout_s)
+        self._is_stopped = True  # where it has not come to its end: not by its budget
 
-    def take(self, sides: Sides, variable: str) -> bool:
-        """Run blocks and judge them; return whether Ctrl-C has ended them."""
+    def take(self, sides: Sides, variable: str) -> str:
+        """Run blocks and judge them; return what has ended them from outside, if so."""
         self._compared = sides.test_ids
         if not self._compared:
-            return False
+            return ""
         if self._measured_ns is None:
             self._measured_ns = self._site.clock.now_ns()
         request = BlockRequest(
@@ -405,7 +412,7 @@ class _Looks:
             self._judge(final=self.gap is not None)
             if interrupted or self.gap is not None or not self._open():
                 return interrupted
-        return False
+        return ""
 
     def refuted(self, sides: Sides) -> Sides | None:
         """
@@ -463,6 +470,11 @@ class _Looks:
             return tuple(lost)
         return (*lost[:_TOLD_LOST], f"nor do {len(lost) - _TOLD_LOST} other processes")
 
+    def changed_files(self, sides: Sides) -> tuple[str, ...]:
+        """Return which files have changed, a sentence for each side; one is told once."""
+        is_told = self.gap is not None and self.gap.code is GapCode.EDITED_FILE
+        return () if is_told else sides.changed_files()
+
     def progress(self, *, looked: bool = False, text: str = "") -> Progress:
         """Return how far it is."""
         most_blocks = self._policy.look_blocks[-1]
@@ -490,12 +502,12 @@ class _Looks:
         undecided = (v for v in verdicts if v.outcome is Outcome.INCONCLUSIVE)
         return len({verdict.key.test_id for verdict in undecided})
 
-    def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> bool:
-        """Run blocks until there are so many; return whether Ctrl-C has ended them."""
+    def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> str:
+        """Run blocks until there are so many; return what has ended them from outside."""
         while self._open() and len(self.blocks) < block_count and self.gap is None:
             if self._spent_s() + self._block_s() > self._site.config.budget_s:
-                self.gap = self._over_budget()
-                return False
+                self.gap, self._is_stopped = self._over_budget(), False
+                return ""
             self._tell(self.progress())
             self._patience.timeout_s = self._silence_s()
             try:
@@ -506,14 +518,14 @@ class _Looks:
                     site=self._site,
                     request=request,
                 )
-            except KeyboardInterrupt:
-                self.gap = _incomplete("it was interrupted")
-                return True
+            except KeyboardInterrupt as error:
+                self.gap = _interrupted(_named(error))
+                return _named(error)
             if isinstance(block, Gap):
                 self._end_with(block)
             else:
                 self._take_block(block)
-        return False
+        return ""
 
     def _silence_s(self) -> float:
         """Return how long a process of the next block may be silent [s]."""
@@ -553,6 +565,7 @@ class _Looks:
                 self._policy,
                 pair_count=None if self._look is None else self._look.pair_count,
                 final=final,
+                stopped=final and self._is_stopped,
             )
         self._tell(self.progress(looked=True))
 
@@ -605,6 +618,13 @@ def _ended_outside(side: Side, reason: str) -> Gap:
     )
 
 
-def _incomplete(reason: str) -> Gap:
+def _named(error: KeyboardInterrupt) -> str:
+    """Return what an interrupt is called: by the signal's name, if it was not Ctrl-C."""
+    return str(error) or type(error).__name__
+
+
+def _interrupted(name: str) -> Gap:
     """Return that somebody ended a comparison."""
+    is_usual = name == KeyboardInterrupt.__name__
+    reason = "it was interrupted" if is_usual else f"{name} ended it"
     return Gap(code=GapCode.INCOMPLETE, reason=reason, remedy="run it again")

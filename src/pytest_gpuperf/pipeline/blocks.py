@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.leases import exclusive, exclusive_machine
 from pytest_gpuperf.collect.memory import fits_in_memory
+from pytest_gpuperf.collect.runner import ending
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
@@ -466,7 +467,7 @@ def _fate(connection: Connection) -> str:
     exit_code = connection.process.exit_code or 0
     if connection.fate or exit_code >= 0:
         return connection.fate
-    return f"the process was ended by signal {-exit_code}{connection.where}"
+    return f"the process was ended by {ending(exit_code)}{connection.where}"
 
 
 def _left(connection: Connection, gap: Gap) -> tuple[str, Gap | None]:

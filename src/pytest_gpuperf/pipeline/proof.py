@@ -38,6 +38,10 @@ _LIBRARY = os.path.realpath(Path(os.__file__).parent)  # its names are nobody's
 _INSTALLED = ("site-packages", "dist-packages")  # may lie in that folder
 BUILD_REMEDY = "build both sides with the ini option gpuperf_build_command"
 _LEAST_FREE_BYTES = 1 << 20  # with less a process cannot write what it has loaded
+_PATH_REMEDY = (  # level 1 has moved what editable installations name
+    "let what adds its folder to Python's path, as a conftest.py, find it from its own "
+    "__file__"
+)
 _REPEAT = {
     Side.OLD: "let its tests write to another folder, as that of tmp_path",
     Side.NEW: "leave the working tree as it is while it is measured, and run it again",
@@ -190,10 +194,11 @@ class Project:
                 reason = (
                     f"the {side.value} side loaded {name} from {path}, a file of the "
                 )
+                is_source = path.endswith(".py")
                 return Gap(
                     code=GapCode.FOREIGN_FILE,
                     reason=f"{reason}{owner.value} side",
-                    remedy=BUILD_REMEDY,
+                    remedy=_PATH_REMEDY if is_source else BUILD_REMEDY,
                 )
         return None
 
@@ -282,7 +287,9 @@ class Project:
         return self._roots[side].get(_stem(name, path), frozenset())
 
 
-def unrecorded(side: Side, folder: str, *, free_bytes: int) -> Gap:
+def unrecorded(
+    side: Side, folder: str, *, free_bytes: int, most_bytes: int | None = None
+) -> Gap:
     """
     Return that a process did not say what it has loaded, and what may help.
 
@@ -292,6 +299,8 @@ def unrecorded(side: Side, folder: str, *, free_bytes: int) -> Gap:
         folder: The folder that it writes to.
 
         free_bytes: The room that is left there [B].
+
+        most_bytes: The largest file that a process may write [B]; None: any.
     """
     reason = f"a process of the {side.value} side did not say what it has loaded"
     if free_bytes < _LEAST_FREE_BYTES:
@@ -299,6 +308,12 @@ def unrecorded(side: Side, folder: str, *, free_bytes: int) -> Gap:
             code=GapCode.FAILED,
             reason=f"{reason}: {folder} is full",
             remedy="make room there, or set TMPDIR to another folder",
+        )
+    if most_bytes is not None and most_bytes < _LEAST_FREE_BYTES:
+        return Gap(
+            code=GapCode.FAILED,
+            reason=f"{reason}: it may write no file of more than {most_bytes} bytes",
+            remedy="raise that limit, which `ulimit -f` shows",
         )
     remedy = "let its tests, conftest.py and fixtures end without os._exit"
     return Gap(code=GapCode.NOT_STATED, reason=reason, remedy=remedy)

@@ -12,7 +12,6 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import site
 import sys
 import sysconfig
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import loaded_files, redirection
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
+from pytest_gpuperf.collect.runner import ending, signal_name
 from pytest_gpuperf.errors import (
     CollectorFailedError,
     CollectorTimeoutError,
@@ -389,8 +389,7 @@ def collect(
         if listed is None:
             _check_end(finished, command)
             said = _last_error(finished.log_tail)
-            end = _signal_of(finished) or f"exit {finished.exit_code}"
-            failure = f"collected nothing ({end}): {said}"
+            failure = f"collected nothing ({ending(finished.exit_code)}): {said}"
             return Collection(tests={}, loaded=loaded, failure=failure)
     failures = (
         f"cannot collect {name}: {text}" for name, text in listed.failures.items()
@@ -464,12 +463,7 @@ def _check_end(finished: Finished, command: SideCommand) -> None:
 
 def _signal_of(finished: Finished) -> str:
     """Return the name of the signal that ended a process; "": it ended by itself."""
-    if finished.exit_code >= 0:
-        return ""
-    try:
-        return signal.Signals(-finished.exit_code).name
-    except ValueError:  # Python names no real-time signal
-        return f"signal {-finished.exit_code}"
+    return "" if finished.exit_code >= 0 else signal_name(-finished.exit_code)
 
 
 def cache_folder() -> Path:
@@ -650,7 +644,7 @@ def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
         )
     if finished.exit_code:
         text = last_lines(finished.log_tail, _SHOWN_LINES, in_a_sentence=True)
-        end = f" ({name})" if name else ""
+        end = f" ({ending(finished.exit_code)})" if name else ""
         message = f"the {side} side cannot be built in {command.tree}{end}: {text}"
         raise SidesRefusedError(message, remedy=remedy)
 

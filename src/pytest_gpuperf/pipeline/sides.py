@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.loaded_files import FileRecorder
 from pytest_gpuperf.collect.redirection import inside
+from pytest_gpuperf.collect.runner import largest_file_bytes
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
 from pytest_gpuperf.errors import RevisionError, SidesRefusedError
 from pytest_gpuperf.model.change import Side
@@ -307,7 +308,9 @@ def proof(
         return edited
     if not loaded.modules:
         free_bytes = shutil.disk_usage(scratch).free
-        return proofs.unrecorded(side, scratch, free_bytes=free_bytes)
+        return proofs.unrecorded(
+            side, scratch, free_bytes=free_bytes, most_bytes=largest_file_bytes()
+        )
     return (
         project.foreign(side, loaded)
         or project.shared(side, loaded)

@@ -83,7 +83,8 @@ class Suite:
 
         next_report_s: When what was measured is reported next, in the run's time [s].
 
-        stopped: Whether Ctrl-C has ended such a comparison, and so the run.
+        stopped: What has ended such a comparison, and so the run: KeyboardInterrupt, or
+            the name of a signal; "": nothing has.
 
         tell: Told how far it is.
 
@@ -111,7 +112,7 @@ class Suite:
         self.against: Against | None = None
         self.against_commit = ""
         self.next_report_s = 0.0
-        self.stopped = False
+        self.stopped = ""
         self.tell: Callable[[Progress], object] = lambda _: None
         self.looks_into: Callable[[str], bool] = lambda _: False
         self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}
@@ -181,10 +182,10 @@ class Suite:
         """Note what ended the run early; the first reason stays."""
         self._interrupted = self._interrupted or reason
 
-    def stop(self) -> None:
-        """Note that Ctrl-C has ended the run while it compared."""
-        self.stopped = True
-        self.interrupt("KeyboardInterrupt ended the run")
+    def stop(self, name: str) -> None:
+        """Note that Ctrl-C or a signal of that name has ended the run while it compared."""
+        self.stopped = name
+        self.interrupt(f"{name} ended the run")
 
     # when they have run
 

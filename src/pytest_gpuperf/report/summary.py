@@ -299,6 +299,8 @@ def held_tests(run: Run) -> str:
 def complaint(code: Complaint, counted: Tally) -> str:
     """Return why a run fails as a whole, in words."""
     if code is Complaint.NOTHING_AGAINST:
+        if not counted.expected_count:
+            return "no test was compared with the revision: none that measures has run"
         return "no test was compared with the revision: see the reasons above"
     if code is Complaint.NOTHING_COMPARED:
         return (

@@ -291,6 +291,7 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
         (Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY): (
             "give it more time with --gpuperf-budget"
         ),
+        (Reason.TOO_FEW_BLOCKS, Cause.STOPPED): "run it again, to its end",
     }
 )
 

@@ -476,7 +476,7 @@ def test_tests_without_a_gate_are_told_how_to_have_one(
     [
         (
             "os.kill(os.getpid(), signal.SIGKILL)",
-            "was ended by signal 9 in test_it.py::test_x[slower]",
+            "was ended by SIGKILL in test_it.py::test_x[slower]",
         ),
         (
             "os._exit(0)",
@@ -580,7 +580,7 @@ def test_a_process_that_is_killed_beside_another_is_named(
     assert re.search(
         r"process \d of the old side in block 1 does not count from there on: the "
         r"process was ended by "
-        r"signal 9 in test_it\.py::test_x\[slower\]",
+        r"SIGKILL in test_it\.py::test_x\[slower\]",
         " ".join(ended.stdout.split()),
     )
     assert repository.is_clean()
@@ -626,7 +626,7 @@ def test_a_side_that_ends_outside_of_tests_ends_the_comparison(
 
     assert ended.returncode == 1, ended.stdout
     assert gap["reason"] == (
-        f"of the old side the process was ended by signal 9 {place}"
+        f"of the old side the process was ended by SIGKILL {place}"
     )
     assert "session fixtures" in gap["remedy"]
     assert repository.outcomes() == {}
@@ -655,6 +655,7 @@ def test_a_file_that_is_deleted_meanwhile_is_told_as_such(
 
     assert ended.returncode == 1, ended.stdout
     assert gap["reason"].startswith("work of the new side was deleted while it was")
+    assert "changed while it was measured" not in ended.stdout  # it is told once
     assert repository.outcomes() == {}
 
 
@@ -682,7 +683,10 @@ def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
         text, _ = process.communicate()
 
     assert process.returncode == pytest.ExitCode.INTERRUPTED, text
-    assert "it was interrupted" in text
+    by_hand = name == "SIGINT"
+    said = "it was interrupted" if by_hand else f"{name} ended it"
+    assert f"{said}; run it again" in " ".join(text.split())
+    assert f"{'KeyboardInterrupt' if by_hand else name} ended the run" in text
     assert "3 passed" in text
     assert repository.project.report()["against"]["gap"]["code"] == "incomplete"
     assert repository.is_clean()

@@ -22,6 +22,7 @@ from pytest_gpuperf.collect.runner import (
     LiveProcess,
     ProcessRunner,
     Runner,
+    ending,
 )
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
@@ -86,6 +87,21 @@ def test_a_signal_is_a_negative_status() -> None:
     source = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
     assert ProcessRunner().run(python(source), timeout_s=AMPLE_S).exit_code == -9
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (3, "exit 3"),
+        (-9, "SIGKILL"),
+        (-25, "SIGXFSZ, a larger file than `ulimit -f` allows"),
+        (-99, "signal 99"),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="signals have other numbers there")
+def test_a_process_has_ended_by_the_name_of_its_signal(code: int, text: str) -> None:
+    """With what it means, where that is a limit of the system's."""
+    assert ending(code) == text
 
 
 def test_what_is_given_on_standard_input_is_read() -> None:

@@ -644,6 +644,16 @@ def test_an_end_before_the_first_look_decides_nothing() -> None:
     assert verdict.evidence.least_count == 4
 
 
+@pytest.mark.parametrize("count", [3, 4])
+def test_what_ctrl_c_left_open_is_not_short_of_time(count: int) -> None:
+    """A larger budget would not have ended it later."""
+    noise = [1.04, 0.96, 1.03, 0.97][:count]
+    blocks = blocks_of({"t0": [(1.0, x, 1.03, 1.03) for x in noise]})
+    verdict = only(look_at(blocks, gates(), final=True, stopped=True))
+
+    assert (verdict.reason, verdict.cause) == (Reason.TOO_FEW_BLOCKS, Cause.STOPPED)
+
+
 @pytest.mark.parametrize("count", [4, 16])
 def test_a_choice_frozen_per_side_is_never_regressed(count: int) -> None:
     """The difference is of the choice: it is said after the first look, and done."""

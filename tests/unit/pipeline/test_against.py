@@ -48,7 +48,7 @@ def test_no_commit_is_compared_after_ctrl_c(tmp_path: Path) -> None:
     assert [look.suspect for look in looks] == [True, True]
     confirm_suspects(suite, FirstLook(cases=cases, looks=looks, suspects=("a", "b")))
 
-    assert suite.stopped
+    assert suite.stopped == "KeyboardInterrupt"
     assert len(runner.calls) == 1
 
 
@@ -70,7 +70,7 @@ def test_a_signal_that_comes_twice_interrupts_once(default_signals: None) -> Non
     """What it began must be tidied up, and then it ends a process as ever."""
     tidied = False
     with interrupted_by_signals():
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match=r"^SIGTERM$"):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)

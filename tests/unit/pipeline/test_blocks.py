@@ -297,7 +297,7 @@ def test_who_crashes_is_told_and_the_others_go_on() -> None:
         (NEW, "new-0")
     ]
     assert crashed.failures == {
-        TESTS[1]: f"the process was ended by signal 11 in {TESTS[1]}"
+        TESTS[1]: f"the process was ended by SIGSEGV in {TESTS[1]}"
     }
     assert all(measured_by(run) == list(TESTS) for run in runs.values())
     assert len(bed.checked) == 3
@@ -345,7 +345,7 @@ def test_a_test_that_ends_its_process_as_it_is_torn_down_has_no_value() -> None:
     run = by_process(Bed(one_else(crash_later)).block())[NEW, 0]
 
     assert run.records == ()
-    assert "was ended by signal 11 in" in run.failures[TESTS[0]]
+    assert "was ended by SIGSEGV in" in run.failures[TESTS[0]]
 
 
 def test_a_test_that_leaves_its_process_is_told_and_the_others_go_on() -> None:

@@ -267,15 +267,31 @@ def test_a_change_while_measuring_is_an_edit(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("core.py", "__file__"), ("fast.so", "gpuperf_build_command")]
+)
+def test_a_foreign_file_has_the_remedy_of_its_kind(name: str, remedy: str) -> None:
+    """No build moves a source that something names by an absolute path."""
+    gap = project().foreign(Side.OLD, loaded({"pkg.x": f"/repo/src/pkg/{name}"}))
+
+    assert gap is not None
+    assert remedy in gap.remedy
+
+
 def test_a_full_disk_is_named_where_a_process_recorded_nothing() -> None:
     """Its tests are not to blame then."""
     usual = unrecorded(Side.OLD, "/side", free_bytes=1 << 30)
     full = unrecorded(Side.OLD, "/side", free_bytes=4096)
+    held = unrecorded(Side.OLD, "/side", free_bytes=1 << 30, most_bytes=4096)
 
     assert "os._exit" in usual.remedy
     assert (usual.code, full.code) == (GapCode.NOT_STATED, GapCode.FAILED)
     assert full.reason.endswith("what it has loaded: /side is full")
     assert "make room there" in full.remedy
+    assert held.reason.endswith("it may write no file of more than 4096 bytes")
+    assert "ulimit -f" in held.remedy
+    large = unrecorded(Side.OLD, "/side", free_bytes=1 << 30, most_bytes=1 << 30)
+    assert large == usual
 
 
 def test_a_file_that_was_not_loaded_before_is_judged_by_its_time(

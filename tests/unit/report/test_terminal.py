@@ -813,6 +813,10 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
         ),
         Complaint.NEVER_REPORTED: "1 test without a result (--gpuperf-strict)",
     }
+    nothing = tally(runs.run(expected=0))
+    assert summary.complaint(Complaint.NOTHING_AGAINST, nothing) == (
+        "no test was compared with the revision: none that measures has run"
+    )
 
 
 def test_no_name_reaches_the_terminal_raw() -> None:

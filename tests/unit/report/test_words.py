@@ -646,6 +646,12 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "give it more time with --gpuperf-budget",
         "",
     ),
+    (
+        verdict(Reason.TOO_FEW_BLOCKS, Cause.STOPPED, against=BESIDE),
+        (),
+        "run it again, to its end",
+        "",
+    ),
 ]
 
 # the same of reasons that a baseline has, too
