@@ -319,7 +319,8 @@ class _OptionReader:
         value = self.config.getoption(dest, default=None)
         if value is not None:
             self._folder = self.config.invocation_params.dir
-            return str(value), flag
+            # argparse takes the value "--" for the end of options
+            return "--" if value == [] else str(value), flag
         self._folder = self.config.rootpath
         value = self.config.getini(dest)
         return (None, "") if value in (None, "") else (str(value), f"ini option {dest}")

@@ -119,6 +119,15 @@ def test_a_store_that_is_none_is_told_of_its_option(
     assert lines(kept, f"ERROR: gpuperf: ini option gpuperf_baseline={value}: {said}")
 
 
+def test_two_dashes_are_no_revision(project: Project) -> None:
+    """Python's argparse takes the value for the end of the options."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    ended = project.run("--gpuperf-against=--")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(ended, "--gpuperf-against=--: a revision does not begin with a dash")
+
+
 def test_credentials_are_never_shown(project: Project) -> None:
     """A URL's user and password are masked in the error."""
     project.write("def test_it(gpuperf):\n    gpuperf(int)\n")

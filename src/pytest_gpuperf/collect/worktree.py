@@ -211,17 +211,19 @@ class Repository:
         if not revision or revision.startswith("-"):
             message = f"{revision!r} is not a revision"
             raise self.error(message, "give a branch, a tag or a commit")
-        finished = self.run(
-            *("-c", "core.warnAmbiguousRefs=true"),
-            *("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"),
-        )
+        verify = ("rev-parse", "--verify", "--end-of-options")
+        named = self.run("-c", "core.warnAmbiguousRefs=true", *verify, revision)
         # git resolves a name of two things to one of them, and warns
-        if b"is ambiguous" in finished.stderr:
+        if b"is ambiguous" in named.stderr:
             raise self._ambiguous(revision)
         # git verifies an exclusion, too
-        if finished.exit_code or revision.startswith("^"):
+        if named.exit_code or revision.startswith("^"):
             raise self._unknown(revision)
-        return _text(finished)
+        # apart: behind ":/text" it would belong to the text
+        commit = self.run(*verify, f"{_text(named)}^{{commit}}")
+        if commit.exit_code:
+            raise self._unknown(revision)
+        return _text(commit)
 
     def _ambiguous(self, revision: str) -> RevisionError:
         """Return that a revision names several things, and which."""

@@ -82,6 +82,13 @@ def test_a_commit_is_found_by_any_of_its_names(two: Repo, revision: str) -> None
     assert at(two).commit_of(revision) == expected
 
 
+def test_a_commit_may_be_named_by_its_message(two: Repo) -> None:
+    """What follows ":/" is all of it the text that is looked for."""
+    two.git("commit", "--allow-empty", "-m", "make it fast")
+
+    assert at(two).commit_of(":/it fast") == two.git("rev-parse", "HEAD")
+
+
 def test_a_tag_is_its_commit(two: Repo) -> None:
     """An annotated tag is an object of its own."""
     two.git("tag", "-a", "-m", "x", "v1", "HEAD~1")
