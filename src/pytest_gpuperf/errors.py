@@ -16,6 +16,7 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   ├── CaptureFormatError            .path; a file of another format, or damaged
 │   ├── RevisionError                 .revision; no tree of it can be made
 │   └── SidesRefusedError             .findings; the two sides are not proven
+│       └── UnknownTestError          pytest does not collect it there
 ├── MeasureError                      a question without meaning
 │   ├── MissingEntryError(KeyError)   results have no entry of that name
 │   ├── WrongEntryError(TypeError)    a launch where a node is needed, or a node
@@ -71,6 +72,7 @@ __all__ = [
     "UnitError",
     "UnknownCounterError",
     "UnknownMetricError",
+    "UnknownTestError",
     "WeakSourceError",
     "WrongEntryError",
 ]
@@ -294,6 +296,10 @@ class SidesRefusedError(CollectError):
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.findings = findings
+
+
+class UnknownTestError(SidesRefusedError):
+    """A test to compare is not one that pytest collects there."""
 
 
 class MeasureError(GpuPerfError):

@@ -31,6 +31,7 @@ from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.judge.files import compared_with_revision, is_decided
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline import bisection as search
 from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.change import Progress
     from pytest_gpuperf.model.run import Run
 
-__all__ = ["EXIT_CODES", "bisect", "compare_with_revision"]
+__all__ = ["EXIT_CODES", "bisect", "compare_with_revision", "exit_code_of"]
 
 # by the numbers of pytest.ExitCode, which a command does not import
 EXIT_CODES = {
@@ -67,6 +68,12 @@ _ENDINGS = {
     search.Ending.UNDECIDED: UNDECIDED,
     search.Ending.INTERRUPTED: INTERRUPTED,
 }
+# of the first comparison, where it measured nothing; UNREADABLE of any other gap
+_UNMEASURED: dict[GapCode | None, int] = {
+    GapCode.INCOMPLETE: UNDECIDED,  # its budget was spent
+    GapCode.UNKNOWN_METRIC: WRONG_USAGE,
+    GapCode.UNKNOWN_TEST: WRONG_USAGE,
+}
 _TIMEOUT_S = 600.0  # of one process that measures one test
 _SHOWN = 12  # digits of a commit
 _MINUTE_S = 60.0
@@ -84,6 +91,8 @@ def compare_with_revision(arguments: argparse.Namespace) -> int:
         ]
         if "max_regression" in arguments:
             argv.append(f"--gpuperf-max-regression={_option(arguments.max_regression)}")
+        if arguments.budget is not None:
+            argv.append(f"--gpuperf-budget={arguments.budget!r}s")
         argv += [f"--gpuperf-json={report}", *arguments.options, *arguments.files]
         form = arguments.format
         status, interrupted = run_here(argv, quiet=form != "text")
@@ -154,7 +163,16 @@ def bisect(arguments: argparse.Namespace) -> int:
         print_bytes(json_bytes(document("bisect", _facts(answer))))
     else:
         print_bytes("".join(f"{line}\n" for line in _lines(answer, arguments)).encode())
-    return _ENDINGS[answer.ending]
+    return exit_code_of(answer)
+
+
+def exit_code_of(answer: search.SearchResult) -> int:
+    """Return the exit code of a search; one that measured nothing was not undecided."""
+    trial = answer.trial
+    is_open = answer.ending is search.Ending.UNDECIDED and not answer.commits
+    if trial is None or not is_open or trial.change is not None:
+        return _ENDINGS[answer.ending]
+    return _UNMEASURED.get(trial.code, UNREADABLE)
 
 
 def _command_line(test_id: str, options: Sequence[str]) -> CommandLine:

@@ -40,7 +40,9 @@ _CODES: Mapping[str, Mapping[int, str]] = {
     "bisect": {
         0: "the commit is named",
         1: "there is no regression",
+        2: "wrong usage, as a test that is not there",
         3: "undecided, or one of several",
+        4: "nothing could be measured, as on a full disk",
     },
     "verify": {1: "the run was interrupted, or tests are missing"},
     "doctor": {
@@ -169,6 +171,23 @@ class _Parser(argparse.ArgumentParser):
         meant = _meant(str(value), choices)
         known = f"{value!r} is not one of {', '.join(choices)}"
         raise argparse.ArgumentError(action, "; ".join(filter(None, (known, meant))))
+
+    def _get_values(self, action: argparse.Action, words: list[str]) -> Any:  # noqa: ANN401 - as argparse has it
+        """Return the value of an option or an argument; argparse loses "--" as a value."""
+        if words == ["--"] and action.option_strings and action.nargs is None:
+            message = f"{action.metavar} is missing or begins with a dash"
+            raise argparse.ArgumentError(action, message)
+        return super()._get_values(action, words)
+
+    def _match_argument(self, action: argparse.Action, pattern: str) -> int:
+        """Return how many words an option takes; one that lacks its value says of what."""
+        try:
+            return super()._match_argument(action, pattern)
+        except argparse.ArgumentError:
+            if action.nargs is not None or not action.option_strings:
+                raise
+            message = f"{action.metavar} is missing or begins with a dash"
+            raise argparse.ArgumentError(action, message) from None
 
     def _long_options(self) -> list[str]:
         """Return the options that have a name."""
@@ -422,6 +441,12 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
     )
     compare.add_argument(
         "--strict", action="store_true", help="exit 3 if nothing could be decided"
+    )
+    compare.add_argument(
+        "--budget",
+        type=_duration,
+        metavar="TIME",
+        help="longest time of --against (10min)",
     )
     compare.set_defaults(command="compare:compare")
 

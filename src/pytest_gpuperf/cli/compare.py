@@ -76,6 +76,9 @@ def compare(arguments: argparse.Namespace) -> int:
         from pytest_gpuperf.cli.against import compare_with_revision
 
         return compare_with_revision(arguments)
+    if arguments.budget is not None:
+        message = "--budget is of a comparison with a revision"
+        raise ConfigError(message, remedy="name one with --against, or drop it")
     files = [*arguments.files, *arguments.options]
     if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"

@@ -48,6 +48,7 @@ class GapCode(str, Enum):
     SIDES_REFUSED = "sides-refused"
     UNKNOWN_COUNTER = "unknown-counter"
     UNKNOWN_METRIC = "unknown-metric"
+    UNKNOWN_TEST = "unknown-test"
     WEAK_SOURCE = "weak-source"
 
     DEVICE_LOST = "device-lost"

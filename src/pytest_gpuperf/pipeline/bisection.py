@@ -26,6 +26,7 @@ from pytest_gpuperf.judge.against import AgainstPolicy
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.pipeline.against import compare, interrupted_by_signals
 from pytest_gpuperf.pipeline.sides import SidesRequest
@@ -157,6 +158,8 @@ class Trial(Frozen, frozen=True, kw_only=True):
 
         remedy: What to do about that; "": nobody knows.
 
+        code: What kind of gap the reason is of; None: of none.
+
         elapsed_s: How long its comparison took [s].
 
         wanted_count: About how many blocks would decide; None: it is decided, or nobody
@@ -169,6 +172,7 @@ class Trial(Frozen, frozen=True, kw_only=True):
     block_count: int = 0
     reason: str = ""
     remedy: str = ""
+    code: GapCode | None = None
     elapsed_s: float = 0.0
     wanted_count: int | None = None
 
@@ -466,14 +470,16 @@ class _Trier:
                     policy=self._policy,
                 )
         except CollectError as error:
-            return _skipped(commit_id, error.message, error.remedy)
+            return _skipped(commit_id, Gap.of(error))
         if comparison.interrupted:
             raise KeyboardInterrupt
         trial = _trial(commit_id, comparison, limit, self._policy.levels[-1])
         if trial is not None:
             return trial
         reason = f"the test gave no value of {request.metric}"
-        return _skipped(commit_id, reason, _OTHER_METRIC)
+        unknown = GapCode.UNKNOWN_METRIC
+        gap = Gap(code=unknown, reason=reason, remedy=_OTHER_METRIC)
+        return _skipped(commit_id, gap)
 
     def _below(self, root: str) -> CommandLine:
         """Return how pytest is started in the same folder of another tree."""
@@ -489,18 +495,19 @@ def _trial(
 ) -> Trial | None:
     """Return what a comparison says of a commit; None: it has nothing to say of."""
     against = comparison.against
-    reason = "" if against.gap is None else against.gap.reason
-    remedy = "" if against.gap is None else against.gap.remedy
+    gap = against.gap
+    if not comparison.verdicts:
+        return None if gap is None else _skipped(commit_id, gap)
+    reason = "" if gap is None else gap.reason
     if against.changed:
         reason = "the test itself differs: see --tests=mine"
-    if not comparison.verdicts:
-        return _skipped(commit_id, reason, remedy) if reason else None
     verdict = comparison.verdicts[0]
     trial = Trial(
         commit_id=commit_id,
         outcome=_OUTCOMES.get(verdict.outcome, TrialOutcome.SKIPPED),
         change=verdict.change,
         block_count=against.block_count,
+        code=None if gap is None else gap.code,
         elapsed_s=against.elapsed_s,
     )
     if trial.outcome is not TrialOutcome.SKIPPED:
@@ -517,13 +524,14 @@ def _trial(
     )
 
 
-def _skipped(commit_id: str, reason: str, remedy: str) -> Trial:
-    """Return that nothing is said of a commit."""
+def _skipped(commit_id: str, gap: Gap) -> Trial:
+    """Return that nothing is said of a commit, and why."""
     return Trial(
         commit_id=commit_id,
         outcome=TrialOutcome.SKIPPED,
-        reason=reason,
-        remedy=remedy,
+        reason=gap.reason,
+        remedy=gap.remedy,
+        code=gap.code,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.errors import SidesRefusedError
+from pytest_gpuperf.errors import SidesRefusedError, UnknownTestError
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -135,7 +135,7 @@ def settle(
 
 def _next_level(level: int, code: GapCode, *, is_built: bool) -> int | None:
     """Return the next level that can mend what was found; None: there is none."""
-    if code is GapCode.FAILED or level > 1:
+    if code in {GapCode.FAILED, GapCode.UNKNOWN_TEST} or level > 1:
         return None
     if level == 0 and code in REDIRECTED:
         return 1
@@ -146,17 +146,19 @@ def _refused(findings: Mapping[int, Gap]) -> SidesRefusedError:
     """Return why no level is proven: what decides first, then the other levels."""
     lines = [f"level {level}: {gap.reason}" for level, gap in findings.items()]
     # a file that git does not have explains whatever else is wrong
-    codes = (GapCode.LOST_FILE, GapCode.FAILED, GapCode.NOT_COLLECTED)
+    codes = (
+        *(GapCode.UNKNOWN_TEST, GapCode.LOST_FILE),
+        *(GapCode.FAILED, GapCode.NOT_COLLECTED),
+    )
     gaps = list(findings.values())
     decisive = next(
         (gap for code in codes for gap in gaps if gap.code is code), gaps[0]
     )
     others = [line for line, gap in zip(lines, gaps, strict=True) if gap != decisive]
-    return SidesRefusedError(
-        "; ".join([decisive.reason, *others]),
-        remedy=decisive.remedy,
-        findings=tuple(lines),
-    )
+    message, remedy = "; ".join([decisive.reason, *others]), decisive.remedy
+    if decisive.code is GapCode.UNKNOWN_TEST:
+        return UnknownTestError(message, remedy=remedy, findings=tuple(lines))
+    return SidesRefusedError(message, remedy=remedy, findings=tuple(lines))
 
 
 class _Search:
@@ -280,7 +282,7 @@ class _Search:
         missing = [test for test in self._demand.test_ids if test not in new.tests]
         if missing and settled.level == 0:  # nothing was changed for it yet
             reason = f"the new side does not collect {missing[0]}"
-            return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=_SAME_IDS)
+            return Gap(code=GapCode.UNKNOWN_TEST, reason=reason, remedy=_SAME_IDS)
         if self._usual is not None:
             usual = self._usual.usual
             before, now = (
@@ -296,6 +298,10 @@ class _Search:
 
 def _uncollected(settled: Settled) -> Gap | None:
     """Return that a side cannot collect; None: both can."""
+    new = settled.collections[Side.NEW]
+    if all(c.is_usage_error for c in settled.collections.values()):
+        reason = f"the new side {new.failure}"
+        return Gap(code=GapCode.UNKNOWN_TEST, reason=reason, remedy=_SAME_IDS)
     for side in Side:
         collection = settled.collections[side]
         if collection.failure:

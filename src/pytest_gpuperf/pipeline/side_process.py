@@ -68,6 +68,7 @@ _SHOWN_LINES = 10  # of what a process printed that did not do what it was start
 # whoever sends these is not the side's own code; others, as SIGSEGV, are of a crash
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
 _ENDED_REMEDY = "see what ended it, as a lack of memory, and run it again"
+_USAGE_ERROR = 4  # pytest.ExitCode
 _SHELL_SIGNALS = 128  # a POSIX shell adds it to the signal that ended its command
 # of an error that pytest or a program that it calls tells
 _ERROR = re.compile(r"E {2,}|.*error: ", re.IGNORECASE)
@@ -328,12 +329,15 @@ class Collection(Frozen, frozen=True, kw_only=True):
         failure: What the side did not do, to follow its name; "": it is complete.
 
         is_import_error: Whether that is because imports found nothing, or nobody knows.
+
+        is_usage_error: Whether pytest did not take its arguments, as the name of a file.
     """
 
     tests: Mapping[str, CollectedTest]
     loaded: Loaded
     failure: str = ""
     is_import_error: bool = True
+    is_usage_error: bool = False
 
 
 def collect(
@@ -390,7 +394,12 @@ def collect(
             _check_end(finished, command)
             said = _last_error(finished.log_tail)
             failure = f"collected nothing ({ending(finished.exit_code)}): {said}"
-            return Collection(tests={}, loaded=loaded, failure=failure)
+            return Collection(
+                tests={},
+                loaded=loaded,
+                failure=failure,
+                is_usage_error=finished.exit_code == _USAGE_ERROR,
+            )
     failures = (
         f"cannot collect {name}: {text}" for name, text in listed.failures.items()
     )

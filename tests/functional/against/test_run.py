@@ -820,6 +820,19 @@ def test_the_command_is_the_same_as_the_option(repository: Repository) -> None:
     assert [v["outcome"] for v in run["verdicts"]] == ["regressed"]
 
 
+def test_the_command_has_the_budget_of_the_option(repository: Repository) -> None:
+    """It stands before the options of pytest."""
+    ended = repository.command(
+        *("compare", "--against=HEAD", "--budget=1s", "--format=json", "test_it.py"),
+        *("--", *PLUGIN),
+    )
+
+    assert (
+        "the budget of 1 s was spent"
+        in json.loads(ended.stdout)["against"]["gap"]["reason"]
+    )
+
+
 @pytest.mark.parametrize("revision", ["nowhere", "HEAD^{tree}", "-x", "main"])
 @pytest.mark.parametrize("command", ["compare", "bisect"])
 def test_a_revision_that_is_none_is_wrong_usage_of_each_command(
@@ -894,7 +907,7 @@ def test_ctrl_c_ends_the_command_with_its_own_exit_code(
         text, _ = process.communicate()
 
     assert process.returncode == 130, text
-    assert "it was interrupted" in text
+    assert ("it was interrupted" if name == "SIGINT" else f"{name} ended it") in text
     assert repository.is_clean()
 
 
@@ -1061,7 +1074,7 @@ def test_where_nothing_got_slower_nothing_is_searched(repository: Repository) ->
 def test_a_search_for_what_is_not_there_says_so(
     repository: Repository, test: str, metric: str, told: str, remedy: str
 ) -> None:
-    """Exit code 3, with what is missing and how to name what is there."""
+    """Wrong usage, with what is missing and how to name what is there."""
     good = repository.git("rev-parse", "HEAD")
     repository.commit("a slower way", **NEW)
     ended = repository.command(
@@ -1070,7 +1083,7 @@ def test_a_search_for_what_is_not_there_says_so(
     )
     head, last = ended.stdout.splitlines()
 
-    assert ended.returncode == 3, ended.stderr
+    assert ended.returncode == 2, ended.stderr
     assert head.endswith(told)
     assert last.startswith("    remedy: ")
     assert remedy in last

@@ -151,6 +151,33 @@ def test_a_wrong_command_line_has_a_remedy(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        *("compare --against", "compare --against -x", "compare --against=-- t.py"),
+        *("bisect t --good", "bisect t --good --bad HEAD"),
+    ],
+)
+def test_an_option_without_its_value_says_what_it_lacks(
+    words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not how many arguments were expected: a dash begins another option."""
+    with pytest.raises(SystemExit) as caught:
+        parse(words.split())
+
+    assert caught.value.code == 2
+    assert ": REV is missing or begins with a dash\n" in capfd.readouterr().err
+
+
+def test_a_budget_is_of_a_comparison_with_a_revision(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Files are compared at once: no time ends that."""
+    assert parse(["compare", "--against=HEAD", "--budget=3min"]).budget == 180.0
+    assert cli.main(["compare", "--budget=3min", "a.json", "b.json"]) == 2
+    assert "--against" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("typed", "message", "remedy"),
     [
         (["utilisation"], "gpuperf: error: argument COMMAND", "mean utilization\n"),

@@ -9,8 +9,16 @@ import threading
 import pytest
 
 from pytest_gpuperf import cli
-from pytest_gpuperf.cli.against import EXIT_CODES
+from pytest_gpuperf.cli.against import EXIT_CODES, exit_code_of
 from pytest_gpuperf.cli.output import exit_code, told_on_terminals
+from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.pipeline.bisection import (
+    Ending,
+    SearchResult,
+    Trial,
+    TrialOutcome,
+)
 
 
 class Screen(io.StringIO):
@@ -103,3 +111,26 @@ def test_every_exit_status_of_pytest_is_one_of_the_command() -> None:
 
     for status in pytest.ExitCode:
         assert EXIT_CODES[status.value] == codes[status.name]
+
+
+MOVED = Change(effect=0.1, current=1.1, reference=1.0, session_count=2, run_count=4)
+
+
+@pytest.mark.parametrize(
+    ("code", "change", "expected"),
+    [
+        (GapCode.UNKNOWN_TEST, None, 2),
+        (GapCode.UNKNOWN_METRIC, None, 2),
+        (GapCode.REVISION, None, 4),  # its files have no room, as on a full disk
+        (GapCode.INCOMPLETE, None, 3),  # the budget was spent
+        (None, None, 4),
+        (GapCode.FAILED, MOVED, 3),
+    ],
+)
+def test_a_search_that_measured_nothing_is_not_undecided(
+    code: GapCode | None, change: Change | None, expected: int
+) -> None:
+    """Its exit code says whose mistake it is: the command line's, or the machine's."""
+    trial = Trial(commit_id="c", outcome=TrialOutcome.SKIPPED, code=code, change=change)
+
+    assert exit_code_of(SearchResult(ending=Ending.UNDECIDED, trial=trial)) == expected
