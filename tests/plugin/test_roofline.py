@@ -313,7 +313,7 @@ def test_another_peak_makes_its_shares_incomparable(project: Project) -> None:
     assert verdicts["time"]["outcome"] == "unchanged"
     assert verdicts["roofline.fraction"]["outcome"] == "incomparable"
     assert verdicts["roofline.fraction"]["detail"] == [
-        "peak: dram 20 GB/s (declared) -> dram 40 GB/s (declared)"
+        "peak: dram 20.0 GB/s (declared) -> dram 40.0 GB/s (declared)"
     ]
 
     project.run(*options, "--gpuperf-compare-across=peak")
