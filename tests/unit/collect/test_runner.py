@@ -51,11 +51,16 @@ def family(*, apart: bool = False, parent_s: float = 600.0) -> str:
     return FAMILY.format(apart=apart, parent_s=parent_s)
 
 
-def told_pid(file: Path) -> int:
-    """Return the id that a child writes down, once it has."""
+def until_exists(file: Path) -> None:
+    """Wait for a file that another process writes."""
     deadline = time.monotonic() + AMPLE_S
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+def told_pid(file: Path) -> int:
+    """Return the id that a child writes down, once it has."""
+    until_exists(file)
     return int(file.read_text(encoding="ascii"))
 
 
@@ -261,10 +266,12 @@ def test_ctrl_c_leaves_nothing_running(interrupted: Path) -> None:
 
 
 # runs the family, and is to be killed meanwhile
+# says when it is watched: a busy machine may start its child long before its guard
 PARENT = """
-import sys
+import pathlib, sys
 from pytest_gpuperf.collect.runner import ProcessRunner
-ProcessRunner().run([sys.executable, "-c", *sys.argv[1:]], timeout_s=600)
+runner = ProcessRunner(pathlib.Path(sys.argv[-1]).with_name("watched").touch)
+runner.run([sys.executable, "-c", *sys.argv[1:]], timeout_s=600)
 """
 
 
@@ -309,6 +316,7 @@ def test_a_parent_that_is_killed_leaves_nothing_running(
         start_new_session=True,
     ) as parent:
         grandchild = told_pid(pid_file)
+        until_exists(tmp_path / "watched")
         os.killpg(parent.pid, number)
 
     assert ended(grandchild)
