@@ -42,7 +42,6 @@ _NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kerne
 _LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
 _REPRODUCE, _ACCEPT = "reproduce", "accept"
 _COMMANDS = (f"{_REPRODUCE}:", f"{_ACCEPT}:")  # how lines begin that are typed again
-_DRIFT = 0.001  # less machine drift does not change a printed digit
 _SHOWN_NAMES = 8  # measurements that share a block; more are counted
 _SHOWN_FACTS = 6  # changed facts of one line; more are counted
 _WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
@@ -98,7 +97,8 @@ def explanation(
     implied = verdict.metric == "time" and verdict.change is not None
     subject = "" if implied else f" {_subject(verdict)}{'' if _shows(verdict) else ':'}"
     called = shorten(name, max(_NAME_WIDTH, width - _LABEL_WIDTH))
-    head = f"{words.label(verdict.outcome)} {called}:{subject} {evidence(verdict)}"
+    label = words.label(verdict.outcome, verdict.reason)
+    head = f"{label} {called}:{subject} {evidence(verdict)}"
     yield from wrapped(head, width=width, style=STYLES[verdict.outcome])
     yield from _body(verdict, options, width)
 
@@ -195,7 +195,7 @@ def _brief_evidence(verdict: Verdict) -> str:
         return f"{shown}, limit {_limit_text(limit)}"
     if change is None:
         return evidence(verdict)
-    adjusted = " adjusted" if _taken_out(change) else ""
+    adjusted = " adjusted" if words.taken_out(change) else ""
     return f"{_moved(verdict, change)}{adjusted}{_allowed(verdict)}"
 
 
@@ -361,20 +361,8 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
 
 def _values(verdict: Verdict, change: Change) -> str:
     """Return the value now and before, and the change without the machine's part."""
-    text, parts = _moved(verdict, change), _taken_out(change)
+    text, parts = _moved(verdict, change), words.taken_out(change)
     return f"{text} without {' and '.join(parts)}" if parts else text
-
-
-def _taken_out(change: Change) -> list[str]:
-    """Return what the machine did that is no part of a change; empty: nothing to tell."""
-    core, drift = change.core_shift or 0.0, change.machine_shift or 0.0
-    parts = []
-    if abs(core) >= _DRIFT:
-        speed = "slower" if core > 0 else "faster"
-        parts.append(f"a {speed} core ({display.change(core)})")
-    if abs(drift) >= _DRIFT:
-        parts.append(f"machine drift of {display.change(drift)}")
-    return parts if change.effect else []
 
 
 def _moved(verdict: Verdict, change: Change) -> str:

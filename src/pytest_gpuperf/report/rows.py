@@ -87,8 +87,13 @@ class Row(Frozen, frozen=True, kw_only=True):
     @property
     def outcome(self) -> Outcome | None:
         """The outcome that speaks for it; None where nothing was judged."""
+        return None if self._speaking is None else self._speaking.outcome
+
+    @property
+    def _speaking(self) -> Verdict | None:
+        """The verdict that has this outcome."""
         deciding = [verdict for verdict in self.verdicts if verdict.decides]
-        return speaking(deciding).outcome if deciding else None
+        return speaking(deciding) if deciding else None
 
     @property
     def is_loud(self) -> bool:
@@ -108,11 +113,12 @@ class Row(Frozen, frozen=True, kw_only=True):
         """The worst outcome as a table prints it."""
         if self.xfailed:
             return XFAILED
-        outcome = self.outcome
+        said = self._speaking
         if building := next(filter(None, map(words.building, self.verdicts)), ""):
             return building
-        if outcome is not None:
-            return words.label(outcome) + self._open_beside(outcome)
+        if said is not None:
+            label = words.label(said.outcome, said.reason)
+            return label + self._open_beside(said.outcome)
         return "" if self.ending is None else self.ending.value
 
     @property
@@ -194,6 +200,11 @@ class Row(Frozen, frozen=True, kw_only=True):
     def revision_change(self) -> str:
         """The same against a revision."""
         return _change(v for v in self.verdicts if v.of_revision)
+
+    @property
+    def is_adjusted(self) -> bool:
+        """Whether one of these two is marked: it is without the machine's part."""
+        return any(t.endswith(words.MARK) for t in (self.change, self.revision_change))
 
     @property
     def is_limited(self) -> bool:

@@ -331,6 +331,8 @@ def run_markdown(
     paper.add(prose(judged_line(run, of_files=of_files).text), "")
     for part in () if of_files else _failures_first(loud):
         paper.add_tables(part, codes)
+    if not of_files and any(row.is_adjusted for row in table):
+        paper.add(prose(words.ADJUSTED), "")
     paper.add_blocks(
         explanation_blocks(run, called, commands=commands, width=_UNWRAPPED)
     )
@@ -625,7 +627,8 @@ def _interval(pair: ValuePair) -> str:
 def _label(pair: ValuePair) -> str:
     """Return what was decided, or which side alone has the metric."""
     if pair.outcome is not None:
-        return words.label(pair.outcome)
+        reason = None if pair.verdict is None else pair.verdict.reason
+        return words.label(pair.outcome, reason)
     if pair.now is None:
         return "gone"
     return "new" if pair.was is None else "-"

@@ -86,7 +86,8 @@ def table_lines(
         shown = list(table)
     groups = by_group(_ordered(shown, None if view is None else view.sort))
     shown = [row for _, members in groups for row in members]
-    heads, *lines = text_table(columns(shown, called, view), width=width) or ("",)
+    cells = columns(shown, called, view)
+    heads, *lines = text_table(cells, width=width) or ("",)
     if shown:
         yield Line(heads, Style.FAINT)
     texts = iter(lines)
@@ -99,6 +100,8 @@ def table_lines(
     if len(shown) < len(table):
         hidden = display.plural(len(table) - len(shown), "row")
         yield Line(f"{hidden} passed or unchanged: show with -v", Style.FAINT)
+    if any(cell.endswith(words.MARK) for column in cells[1:] for cell in column.cells):
+        yield from wrapped(words.ADJUSTED, width=width, style=Style.FAINT)
 
 
 def _row_style(row: Row) -> Style:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Void, VoidCode
@@ -20,7 +21,9 @@ from pytest_gpuperf.model.verdict import (
 from pytest_gpuperf.report import display
 
 __all__ = [
+    "ADJUSTED",
     "GIVE_HARDWARE",
+    "MARK",
     "NO_HARDWARE",
     "OUTCOMES",
     "REASONS",
@@ -38,6 +41,7 @@ __all__ = [
     "same_code",
     "sentence",
     "short",
+    "taken_out",
 ]
 
 OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
@@ -329,6 +333,9 @@ _OF_CAUSES = {
 USUAL_INTERVAL = (
     "the interval is the usual one of such a value: no 3 comparable sessions are stored"
 )
+MARK = "*"  # behind a change that is not what the two values differ by
+ADJUSTED = f"{MARK} without what a faster or slower core and the machine's drift did"
+_DRIFT = 0.001  # less machine drift does not change a printed digit
 _MOST_TIMES = 1e6  # a larger factor is told by its power of ten
 
 
@@ -522,8 +529,10 @@ def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
 _NOUNS = {"dram.bytes": "dram traffic", "dram.fraction": "dram use"}
 
 
-def label(outcome: Outcome) -> str:
-    """Return an outcome as tables print it, in capitals where it fails."""
+def label(outcome: Outcome, reason: Reason | None = None) -> str:
+    """Return an outcome as tables print it: loud where it fails, and what is uncertain."""
+    if (outcome, reason) == (Outcome.IMPROVED, Reason.NOT_CONFIRMED):
+        return f"{outcome.value} (not confirmed)"
     return outcome.value.upper() if outcome in FAILING else outcome.value
 
 
@@ -568,9 +577,12 @@ def change(verdict: Verdict) -> str:
     """
     Return a verdict's change in a cell's length, as `+7.9 %`; "" where it has none.
 
-    A metric is named unless it is the time, or its measurement has its name.
+    A metric is named unless it is the time, or its measurement has its name; one
+    without the machine's part is marked, as `ADJUSTED` says.
     """
     text = _moved(verdict)
+    if verdict.change is not None and taken_out(verdict.change):
+        text += MARK
     if verdict.metric in {"time", verdict.key.name} or not text:
         return text
     return f"{display.escape(noun(verdict.metric))} {text}"
@@ -611,6 +623,18 @@ def noun(metric: str) -> str:
     for tail in ("_bytes", ".bytes", ".count", "_fraction", ".fraction"):
         metric = metric.removesuffix(tail)
     return metric.removesuffix(".theoretical")
+
+
+def taken_out(change: Change) -> list[str]:
+    """Return what the machine did that is no part of a change; empty: nothing to tell."""
+    core, drift = change.core_shift or 0.0, change.machine_shift or 0.0
+    parts = []
+    if abs(core) >= _DRIFT:
+        speed = "slower" if core > 0 else "faster"
+        parts.append(f"a {speed} core ({display.change(core)})")
+    if abs(drift) >= _DRIFT:
+        parts.append(f"machine drift of {display.change(drift)}")
+    return parts if change.effect else []
 
 
 def _moved(verdict: Verdict) -> str:

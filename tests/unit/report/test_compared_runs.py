@@ -10,7 +10,7 @@ from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import Source
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.runs import _comparison_table, _facts
 
 KEY = runs.key("test_a")
@@ -137,3 +137,15 @@ def test_what_one_side_alone_has_is_new_or_gone() -> None:
     assert printed(gone).splitlines()[2].split()[-1] == "gone"
     assert "?" not in printed(new, gone)
     assert "`test_a tokens`" in printed(new, form="markdown")
+
+
+def test_files_say_of_an_improvement_that_it_is_not_confirmed() -> None:
+    """No fresh process measures it again where files are compared."""
+    faster = replace(
+        pair_of(runs.change(-0.2, 80e-6), 80e-6),
+        verdict=runs.changed(
+            "test_x", Outcome.IMPROVED, Reason.NOT_CONFIRMED, runs.change(-0.2, 80e-6)
+        ),
+    )
+
+    assert printed(faster).splitlines()[2].endswith(" improved (not confirmed)")

@@ -1058,3 +1058,17 @@ def test_the_axis_of_changes_is_symmetric() -> None:
     assert axis.at(-1.0) == 0
     assert axis.is_beyond(50.0)
     assert not axis.is_beyond(1.0)
+
+
+def test_a_closed_row_says_what_is_not_confirmed_and_what_was_taken_out() -> None:
+    """It is all that many readers see of a test; the mark is explained below the rows."""
+    moved = replace(runs.change(-0.06, 1e-3), core_shift=0.1)
+    verdict = runs.changed("test_x", Outcome.IMPROVED, Reason.NOT_CONFIRMED, moved)
+    page = html_bytes(runs.run((), (verdict,))).decode()
+    closed = page[page.index('<summary class="row">') :].partition("</summary>")[0]
+    legend = page.partition("How to read it")[2]
+
+    assert "<span>improved (not confirmed)</span>" in closed
+    assert "−6.0\u202f%*</span>" in closed
+    assert "* without what a faster or slower core" in legend
+    assert "* without" not in html_bytes(runs.gpu_run()).decode()

@@ -238,3 +238,17 @@ def test_a_run_too_large_for_a_comment_still_has_its_head() -> None:
 
     assert text.splitlines()[2].startswith("judged ")
     assert "*6 more measurements*" in text
+
+
+def test_a_change_without_the_machines_part_is_marked() -> None:
+    """Its mark is explained below the table, and is no markup."""
+    assert runs.REGRESSED.change is not None
+    moved = replace(runs.REGRESSED.change, core_shift=0.1)
+    adjusted = replace(runs.REGRESSED, change=moved)
+    text = run_markdown(runs.run((), (adjusted,)))
+
+    assert "| +7.9 %\\* |" in text
+    assert (
+        "\n\n\\* without what a faster or slower core and the machine's drift" in text
+    )
+    assert "\\*" not in run_markdown(runs.run((), (runs.REGRESSED,)))

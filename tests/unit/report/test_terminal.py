@@ -998,3 +998,42 @@ def test_what_is_unchanged_against_a_revision_was_seen(
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), (judged,))
 
     assert summary.judged_line(run).text == f"judged 1 of 1: 1 unchanged{aside}"
+
+
+def test_an_improvement_that_was_not_confirmed_is_not_a_plain_one() -> None:
+    """It is neither sure nor stored, and its row says so."""
+    verdict = runs.changed(
+        "test_x", Outcome.IMPROVED, Reason.NOT_CONFIRMED, runs.change(-0.06, 1e-3)
+    )
+    _, row = table(runs.run((), (verdict,)))
+    _, sure = table(runs.run((), (replace(verdict, reason=Reason.FASTER_THAN_LIMIT),)))
+
+    assert row.text.endswith(" improved (not confirmed)")
+    assert sure.text.endswith(" improved")
+
+
+@pytest.mark.parametrize("part", ["core_shift", "machine_shift"])
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_change_that_its_values_do_not_show_is_marked(part: str, width: int) -> None:
+    """What the machine did is taken out of it: it is told once, where a row is marked."""
+    assert runs.REGRESSED.change is not None
+    moved = replace(runs.REGRESSED.change, **{part: 0.1})
+    adjusted = replace(runs.REGRESSED, change=moved)
+    _, row, *below = table(runs.run((), (adjusted,)), width=width)
+    told = " ".join(line.text.strip() for line in below)
+    usual = screen(table(runs.run((), (runs.REGRESSED,))))
+
+    assert " +7.9 %* " in row.text
+    assert told == "* without what a faster or slower core and the machine's drift did"
+    assert max(len(line.text) for line in below) <= width
+    assert "*" not in usual
+
+
+def test_a_table_without_changes_explains_no_mark() -> None:
+    """Who asked for other columns sees no mark."""
+    assert runs.REGRESSED.change is not None
+    moved = replace(runs.REGRESSED.change, core_shift=0.1)
+    run = runs.run((), (replace(runs.REGRESSED, change=moved),))
+    lines = table_lines(rows(run), width=100, view=View(columns=("time", "verdict")))
+
+    assert "*" not in screen(lines)

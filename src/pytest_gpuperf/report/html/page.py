@@ -350,6 +350,12 @@ class Page:
         return any(test.strip for test in self.tests)
 
     @property
+    def adjusted(self) -> str:
+        """What the mark behind a change says; "": none is marked."""
+        marked = any(test.change.endswith(words.MARK) for test in self.tests)
+        return words.ADJUSTED if marked else ""
+
+    @property
     def has_limits(self) -> bool:
         """Whether a value is drawn with its limit."""
         return any(test.bullet for test in self.tests)

@@ -56,6 +56,7 @@ class Judgement(Frozen, frozen=True, kw_only=True):
     """One verdict in words."""
 
     outcome: str
+    label: str
     subject: str
     text: str
     sentence: str
@@ -300,6 +301,7 @@ def _judgement(verdict: Verdict) -> Judgement:
     decided = verdict.outcome in JUDGED
     return Judgement(
         outcome=verdict.outcome.value,
+        label=words.label(verdict.outcome, verdict.reason).lower(),
         subject=verdict.metric,
         text=evidence(verdict),
         sentence=words.sentence(verdict) if decided else "",
