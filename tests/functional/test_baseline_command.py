@@ -234,7 +234,7 @@ def test_an_edited_line_is_told_and_accepted(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("list", "nowhere"), 4, "there is no baseline at"),
+        (("list", "nowhere"), 4, "--gpuperf-update=new --gpuperf-baseline=nowhere"),
         (
             ("list", STORE, "--test=test_y.py"),
             2,

@@ -235,7 +235,8 @@ def open_store(
     if kind is None and not create:
         raise BaselineMissingError(
             f"there is no baseline at {path}",
-            remedy="create it: pytest --gpuperf-update=new",
+            remedy="create it: pytest --gpuperf-update=new "
+            + shlex.quote(f"--gpuperf-baseline={place}"),
         )
     if single:
         return SingleFileStore(path)

@@ -119,3 +119,17 @@ def test_every_unreadable_file_is_named_at_once(
     assert "a.json: it is empty; b.json: it cannot be read" in said
     assert "remedy: give a" in said
     assert "; check the path" in said
+
+
+def test_what_cannot_be_shown_is_told_what_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A test's file is none of them, and captures are not all that is shown."""
+    path = tmp_path / "test_four.py"
+    path.write_text("def test_four(gpuperf): ...\n")
+
+    cli.main(["show", str(path)])
+    told = " ".join(capsys.readouterr().err.split())
+
+    assert "name a .ncu-rep file" in told
+    assert "a run's JSON file, a recording (--launches) and a compiled binary" in told

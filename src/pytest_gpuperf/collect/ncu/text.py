@@ -28,7 +28,10 @@ __all__ = ["MAGIC", "capture_text", "check_file", "report_text"]
 MAGIC = b"NVR\0"  # the first bytes of 257 public reports
 _NO_REPORT = (
     "it is not a report of Nsight Compute: it does not start with 'NVR\\0'",
-    "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed",
+    (
+        "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed; gpuperf show "
+        "also takes a run's JSON file, a recording (--launches) and a compiled binary"
+    ),
 )
 # isolated: the process needs only this package and ncu-report
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
