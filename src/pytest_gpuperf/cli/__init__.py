@@ -16,6 +16,7 @@ from pytest_gpuperf import __version__
 from pytest_gpuperf.cli.arguments import parse
 from pytest_gpuperf.cli.output import (
     INTERRUPTED,
+    PIPE_CLOSED,
     UNREADABLE,
     WRONG_USAGE,
     print_bytes,
@@ -31,7 +32,6 @@ __all__ = ["main"]
 
 # what the command line says, and not what a file holds
 _MISUSED = (ConfigError, RevisionError)
-_PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `| head`
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # the buffered rest would raise again when Python exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE_CLOSED
+        return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

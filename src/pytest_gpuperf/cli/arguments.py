@@ -13,7 +13,13 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pytest_gpuperf.cli.output import INTERRUPTED, WRONG_USAGE, print_bytes, say
+from pytest_gpuperf.cli.output import (
+    INTERRUPTED,
+    PIPE_CLOSED,
+    WRONG_USAGE,
+    print_bytes,
+    say,
+)
 from pytest_gpuperf.errors import UnitError
 
 if TYPE_CHECKING:
@@ -66,6 +72,8 @@ _USUAL_CODES = {
     0: "good",
     2: "wrong usage",
     4: "an input is unreadable, or the output cannot be written",
+    INTERRUPTED: "interrupted",
+    PIPE_CLOSED: "what reads the output closed the pipe",
 }
 
 _EXPORTS = (
@@ -103,18 +111,21 @@ _EXAMPLES = {  # by the words of a command; a test parses each of them
     "cache clear": "",
     "completion": "bash",
 }
+_EXAMPLE = "example: "  # before one
 _UNKNOWN = "unknown arguments:"
 _MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
 
 
 class _Lines(argparse.HelpFormatter):
-    """Keeps the lines of a text."""
+    """Keeps the lines of a text, and commands whole."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Wrap each line alone, what is left of it below its words."""
         return "\n".join(
             textwrap.fill(line, width, initial_indent=indent, subsequent_indent=" " * 5)
             if line.startswith(" ")
+            else line
+            if line.startswith(_EXAMPLE)  # it is copied, and may have quotes
             else super(_Lines, self)._fill_text(line, width, indent)
             for line in text.splitlines()
         )
@@ -266,7 +277,9 @@ def _explain(command: argparse.ArgumentParser, path: str, purpose: str) -> None:
     lines = [f" {code:>3} {codes[code]}" for code in sorted(codes)]
     words = " ".join(filter(None, (path, _EXAMPLES[path])))
     command.description = command.description or f"{purpose[:1].upper()}{purpose[1:]}."
-    command.epilog = "\n".join(["exit codes:", *lines, "", f"example: gpuperf {words}"])
+    command.epilog = "\n".join(
+        ["exit codes:", *lines, "", f"{_EXAMPLE}gpuperf {words}"]
+    )
     command.formatter_class = _Lines
 
 
@@ -424,7 +437,8 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
         metavar="RUN",
         nargs="*",
         type=_file,
-        help="a run's JSON file, a recording or a store; the last one is a run; with "
+        help="a run's JSON file, a recording or a store; the last one is a run; or two "
+        ".ncu-rep captures; with "
         "--against: tests, and pytest's options behind --",
     )
     compare.add_argument(

@@ -27,6 +27,7 @@ __all__ = [
     "DEGRADED",
     "GOOD",
     "INTERRUPTED",
+    "PIPE_CLOSED",
     "STANDARD_STREAM",
     "UNDECIDED",
     "UNREADABLE",
@@ -51,6 +52,7 @@ __all__ = [
 
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
 INTERRUPTED = 130  # 128 + SIGINT
+PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `| head`
 DEGRADED, BLOCKED = 1, 2  # of doctor, explained in docs/doctor.md
 
 # how a capture as JSON begins: `SCHEMAS` has it too, and takes 0.1 s to import

@@ -62,16 +62,16 @@ def test_every_command_says_what_it_is_for(
 
 
 def test_every_command_says_its_exit_codes(capfd: pytest.CaptureFixture[str]) -> None:
-    """Those of reference.md, beside 2 and 4, which each of them has."""
+    """Those of reference.md, beside 2, 4, 130 and 141, which each of them has."""
     table = (ROOT / "docs" / "reference.md").read_text("utf-8")
     rows = re.findall(r"^\| `gpuperf ([a-z ]+)` .*\| (.*) \|$", table, re.MULTILINE)
     found = {command: help_of(command, capfd) for command, _ in rows}
 
     assert {command: codes(text) for command, text in found.items()} == {
-        command: {2, 4, *map(int, re.findall(r"(?:^|; )(\d)", told))}
+        command: {2, 4, 130, 141, *map(int, re.findall(r"(?:^|; )(\d)", told))}
         for command, told in rows
     }
-    assert codes(help_of("", capfd)) == {*range(5), 130}
+    assert codes(help_of("", capfd)) == {*range(5), 130, 141}
 
 
 def codes(text: str) -> set[int]:
@@ -216,3 +216,18 @@ def test_a_dash_is_standard_input(
     monkeypatch.setattr(sys, "stdin", None)
     assert cli.main(["show", "-"]) == 4
     assert b"standard input is closed" in capfdbinary.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_example_is_one_line_that_can_be_copied(
+    command: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However narrow the terminal is; above it are the exit codes of every command."""
+    monkeypatch.setenv("COLUMNS", "40")
+    with pytest.raises(SystemExit):
+        parse([*command.split(), "--help"])
+    *above, example = capfd.readouterr().out.splitlines()
+
+    assert example.startswith(f"example: gpuperf {command}")
+    assert " 130 interrupted" in "\n".join(above)
+    assert " 141 what reads the output" in "\n".join(above)
