@@ -120,3 +120,16 @@ def test_a_capture_is_known_by_its_name(
 
     assert cli.main([*command, "b.ncu-rep", "a.ncu-rep"]) == 4
     assert told in capfd.readouterr().err
+
+
+def test_a_page_without_verdicts_offers_none(tmp_path: Path) -> None:
+    """Nothing sorts by them or finds the next; on paper no heading stands alone."""
+    file, page = capture(tmp_path / "a.ncu-rep", 1e3, 3e3), tmp_path / "page.html"
+    cli.main(["report", file, "-o", str(page)])
+    text = page.read_text(encoding="utf-8")
+    printed = text.partition("@media print")[2].partition("display: none")[0]
+
+    assert "by verdict" not in text
+    assert "next that fails" not in text
+    assert '<section class="cond legend of-keys"><h2>How to read it' in text
+    assert ".of-keys" in printed
