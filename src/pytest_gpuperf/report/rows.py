@@ -285,18 +285,19 @@ class Row(Frozen, frozen=True, kw_only=True):
     def measured(self) -> tuple[str, ...]:
         """Return the metrics without a column, as `registers 40`; kernels named."""
         estimates = self.record.estimates if self.record is not None else ()
+        best = {e.metric: e for e in reversed(estimates) if e.kernel is None}
+        whole = [e for e in best.values() if not self._has_column(e)]
+        whole.sort(key=estimates.index)
+        parts = [e for e in estimates if e.kernel is not None]
         kernels = {e.kernel for e in estimates if e.kernel is not None}
-        whole = [e for e in estimates if e.kernel is None and not self._has_column(e)]
-        if len(kernels) != 1:  # only the best source of a metric
-            best = {e.metric: e for e in reversed(whole)}
-            shown = [e for e in whole if best[e.metric] is e]
-            texts = [_named(_as_judged(e, self.verdicts)) for e in shown]
-        else:
-            shown = whole or [e for e in estimates if e.kernel is not None]
-            texts = [_named(e) for e in shown]
-        whose = self._kernels(kernels)
         first = self._first_time()
-        return (*first, f"{whose}{texts[0]}", *texts[1:]) if texts else first
+        if len(kernels) != 1:  # of each of several, the panel shows them
+            texts = [_named(_as_judged(e, self.verdicts)) for e in whole]
+            return (*first, *_headed(self._kernels(kernels), texts))
+        same = {(e.metric, e.value) for e in parts}
+        own = [e for e in whole if (e.metric, e.value) in same] or parts
+        others = [_named(_as_judged(e, self.verdicts)) for e in whole if e not in own]
+        return (*first, *others, *_headed(self._kernels(kernels), map(_named, own)))
 
     def _first_time(self) -> tuple[str, ...]:
         """Return the time of the suite, where the column has that of fresh processes."""
@@ -328,6 +329,12 @@ class Row(Frozen, frozen=True, kw_only=True):
             and estimate.metric in _ALIASES
             and estimate.value == time.value
         )
+
+
+def _headed(whose: str, texts: Iterable[str]) -> tuple[str, ...]:
+    """Return values, the first one behind the name of what they are of."""
+    first, *others = (*texts, "")
+    return (f"{whose}{first}", *others[:-1]) if first else ()
 
 
 def _change(verdicts: Iterable[Verdict]) -> str:

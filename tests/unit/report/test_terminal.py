@@ -22,7 +22,7 @@ from pytest_gpuperf.model.run import (
     Run,
     TestPlace,
 )
-from pytest_gpuperf.model.sample import Series
+from pytest_gpuperf.model.sample import Series, Source
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import summary, terminal
 from pytest_gpuperf.report.rows import rows
@@ -123,11 +123,27 @@ def test_columns_that_say_nothing_are_not_there() -> None:
     expected = drawn("""
     test            verdict
     test_registers  passed
-        rmsnorm_bf16: registers 40, stack 0 B
+        stack 0 B, rmsnorm_bf16: registers 40
     judged 1 of 1: 1 passed
     """)
 
     assert screen(terminal.summary(runs.run((measured,), (passed,)))) == expected
+
+
+def test_the_name_of_a_kernel_stands_before_its_own_values_alone() -> None:
+    """What is of the whole call comes first, of its best source alone."""
+    measured = runs.record(
+        "test_sum",
+        replace(runs.value_of("time", 2e-3, "s"), source=Source.CUPTI),
+        replace(runs.value_of("time.min", 1e-3, "s"), source=Source.CUPTI),
+        replace(runs.value_of("time", 4e-3, "s"), source=Source.EVENTS),
+        replace(runs.value_of("time.min", 3e-3, "s"), source=Source.EVENTS),
+        runs.value_of("registers", 26, "count"),
+        runs.value_of("registers", 26, "count", kernel="add_kernel"),
+    )
+    (row,) = rows(runs.run((measured,), ()))
+
+    assert row.measured() == ("time.min 1.00 ms", "add_kernel: registers 26")
 
 
 def test_a_change_of_something_else_than_time_is_named() -> None:
