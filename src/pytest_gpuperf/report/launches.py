@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pytest_gpuperf.compute.derive import value_of
 from pytest_gpuperf.judge.files import is_held_clock
 from pytest_gpuperf.model.activity import FailedKernel, KernelShape, Trace
 from pytest_gpuperf.model.counters import (
@@ -440,16 +441,13 @@ def _occupancy(details: LaunchDetails) -> str:
 def _throughput(details: LaunchDetails) -> str:
     """Return how busy the parts of the GPU were, of what they sustain."""
     values, derived = details.values, details.derived
-    l1 = values.get(
-        "l1_throughput_fraction", values.get("l1_active_throughput_fraction")
-    )
     return _numbers(
         (
             ("compute", values.get("sm_throughput_fraction")),
             ("memory", values.get("memory_throughput_fraction")),
             ("DRAM", derived.get("dram.fraction")),
             ("L2", values.get("l2_throughput_fraction")),
-            ("L1", l1),
+            ("L1", value_of("l1.fraction", values)),
             ("tensor", derived.get("tensor.fraction")),
         )
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
@@ -121,6 +123,22 @@ def test_the_page_says_what_people_look_for_first(form: str) -> None:
         assert words in text.replace("\\_", "_")
     assert "occupancy" not in text
     assert "block" not in text
+
+
+def test_l1_is_one_number_on_the_whole_page() -> None:
+    """Where the cycles with a warp alone were counted, it is of all cycles all the same."""
+    text = page(
+        launch(
+            **COUNTERS,
+            **{
+                "l1tex__throughput.avg.pct_of_peak_sustained_active": (40.0, "%"),
+                "sm__cycles_active.avg": (50.0, "cycle"),
+                "sm__cycles_elapsed.max": (100.0, "cycle"),
+            },
+        )
+    )
+
+    assert set(re.findall(r"L1 \d.*? %", text)) == {"L1 20.0 %"}
 
 
 def test_what_limits_the_blocks_stands_beside_what_else_would() -> None:
