@@ -63,7 +63,7 @@ from pytest_gpuperf.report.launches import (
     launch_blocks,
 )
 from pytest_gpuperf.report.lines import Column, document
-from pytest_gpuperf.report.runs import only_metrics, run_bytes
+from pytest_gpuperf.report.runs import run_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -103,7 +103,7 @@ def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
     run = read_run(file)
     if metrics is None:
         return print_bytes(run_bytes(run, form))
-    print_bytes(run_bytes(only_metrics(run, metrics), form))
+    print_bytes(run_bytes(run, form, metrics=metrics))
     _remark(absent_from_run(run, metrics))
     return GOOD
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import ReportError
-from pytest_gpuperf.judge.tally import PRECEDENCE
+from pytest_gpuperf.judge.tally import PRECEDENCE, Tally, tally
 from pytest_gpuperf.model.codec import encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = [
     "comparison_bytes",
     "is_stream",
-    "only_metrics",
     "report_bytes",
     "run_bytes",
     "run_markdown",
@@ -60,7 +59,12 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def run_bytes(
-    run: Run, form: str, *, width: int | None = None, of_files: bool = False
+    run: Run,
+    form: str,
+    *,
+    width: int | None = None,
+    of_files: bool = False,
+    metrics: Sequence[str] | None = None,
 ) -> bytes:
     """
     Return a run as it is printed [UTF-8]; without commands: they belong to its machine.
@@ -75,15 +79,25 @@ def run_bytes(
 
         of_files: Whether it was compared with files: text has no table then, it stands
             elsewhere.
+
+        metrics: Those whose values are shown; None: all. What was judged stays.
     """
+    cut = run if metrics is None else _only_metrics(run, metrics)
     if form == "json":
-        return encode_run(run)
+        return encode_run(cut)
+    counted = tally(run)  # of all its values
     if form == "markdown":
-        return run_markdown(run, commands=False, of_files=of_files).encode()
-    shown = replace(run, header=_without_advice(run.header))
+        text = run_markdown(cut, commands=False, of_files=of_files, counted=counted)
+        return text.encode()
+    shown = replace(cut, header=_without_advice(run.header))
     width = line_width(width)
     lines = run_lines(
-        shown, commands=False, width=width, verbose=True, of_files=of_files
+        shown,
+        commands=False,
+        width=width,
+        verbose=True,
+        of_files=of_files,
+        counted=counted,
     )
     return text_bytes(lines)
 
@@ -120,21 +134,6 @@ def comparison_bytes(
         return f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode()
     table = _comparison_table(pairs, form, title=title, remarks=remarks, width=width)
     return table + run_bytes(run, form, width=width, of_files=True)
-
-
-def only_metrics(run: Run, metrics: Sequence[str]) -> Run:
-    """Return a run with only the metrics that were asked for."""
-    records = tuple(
-        replace(
-            record,
-            estimates=tuple(e for e in record.estimates if e.metric in metrics),
-            series=tuple(s for s in record.series if s.metric in metrics),
-            unmeasured=tuple(gap for gap in record.unmeasured if gap.metric in metrics),
-        )
-        for record in run.records
-    )
-    verdicts = tuple(v for v in run.verdicts if v.metric in metrics)
-    return replace(run, records=records, verdicts=verdicts)
 
 
 def write_report(run: Run, form: str, path: str) -> None:
@@ -214,6 +213,20 @@ def is_stream(path: str) -> bool:
     if target.parent == Path("/dev"):  # /dev/stdout may lead to an ordinary file
         return target.exists()
     return target.exists() and not target.is_file() and not target.is_dir()
+
+
+def _only_metrics(run: Run, metrics: Sequence[str]) -> Run:
+    """Return a run with the values of some metrics alone; what was judged stays."""
+    records = tuple(
+        replace(
+            record,
+            estimates=tuple(e for e in record.estimates if e.metric in metrics),
+            series=tuple(s for s in record.series if s.metric in metrics),
+            unmeasured=tuple(gap for gap in record.unmeasured if gap.metric in metrics),
+        )
+        for record in run.records
+    )
+    return replace(run, records=records)
 
 
 def _without_advice(header: Header) -> Header:
@@ -304,6 +317,7 @@ def run_markdown(
     commands: bool = True,
     most_bytes: int = _MOST_BYTES,
     of_files: bool = False,
+    counted: Tally | None = None,
 ) -> str:
     """
     Return a run as Markdown: how many tests were judged, what needs attention, the rest.
@@ -317,6 +331,8 @@ def run_markdown(
 
         of_files: Whether it was compared with files: there is no table then, it stands
             elsewhere.
+
+        counted: Its tally; None: not counted yet.
     """
     table = rows(run)
     called = names(row.key for row in table)
@@ -328,7 +344,7 @@ def run_markdown(
     loud.sort(key=_rank)
     paper = _Paper(most_bytes, is_grouped=any(row.group for row in table))
     paper.add(f"### {prose(title(run, width=_UNWRAPPED))}", "")
-    paper.add(prose(judged_line(run, of_files=of_files).text), "")
+    paper.add(prose(judged_line(run, counted, of_files=of_files).text), "")
     for part in () if of_files else _failures_first(loud):
         paper.add_tables(part, codes)
     if not of_files and any(row.is_adjusted for row in table):

@@ -78,6 +78,7 @@ def run_lines(
     in_failures: Callable[[Verdict], bool] = _not_in_failures,
     view: View | None = None,
     of_files: bool = False,
+    counted: Tally | None = None,
 ) -> Iterator[Line]:
     """
     Yield a run: title, table, explanations, and how many tests were judged.
@@ -98,6 +99,8 @@ def run_lines(
 
         of_files: Whether it was compared with files: a table of that stands elsewhere,
             and here are the doubts of its rows alone.
+
+        counted: Its tally; None: not counted yet.
     """
     yield Line(title(run, width=width), Style.TITLE)
     yield from summary(
@@ -108,6 +111,7 @@ def run_lines(
         in_failures=in_failures,
         view=view,
         of_files=of_files,
+        counted=counted,
     )
 
 
@@ -125,6 +129,7 @@ def summary(
     in_failures: Callable[[Verdict], bool] = _not_in_failures,
     view: View | None = None,
     of_files: bool = False,
+    counted: Tally | None = None,
 ) -> Iterator[Line]:
     """Yield a run below its title; the arguments are those of `run_lines`."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
@@ -148,7 +153,7 @@ def summary(
     )
     yield from _against_lines(run, width)
     yield from _absent_lines(run, width)
-    counted = tally(run)
+    counted = counted or tally(run)
     yield from _noise_lines(counted, width)
     judged = judged_line(run, counted, of_files=of_files)
     yield from wrapped(judged.text, width=width, style=judged.style)

@@ -16,7 +16,8 @@ from pytest_gpuperf.report.captures import (
     capture_lines,
     capture_markdown,
 )
-from pytest_gpuperf.report.runs import only_metrics, run_bytes
+from pytest_gpuperf.report.runs import run_bytes
+from pytest_gpuperf.report.summary import judged_line
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,24 @@ def test_a_capture_is_printed_in_both_forms() -> None:
 
 
 def test_a_run_can_be_cut_to_some_metrics() -> None:
-    """`show --metrics` leaves out the others, and their verdicts."""
-    cut = only_metrics(runs.gpu_run(), ("registers",))
+    """`show --metrics` leaves out the other values; what was judged stays."""
+    run = runs.gpu_run()
+    cut = decode_run(run_bytes(run, "json", metrics=("registers",)))
 
     assert {each.metric for record in cut.records for each in record.estimates} == {
         "registers"
     }
-    assert cut.verdicts == (runs.FAILED,)
+    assert cut.verdicts == run.verdicts
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("metric", ["registers", "time.min", "nope"])
+def test_a_run_that_is_cut_ends_as_it_did(form: str, metric: str) -> None:
+    """The last line is of the whole run, whichever of its values are shown."""
+    run = runs.gpu_run()
+    judged = judged_line(run).text
+
+    text = run_bytes(run, form, width=1000, metrics=(metric,)).decode()
+
+    assert "failed" in judged or "regressed" in judged
+    assert judged in text
