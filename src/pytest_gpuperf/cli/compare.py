@@ -112,6 +112,7 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     from pytest_gpuperf.report.captures import (
         difference_columns,
         difference_remarks,
+        launch_failure,
         mismatch_gap,
     )
 
@@ -122,15 +123,21 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
         raise ConfigError(gap.reason, remedy=gap.remedy)
     compared = list(differences(was, now))
     clocks = [was.clock_hz, now.clock_hz]
+    failures = [
+        f"{PurePath(file).name}: {launch_failure(index, kernel)}"
+        for file, side in zip(files, (was, now), strict=True)
+        for index, kernel in side.failed
+    ]
     print_table(
         arguments.format,
         title=_title(files),
         table=difference_columns(compared),
-        remarks=difference_remarks(compared, clocks),
+        remarks=[*difference_remarks(compared, clocks), *failures],
         content=document(
             "compare A.ncu-rep B.ncu-rep",
             {
                 "sm_clocks_hz": clocks,
+                "remarks": failures,
                 "differences": [
                     {
                         "kernel": difference.kernel,

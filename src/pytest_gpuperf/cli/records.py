@@ -52,6 +52,7 @@ from pytest_gpuperf.report.captures import (
     capture_bytes,
     device_of,
     kernel_name,
+    launch_failure,
     plain_name,
 )
 from pytest_gpuperf.report.escape import escape
@@ -232,7 +233,7 @@ def _detailed(
 def _failures(launches: Iterable[CapturedLaunch]) -> list[str]:
     """Return a sentence for each launch that was not measured."""
     return [
-        f"launch {launch.index} was not measured: ncu failed"
+        launch_failure(launch.index, launch.kernel)
         for launch in launches
         if not launch.measured
     ]

@@ -51,6 +51,7 @@ __all__ = [
     "evidence_text",
     "kernel_name",
     "kernel_names",
+    "launch_failure",
     "limiter_facts",
     "limiter_text",
     "mismatch_gap",
@@ -571,6 +572,11 @@ def _change(difference: Difference) -> str:
     if difference.unit == "fraction":
         return display.points(now - was)
     return display.change(now / was - 1) if was else ""
+
+
+def launch_failure(index: int, kernel: str) -> str:
+    """Return that a launch was not measured."""
+    return f"launch {index} ({kernel}) was not measured: ncu failed"
 
 
 def difference_remarks(

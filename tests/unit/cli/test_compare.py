@@ -137,6 +137,27 @@ def test_other_gpus_and_clocks_are_refused(
     assert words.encode() in capfdbinary.readouterr().err
 
 
+def test_a_launch_that_was_not_measured_is_told(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """ncu failed at it: that it is not compared is a fact of the file that has it."""
+    was, now = (capture(tmp_path, name) for name in ("was.ncu-rep", "now.ncu-rep"))
+    failed = {
+        "kernel": "flash",
+        "metrics": {"device__attribute_clock_rate": (DOUBLE, 1e6, "")},
+    }
+    with Path(now).open("rb") as file:
+        content = json.loads(file.read().removeprefix(b"NVR\0"))
+    content["ranges"][0].append(failed)
+    Path(now).write_bytes(b"NVR\0" + json.dumps(content).encode())
+    told = "now.ncu-rep: launch 1 (flash) was not measured: ncu failed"
+
+    assert cli.main(["compare", was, now]) == 0
+    assert told in capfdbinary.readouterr().out.decode()
+    assert cli.main(["compare", was, now, "--format=json"]) == 0
+    assert json.loads(capfdbinary.readouterr().out)["remarks"] == [told]
+
+
 def test_captures_stand_alone(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
