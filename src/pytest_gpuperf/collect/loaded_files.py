@@ -6,7 +6,8 @@
 
 A Python process gets a `sitecustomize` through PYTHONPATH, ahead of every other module, and
 so do the Pythons that it starts. Each writes its files at its end; of a process that is
-killed there is what its program has stored meanwhile. Of other programs glibc's loader writes which libraries it loads.
+killed there is what its program has stored meanwhile. Of other programs glibc's loader
+writes which libraries it loads.
 
 Standard library only, except for the digests, which only the parent makes: this module also
 runs in a Python that does not have the package.
