@@ -390,8 +390,8 @@ class Tables:
             logs = [math.log(v) for v in variances if math.isfinite(v)] or [0.0]
             self._low = min(logs)
             self._step = (max(logs) - self._low) / (_TABLE - 1)
-        # by what a table is for and the row's number: few suites need every row
-        self._rows: dict[tuple[object, ...], list[float]] = {}
+        # by what a table is for, then by the row's number: few suites need every row
+        self._rows: dict[tuple[object, ...], dict[int, list[float]]] = {}
 
     def mixture(self, dof: int) -> Mixture:
         """Return the mixture of the contrasts with so much freedom."""
@@ -431,14 +431,9 @@ class Tables:
         number: int,
     ) -> list[float]:
         """Return a row of a table: the logarithms of the reaches of one variance."""
-        key = (p_values, dof, extra, number)
-        row = self._rows.get(key)
-        if row is None:
-            like = Residual(difference=0.0, variance=0.0, extra=extra)
-            variance = math.exp(self._low + self._step * number)
-            reaches = self._direct(p_values, dof, variance, part, like)
-            row = self._rows[key] = [*map(math.log, reaches)]
-        return row
+        like = Residual(difference=0.0, variance=0.0, extra=extra)
+        variance = math.exp(self._low + self._step * number)
+        return [*map(math.log, self._direct(p_values, dof, variance, part, like))]
 
     def _direct(
         self,
@@ -470,15 +465,15 @@ class Tables:
         log: float,
     ) -> list[float]:
         """Return the reaches of a variance, on the lines between two rows of a table."""
-        row = partial(self._row, p_values, dof, part, extra)
-        if not self._step:  # all variances are alike
-            return [*map(math.exp, row(0))]
-        place = (log - self._low) / self._step
+        rows = self._rows.setdefault((p_values, dof, extra), {})
+        place = (log - self._low) / self._step if self._step else 0.0
         number = min(max(int(place), 0), _TABLE - 2)
+        for missing in {number, number + 1}.difference(rows):
+            rows[missing] = self._row(p_values, dof, part, extra, missing)
         share = place - number
         return [
             math.exp(below + share * (above - below))
-            for below, above in zip(row(number), row(number + 1), strict=True)
+            for below, above in zip(rows[number], rows[number + 1], strict=True)
         ]
 
 

@@ -233,21 +233,18 @@ def at_one_speed(
     if not current.cores or 2 * len(known) <= len(stored):
         return None
     sessions = (*known, current)
-    if (
-        min(value for session in (*stored, current) for value in session.run_values)
-        <= 0
-    ):
+    if min([min(session.run_values) for session in (*stored, current)]) <= 0:
         return None
     loops = [[math.log(core.loop_s) for core in s.cores] for s in sessions]
     slope, precision = _slope(sessions, loops)
     apart = max(map(max, loops)) - min(map(min, loops))
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # a file that was edited
-    usual = fmean(map(fmean, loops[:-1]))
+    usual = fmean([fmean(several) for several in loops[:-1]])
     distance = _told(median(loops[-1]) - usual)
     return AtOneSpeed(
         current=_at_speed(current, usual, slope),
-        stored=tuple(_at_speed(session, usual, slope) for session in stored),
+        stored=tuple([_at_speed(session, usual, slope) for session in stored]),
         log_shift=slope * distance,
         variance=distance**2 / precision
         + (slope**2 * _PYTHON_NOISE if other_python else 0.0),
@@ -418,7 +415,7 @@ def _share_followed(
 
 def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:
     """Return the variance of a test's sessions about a mean."""
-    squares = sum((value - mean) * (value - mean) for value in values)
+    squares = sum([(value - mean) * (value - mean) for value in values])
     return max(squares / max(1, test.dof), LEAST_VARIANCE)
 
 
@@ -486,11 +483,8 @@ def _at_speed(session: SessionValue, log_loop: float, slope: float) -> SessionVa
     """Return a session as it would be at one speed; one without cores as it is."""
     if not session.cores:
         return session
-    pairs = zip(session.run_values, session.cores, strict=True)
-    return replace(
-        session,
-        run_values=tuple(
-            value * math.exp(-slope * _told(math.log(core.loop_s) - log_loop))
-            for value, core in pairs
-        ),
-    )
+    run_values = [
+        value * math.exp(-slope * _told(math.log(core.loop_s) - log_loop))
+        for value, core in zip(session.run_values, session.cores, strict=True)
+    ]
+    return replace(session, run_values=tuple(run_values))

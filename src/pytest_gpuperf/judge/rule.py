@@ -381,14 +381,14 @@ def comparison_of(
     used = inside if _suffices(case, inside, policy) else case.stored
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
-    stored = tuple(s.value for s in used)
+    stored = tuple([s.value for s in used])
     alike = at_one_speed(current, stored, other_python="python" in case.moved)
     return Comparison(
         current=current if alike is None else alike.current,
         stored=stored if alike is None else alike.stored,
         core_shift=None if alike is None else alike.log_shift,
         core_variance=0.0 if alike is None else alike.variance,
-        session_ids=tuple(s.session.id for s in used),
+        session_ids=tuple([s.session.id for s in used]),
         group=group,
         better=direction(case.metric),
         exact=case.counts,

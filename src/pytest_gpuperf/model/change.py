@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from pytest_gpuperf.model.activity import KernelTotal
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import SessionValue
@@ -109,10 +109,17 @@ class Change(BulkRecord, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
-        finite("change", self.effect, self.low, self.high, self.current, self.reference)
-        finite("change.p", self.p_worse, self.p_better, self.detectable_effect)
-        finite("change.machine_shift", self.machine_shift, self.session_spread)
-        finite("change.core_shift", self.core_shift, self.clock_shift)
+        values = (self.effect, self.low, self.high, self.current, self.reference)
+        chances = (self.p_worse, self.p_better, self.detectable_effect)
+        machine = (self.machine_shift, self.session_spread)
+        clocks = (self.core_shift, self.clock_shift)
+        numbers = (*values, *chances, *machine, *clocks)
+        if all_finite([number or 0.0 for number in numbers]):
+            return  # nearly all are, and a run has tens of thousands
+        finite("change", *values)
+        finite("change.p", *chances)
+        finite("change.machine_shift", *machine)
+        finite("change.core_shift", *clocks)
 
     @property
     def measured(self) -> float:

@@ -292,12 +292,15 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
             finite("session.half_widths", *self.half_widths)
             finite("session.quantiles", *self.quantiles)
             finite("session.sm_clocks_hz", *self.sm_clocks_hz)
-        for name in ("cores", "sm_clocks_hz"):
-            count = len(getattr(self, name))
-            if count not in {0, len(self.run_values)}:
-                message = f"{count} {name} of {len(self.run_values)} processes"
+        process_count = len(self.run_values)
+        for name, several in (
+            ("cores", self.cores),
+            ("sm_clocks_hz", self.sm_clocks_hz),
+        ):
+            if several and len(several) != process_count:
+                message = f"{len(several)} {name} of {process_count} processes"
                 raise RecordError(message, path=f"session.{name}")
-        if min(self.sm_clocks_hz, default=1) <= 0:
+        if self.sm_clocks_hz and min(self.sm_clocks_hz) <= 0:
             message = f"a clock of {min(self.sm_clocks_hz):g} Hz"
             raise RecordError(message, path="session.sm_clocks_hz")
 
