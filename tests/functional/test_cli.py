@@ -114,6 +114,19 @@ def test_a_counter_that_a_capture_does_not_have_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_metrics_of_which_none_is_known_are_an_error(stored: str) -> None:
+    """As a kernel that is not there: the option chooses nothing."""
+    mistyped = gpuperf("show", stored, "--metrics=registesr")
+    unknown = gpuperf("show", stored, "--metrics=zzz,yyy", "--format=json")
+    lacking = gpuperf("show", stored, "--metrics=l2.hit_fraction")
+
+    assert (mistyped.returncode, mistyped.stdout) == (2, b"")
+    assert b"remedy: did you mean registers?" in mistyped.stderr
+    assert (unknown.returncode, unknown.stdout) == (2, b"")
+    assert b"error: not in this run: zzz, yyy\n" in unknown.stderr
+    assert lacking.returncode == 0
+
+
 @pytest.fixture
 def capture(tmp_path: Path) -> tuple[str, dict[str, str]]:
     """Return the path of a capture of two launches, and what lets it be read."""
@@ -192,7 +205,7 @@ def test_a_choice_of_no_launch_is_an_error(
     of_a_run = gpuperf("show", stored, "--kernel=gemm")
     no_numbers = gpuperf("show", "--launches", path)
 
-    assert nothing.returncode == 4
+    assert nothing.returncode == 2
     assert b"none of its 2 launches is chosen" in nothing.stderr
     assert b"from the NVTX ranges forward, step" in nothing.stderr
     assert of_a_run.returncode == 2
@@ -271,8 +284,8 @@ def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
         (("show", "x.ncu-rep", "--metrics=time", "--list"), 4, "it cannot be read"),
         (("show", "."), 4, "it is a folder"),
         (("show", "."), 4, "pytest --gpuperf-replay=."),
-        (("cache", "info", "--folder=nowhere"), 2, "'nowhere' is not a folder"),
-        (("cache", "clear", f"--folder={__file__}"), 2, "is not a folder"),
+        (("cache", "info", "--folder=nowhere"), 4, "nowhere: it is not a folder"),
+        (("cache", "clear", f"--folder={__file__}"), 4, "it is not a folder"),
     ],
 )
 def test_an_error_says_what_and_where_and_never_shows_a_traceback(

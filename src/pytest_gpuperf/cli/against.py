@@ -24,8 +24,9 @@ from pytest_gpuperf.cli.output import (
 )
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.environment import new_session
-from pytest_gpuperf.collect.runner import run_here
+from pytest_gpuperf.collect.runner import ProcessRunner, run_here
 from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.judge.files import compared_with_revision, is_decided
@@ -81,13 +82,17 @@ _MINUTE_S = 60.0
 
 def compare_with_revision(arguments: argparse.Namespace) -> int:
     """Run pytest here with a revision to compare with; return the exit code."""
+    revision = arguments.against  # refused here, and not in pytest's words
+    Repository.at(str(Path.cwd()), ProcessRunner(), revision=revision).commit_of(
+        revision
+    )
     with ScratchFolder("compare") as scratch:
         report = Path(scratch, "run.json")
         argv = [
             sys.executable,
             "-m",
             "pytest",
-            f"--gpuperf-against={arguments.against}",
+            f"--gpuperf-against={revision}",
         ]
         if "max_regression" in arguments:
             argv.append(f"--gpuperf-max-regression={_option(arguments.max_regression)}")

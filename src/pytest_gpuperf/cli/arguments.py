@@ -42,11 +42,12 @@ _CODES: Mapping[str, Mapping[int, str]] = {
     "compare": {
         1: "a limit failed or a change regressed",
         3: "nothing could be decided, with --strict",
+        4: "the inputs cannot be read or compared, or nothing could be measured",
     },
     "bisect": {
         0: "the commit is named",
         1: "there is no regression",
-        2: "wrong usage, as a test that is not there",
+        2: "wrong usage, as a test or metric that is not there",
         3: "undecided, or one of several",
         4: "nothing could be measured, as on a full disk",
     },
@@ -70,8 +71,8 @@ _CODES: Mapping[str, Mapping[int, str]] = {
 }
 _USUAL_CODES = {
     0: "good",
-    2: "wrong usage",
-    4: "an input is unreadable, or the output cannot be written",
+    2: "wrong usage, as an option that chooses nothing",
+    4: "an input cannot be read, or the output cannot be written",
     INTERRUPTED: "interrupted",
     PIPE_CLOSED: "what reads the output closed the pipe",
 }

@@ -24,6 +24,7 @@ from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     ConfigError,
+    RecordError,
 )
 from pytest_gpuperf.judge.case import Case, Policy, case_of
 from pytest_gpuperf.judge.files import (
@@ -120,7 +121,7 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     obstacle = mismatch(was, now)
     if obstacle is not None:
         gap = mismatch_gap(obstacle, files, was, now)
-        raise ConfigError(gap.reason, remedy=gap.remedy)
+        raise RecordError(gap.reason, path="", remedy=gap.remedy)
     compared = list(differences(was, now))
     clocks = [was.clock_hz, now.clock_hz]
     failures = [

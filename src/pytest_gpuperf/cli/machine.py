@@ -36,7 +36,12 @@ from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.collect.ncu.store import KINDS, EntryStore, StoreEntry
 from pytest_gpuperf.collect.peaks import find_peaks
 from pytest_gpuperf.collect.runtime import CudaRuntime, DeviceRuntime, load_driver
-from pytest_gpuperf.errors import CollectError, CollectorUnavailableError, ConfigError
+from pytest_gpuperf.errors import (
+    CollectError,
+    CollectorUnavailableError,
+    ConfigError,
+    RecordError,
+)
 from pytest_gpuperf.judge.grade import condition_of
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Condition, Finding, Status
@@ -307,8 +312,8 @@ def _entry_store(arguments: argparse.Namespace) -> EntryStore:
     """Return the cache that is meant."""
     named = arguments.folder
     if named is not None and not Path(named).is_dir():
-        message = f"{named!r} is not a folder"
-        raise ConfigError(message, remedy="name the folder of a cache with --folder")
+        remedy = "name the folder of a cache with --folder"
+        raise RecordError("it is not a folder", path=named, remedy=remedy)
     return EntryStore(None if named is None else Path(named))
 
 

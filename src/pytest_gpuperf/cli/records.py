@@ -104,6 +104,7 @@ def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
     run = read_run(file)
     if metrics is None:
         return print_bytes(run_bytes(run, form))
+    _refuse_unknown(metrics, _names_in(run), where="run")
     print_bytes(run_bytes(run, form, metrics=metrics))
     _remark(absent_from_run(run, metrics))
     return GOOD
@@ -136,10 +137,13 @@ def chosen_places(file: str, filters: Mapping[str, Any]) -> set[tuple[int, int]]
         filters: The arguments of a `LaunchFilter`.
 
     Raises:
-        CaptureFormatError: None is chosen.
+        ConfigError: None is chosen.
     """
     report = read_report(file, (), runner=ProcessRunner())
-    chosen = report.chosen(LaunchFilter(**filters), file)
+    try:
+        chosen = report.chosen(LaunchFilter(**filters), file)
+    except CaptureFormatError as error:  # the options are wrong, and not the file
+        raise ConfigError(error.message, remedy=error.remedy) from error
     return {(placed.range_index, placed.index) for placed in chosen}
 
 
@@ -350,6 +354,9 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
         The report; a metric of the catalogue is a value of each launch, in its unit. A
         sentence for each metric that some launch lacks, and for each counter that none
         has.
+
+    Raises:
+        ConfigError: None of the names is that of a metric.
     """
     capture = read(report_counters(metrics))
     catalogue = [name for name in metrics if name in METRICS]
@@ -371,20 +378,39 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
     absent = [name for name in metrics if name not in present]
     if absent:  # the whole report is read only for a mistake
         counters = _counters(read(None))
+        _refuse_unknown(metrics, counters, where="capture")
         remarks += [_uncollected(name, counters) for name in absent]
     return replace(capture, ranges=ranges), tuple(remarks)
 
 
 def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence for each metric that a run lacks."""
-    present = {
-        estimate.metric for record in run.records for estimate in record.estimates
-    }
-    present |= {verdict.metric for verdict in run.verdicts}
+    present = _names_in(run)
     return tuple(
         _unknown(name, "run", close_names(name, present))
         for name in metrics
         if name not in present
+    )
+
+
+def _names_in(run: Run) -> set[str]:
+    """Return the metrics that a run measured or judged."""
+    measured = {
+        estimate.metric for record in run.records for estimate in record.estimates
+    }
+    return measured | {verdict.metric for verdict in run.verdicts}
+
+
+def _refuse_unknown(metrics: Sequence[str], present: set[str], *, where: str) -> None:
+    """Refuse names of which none is that of a metric: there is nothing to show."""
+    known = present | METRICS.keys()
+    if any(name in known or is_counter(name) for name in metrics):
+        return
+    alike = [near for name in metrics for near in close_names(name, known)]
+    message = f"not in this {where}: {', '.join(metrics)}"
+    remedy = "show it without --metrics to see what it has"
+    raise ConfigError(
+        message, remedy=f"did you mean {few(alike)}?" if alike else remedy
     )
 
 
@@ -565,7 +591,9 @@ def show_binary(
         top: The most kernels in a table; None: some 40, where no pattern chooses any.
 
     Raises:
-        CollectError: It cannot be read, or no kernel fits the pattern.
+        CollectError: It cannot be read.
+
+        ConfigError: No kernel fits the pattern.
     """
     from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
 
@@ -634,9 +662,9 @@ def _matching(
         )
     )
     if not chosen:
-        message = f"no kernel fits {pattern!r}"
+        message = f"{file}: no kernel fits {pattern!r}"
         remedy = f"there are {few(_names_like(pattern, cubins))}"
-        raise CaptureFormatError(message, remedy=remedy, path=file)
+        raise ConfigError(message, remedy=remedy)
     return chosen
 
 

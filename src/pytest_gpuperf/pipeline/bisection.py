@@ -502,6 +502,9 @@ def _trial(
     if against.changed:
         reason = "the test itself differs: see --tests=mine"
     verdict = comparison.verdicts[0]
+    if verdict.reason is Reason.NOT_MEASURED:
+        absent = None if verdict.evidence is None else verdict.evidence.gap
+        return None if absent is None else _skipped(commit_id, absent)
     trial = Trial(
         commit_id=commit_id,
         outcome=_OUTCOMES.get(verdict.outcome, TrialOutcome.SKIPPED),

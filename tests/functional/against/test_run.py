@@ -838,7 +838,11 @@ def test_the_command_has_the_budget_of_the_option(repository: Repository) -> Non
 def test_a_revision_that_is_none_is_wrong_usage_of_each_command(
     repository: Repository, command: str, revision: str
 ) -> None:
-    """Exit code 2, and one line that names it: unknown, a tree, an option, ambiguous."""
+    """
+    Exit code 2, with the command's own remedy: unknown, a tree, an option, ambiguous.
+
+    What is compared with it is not run, and pytest does not say it in its words.
+    """
     repository.git("tag", "-m", "x", "main", "HEAD")
     arguments = {
         "compare": ("compare", f"--against={revision}", "test_it.py", "--", *PLUGIN),
@@ -847,7 +851,10 @@ def test_a_revision_that_is_none_is_wrong_usage_of_each_command(
     ended = repository.command(*arguments[command])
 
     assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.startswith("gpuperf: error: ")
     assert revision in ended.stderr
+    assert "\n    remedy: " in ended.stderr
+    assert not ended.stdout
     assert repository.is_clean()
 
 
@@ -1069,6 +1076,7 @@ def test_where_nothing_got_slower_nothing_is_searched(repository: Repository) ->
     [
         ("nothing", "x", "does not collect test_it.py::nothing", "--collect-only -q"),
         ("test_x[slower]", "time", "gave no value of time", "--metric"),
+        ("test_x[slower]", "nope", "gave no value of nope", "--metric"),
     ],
 )
 def test_a_search_for_what_is_not_there_says_so(

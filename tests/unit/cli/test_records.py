@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from fakes import runs
 from pytest_gpuperf.cli.records import absent_from_run, selected
 from pytest_gpuperf.collect.ncu.launches import (
@@ -12,6 +14,7 @@ from pytest_gpuperf.collect.ncu.launches import (
     CapturedRange,
     CapturedValue,
 )
+from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.metric import METRICS
 
 REGISTERS = "launch__registers_per_thread"
@@ -111,6 +114,15 @@ def test_a_mistyped_counter_finds_its_neighbours() -> None:
         "not in this capture: registesr; did you mean registers?",
         "not in this capture: zzz",
     )
+
+
+def test_a_name_of_nothing_is_refused() -> None:
+    """Beside a known one it is a remark; a counter may only not have been collected."""
+    read = report(launch(0, {HIT: 1.0, MISS: 1.0}))
+
+    with pytest.raises(ConfigError, match="did you mean registers"):
+        selected(read, ["registesr", "zzz"])
+    assert selected(read, ["zzz", HIT])[1] == ("not in this capture: zzz",)
 
 
 def test_a_counter_that_was_not_collected_says_how() -> None:
