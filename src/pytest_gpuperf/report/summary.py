@@ -414,6 +414,9 @@ def _counted(counted: Tally, name: str) -> str:
 
 def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
     """Return how many verdicts of an outcome there are, and what to know of them."""
+    if name == Outcome.IMPROVED:  # what is not confirmed is counted apart
+        labels = Counter(words.label(v.outcome, v.reason) for v in verdicts)
+        return ", ".join(f"{labels[text]} {text}" for text in sorted(labels))
     if name == "unchanged":
         aside = _blind(verdicts)
     else:

@@ -25,7 +25,9 @@ from pytest_gpuperf.model.run import (
 from pytest_gpuperf.model.sample import Series, Source
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import summary, terminal
+from pytest_gpuperf.report.html.page import html_bytes
 from pytest_gpuperf.report.rows import rows
+from pytest_gpuperf.report.runs import run_markdown
 from pytest_gpuperf.report.summary import View, table_lines
 from pytest_gpuperf.report.terminal import Line, Style
 
@@ -1017,7 +1019,7 @@ def test_what_is_unchanged_against_a_revision_was_seen(
 
 
 def test_an_improvement_that_was_not_confirmed_is_not_a_plain_one() -> None:
-    """It is neither sure nor stored, and its row says so."""
+    """It is neither sure nor stored: its row and the last line say so."""
     verdict = runs.changed(
         "test_x", Outcome.IMPROVED, Reason.NOT_CONFIRMED, runs.change(-0.06, 1e-3)
     )
@@ -1026,6 +1028,24 @@ def test_an_improvement_that_was_not_confirmed_is_not_a_plain_one() -> None:
 
     assert row.text.endswith(" improved (not confirmed)")
     assert sure.text.endswith(" improved")
+
+
+def test_the_last_line_counts_what_was_not_confirmed_apart() -> None:
+    """On every surface: it must not claim what the row does not."""
+    doubtful = runs.changed(
+        "test_x", Outcome.IMPROVED, Reason.NOT_CONFIRMED, runs.change(-0.06, 1e-3)
+    )
+    sure = runs.changed(
+        "test_y", Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT, runs.change(-0.06, 1e-3)
+    )
+    one = runs.run((), (doubtful,))
+    both = runs.run((), (doubtful, sure), expected=2)
+    said = "judged 2 of 2: 1 improved, 1 improved (not confirmed)"
+
+    assert summary.judged_line(one).text == "judged 1 of 1: 1 improved (not confirmed)"
+    assert summary.judged_line(both).text == said
+    assert said in run_markdown(both)
+    assert said[1:] in html_bytes(both).decode()  # it begins with a capital there
 
 
 @pytest.mark.parametrize("part", ["core_shift", "machine_shift"])
