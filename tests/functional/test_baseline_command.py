@@ -203,7 +203,7 @@ def test_a_series_starts_anew_with_a_run(project: Project, command: Command) -> 
 
     assert failed.ret == 1
     assert f"accepted {TEST}[b] x: 3 sessions dropped, 1 stored" in text
-    assert "pytest --gpuperf-update=new" in text
+    assert f"pytest --gpuperf-update=new --gpuperf-baseline={STORE}" in text
     assert [len(each["sessions"]) for each in series] == [3, 1]
     assert series[1]["sessions"][0]["number"] == 4
     assert command("baseline", "accept", STORE, "run.json", f"--test={TEST}[a]")
@@ -346,6 +346,7 @@ def test_a_run_is_not_compared_with_an_empty_store(
     assert command("verify", "run.json", f"--expect-from={STORE}") == ""
     assert command.code == 4
     assert f"nothing is stored in {STORE}" in command.errors
+    assert f"pytest --gpuperf-update=new --gpuperf-baseline={STORE}\n" in command.errors
     assert "remedy: restore its files" in command.errors
 
 

@@ -8,6 +8,7 @@ from fakes.project import VALUES, Project, lines
 from pytest_gpuperf.model.codec import decode_run
 
 NEW = "--gpuperf-update=new"
+COMMAND = f"store another session: pytest {NEW}"
 ALL = "--gpuperf-update=all"
 GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=1")
 
@@ -20,8 +21,9 @@ def test_new_goes_on_to_five_sessions(project: Project) -> None:
     for number, run in enumerate(ended[:4], start=1):
         if number < 3:  # then it is judged already
             assert len(lines(run, f"{number} of 5 stored")) == 3
-        wanted = f"{5 - number} more wanted: run pytest --gpuperf-update=new again"
+        wanted = f"{5 - number} more wanted"
         assert lines(run, f"the baseline has {number} of 5 sessions", wanted)
+        assert run.outlines.count(COMMAND) == 1
     assert not lines(ended[0], "and sees")  # one session says nothing of its spread
     for run in ended[1:5]:
         assert lines(run, "or more in half of its tests", "(with 2 more: ")
@@ -30,10 +32,11 @@ def test_new_goes_on_to_five_sessions(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sessions", "new"), [(0, "; store new tests with --gpuperf-update=new"), (2, "")]
+    ("sessions", "new"),
+    [(0, ["store new tests: pytest --gpuperf-update=new"]), (2, [])],
 )
 def test_improved_stores_nothing_where_no_test_improved(
-    project: Project, sessions: int, new: str
+    project: Project, sessions: int, new: list[str]
 ) -> None:
     """It says so, however few sessions there are, and what stores new tests."""
     if sessions:
@@ -42,7 +45,8 @@ def test_improved_stores_nothing_where_no_test_improved(
     ended = project.run("--gpuperf-update=improved")
 
     (told,) = lines(ended, "nothing was stored")
-    assert told == f"nothing was stored: no test improved{new}"
+    assert told == "nothing was stored: no test improved"
+    assert lines(ended, "store new tests") == new
 
 
 def test_a_project_says_how_many_sessions_it_wants(project: Project) -> None:
@@ -96,7 +100,8 @@ def test_accepting_says_what_it_dropped_and_what_is_wanted(project: Project) -> 
     assert accepted.ret == 0
     (told,) = lines(accepted, "accepted ")
     assert told == "accepted test_it.py::test_x[b] x: 3 sessions dropped"
-    (wanted,) = lines(accepted, "4 more wanted: run pytest --gpuperf-update=new again")
+    (wanted,) = lines(accepted, "4 more wanted")
+    assert f"{COMMAND} --gpuperf-baseline=.gpuperf" in accepted.outlines
     assert wanted.startswith("the baseline has 1 of 5 sessions")
 
 

@@ -63,6 +63,7 @@ __all__ = [
     "file_name",
     "folder_name",
     "open_store",
+    "storing_command",
 ]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://|$)")
@@ -197,6 +198,14 @@ class Store(Protocol):
         """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
 
 
+def storing_command(place: str | None) -> str:
+    """Return what to type to store a session; `place`: the store, None the usual one."""
+    command = "pytest --gpuperf-update=new"
+    if place is None:
+        return command
+    return f"{command} {shlex.quote(f'--gpuperf-baseline={place}')}"
+
+
 def open_store(
     place: str, root: str | Path, *, create: bool = False, lenient: bool = False
 ) -> Store:
@@ -235,8 +244,7 @@ def open_store(
     if kind is None and not create:
         raise BaselineMissingError(
             f"there is no baseline at {path}",
-            remedy="create it: pytest --gpuperf-update=new "
-            + shlex.quote(f"--gpuperf-baseline={place}"),
+            remedy=f"create it: {storing_command(place)}",
         )
     if single:
         return SingleFileStore(path)

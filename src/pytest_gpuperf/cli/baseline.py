@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import Drop, Restart, dropped_by, stored_record
-from pytest_gpuperf.baseline.store import Store, open_store
+from pytest_gpuperf.baseline.store import Store, open_store, storing_command
 from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
@@ -199,7 +199,8 @@ def verify(arguments: argparse.Namespace) -> int:
         expected = _expected(store, arguments.machine)
         if not expected:  # of an empty store every run would have all tests
             message = f"nothing is stored in {arguments.expect_from}"
-            remedy = "restore its files, or store a run: --gpuperf-update=new"
+            command = storing_command(arguments.expect_from)
+            remedy = f"restore its files, or store a run: {command}"
             raise BaselineMissingError(message, remedy=remedy)
     elif arguments.machine:
         message = "--machine says whose tests of a baseline are expected"
@@ -261,7 +262,8 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
     """
     whole = {slug: store.load(slug) for slug in store.slugs()}
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
-    _refuse_unknown(tests, ids, where=f"stored in {place}")
+    otherwise = f"store a session first: {storing_command(place)}"
+    _refuse_unknown(tests, ids, where=f"stored in {place}", otherwise=otherwise)
     matches = _matcher(tests)
     return {
         slug: {
@@ -281,8 +283,21 @@ def _is_of(test_id: str, name: str) -> bool:
     return test_id == name or test_id.startswith((f"{name}::", f"{name}["))
 
 
-def _refuse_unknown(names: Sequence[str], ids: Sequence[str], *, where: str) -> None:
-    """Refuse names of tests that are not there; the remedy has the nearest ones."""
+def _refuse_unknown(
+    names: Sequence[str], ids: Sequence[str], *, where: str, otherwise: str
+) -> None:
+    """
+    Refuse names of tests that are not there; the remedy has the nearest ones.
+
+    Args:
+        names: The names.
+
+        ids: The tests that are there.
+
+        where: Where they would be.
+
+        otherwise: The remedy where there is no test at all.
+    """
     unknown = [
         name
         for name in dict.fromkeys(names)
@@ -293,9 +308,7 @@ def _refuse_unknown(names: Sequence[str], ids: Sequence[str], *, where: str) -> 
     ids = [test_id for test_id in ids if test_id != REFERENCES]
     alike = _alike(unknown, ids) or ids[:1]
     remedy = (
-        f"name a test as pytest does, as {', '.join(alike)}"
-        if alike
-        else "store a session first: pytest --gpuperf-update=new"
+        f"name a test as pytest does, as {', '.join(alike)}" if alike else otherwise
     )
     message = f"no test {', '.join(map(repr, unknown))} is {where}"
     raise ConfigError(message, remedy=remedy)
@@ -635,7 +648,7 @@ def _accept_run(
         " dropped, 1 stored"
         for fact in facts
     ]
-    remarks.append("store more sessions: pytest --gpuperf-update=new")
+    remarks.append(f"store more sessions: {storing_command(arguments.store)}")
     return remarks, {"accepted": facts}
 
 
@@ -651,7 +664,8 @@ def _accepted(run: Run, tests: Sequence[str], path: str) -> Iterator[list[Record
         r for r in run.records if r.role is not Role.CONFIRM and r.void is None
     )
     ids = sorted({key.test_id for key in measured})
-    _refuse_unknown(tests, ids, where=f"measured in {path}")
+    otherwise = "name a run that measured them"
+    _refuse_unknown(tests, ids, where=f"measured in {path}", otherwise=otherwise)
     matches = _matcher(tests)
     if not tests:
         moved = {v.key.test_id for v in run.verdicts if v.outcome in _ACCEPTED}

@@ -13,6 +13,7 @@ from pytest_gpuperf.baseline.history import (
     dropped_by,
     stored_record,
 )
+from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.clock import SystemClock
@@ -305,13 +306,21 @@ def _family_of(
     )
 
 
-def _idle(suite: Suite, groups: Mapping[RecordKey, Sequence[Record]]) -> str:
-    """Return why a run may have nothing to store, though nothing failed in it."""
+def _idle(
+    suite: Suite, groups: Mapping[RecordKey, Sequence[Record]]
+) -> tuple[str, str]:
+    """Return why a run may have nothing to store, and what stores something; "": nothing."""
     if suite.config.update is not Update.IMPROVED:
-        return "every baseline has enough sessions"
+        return "every baseline has enough sessions", ""
     stored = [suite.memory.sessions(records[0]) for records in groups.values()]
-    new = "" if all(stored) else "; store new tests with --gpuperf-update=new"
-    return f"no test improved{new}"
+    new = "" if all(stored) else f"store new tests: {_storing(suite)}"
+    return "no test improved", new
+
+
+def _storing(suite: Suite) -> str:
+    """Return the command that stores sessions where this run does."""
+    named = suite.config.baseline_named
+    return display.escape(storing_command(suite.memory.place() if named else None))
 
 
 def _stored_lines(
@@ -319,7 +328,7 @@ def _stored_lines(
     plans: Sequence[_Plan],
     barred_count: int,
     noise: Sequence[_Noise],
-    otherwise: str,
+    idle: tuple[str, str],
 ) -> Iterator[str]:
     """Yield how much was stored, and what was not."""
     changes: dict[str, list[StoreChange]] = {}
@@ -328,9 +337,12 @@ def _stored_lines(
     alone_count = sum(plan.alone for plan in plans)
     if plans or barred_count or not noise:
         place = suite.memory.place()
+        otherwise, remedy = idle
         yield terminal.stored_line(
             changes, place, barred_count, alone_count, otherwise=otherwise
         )
+        if remedy and not (plans or barred_count):
+            yield remedy  # in a line of its own, so that it can be copied
     if noise:
         text = f"too noisy to be stored: {listed(_noise_texts(noise))}"
         yield f"{text}; measure on a quieter machine, or time more work in a call"
@@ -382,8 +394,11 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
             more += f" and {display.least(later[worst])}"
         text += f" ({more})"
     missing = most_sessions - fewest
-    wanted = f"; {missing} more wanted: run pytest --gpuperf-update=new again"
-    yield f"{text}{wanted}" if missing > 0 else text
+    if missing <= 0:
+        yield text
+        return
+    yield f"{text}; {missing} more wanted"
+    yield f"store another session: {_storing(suite)}"
 
 
 def _cases_as_stored(suite: Suite) -> list[Case]:
