@@ -243,12 +243,16 @@ def test_junit_properties_are_asked_for(project: Project) -> None:
     ):
         project.run("--junitxml=junit.xml", *option)
         first = project.junit()[0].properties
-        assert first["gpuperf.x x [count]"] == "1.0"
-        assert first["gpuperf.verdict.x x"] == "passed: within-limit"
+        assert first["gpuperf.x [count]"] == "1.0"
+        assert first["gpuperf.verdict.x"] == "passed: within-limit"
 
 
 def test_junit_properties_tell_measurements_apart(project: Project) -> None:
-    """Each value and each verdict has the name of its measurement, and its own property."""
+    """
+    Each value and each verdict has the name of its measurement, and its own property.
+
+    A number that a test recorded is a metric: it has its name once.
+    """
     project.write(
         """
         import pytest
@@ -257,6 +261,7 @@ def test_junit_properties_tell_measurements_apart(project: Project) -> None:
         def test_two(gpuperf):
             gpuperf.measure(int, name="a")
             gpuperf.measure(int, name="b")
+            gpuperf.measure(int, name="time")
             gpuperf.record("score", 0.5, unit="")
         """
     )
@@ -265,7 +270,8 @@ def test_junit_properties_tell_measurements_apart(project: Project) -> None:
 
     assert properties["gpuperf.verdict.a time"] == "passed: within-limit"
     assert properties["gpuperf.verdict.b time"] == "passed: within-limit"
-    assert properties["gpuperf.score score"] == "0.5"
+    assert properties["gpuperf.score"] == "0.5"
+    assert properties["gpuperf.verdict.time time"] == "passed: within-limit"
     assert "gpuperf.verdict.time" not in properties
 
 

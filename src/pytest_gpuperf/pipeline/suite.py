@@ -16,7 +16,7 @@ from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.environment import TRACER, family_of
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.run import (
     Completeness,
@@ -461,7 +461,9 @@ def _is_counter(estimate: Estimate) -> bool:
 
 
 def _named(key: RecordKey, metric: str) -> str:
-    """Return a metric behind the name of its measurement, if that has one."""
+    """Return a metric behind the name of its measurement; a recorded number is its own."""
+    if key.name == metric and metric not in METRICS:
+        return metric
     return f"{key.name} {metric}".strip()
 
 
