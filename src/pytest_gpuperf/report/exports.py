@@ -313,6 +313,10 @@ def _rounded(number: float, digits: int) -> str:
     return repr(int(number)) if number == int(number) else f"{number:.{digits}g}"
 
 
+# as platform.system() names them
+_SYSTEMS = {"darwin": "Darwin", "linux": "Linux", "win32": "Windows"}
+
+
 def pytest_benchmark_bytes(run: Run) -> bytes:
     """
     Return the sampled times of a run as pytest-benchmark saves them.
@@ -324,29 +328,29 @@ def pytest_benchmark_bytes(run: Run) -> bytes:
     benchmarks = [
         _benchmark(row) for row in rows(run) if not _is_void(row) and row.statistics()
     ]
+    cpu = {"brand_raw": environment.cpu_model, "count": environment.core_count}
     content = {
         "machine_info": {
             "node": session.host,
-            "processor": environment.cpu_model or "",
-            "machine": environment.platform,
             "python_version": environment.python_minor,
-            "system": environment.platform,
-            "cpu": {
-                "brand_raw": environment.cpu_model or "",
-                "count": environment.core_count,
-            },
+            "system": _SYSTEMS.get(environment.platform, environment.platform),
+            "cpu": _known(cpu),
         },
         "commit_info": {
             "id": session.commit or "unversioned",
-            "time": None,
-            "dirty": bool(session.dirty),
             "branch": "(unknown)",
+            **_known({"dirty": session.dirty}),
         },
         "benchmarks": benchmarks,
         "datetime": _moment(session.started_unix_s),
         "version": "5.3.1",  # the format's, by the version that was tried
     }
     return json_bytes(content)
+
+
+def _known(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return the facts that a run knows: pytest-benchmark leaves the others out, too."""
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _benchmark(row: Row) -> dict[str, object]:

@@ -295,6 +295,22 @@ def test_pytest_benchmark_has_what_was_sampled() -> None:
     assert len(exports.without_times(sampled())) == 4
 
 
+def test_pytest_benchmark_gets_what_the_run_knows_of_its_machine() -> None:
+    """In its own words: `machine`, the architecture, is not a fact of a run."""
+    run = sampled()
+    facts = replace(run.header.environment, cpu_model=None, core_count=8)
+    header = replace(run.header, environment=facts)
+    content = json.loads(exports.pytest_benchmark_bytes(replace(run, header=header)))
+
+    assert content["machine_info"] == {
+        "node": run.header.session.host,
+        "python_version": facts.python_minor,
+        "system": "Linux",
+        "cpu": {"count": 8},
+    }
+    assert {*content["commit_info"]} <= {"id", "branch", "dirty"}
+
+
 @pytest.mark.parametrize(
     "write",
     [
