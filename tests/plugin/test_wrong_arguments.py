@@ -19,7 +19,6 @@ from pytest_gpuperf.model.sample import Estimate
 # what a test does, and what its failure says
 WRONG_CALLS = {
     "gpuperf.measure(len, [], name=5)": "name: 5 is not a string; write a name",
-    "gpuperf.measure(len, [], name=None)": "name: None is not a string",
     "gpuperf.measure(len, [], name='\\ud800')": "contains a lone surrogate",
     "gpuperf.measure(len, [], work=5)": "work: 5 is not a Work; write Work(",
     "gpuperf.measure(len, [], setup=5)": "setup: 5 cannot be called",
@@ -36,6 +35,7 @@ WRONG_CALLS = {
     "gpuperf.compare(len, 5, [])": "b: 5 cannot be called",
     "gpuperf.compare(len, len, setup=[])": "setup: [] cannot be called",
     "gpuperf.range(5).__enter__()": "name: 5 is not a string",
+    "gpuperf.range(None).__enter__()": "name: None is not a string",
     "gpuperf.capture(None)": "path: None is not a path; give the path of a file",
     "gpuperf.capture('')": "path: '' cannot be the path of a file",
     "gpuperf.capture('a\\0b')": "cannot be the path of a file",
@@ -98,6 +98,25 @@ def told(ended: pytest.RunResult, text: str) -> bool:
         return True
     message, _, remedy = text.partition("; ")
     return bool(lines(ended, message) and lines(ended, remedy))
+
+
+def test_no_name_may_be_written_as_none(project: Project) -> None:
+    """A helper hands its own `name=None` on: it is the default of each call."""
+    project.write(
+        """
+        def test_x(gpuperf):
+            gpuperf.measure(int, name=None)
+            gpuperf.compare(int, str, name="compared")
+
+        def test_y(gpuperf):
+            gpuperf.compare(int, str, name=None)
+        """
+    )
+    ended = project.run("--gpuperf-json=run.json")
+    keys = [record["key"] for record in project.report()["records"]]
+
+    assert ended.parseoutcomes() == {"passed": 2}
+    assert {"", "compared"} <= {key.get("name", "") for key in keys}
 
 
 def test_a_wrong_argument_fails_its_own_test(project: Project) -> None:
