@@ -71,6 +71,8 @@ class SideRun(Frozen, frozen=True, kw_only=True):
 
         ended_in: The test in which it was ended; "": it was ended in none.
 
+        not_reached: The tests that it had not come to by then.
+
         ended_outside: Why it was ended before its first test or after its last one; "":
             it was not.
     """
@@ -81,6 +83,7 @@ class SideRun(Frozen, frozen=True, kw_only=True):
     references: tuple[Record, ...] = ()
     failures: Mapping[str, str] = {}
     ended_in: str = ""
+    not_reached: frozenset[str] = frozenset()
     ended_outside: str = ""
 
 
@@ -204,7 +207,10 @@ def pairs_of(
                 current=None,
             )
             measured = _SideRecords(
-                case=case, taken=keys.get(key, ()), failures=failures
+                case=case,
+                taken=keys.get(key, ()),
+                failures=failures,
+                ended_in=_ended_before(test_id, runs),
             )
             pair = _pair(measured, moves, across)
             if pair.is_gated or pair.values is not None or _is_shown(pair):
@@ -226,11 +232,15 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
         taken: The record of each process.
 
         failures: The last lines of a process in which the test gave no value, by side.
+
+        ended_in: The test in which all those were ended that did not come to this one;
+            "": it has failed in one.
     """
 
     case: Case
     taken: Sequence[_Taken]
     failures: Mapping[Side, str]
+    ended_in: str
 
     def of_side(self, side: Side) -> list[Record]:
         """Return the records of one side that have a value, void ones too."""
@@ -286,6 +296,14 @@ def _failures(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> dict[Sid
         if test_id in run.failures:
             failures[run.side] = failures.get(run.side) or run.failures[test_id]
     return failures
+
+
+def _ended_before(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> str:
+    """Return in which test all processes were ended without a value; "": not so."""
+    without = [run for _, run in runs if test_id in run.failures]
+    if not all(test_id in run.not_reached for run in without):
+        return ""
+    return next((run.ended_in for run in without), "")
 
 
 def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
@@ -451,12 +469,17 @@ def _without_values(
         )
         return _against(verdict)
     lines = [line for text in failures for line in text.splitlines()]
+    if measured.ended_in:
+        cause = Cause.NOT_REACHED
+    evidence = VerdictEvidence(
+        lines=tuple(lines), lacking=tuple(gaps[:1]), ended_in=measured.ended_in
+    )
     verdict = verdict_of(
         measured.case,
         Outcome.INCOMPARABLE,
         Reason.SIDE_WITHOUT_VALUE,
         cause=cause or _CAUSES[empty],
-        evidence=VerdictEvidence(lines=tuple(lines), lacking=tuple(gaps[:1])),
+        evidence=evidence,
     )
     return _against(verdict)
 

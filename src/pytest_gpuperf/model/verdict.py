@@ -103,6 +103,7 @@ class Cause(str, Enum):
     NOISY_MACHINE = "noisy-machine"  # too noisy for a stored baseline
     NO_HARDWARE = "no-hardware"  # what it could do for a unit of work is not known
     NOTHING_TIMED = "nothing-timed"
+    NOT_REACHED = "not-reached"  # its processes were ended in an earlier test
     NOTHING_USABLE = "nothing-usable"  # fresh processes gave no value that counts
     OF_A_LOOP = "of-a-loop"  # the limit is of a loop's grade
     OF_NOTHING = "of-nothing"  # the stored values are 0 in the mean
@@ -206,6 +207,9 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
 
         left_out: The stored value that the change was judged without; None: there is
             none.
+
+        ended_in: The earlier test in which the processes were ended that did not come to
+            this one; "": there are none.
     """
 
     gap: Unmeasured | None = None
@@ -220,6 +224,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     grade: str = ""
     building: tuple[int, int] | None = None
     left_out: LeftOut | None = None
+    ended_in: str = ""
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):

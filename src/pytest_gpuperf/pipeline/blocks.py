@@ -395,6 +395,7 @@ class _Group:
             references=self._references(member, valid),
             failures=self._failures(answers, fate or _tail(member), ended_in),
             ended_in=ended_in,
+            not_reached=self._behind(ended_in),
             ended_outside=fate if connection.is_outside else "",
         )
 
@@ -408,6 +409,12 @@ class _Group:
         if gap is not None and gap.code in _UNPROVEN:
             return (), None
         return tuple(connection.ended_tests), gap
+
+    def _behind(self, ended_in: str) -> frozenset[str]:
+        """Return the tests that come after one; "": none."""
+        if ended_in not in self._test_ids:
+            return frozenset()
+        return frozenset(self._test_ids[self._test_ids.index(ended_in) + 1 :])
 
     def _failures(
         self, answers: Mapping[str, ChildAnswer], reason: str, ended_in: str

@@ -277,6 +277,9 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
         ),
         (Reason.SIDE_WITHOUT_VALUE, Cause.NEW_SIDE): _ALONE,
         (Reason.SIDE_WITHOUT_VALUE, Cause.BOTH_SIDES): _ALONE,
+        (Reason.SIDE_WITHOUT_VALUE, Cause.NOT_REACHED): (
+            "make {ended_in}, which runs before it, come to its end, or deselect that one"
+        ),
         (Reason.SIDE_WITHOUT_VALUE, Cause.NEVER_TOGETHER): (
             "let several processes run it at once, as by a free port or by tmp_path"
         ),
@@ -324,6 +327,7 @@ _OF_CAUSES = {
     Cause.OLD_SIDE: "the revision gave no value",
     Cause.NEW_SIDE: "the working tree gave no value",
     Cause.BOTH_SIDES: "neither side gave a value",
+    Cause.NOT_REACHED: "the processes were ended in an earlier test",
     Cause.NEVER_TOGETHER: "it never gave a value on both sides at the same time",
     Cause.OF_NOTHING: (
         "the stored values are 0 in the mean: a change counts where each of them is 0 and "
@@ -429,6 +433,7 @@ def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
         files=display.plural(missing, "more run file"),
         commit=_commit(verdict),
         decidable=_decidable(verdict),
+        ended_in=display.escape(evidence.ended_in),
     )
 
 

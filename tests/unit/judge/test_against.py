@@ -828,6 +828,28 @@ def test_a_test_that_one_side_cannot_run_is_a_reason_and_no_verdict(
     assert verdict.evidence.lines == tuple(lines)
 
 
+def test_a_test_behind_one_that_ended_its_processes_is_not_to_blame() -> None:
+    """The evidence names the one that is; a failure of its own in any process counts."""
+    failures = {side: {"t0": "it hung in t9"} for side in Side}
+    (block,) = blocks_of({"t0": [(None,) * 4]}, failures=failures)
+    behind = replace(
+        block,
+        runs=tuple(
+            replace(run, ended_in="t9", not_reached=frozenset({"t0"}))
+            for run in block.runs
+        ),
+    )
+    first, *others = behind.runs
+    failed = replace(first, ended_in="", not_reached=frozenset())
+    verdict = only(look_at([behind], gates()))
+    own = only(look_at([replace(block, runs=(failed, *others))], gates()))
+
+    assert verdict.cause is Cause.NOT_REACHED
+    assert verdict.evidence is not None
+    assert verdict.evidence.ended_in == "t9"
+    assert own.cause is Cause.BOTH_SIDES
+
+
 def test_what_never_ran_on_both_sides_at_once_says_why() -> None:
     """As a fixture of which one process at a time can have the port: no other kernel."""
     values = [(1.0, None, None, None), (None, None, 1.2, None)] * 2

@@ -402,17 +402,17 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
         process.hang()
         return 0
 
-    bed = Bed(one_else(hang))
     begun = time.monotonic()
-    block = bed.block(timeout_s=1.0)
+    block = Bed(one_else(hang)).block(timeout_s=1.0)
     runs = by_process(block)
     hung = runs.pop((NEW, 0))
 
     assert time.monotonic() - begun < 20
     assert hung.records == ()
     outside = place in {"at first", "at the end"}
-    ended_in = "" if outside else TESTS[0]
+    ended_in, behind = ("", ()) if outside else (TESTS[0], TESTS[1:])
     assert (hung.ended_in, bool(hung.ended_outside)) == (ended_in, outside)
+    assert hung.not_reached == {*behind}
     # the other process of its side was not
     assert (block.ended_in, block.ended_outside) == (frozenset(), None)
     assert all(measured_by(run) == list(TESTS) for run in runs.values())

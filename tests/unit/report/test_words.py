@@ -607,6 +607,23 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "",
     ),
     (
+        verdict(
+            Reason.SIDE_WITHOUT_VALUE,
+            Cause.NOT_REACHED,
+            against=BESIDE,
+            lines=(
+                "the process was not heard of for 30 s in t.py::test_a, and was ended",
+            ),
+            ended_in="t.py::test_a",
+        ),
+        (
+            "the processes were ended in an earlier test",
+            "the process was not heard of for 30 s in t.py::test_a, and was ended",
+        ),
+        "make t.py::test_a, which runs before it, come to its end, or deselect that one",
+        "",
+    ),
+    (
         verdict(Reason.SIDE_WITHOUT_VALUE, Cause.BOTH_SIDES, against=BESIDE),
         ("neither side gave a value",),
         "make the test pass when it runs alone",
