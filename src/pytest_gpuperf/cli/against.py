@@ -161,6 +161,7 @@ def bisect(arguments: argparse.Namespace) -> int:
         timeout_s=_TIMEOUT_S,
         tell=progress.tried,
         progress=progress.block,
+        remark=progress.remark,
         restart=arguments.restart,
     )
     progress.end()
@@ -226,6 +227,7 @@ class _Progress:
 
     def __init__(self) -> None:
         self._on_line = False
+        self._told: set[str] = set()
 
     def block(self, progress: Progress) -> None:
         """Say how far a comparison is, over the same line, where a person looks on."""
@@ -243,6 +245,13 @@ class _Progress:
                 f"{_named(commit)}: {_finding(trial)}; {display.plural(left, 'commit')} left"
             ]
         )
+
+    def remark(self, text: str) -> None:
+        """Say what else is to know of a comparison; what is so of each of them, once."""
+        if text not in self._told:
+            self._told.add(text)
+            self.end()
+            say([f"gpuperf: {text}"])
 
     def end(self) -> None:
         """End the line that is written over."""

@@ -231,6 +231,7 @@ def bisect(
     timeout_s: float,
     tell: Callable[[Trial, Commit, int], object] = lambda *_: None,
     progress: Callable[[Progress], object] = lambda _: None,
+    remark: Callable[[str], object] = lambda _: None,
     restart: bool = False,
 ) -> SearchResult:
     """
@@ -248,6 +249,8 @@ def bisect(
         tell: Told of each trial, its commit, and how many commits are left.
 
         progress: Told how far each comparison is.
+
+        remark: Told what else the user should know of a comparison, a sentence.
 
         restart: Whether to forget an earlier search of the same kind.
 
@@ -271,6 +274,7 @@ def bisect(
         command=command,
         timeout_s=timeout_s,
         progress=progress,
+        remark=remark,
         trial_count=math.ceil(math.log2(len(commits))) + 2,
     )
     try:
@@ -413,6 +417,8 @@ class _Trier:
 
         progress: Told how far each comparison is.
 
+        remark: Told what else the user should know of a comparison, a sentence.
+
         trial_count: Comparisons that the error is spent over.
     """
 
@@ -425,6 +431,7 @@ class _Trier:
         command: CommandLine,
         timeout_s: float,
         progress: Callable[[Progress], object],
+        remark: Callable[[str], object],
         trial_count: int,
     ) -> None:
         self.request = request
@@ -433,6 +440,7 @@ class _Trier:
         self._command = command
         self._timeout_s = timeout_s
         self._progress = progress
+        self._remark = remark
         self._policy = search_policy(trial_count)
 
     def tried(self, commit_id: str, limit: float, before: str | None = None) -> Trial:
@@ -461,6 +469,7 @@ class _Trier:
                         build_command=request.build_command,
                         carry=request.carry,
                         timeout_s=self._timeout_s,
+                        own_root=self._repository.root,
                     ),
                     {request.test_id: {request.metric: limit}},
                     site=self._site,
@@ -473,6 +482,8 @@ class _Trier:
             return _skipped(commit_id, Gap.of(error))
         if comparison.interrupted:
             raise KeyboardInterrupt
+        for text in comparison.remarks:
+            self._remark(text)
         trial = _trial(commit_id, comparison, limit, self._policy.levels[-1])
         if trial is not None:
             return trial

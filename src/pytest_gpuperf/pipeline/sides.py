@@ -87,6 +87,9 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
             build ten times as long.
 
         cache_folder: Where built sides are kept between runs; None: the user's cache.
+
+        own_root: The user's repository, where the new side is a worktree of it: what an
+            installed package loads from there is the same project; "": the new side is it.
     """
 
     revision: str
@@ -98,6 +101,7 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
     carry: tuple[str, ...] = ()
     timeout_s: float = 300.0
     cache_folder: str | None = None
+    own_root: str = ""
 
 
 class Sides(Frozen, frozen=True, kw_only=True):
@@ -450,7 +454,7 @@ def _sides(
         only_new=tuple(i for i in request.test_ids if i not in old),
         modules=proofs.modules_that_differ(own_files, differing),
         differing=differing,
-        remarks=(*remarks, *_other_code(settled)),
+        remarks=(*remarks, *_other_code(settled, request.own_root)),
         project=settled.project,
         collections=settled.collections,
         states=states,
@@ -459,11 +463,18 @@ def _sides(
     )
 
 
-def _other_code(settled: Settled) -> tuple[str, ...]:
+def _other_code(settled: Settled, own_root: str) -> tuple[str, ...]:
     """Return which code the user's own run has that is not compared, a sentence."""
     usual = Loaded(modules=settled.usual.modules | _loaded_here().modules)
     loaded = settled.collections[Side.NEW].loaded
     modules = settled.project.other_code(usual, loaded)
+    if own_root:
+        installed = _environments(own_root)
+        modules = tuple(
+            (name, path)
+            for name, path in modules
+            if not inside(path, own_root) or any(inside(path, f) for f in installed)
+        )
     if not modules:
         return ()
     name, path = modules[0]

@@ -319,6 +319,32 @@ def test_a_run_of_other_code_than_is_compared_is_told(
     assert f"this run loads work from {other / 'work.py'}, which is not" in told
 
 
+def test_a_search_says_once_that_other_code_is_loaded(
+    project: Project, tmp_path: Path
+) -> None:
+    """The user's own test runs another clone, which no commit of the search changes."""
+    repository = Repository(project)
+    project.write(f"VALUES = {OLD!r}\n", "src/work.py")
+    repository.git("add", ".")
+    repository.git("commit", "-qm", "old")
+    for subject, values in (("slower", NEW), ("later", {**NEW, "faster": 0.6})):
+        project.write(f"VALUES = {values!r}\n", "src/work.py")
+        repository.git("commit", "-qam", subject)
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "work.py").write_text("VALUES = {}\n", encoding="utf-8")
+    search = ("bisect", "test_it.py::test_x[slower]", "--good=HEAD~2", "--metric=x")
+    project.environment.setenv("PYTHONPATH", str(project.path / "src"), prepend=":")
+    own = repository.command(*search, "--", *PLUGIN)
+    project.environment.setenv("PYTHONPATH", str(other), prepend=os.pathsep)
+    ended = repository.command(*search, "--", *PLUGIN)
+
+    assert (own.returncode, ended.returncode) == (0, 0), ended.stderr
+    assert "this run loads" not in own.stderr
+    told = f"gpuperf: this run loads work from {other / 'work.py'}, which is not"
+    assert ended.stderr.count(told) == 1
+
+
 def test_a_revision_is_what_it_was_when_the_run_began(project: Project) -> None:
     """A commit while tests run moves HEAD, and must not compare a tree with itself."""
     repository = Repository(project)
