@@ -35,6 +35,10 @@ _FOLDER = (
     "name a file in it; of a recording show the launches (--launches), or judge it again: "
     "pytest --gpuperf-replay={0}"
 )
+_OTHERWISE = (
+    "gpuperf show also takes a run's JSON file, a recording (--launches) and a compiled "
+    "binary"
+)
 _NO_VALUE = b'"value":null'  # the reader's JSON for a counter that a launch lacks
 
 
@@ -63,6 +67,7 @@ def _show_measured(arguments: argparse.Namespace) -> int:
 
         return show_run(file, form, metrics)
     _refuse_views(arguments)
+    check_file(os.path.abspath(file), otherwise=_OTHERWISE)  # noqa: PTH100 - links stay as they are
     filters = _filters(arguments)
     if any(filters.values()):
         return _show_chosen(arguments, filters)
@@ -84,7 +89,6 @@ def _show_measured(arguments: argparse.Namespace) -> int:
 def _show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> int:
     """Print some launches of a capture."""
     file = arguments.file
-    check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
     from pytest_gpuperf.cli.records import chosen_places, show_chosen
 
     places = chosen_places(file, filters)
@@ -165,7 +169,6 @@ def _show_launches(
 
 def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
     """Print some metrics of a capture; counters as JSON are the reader's own bytes."""
-    check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
     if form != "json" or any("__" not in name for name in metrics):
         from pytest_gpuperf.cli.records import show_metrics
 

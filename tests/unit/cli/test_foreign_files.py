@@ -56,6 +56,27 @@ def test_a_file_of_another_tool_is_named_as_such(
     assert len(said) < 500
 
 
+@pytest.mark.parametrize(
+    ("command", "says_it"),
+    [(("show",), True), (("show", "--metrics=a__b.sum"), True), (("compare",), False)],
+)
+def test_what_show_takes_besides_is_said_by_show_alone(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    says_it: bool,
+) -> None:
+    """Whoever compares or reports captures has no use for it."""
+    path = tmp_path / "x.ncu-rep"
+    path.write_bytes(b"hello")
+    files = [str(path)] * (1 if command[0] == "show" else 2)
+
+    assert cli.main([*command, *files]) == 4
+    said = capsys.readouterr().err
+    assert "name a .ncu-rep file; save a compressed one" in said
+    assert ("gpuperf show also takes" in said) is says_it
+
+
 def test_an_export_of_nsys_is_no_other_database(tmp_path: Path) -> None:
     """SQLite writes every table's text at the start of its file."""
     for name, table in (("nsys", "META_DATA_EXPORT"), ("other", "users")):

@@ -28,10 +28,7 @@ __all__ = ["MAGIC", "capture_text", "check_file", "report_text"]
 MAGIC = b"NVR\0"  # the first bytes of 257 public reports
 _NO_REPORT = (
     "it is not a report of Nsight Compute: it does not start with 'NVR\\0'",
-    (
-        "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed; gpuperf show "
-        "also takes a run's JSON file, a recording (--launches) and a compiled binary"
-    ),
+    "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed",
 )
 # isolated: the process needs only this package and ncu-report
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
@@ -109,8 +106,19 @@ def report_text(
     return finished.stdout
 
 
-def check_file(file: str) -> None:
-    """Raise if a file cannot be a report, before a process is started for it."""
+def check_file(file: str, *, otherwise: str = "") -> None:
+    """
+    Raise if a file cannot be a report, before a process is started for it.
+
+    Args:
+        file: The file.
+
+        otherwise: What else whoever asks takes, which the remedy for a file of no known
+            kind ends with.
+
+    Raises:
+        CaptureFormatError: It is not there, or not a report.
+    """
     try:
         # a folder has no bytes, and a pipe would block
         state = Path(file).stat()
@@ -137,7 +145,9 @@ def check_file(file: str) -> None:
             "profile fewer launches into one report, as with --launch-count",
         )
     if not start.startswith(MAGIC):
-        raise _refusal(file, *(foreign(start) or _NO_REPORT))
+        message, remedy = _NO_REPORT
+        unknown = message, "; ".join(filter(None, (remedy, otherwise)))
+        raise _refusal(file, *(foreign(start) or unknown))
 
 
 def _interface() -> str:
