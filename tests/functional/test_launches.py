@@ -41,10 +41,10 @@ def seen(machine: Path, project: Project) -> None:
 
 
 def show(
-    project: Project, *arguments: str, folder: str = ""
+    project: Project, *arguments: str, folder: str = "", columns: int = 100
 ) -> subprocess.CompletedProcess[str]:
     """Run `gpuperf show` in a folder of the project."""
-    return command("show", *arguments, folder=project.path / folder)
+    return command("show", *arguments, folder=project.path / folder, columns=columns)
 
 
 def export(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -138,7 +138,8 @@ def test_a_recording_is_found_beside_the_runs_file(project: Project) -> None:
 def test_launches_are_printed_as_text_and_as_markdown(project: Project) -> None:
     """A line each: when, how long, the gap before it, where, and which kernel."""
     project.spawn("--gpuperf-record=kept")
-    text = show(project, "kept", "--launches").stdout.splitlines()
+    text = show(project, "kept", "--launches", columns=120).stdout.splitlines()
+    narrow = show(project, "kept", "--launches", columns=80).stdout.splitlines()
     start = text.index("test_it.py::test_pair b: 3 launches")
     heads, *rows = (line.split() for line in text[start + 1 : start + 5])
     table = show(project, "kept", "--launches", "--format=markdown").stdout
@@ -151,6 +152,8 @@ def test_launches_are_printed_as_text_and_as_markdown(project: Project) -> None:
     assert [row[3:] for row in rows] == [
         ["0", "7", "8x2x1", "128x1x1", "axpy(float*)"]
     ] * 3
+    assert max(map(len, narrow)) <= 80
+    assert "axpy(float*)" in narrow
     assert "### test\\_it.py::test\\_pair b: 3 launches\n" in table
     assert table.count("| 0 | 7 | 8x2x1 | 128x1x1 | `axpy(float*)` |") == 8
 

@@ -55,9 +55,13 @@ __all__ = [
 
 _UNKNOWN = "n/a"
 _HEADS = ("start us", "duration us", "gap us", "device", "stream", "grid", "block")
-# characters of these columns; the kernel comes last, as long as it is
+# characters of these columns: launches are printed while they are read
 _WIDTHS = (14, 12, 12, 6, 6, 14, 10)
+_BETWEEN = "  "
+_DROPPED = ("device", "stream", "block", "grid")  # by what a narrow line loses first
 _NAME = "kernel"
+_LEAST_NAME = 30  # characters of a kernel's name beside the columns, else it is above
+_WIDEST = 1_000_000  # of a line where there is no terminal: names are whole
 
 
 class _TraceRow(NamedTuple):
@@ -77,6 +81,7 @@ def launch_blocks(
     form: str,
     *,
     demangle: Callable[[str], str | None] = lambda _: None,
+    width: int | None = None,
 ) -> Iterator[bytes]:
     """
     Yield all launches as they are printed [UTF-8], in blocks.
@@ -87,16 +92,23 @@ def launch_blocks(
         form: text, markdown, or json: one object, with a launch a line.
 
         demangle: Returns a readable name; None: it does not know.
+
+        width: Characters of a line of text; None: the terminal's, or as many as it takes.
     """
     names = _Names(demangle)
     if form == "json":
         yield from _json(traces, names)
         return
-    printed = _text if form == "text" else _markdown
+    width = line_width(width, elsewhere=_WIDEST)
     for number, (record, trace) in enumerate(traces):
         if number:
             yield b"\n"
-        yield from ("".join(block).encode() for block in printed(record, trace, names))
+        lines = (
+            _markdown(record, trace, names)
+            if form == "markdown"
+            else _text(record, trace, names, width)
+        )
+        yield from ("".join(block).encode() for block in lines)
 
 
 class _Names(dict[str, str]):
@@ -186,17 +198,57 @@ def _plain(row: _TraceRow, names: _Names) -> dict[str, object]:
     }
 
 
-def _text(record: Record, trace: Trace, names: _Names) -> Iterator[Iterable[str]]:
-    """Yield the lines of one measurement."""
-    heads = zip(_HEADS, _WIDTHS, strict=True)
-    aligned = "  ".join(f"{head:>{width}}" for head, width in heads)
-    yield f"{escape(_title(record, trace))}\n", f"{aligned}  {_NAME}\n"
+def _text(
+    record: Record, trace: Trace, names: _Names, width: int
+) -> Iterator[Iterable[str]]:
+    """Yield the lines of one measurement; the name of a kernel is beside or above them."""
+    places, room = _layout(width)
+    title = wrapped(escape(_title(record, trace)), width=width, is_name=True)
+    yield (f"{line.text}\n" for line in title)
+    yield (f"{_aligned(_HEADS, places)}{_BETWEEN + _NAME if room else ''}\n",)
+    called: dict[str, str] = {}  # a kernel is launched many times
+    above = ""
     for rows in _rows(trace):
-        yield [
-            "  ".join(map(str.rjust, _cells(row), _WIDTHS))
-            + f"  {escape(names[row.shape.name])}\n"
-            for row in rows
-        ]
+        lines = []
+        for row in rows:
+            kernel = row.shape.name
+            if kernel not in called:
+                called[kernel] = kernel_name(escape(names[kernel]), room or width)
+            name, cells = called[kernel], _aligned(_cells(row), places)
+            if room:
+                lines.append(f"{cells}{_BETWEEN}{name}\n")
+                continue
+            lines += [f"{name}\n"] if name != above else []
+            lines.append(f"{cells}\n")
+            above = name
+        yield lines
+
+
+def _layout(width: int) -> tuple[tuple[int, ...], int]:
+    """
+    Return what stands in a line of text.
+
+    Args:
+        width: Its characters.
+
+    Returns:
+        The places of its columns; the characters of the kernel's name behind them, 0: it
+        stands above.
+    """
+    places = [*range(len(_HEADS))]
+    room = width - sum(_WIDTHS) - len(_BETWEEN) * len(places)
+    if room >= _LEAST_NAME:
+        return tuple(places), room
+    for head in _DROPPED:
+        if sum(_WIDTHS[p] for p in places) + len(_BETWEEN) * (len(places) - 1) <= width:
+            break
+        places.remove(_HEADS.index(head))
+    return tuple(places), 0
+
+
+def _aligned(cells: Sequence[str], places: Sequence[int]) -> str:
+    """Return some of the cells, each at its place of a line."""
+    return _BETWEEN.join(cells[place].rjust(_WIDTHS[place]) for place in places)
 
 
 def _markdown(record: Record, trace: Trace, names: _Names) -> Iterator[Iterable[str]]:

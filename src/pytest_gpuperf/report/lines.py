@@ -298,9 +298,9 @@ def json_bytes(content: Mapping[str, object] | Sequence[object]) -> bytes:
     return f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode()
 
 
-def line_width(width: int | None = None) -> int:
-    """Return a width [characters]; None: the terminal's, 100 where there is none."""
-    return width or shutil.get_terminal_size((100, 24)).columns
+def line_width(width: int | None = None, *, elsewhere: int = 100) -> int:
+    """Return a width [characters]; None: the terminal's, `elsewhere` where there is none."""
+    return width or shutil.get_terminal_size((elsewhere, 24)).columns
 
 
 def _filled(column: Column) -> tuple[str, ...]:

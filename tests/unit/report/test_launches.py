@@ -59,7 +59,7 @@ def trace(*rows: tuple[int, int, int], name: str = "_Z1av") -> Trace:
 
 def told(*kept: tuple[Record, Trace], form: str = "text") -> str:
     """Return what is printed."""
-    return b"".join(launch_blocks(kept, form)).decode()
+    return b"".join(launch_blocks(kept, form, width=200)).decode()
 
 
 def cells(text: str) -> list[list[str]]:
@@ -155,7 +155,8 @@ def test_a_name_is_asked_for_once_and_is_safe_to_print() -> None:
         (RECORD, trace((7, 1, 2), (7, 3, 4))),
         (AGAIN, trace((7, 1, 2), name="_Zx")),
     ]
-    text = b"".join(launch_blocks(kept, "text", demangle=demangle)).decode()
+    blocks = launch_blocks(kept, "text", demangle=demangle, width=200)
+    text = b"".join(blocks).decode()
     table = b"".join(launch_blocks(kept, "markdown", demangle=demangle)).decode()
 
     assert asked == ["_Z1av", "_Zx"] * 2
@@ -173,3 +174,31 @@ def test_columns_stand_below_their_heads(digits: int) -> None:
 
     assert lines[1].index("start us") + 8 == lines[2].index(".") + 4
     assert lines[1].index("kernel") == lines[2].index("_Z1av")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 130])
+def test_a_line_is_no_wider_than_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """A name has no room beside the columns: it stands above them, once for a row of it."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = f"void at::kernel<{'Wide, ' * 30}int>(float*)"
+    kept = [(RECORD, trace((7, 1, 2), (7, 3, 4), name=name))]
+    _, heads, *lines = b"".join(launch_blocks(kept, "text")).decode().splitlines()
+
+    assert max(map(len, (heads, *lines))) <= width
+    assert sum("kernel<Wide" in line for line in lines) == (2 if width > 120 else 1)
+    assert all(f"{head} us" in heads for head in ("start", "duration", "gap"))
+    assert ("device" in heads) == (width >= 100)
+
+
+def test_a_name_is_whole_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As behind a pipe, where it is searched for."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("sys.__stdout__", None)
+    name = f"void at::kernel<{'Wide, ' * 30}int>(float*)"
+    text = b"".join(launch_blocks([(RECORD, trace((7, 1, 2), name=name))], "text"))
+
+    assert text.decode().endswith(f"  {name}\n")
