@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter, Ranges
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.measure.loops import EndLoop
+    from pytest_gpuperf.measure.assemble import EndLoop
     from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.measure.turns import TurnClient, Turns

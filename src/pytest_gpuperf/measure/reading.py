@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.measure.assemble import Maker
-    from pytest_gpuperf.measure.loops import EndLoop
+    from pytest_gpuperf.measure.assemble import EndLoop, Maker
     from pytest_gpuperf.measure.site import Machine, Site
     from pytest_gpuperf.model.counters import AdvisedLaunch
     from pytest_gpuperf.model.scorecard import Hardware

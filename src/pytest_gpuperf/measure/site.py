@@ -513,7 +513,7 @@ class Machine:
         hardware: Hardware | None,
     ) -> tuple[Record, Hardware | None]:
         """Return the record of a loop, and what is known of its hardware."""
-        from pytest_gpuperf.measure.loops import loop_record
+        from pytest_gpuperf.measure.assemble import loop_record
 
         peaks, ran_on = self.loop_roofs(loop, work, hardware)
         record = loop_record(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import DeviceTimer, TakeTurn, TimedCall, Timing
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
-    from pytest_gpuperf.measure.loops import EndLoop
+    from pytest_gpuperf.measure.assemble import EndLoop
     from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Machine, Site
     from pytest_gpuperf.measure.turns import TurnClient, Turns
