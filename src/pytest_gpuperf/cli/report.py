@@ -91,7 +91,7 @@ def _report_captures(
         raise ConfigError(message, remedy=remedy)
     # of captures alone
     from pytest_gpuperf.cli.records import report_of
-    from pytest_gpuperf.report.html.page import captures_html
+    from pytest_gpuperf.report.html.captures import captures_html
 
     reports = each(dict.fromkeys(captures), report_of)
     return _write(arguments.output, captures_html(reports))

@@ -39,7 +39,7 @@ from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
 from pytest_gpuperf.report.html.kernels import KernelTable, tracks
-from pytest_gpuperf.report.html.page import STATUSES, Page, html_bytes
+from pytest_gpuperf.report.html.page import STATUSES, RunPage, html_bytes
 
 if importlib.util.find_spec("jinja2") is None:
     pytest.skip("Jinja2 is not installed (extra html)", allow_module_level=True)
@@ -198,10 +198,10 @@ def test_own_asserts_are_no_limits() -> None:
     run = replace(runs.run((*records,), (verdict,)), missed=(*missed[1:],))
     one = replace(runs.run((*records[:2],), (verdict,)), missed=(missed[1],))
 
-    assert Page(run).headline == (
+    assert RunPage(run).headline == (
         "3 of 3 tests fail: 1 missed a limit, 2 failed their own asserts"
     )
-    assert Page(one).headline.endswith("1 missed a limit, 1 failed its own assert")
+    assert RunPage(one).headline.endswith("1 missed a limit, 1 failed its own assert")
     assert "It was measured and missed its limit, or an assert" in read(one).text("li")
 
 
@@ -215,7 +215,7 @@ def test_all_controls_of_a_drift_are_named() -> None:
         moved=True,
         controls=("test_a", "test_b"),
     )
-    page = Page(replace(runs.gpu_run(), shifts=(shift,)))
+    page = RunPage(replace(runs.gpu_run(), shifts=(shift,)))
 
     assert dict(page.conditions)["drift of host-bound times"] == (
         "+6.9 %, by 5 controls: test_a, test_b, 3 reference workloads"
@@ -239,7 +239,7 @@ def test_uncommitted_changes_are_a_change_since(
         (runs.record("test_gemm[4096]", runs.time_of(183e-6)),), (runs.REGRESSED,)
     )
     session = replace(run.header.session, commit=commit, dirty=dirty)
-    (test,) = Page(replace(run, header=replace(run.header, session=session))).tests
+    (test,) = RunPage(replace(run, header=replace(run.header, session=session))).tests
     assert test.panel is not None
 
     assert [row[1:] for row in test.panel.moved if row[0] == "commit"] == shown
@@ -254,7 +254,7 @@ def test_sessions_of_one_minute_are_told_apart() -> None:
     )
     run = runs.run((runs.record(name, runs.time_of(183e-6)),), (runs.REGRESSED,))
     run = replace(run, stored=(record, replace(record, session=later)))
-    (test,) = Page(run).tests
+    (test,) = RunPage(run).tests
     assert test.panel is not None
     assert test.panel.samples is not None
     first, second, _ = (row.label for row in test.panel.samples.rows)
@@ -299,7 +299,7 @@ def test_a_value_that_others_judged_says_so() -> None:
     verdict = runs.changed("test_a", Outcome.UNCHANGED, Reason.WITHIN_NOISE, moved)
     verdict = replace(verdict, estimate=runs.time_of(1e-3))
     record = runs.record("test_a", runs.time_of(1e-3))
-    (test,) = Page(runs.run((record,), (verdict,))).tests
+    (test,) = RunPage(runs.run((record,), (verdict,))).tests
 
     assert test.value == "2.00 ms"
     assert test.panel is not None
@@ -313,7 +313,7 @@ def test_a_value_that_others_judged_says_so() -> None:
 def test_a_test_that_broke_points_to_what_pytest_printed() -> None:
     """It has a row and a panel though it measured nothing; the report has no traceback."""
     test_id = runs.key("test_a").test_id
-    page = Page(replace(runs.run(expected=1), broken=(test_id,)))
+    page = RunPage(replace(runs.run(expected=1), broken=(test_id,)))
     (test,) = page.tests
 
     assert page.headline == "1 of 1 test fails: 1 failed before being judged"
@@ -413,7 +413,7 @@ def test_a_run_that_is_stored_too_is_shown_once() -> None:
     session = replace(older.header.session, started_unix_s=begun)
     older = replace(older, header=replace(older.header, session=session))
 
-    page = Page(replace(run, stored=(stored(name, 1, 170e-6),)), [older])
+    page = RunPage(replace(run, stored=(stored(name, 1, 170e-6),)), [older])
     (panel,) = [test.panel for test in page.tests]
     assert panel is not None
     assert panel.samples is not None
@@ -425,7 +425,7 @@ def test_many_sessions_have_a_history() -> None:
     name = "test_gemm[4096]"
     run = runs.run((runs.record(name, runs.time_of(183e-6)),), (runs.REGRESSED,))
     many = tuple(stored(name, number, 170e-6) for number in range(9))
-    page = Page(replace(run, stored=many))
+    page = RunPage(replace(run, stored=many))
     (panel,) = [test.panel for test in page.tests]
 
     assert panel is not None
@@ -441,7 +441,7 @@ def test_a_history_says_where_its_level_changed() -> None:
     run = runs.run((runs.record(name, runs.time_of(183e-6)),), (runs.REGRESSED,))
     values = (*(170e-6 * n for n in (1, 1.01, 0.99, 1)), 182e-6, 183e-6, 184e-6)
     many = tuple(stored(name, number, value) for number, value in enumerate(values))
-    (test,) = Page(replace(run, stored=many)).tests
+    (test,) = RunPage(replace(run, stored=many)).tests
 
     assert test.panel is not None
     assert test.panel.history is not None
@@ -465,7 +465,7 @@ def test_a_roofline_is_drawn_where_both_roofs_are_known() -> None:
         peak_bytes_per_s=5e10,
     )
     record = replace(runs.record("test_a", runs.time_of(1e-3)), roofline=attained)
-    (test,) = Page(runs.run((record,))).tests
+    (test,) = RunPage(runs.run((record,))).tests
     assert test.panel is not None
     drawn = test.panel.roofline
     assert drawn is not None
@@ -475,7 +475,7 @@ def test_a_roofline_is_drawn_where_both_roofs_are_known() -> None:
     assert point.roof_y < point.y < drawn.height
 
     bytes_alone = replace(attained, peak_flop_per_s=None)
-    (test,) = Page(runs.run((replace(record, roofline=bytes_alone),))).tests
+    (test,) = RunPage(runs.run((replace(record, roofline=bytes_alone),))).tests
     assert test.panel is not None
     assert test.panel.roofline is None
 
@@ -521,7 +521,7 @@ def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
         ),
     )
     run = runs.run((record,))
-    (test,) = Page(run).tests
+    (test,) = RunPage(run).tests
     assert test.panel is not None
     table, drawn = test.panel.kernels, test.panel.roofline
     assert table is not None
@@ -567,7 +567,7 @@ def test_a_row_shows_the_time_where_a_limit_was_kept_on_something_else() -> None
             threshold=1.0,
             estimate=launches,
         )
-        (test,) = Page(runs.run((record,), (verdict,))).tests
+        (test,) = RunPage(runs.run((record,), (verdict,))).tests
         values[outcome] = test.value
 
     assert values[Outcome.PASSED].startswith("187")
@@ -591,7 +591,7 @@ def test_instances_of_one_template_are_rows_of_their_own() -> None:
             for gemm, count, total_s in (("B2b", 1, 3e-3), ("Gemm", 2, 1e-3))
         ),
     )
-    (test,) = Page(runs.run((record,))).tests
+    (test,) = RunPage(runs.run((record,))).tests
     assert test.panel is not None
     assert test.panel.kernels is not None
 
@@ -605,7 +605,7 @@ def test_instances_of_one_template_are_rows_of_their_own() -> None:
 def test_a_kernel_is_named_by_what_tells_it_from_the_others() -> None:
     """Its parameters stand where nothing else tells two apart; its title has all of it."""
     names = ("void a::scale<float>(float*)", "void norm(float*)", "void norm(double*)")
-    (test,) = Page(runs.run((with_kernels(*((n, 1, 1e-3) for n in names)),))).tests
+    (test,) = RunPage(runs.run((with_kernels(*((n, 1, 1e-3) for n in names)),))).tests
     assert test.panel is not None
     assert test.panel.kernels is not None
     rows = test.panel.kernels.rows
@@ -621,7 +621,7 @@ def test_sizes_of_a_grid_are_no_decimal() -> None:
     (use,) = record.activity.kernels
     use = replace(use, shape=replace(use.shape, grid=(2, 66, 1)))
     record = replace(record, activity=replace(record.activity, kernels=(use,)))
-    (test,) = Page(runs.run((record,))).tests
+    (test,) = RunPage(runs.run((record,))).tests
     assert test.panel is not None
     assert test.panel.kernels is not None
     (row,) = test.panel.kernels.rows
@@ -666,7 +666,7 @@ COMPARED = [
 
 def kernel_table(run: Run, *older: Run) -> KernelTable:
     """Return the kernels of a run's only test."""
-    (test,) = Page(run, older).tests
+    (test,) = RunPage(run, older).tests
     assert test.panel is not None
     assert test.panel.kernels is not None
     return test.panel.kernels
@@ -721,7 +721,7 @@ def test_what_fills_a_call_is_drawn_where_the_device_idles() -> None:
     idle = ActivitySummary(span_s=1e-3, busy_s=6e-4, copying_s=1e-4, waited_s=3e-4)
     record = replace(runs.record("test_a", runs.time_of(1e-3)), activity=idle)
     run = runs.run((record,))
-    (test,) = Page(run).tests
+    (test,) = RunPage(run).tests
     assert test.panel is not None
     assert test.panel.activity is not None
 
@@ -734,7 +734,7 @@ def test_what_fills_a_call_is_drawn_where_the_device_idles() -> None:
     assert "Where a call of 1.00\u202fms goes" in read(run).text()
     for change in ({"busy_s": 1e-3, "copying_s": 0.0}, {"span_s": None}):
         other = replace(record, activity=replace(idle, **change))
-        (test,) = Page(runs.run((other,))).tests
+        (test,) = RunPage(runs.run((other,))).tests
         assert test.panel is not None
         assert test.panel.activity is None
 
@@ -795,7 +795,7 @@ def test_a_large_page_draws_few_streams(count: int, drawn_count: int) -> None:
         replace(record, key=replace(record.key, test_id=f"test_{number}"))
         for number in range(count)
     )
-    panels = [test.panel for test in Page(runs.run(records)).tests]
+    panels = [test.panel for test in RunPage(runs.run(records)).tests]
 
     assert sum(p is not None and p.tracks is not None for p in panels) == drawn_count
     assert panels[0] is not None
@@ -843,7 +843,7 @@ def test_blocks_against_a_revision_are_drawn() -> None:
         ),
     )
     run = runs.run((runs.record("test_gemm[4096]", runs.time_of(1.8e-4)),), (verdict,))
-    (test,) = Page(run).tests
+    (test,) = RunPage(run).tests
     assert test.panel is not None
     (compared,) = test.panel.against
 
@@ -874,7 +874,7 @@ def test_a_row_shows_what_its_verdict_is_about() -> None:
         change=runs.change(0.5, 2.0e-4),
     )
     record = runs.record("test_gemm[4096]", runs.time_of(1.8e-4))
-    (test,) = Page(runs.run((record,), (of_store, of_revision))).tests
+    (test,) = RunPage(runs.run((record,), (of_store, of_revision))).tests
     assert test.panel is not None
 
     assert (test.value, test.change) == ("200 us", "+50.0 %")
@@ -887,11 +887,11 @@ def test_a_row_shows_what_its_verdict_is_about() -> None:
 
 def test_a_column_that_is_empty_is_not_there() -> None:
     """Neither its head nor its place; the legend leaves it out, too."""
-    page = Page(runs.run((runs.record("test_a", runs.time_of(1e-3)),)))
+    page = RunPage(runs.run((runs.record("test_a", runs.time_of(1e-3)),)))
 
     assert page.absent == ("no-f", "no-d", "no-r", "no-t")
-    assert Page(runs.run((runs.record("test_a"),))).absent[0] == "no-x"
-    assert Page(runs.gpu_run()).absent == ("no-t",)
+    assert RunPage(runs.run((runs.record("test_a"),))).absent[0] == "no-x"
+    assert RunPage(runs.gpu_run()).absent == ("no-t",)
     assert "right is worse" not in read(page.run).text()
 
 
@@ -908,7 +908,7 @@ def test_a_time_line_is_drawn_where_sensors_were_sampled() -> None:
         classes=("idle", "idle", "compute-heavy"),
     )
     record = replace(runs.record("test_a", runs.time_of(1e-3)), time_lines=(line,))
-    (test,) = Page(runs.run((record,))).tests
+    (test,) = RunPage(runs.run((record,))).tests
     assert test.panel is not None
     (figure,) = test.panel.time_lines
 
@@ -938,7 +938,7 @@ def test_a_time_line_shows_when_the_clock_was_held_down() -> None:
         throttled_spans_s={cap: ((0.0, 0.2), (1.0, 1.6)), hot: ((1.5, 2.0),)},
     )
     record = replace(runs.record("test_a", runs.time_of(1e-3)), time_lines=(line,))
-    (test,) = Page(runs.run((record,))).tests
+    (test,) = RunPage(runs.run((record,))).tests
     assert test.panel is not None
     (figure,) = test.panel.time_lines
     first, second = figure.throttled
@@ -972,7 +972,7 @@ def test_right_is_worse_for_every_metric() -> None:
         metric="throughput",
         change=replace(moved, effect=-0.2, low=-0.21, high=-0.19),
     )
-    tests = Page(runs.run((), (slower, fewer))).tests
+    tests = RunPage(runs.run((), (slower, fewer))).tests
     effects = [test.effect for test in tests]
     places = {test.strip.at for test in tests if test.strip is not None}
 
@@ -989,7 +989,7 @@ def test_what_most_tests_share_is_told_once() -> None:
         )
         for number in range(6)
     ]
-    page = Page(runs.run(tuple(records)))
+    page = RunPage(runs.run(tuple(records)))
     panels = [test.panel for test in page.tests if test.panel is not None]
 
     assert ("torch", "2.11") in page.conditions
@@ -1000,7 +1000,7 @@ def test_what_most_tests_share_is_told_once() -> None:
 
 def test_a_large_page_has_panels_for_what_matters() -> None:
     """The first of so many rows, and every test that fails; the others are a row."""
-    page = Page(runs.gpu_run(), most_panels=1)
+    page = RunPage(runs.gpu_run(), most_panels=1)
 
     assert [test.panel is not None for test in page.tests] == [True, True, *[False] * 4]
     assert page.panels_count == 2

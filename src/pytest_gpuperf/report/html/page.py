@@ -7,22 +7,21 @@ import functools
 import hashlib
 import math
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.judge.tally import speaking, tally
-from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.counters import CounterGap
-from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
-from pytest_gpuperf.model.run import Completeness, Header, MachineShift, Run
+from pytest_gpuperf.model.run import MachineShift, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.captures import kernel_name, limiter_text, plain_name
+from pytest_gpuperf.report.captures import limiter_text
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import commands, evidence
 from pytest_gpuperf.report.html import figures
@@ -32,7 +31,6 @@ from pytest_gpuperf.report.html.panel import (
     Detail,
     GapKey,
     Gaps,
-    LaunchCard,
     Panel,
     bullet_of,
     facts_of,
@@ -40,7 +38,6 @@ from pytest_gpuperf.report.html.panel import (
     panel_of,
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
-from pytest_gpuperf.report.launches import CapturedReport, launch_facts
 from pytest_gpuperf.report.rows import Row, RowEnding, judged_value, names, rows
 from pytest_gpuperf.report.summary import held_tests, judged_line
 from pytest_gpuperf.report.terminal import remarks, title
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
-__all__ = ["STATUSES", "Page", "PageStatus", "captures_html", "html_bytes"]
+__all__ = ["STATUSES", "Page", "PageStatus", "RunPage", "html_bytes", "rendered"]
 
 _LONGEST_NAME = 200  # characters of a kernel's: a lambda of torch has a thousand
 _UNWRAPPED = 10_000  # characters: the browser breaks lines
@@ -198,12 +195,12 @@ class Undecided(Frozen, frozen=True, kw_only=True):
     count: int
 
 
-class Page:
+class Page(ABC):
     """
-    The page of a run.
+    A page: a row for each measurement, and what stands around the rows.
 
     Args:
-        run: The run, judged.
+        run: What was measured, and judged if it was.
 
         older: Earlier runs whose samples are shown beside it, oldest first.
 
@@ -227,13 +224,12 @@ class Page:
             if v.change is not None and v.change.effect is not None
         ]
         self.axis = ChangeAxis(effects)
-        self._common = _common_facts(every)
+        self.common_facts = _common_facts(every)
         self._common_gaps = _common_gaps(every)
         ordered = sorted(every, key=self._place)
         self.tests = tuple(
             self._test(row, place=place) for place, row in enumerate(ordered)
         )
-        self.counted = tally(run)
 
     def _place(self, row: Row) -> tuple[int, float]:
         """Return where a row stands: the worst first, of them the largest change."""
@@ -251,98 +247,77 @@ class Page:
 
     # what stands above and below the rows
 
-    noun = "test"  # what a row is of
+    noun: str  # what a row is of
     opens = False  # whether panels are open at first
 
     @property
+    @abstractmethod
     def headline(self) -> str:
-        """The run in one sentence."""
-        first: dict[str, Test] = {}
-        for test in self.tests:  # the worst of a test's measurements comes first
-            first.setdefault(test.test_id, test)
-        failing = Counter(
-            "own" if test.is_own_assert else test.status.name
-            for test in first.values()
-            if test.status.fails
+        """The whole in one sentence."""
+
+    @property
+    @abstractmethod
+    def judged(self) -> str:
+        """How much was judged, or why nothing was."""
+
+    @property
+    @abstractmethod
+    def measured_on(self) -> tuple[str, ...]:
+        """What was measured on and with."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> Iterable[tuple[str, str]]:
+        """What the rows share, by name; "": not known."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what it was measured on and with."""
+        return ()
+
+    @property
+    def started(self) -> str:
+        """When it was measured; "": not known."""
+        return ""
+
+    @property
+    def chips(self) -> tuple[Chip, ...]:
+        """Every state that a measurement has, worst first; none where nothing is judged."""
+        return ()
+
+    @property
+    def parts(self) -> str:
+        """How many measurements of how many tests; "": each has one."""
+        return ""
+
+    @property
+    def without_row(self) -> str:
+        """How many tests have no measurement; "": none."""
+        return ""
+
+    @property
+    def undecided(self) -> tuple[Undecided, ...]:
+        """Why tests were not judged, the most frequent reason first."""
+        return ()
+
+    @property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """The options of what was run, as in an ini file."""
+        return ()
+
+    @property
+    def conditions(self) -> tuple[tuple[str, str], ...]:
+        """What the rows share, as people read it."""
+        return tuple(
+            (display.fact_label(name), display.fact(name, text))
+            for name, text in self.facts
+            if text and name not in _OF_MACHINE
         )
-        count = sum(failing.values())
-        if ended := self.run.header.completeness.interrupted:
-            return f"Incomplete: {ended}; {held_tests(self.run)}"
-        if not count:
-            return (
-                "Nothing failed" if self.counted.judged_count else "Nothing was judged"
-            )
-        own = "its own assert" if failing["own"] == 1 else "their own asserts"
-        called = {
-            "failed": "missed a limit",
-            "own": f"failed {own}",
-            "broken": "failed before being judged",
-        }
-        parts = ", ".join(
-            f"{n} {called.get(name, name)}" for name, n in failing.items()
-        )
-        verb = "fails" if count == 1 else "fail"
-        tests = display.plural(self.counted.expected_count, "test")
-        return f"{count} of {tests} {verb}: {parts}"
 
     @property
     def fails(self) -> bool:
         """Whether a test fails the run."""
         return any(test.status.fails for test in self.tests)
-
-    @property
-    def judged(self) -> str:
-        """How many tests were judged, and why the others were not."""
-        text = judged_line(self.run).text
-        return text[0].upper() + text[1:]
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What the machine did, and which stored tests did not run."""
-        texts = (line.text for line in remarks(self.run, width=_UNWRAPPED))
-        return tuple(text[0].upper() + text[1:] for text in texts)
-
-    @property
-    def measured_on(self) -> tuple[str, ...]:
-        """What was measured on and with."""
-        head = title(self.run, width=_UNWRAPPED)
-        collectors = self.run.header.collectors
-        facts = [f for f in head.partition(": ")[2].split(", ") if f not in collectors]
-        by = f"measured by {', '.join(collectors)}" if collectors else ""
-        return tuple(filter(None, (*facts, by)))
-
-    @property
-    def started(self) -> str:
-        """When the run began."""
-        return display.moment(self.run.header.session.started_unix_s)
-
-    @property
-    def chips(self) -> tuple[Chip, ...]:
-        """Every state that a measurement has, worst first."""
-        return tuple(
-            Chip(
-                status=status,
-                count=len(several),
-                tests=f"in {_of_tests(len(set(several)))}" if self.parts else "",
-            )
-            for status in STATUSES
-            if (several := [t.test_id for t in self.tests if t.status == status])
-        )
-
-    @property
-    def parts(self) -> str:
-        """How many measurements of how many tests; "": each has one."""
-        count = len({test.test_id for test in self.tests})
-        if len(self.tests) == count:
-            return ""
-        return f"{len(self.tests)} measurements of {_of_tests(count)}"
-
-    @property
-    def without_row(self) -> str:
-        """How many tests of the run have no measurement; "": none."""
-        count = len({test.test_id for test in self.tests})
-        missing = self.counted.expected_count - count
-        return f"{_of_tests(missing)} without a measurement" if missing > 0 else ""
 
     @property
     def has_changes(self) -> bool:
@@ -381,53 +356,6 @@ class Page:
     def panels_count(self) -> int:
         """How many tests have a panel."""
         return sum(test.panel is not None for test in self.tests)
-
-    @property
-    def undecided(self) -> tuple[Undecided, ...]:
-        """Why tests were not judged, the most frequent reason first."""
-        open_verdicts = [
-            speaking([v for v in row.verdicts if v.decides])
-            for row in rows(self.run)
-            if row.outcome is not None and row.outcome not in JUDGED
-        ]
-        counts = Counter((v.outcome.value, _why(v), v.remedy) for v in open_verdicts)
-        return tuple(
-            Undecided(status=status, sentence=sentence, remedy=remedy, count=count)
-            for (status, sentence, remedy), count in counts.most_common()
-        )
-
-    @property
-    def conditions(self) -> tuple[tuple[str, str], ...]:
-        """The facts of the run: machine, session, completeness, options."""
-        header = self.run.header
-        environment, session = header.environment, header.session
-        complete = header.completeness
-        cores = f"{environment.core_count} cores" if environment.core_count else ""
-        machine = (environment.cpu_model or "", cores, environment.platform)
-        dirty = " with uncommitted changes" if session.dirty else ""
-        facts = [
-            ("machine", ", ".join(filter(None, machine))),
-            ("session", session.id),
-            ("commit", f"{session.commit}{dirty}" if session.commit else ""),
-            ("collectors", ", ".join(header.collectors)),
-            (
-                "reported",
-                f"{complete.reported_count} of {complete.expected_count} tests",
-            ),
-            ("without a result", ", ".join(complete.missing)),
-            *map(_drift, self.run.shifts),
-            *sorted({**environment.versions, **self._common}.items()),
-        ]
-        return tuple(
-            (display.fact_label(name), display.fact(name, text))
-            for name, text in facts
-            if text and name not in _OF_MACHINE
-        )
-
-    @property
-    def options(self) -> tuple[tuple[str, str], ...]:
-        """The options of the run, as in an ini file."""
-        return tuple(sorted(self.run.header.options.items()))
 
     @property
     def common_gaps(self) -> tuple[Gaps, ...]:
@@ -500,7 +428,7 @@ class Page:
             if verdict is None
             else commands(verdict, self.run.header.options),
             moved=() if status in _QUIET else self._moved(changed),
-            common_facts=self._common,
+            common_facts=self.common_facts,
             common_gaps=self._common_gaps,
         )
 
@@ -529,107 +457,139 @@ class Page:
         return tuple(moved)
 
 
-class CapturesPage(Page):
-    """
-    The page of reports of Nsight Compute: nothing ran, and nothing is judged.
+class RunPage(Page):
+    """The page of a run."""
 
-    Args:
-        reports: The reports, each of another file.
-    """
-
-    noun = "capture"
-
-    def __init__(self, reports: Sequence[CapturedReport]) -> None:
-        self._reports = {report.record.key: report for report in reports}
-        header = Header(  # nothing ran here
-            session=Session(id="", started_unix_s=0, host=""),
-            environment=Environment(
-                cpu_model=None, core_count=None, python_minor="", platform=""
-            ),
-            completeness=Completeness(expected_count=0, reported_count=0),
-        )
-        records = tuple(report.record for report in reports)
-        super().__init__(Run(schema=SCHEMA_VERSION, header=header, records=records))
-        self.opens = len(records) == 1
+    noun = "test"
 
     @property
     def headline(self) -> str:
-        """How much was captured."""
-        count = sum(report.launches_count for report in self._reports.values())
-        launches = display.plural(count, "captured launch", "captured launches")
-        if len(self._reports) == 1:
-            return f"{PurePath(self.tests[0].test_id).name}: {launches}"
-        return f"{len(self._reports)} captures: {launches}"
+        """The run in one sentence."""
+        first: dict[str, Test] = {}
+        for test in self.tests:  # the worst of a test's measurements comes first
+            first.setdefault(test.test_id, test)
+        failing = Counter(
+            "own" if test.is_own_assert else test.status.name
+            for test in first.values()
+            if test.status.fails
+        )
+        count = sum(failing.values())
+        if ended := self.run.header.completeness.interrupted:
+            return f"Incomplete: {ended}; {held_tests(self.run)}"
+        if not count:
+            return (
+                "Nothing failed"
+                if tally(self.run).judged_count
+                else "Nothing was judged"
+            )
+        own = "its own assert" if failing["own"] == 1 else "their own asserts"
+        called = {
+            "failed": "missed a limit",
+            "own": f"failed {own}",
+            "broken": "failed before being judged",
+        }
+        parts = ", ".join(
+            f"{n} {called.get(name, name)}" for name, n in failing.items()
+        )
+        verb = "fails" if count == 1 else "fail"
+        tests = display.plural(tally(self.run).expected_count, "test")
+        return f"{count} of {tests} {verb}: {parts}"
 
     @property
     def judged(self) -> str:
-        """How it was measured."""
-        return "Each launch ran alone under ncu, at the clocks that it set"
+        """How many tests were judged, and why the others were not."""
+        text = judged_line(self.run).text
+        return text[0].upper() + text[1:]
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Nothing of this machine."""
-        return ()
+        """What the machine did, and which stored tests did not run."""
+        texts = (line.text for line in remarks(self.run, width=_UNWRAPPED))
+        return tuple(text[0].upper() + text[1:] for text in texts)
 
     @property
     def measured_on(self) -> tuple[str, ...]:
-        """The GPUs of the reports."""
-        devices = (
-            launch.device
-            for report in self._reports.values()
-            for launch in report.launches
-        )
-        return tuple(filter(None, dict.fromkeys(devices)))
+        """What was measured on and with."""
+        head = title(self.run, width=_UNWRAPPED)
+        collectors = self.run.header.collectors
+        facts = [f for f in head.partition(": ")[2].split(", ") if f not in collectors]
+        by = f"measured by {', '.join(collectors)}" if collectors else ""
+        return tuple(filter(None, (*facts, by)))
 
     @property
     def started(self) -> str:
-        """A report does not say when."""
-        return ""
+        """When the run began."""
+        return display.moment(self.run.header.session.started_unix_s)
 
     @property
     def chips(self) -> tuple[Chip, ...]:
-        """No states: nothing is judged."""
-        return ()
-
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """Which columns are empty: that of the verdict, too."""
-        return (*super().absent, "no-v")
-
-    @property
-    def conditions(self) -> tuple[tuple[str, str], ...]:
-        """Nothing of this machine; what captures share is said once."""
+        """Every state that a measurement has, worst first."""
         return tuple(
-            (display.fact_label(name), display.fact(name, text))
-            for name, text in sorted(self._common.items())
+            Chip(
+                status=status,
+                count=len(several),
+                tests=f"in {_of_tests(len(set(several)))}" if self.parts else "",
+            )
+            for status in STATUSES
+            if (several := [t.test_id for t in self.tests if t.status == status])
         )
 
-    def _panel(
-        self,
-        row: Row,
-        status: PageStatus,
-        verdict: Verdict | None,
-        sessions: Sequence[SessionSamples],
-        *,
-        place: int,
-    ) -> Panel:
-        """Return all that is known of a capture."""
-        report = self._reports[row.key]
-        measured_count = report.launches_count - len(report.failures)
-        return replace(
-            super()._panel(row, status, verdict, sessions, place=place),
-            state="",
-            doubts=report.failures,
-            launches=tuple(
-                LaunchCard(
-                    name=kernel_name(plain_name(launch.name), _LONGEST_NAME),
-                    index=launch.index,
-                    facts=tuple(launch_facts(launch.details)),
-                )
-                for launch in report.launches
-            ),
-            more_launches_count=measured_count - len(report.launches),
+    @property
+    def parts(self) -> str:
+        """How many measurements of how many tests; "": each has one."""
+        count = len({test.test_id for test in self.tests})
+        if len(self.tests) == count:
+            return ""
+        return f"{len(self.tests)} measurements of {_of_tests(count)}"
+
+    @property
+    def without_row(self) -> str:
+        """How many tests of the run have no measurement; "": none."""
+        count = len({test.test_id for test in self.tests})
+        missing = tally(self.run).expected_count - count
+        return f"{_of_tests(missing)} without a measurement" if missing > 0 else ""
+
+    @property
+    def undecided(self) -> tuple[Undecided, ...]:
+        """Why tests were not judged, the most frequent reason first."""
+        open_verdicts = [
+            speaking([v for v in row.verdicts if v.decides])
+            for row in rows(self.run)
+            if row.outcome is not None and row.outcome not in JUDGED
+        ]
+        counts = Counter((v.outcome.value, _why(v), v.remedy) for v in open_verdicts)
+        return tuple(
+            Undecided(status=status, sentence=sentence, remedy=remedy, count=count)
+            for (status, sentence, remedy), count in counts.most_common()
         )
+
+    @property
+    def facts(self) -> Iterable[tuple[str, str]]:
+        """The machine, the session, how complete it is, and what its tests share."""
+        header = self.run.header
+        environment, session = header.environment, header.session
+        complete = header.completeness
+        cores = f"{environment.core_count} cores" if environment.core_count else ""
+        machine = (environment.cpu_model or "", cores, environment.platform)
+        dirty = " with uncommitted changes" if session.dirty else ""
+        return (
+            ("machine", ", ".join(filter(None, machine))),
+            ("session", session.id),
+            ("commit", f"{session.commit}{dirty}" if session.commit else ""),
+            ("collectors", ", ".join(header.collectors)),
+            (
+                "reported",
+                f"{complete.reported_count} of {complete.expected_count} tests",
+            ),
+            ("without a result", ", ".join(complete.missing)),
+            *map(_drift, self.run.shifts),
+            *sorted({**environment.versions, **self.common_facts}.items()),
+        )
+
+    @property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """The options of the run, as in an ini file."""
+        return tuple(sorted(self.run.header.options.items()))
 
 
 def _drift(shift: MachineShift) -> tuple[str, str]:
@@ -781,23 +741,10 @@ def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
     Raises:
         ReportError: Jinja2 is not installed.
     """
-    return _rendered(lambda: Page(run, older))
+    return rendered(lambda: RunPage(run, older))
 
 
-def captures_html(reports: Sequence[CapturedReport]) -> bytes:
-    """
-    Return reports of Nsight Compute as one HTML file, likewise.
-
-    Args:
-        reports: The reports, each of another file.
-
-    Raises:
-        ReportError: Jinja2 is not installed.
-    """
-    return _rendered(lambda: CapturesPage(reports))
-
-
-def _rendered(make_page: Callable[[], Page]) -> bytes:
+def rendered(make_page: Callable[[], Page]) -> bytes:
     """Return a page as HTML; it is made where Jinja2 is installed."""
     environment = _environment()
     style, script = (_part(name) for name in ("style.css", "script.js"))

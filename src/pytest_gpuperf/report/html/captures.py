@@ -1,0 +1,121 @@
+"""Reports of Nsight Compute as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from pytest_gpuperf.model.codec import SCHEMA_VERSION
+from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.run import Completeness, Header, Run
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.captures import kernel_name, plain_name
+from pytest_gpuperf.report.html.page import Page, PageStatus, rendered
+from pytest_gpuperf.report.html.panel import LaunchCard, Panel
+from pytest_gpuperf.report.html.sessions import SessionSamples
+from pytest_gpuperf.report.launches import CapturedReport, launch_facts
+from pytest_gpuperf.report.rows import Row
+
+__all__ = ["captures_html"]
+
+_LONGEST_NAME = 200  # characters of a kernel's: a lambda of torch has a thousand
+
+
+def captures_html(reports: Sequence[CapturedReport]) -> bytes:
+    """
+    Return reports of Nsight Compute as one HTML file [UTF-8] that needs no network.
+
+    Args:
+        reports: The reports, each of another file.
+
+    Raises:
+        ReportError: Jinja2 is not installed.
+    """
+    return rendered(lambda: CapturesPage(reports))
+
+
+class CapturesPage(Page):
+    """
+    The page of reports of Nsight Compute: nothing ran, and nothing is judged.
+
+    Args:
+        reports: The reports, each of another file.
+    """
+
+    noun = "capture"
+
+    def __init__(self, reports: Sequence[CapturedReport]) -> None:
+        self._reports = {report.record.key: report for report in reports}
+        header = Header(  # nothing ran here
+            session=Session(id="", started_unix_s=0, host=""),
+            environment=Environment(
+                cpu_model=None, core_count=None, python_minor="", platform=""
+            ),
+            completeness=Completeness(expected_count=0, reported_count=0),
+        )
+        records = tuple(report.record for report in reports)
+        super().__init__(Run(schema=SCHEMA_VERSION, header=header, records=records))
+        self.opens = len(records) == 1
+
+    @property
+    def headline(self) -> str:
+        """How much was captured."""
+        count = sum(report.launches_count for report in self._reports.values())
+        launches = display.plural(count, "captured launch", "captured launches")
+        if len(self._reports) == 1:
+            return f"{PurePath(self.tests[0].test_id).name}: {launches}"
+        return f"{len(self._reports)} captures: {launches}"
+
+    @property
+    def judged(self) -> str:
+        """How it was measured."""
+        return "Each launch ran alone under ncu, at the clocks that it set"
+
+    @property
+    def measured_on(self) -> tuple[str, ...]:
+        """The GPUs of the reports."""
+        devices = (
+            launch.device
+            for report in self._reports.values()
+            for launch in report.launches
+        )
+        return tuple(filter(None, dict.fromkeys(devices)))
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Which columns are empty: that of the verdict, too."""
+        return (*super().absent, "no-v")
+
+    @property
+    def facts(self) -> Iterable[tuple[str, str]]:
+        """Nothing of this machine: what captures share."""
+        return sorted(self.common_facts.items())
+
+    def _panel(
+        self,
+        row: Row,
+        status: PageStatus,
+        verdict: Verdict | None,
+        sessions: Sequence[SessionSamples],
+        *,
+        place: int,
+    ) -> Panel:
+        """Return all that is known of a capture."""
+        report = self._reports[row.key]
+        measured_count = report.launches_count - len(report.failures)
+        return replace(
+            super()._panel(row, status, verdict, sessions, place=place),
+            state="",
+            doubts=report.failures,
+            launches=tuple(
+                LaunchCard(
+                    name=kernel_name(plain_name(launch.name), _LONGEST_NAME),
+                    index=launch.index,
+                    facts=tuple(launch_facts(launch.details)),
+                )
+                for launch in report.launches
+            ),
+            more_launches_count=measured_count - len(report.launches),
+        )
