@@ -28,7 +28,7 @@ from pytest_gpuperf.collect.ncu.launches import (
     read_capture,
     read_report,
 )
-from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter, few
+from pytest_gpuperf.collect.ncu.nvtx import DEFAULT_DOMAIN, LaunchFilter, few
 from pytest_gpuperf.collect.ncu.report import Report
 from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.replay import read_recording
@@ -204,9 +204,10 @@ def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
     shown = _detailed(
         arguments.file,
         [(number, launch) for number, launch in placed if launch.measured],
+        has_ranges=len(capture.ranges) > 1,
         advised_count=_ADVISED if is_advised else 0,
     )
-    remarks = _failures(launch for _, launch in placed)
+    remarks = _failures(capture)
     if not is_advised:
         remarks.append(
             f"what ncu advises is shown of up to {_ADVISED} launches: choose them with "
@@ -216,7 +217,11 @@ def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
 
 
 def _detailed(
-    file: str, placed: Sequence[tuple[int, CapturedLaunch]], *, advised_count: int
+    file: str,
+    placed: Sequence[tuple[int, CapturedLaunch]],
+    *,
+    has_ranges: bool,
+    advised_count: int,
 ) -> list[DetailedLaunch]:
     """Return launches in detail, by range and launch; ncu's advice of the first ones."""
     report = Report(file)
@@ -225,6 +230,8 @@ def _detailed(
             device=device_of(launch),
             name=launch.demangled or launch.kernel,
             index=launch.index,
+            range_index=number if has_ranges else None,
+            nvtx=_nvtx_names(launch),
             details=details(
                 launch,
                 report.advice(launch.index, number) if place < advised_count else None,
@@ -234,11 +241,22 @@ def _detailed(
     ]
 
 
-def _failures(launches: Iterable[CapturedLaunch]) -> list[str]:
+def _nvtx_names(launch: CapturedLaunch) -> tuple[str, ...]:
+    """Return the NVTX ranges of a launch, named as in the filter `--nvtx`."""
+    return tuple(
+        name if domain == DEFAULT_DOMAIN else f"{domain}@{name}"
+        for domain, names in launch.nvtx.items()
+        for name in names
+    )
+
+
+def _failures(capture: Capture) -> list[str]:
     """Return a sentence for each launch that was not measured."""
+    has_ranges = len(capture.ranges) > 1
     return [
-        launch_failure(launch.index, launch.kernel)
-        for launch in launches
+        launch_failure(launch.index, launch.kernel, number if has_ranges else None)
+        for number, captured in enumerate(capture.ranges)
+        for launch in captured.launches
         if not launch.measured
     ]
 
@@ -251,7 +269,7 @@ def report_of(file: str) -> CapturedReport:
         CollectError: It cannot be read, or none of its launches was measured.
     """
     capture = _reader(file)(None)
-    launches = [launch for captured in capture.ranges for launch in captured.launches]
+    count = sum(len(captured.launches) for captured in capture.ranges)
     timed = [
         (analysis.duration_s or 0.0, number, launch)
         for number, (captured, limits) in enumerate(
@@ -268,13 +286,14 @@ def report_of(file: str) -> CapturedReport:
         shown = _detailed(
             file,
             [(number, launch) for _, number, launch in longest],
+            has_ranges=len(capture.ranges) > 1,
             advised_count=_ADVISED,
         )
     return CapturedReport(
         record=whole_record(file, [launch for _, _, launch in timed]),
         launches=tuple(shown),
-        launches_count=len(launches),
-        failures=tuple(_failures(launches)),
+        launches_count=count,
+        failures=tuple(_failures(capture)),
     )
 
 

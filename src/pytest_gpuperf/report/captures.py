@@ -52,6 +52,7 @@ __all__ = [
     "kernel_name",
     "kernel_names",
     "launch_failure",
+    "launch_number",
     "limiter_facts",
     "limiter_text",
     "mismatch_gap",
@@ -574,9 +575,17 @@ def _change(difference: Difference) -> str:
     return display.change(now / was - 1) if was else ""
 
 
-def launch_failure(index: int, kernel: str) -> str:
-    """Return that a launch was not measured."""
-    return f"launch {index} ({kernel}) was not measured: ncu failed"
+def launch_number(index: int, range_index: int | None) -> str:
+    """Return the number of a launch, and of its range; None: its report has one."""
+    return f"launch {index}" + (
+        "" if range_index is None else f" of range {range_index}"
+    )
+
+
+def launch_failure(index: int, kernel: str, range_index: int | None = None) -> str:
+    """Return that a launch was not measured; its range as in its number."""
+    place = launch_number(index, range_index)
+    return f"{place} ({kernel}) was not measured: ncu failed"
 
 
 def difference_remarks(

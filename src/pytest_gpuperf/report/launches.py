@@ -28,6 +28,7 @@ from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
     evidence_text,
     kernel_name,
+    launch_number,
     limiter_facts,
     limiter_text,
     plain_name,
@@ -40,6 +41,7 @@ from pytest_gpuperf.report.lines import (
     Line,
     Style,
     line_width,
+    shorten,
     text_bytes,
     wrapped,
 )
@@ -51,6 +53,7 @@ __all__ = [
     "details_bytes",
     "launch_blocks",
     "launch_facts",
+    "launch_place",
 ]
 
 _UNKNOWN = "n/a"
@@ -292,6 +295,7 @@ def _microseconds(time_ns: int | None) -> str:
 
 
 _LONGEST_NAME = 200  # characters: a lambda of torch has a thousand
+_LONGEST_NVTX = 120  # characters of the ranges of a launch
 _LABEL_WIDTH = 11  # of the longest label
 
 
@@ -306,6 +310,10 @@ class DetailedLaunch(Frozen, frozen=True, kw_only=True):
 
         index: Its number in its range.
 
+        range_index: The number of its range; None: the report has one.
+
+        nvtx: The NVTX ranges it ran in, outermost first, as filters of launches name them.
+
         details: What the report has of it.
     """
 
@@ -313,6 +321,8 @@ class DetailedLaunch(Frozen, frozen=True, kw_only=True):
     name: str
     index: int
     details: LaunchDetails
+    range_index: int | None = None
+    nvtx: tuple[str, ...] = ()
 
 
 class CapturedReport(Frozen, frozen=True, kw_only=True):
@@ -373,7 +383,7 @@ def _details_text(
             device = launch.device
             yield Line(escape(device), Style.TITLE)
         kernel = kernel_name(escape(plain_name(launch.name)), _LONGEST_NAME)
-        name = f"{kernel} (launch {launch.index})"
+        name = f"{kernel} ({escape(launch_place(launch))})"
         yield from wrapped(name, width=width, style=Style.TITLE, is_name=True)
         for label, text in launch_facts(launch.details):
             padded = f"{label:{_LABEL_WIDTH}} "
@@ -392,10 +402,19 @@ def _details_markdown(launches: Sequence[DetailedLaunch]) -> Iterator[str]:
         if launch.device != device:
             device = launch.device
             yield from (f"### {prose(device)}", "")
-        yield from (f"{code(plain_name(launch.name))} (launch {launch.index})", "")
+        place = prose(launch_place(launch))
+        yield from (f"{code(plain_name(launch.name))} ({place})", "")
         for label, text in launch_facts(launch.details):
             yield f"- **{label}** {prose(text)}"
         yield ""
+
+
+def launch_place(launch: DetailedLaunch) -> str:
+    """Return what tells a launch from the others of its kernel in its report."""
+    place = launch_number(launch.index, launch.range_index)
+    if not launch.nvtx:
+        return place
+    return f"{place}, in NVTX {shorten(', '.join(launch.nvtx), _LONGEST_NVTX)}"
 
 
 def launch_facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:

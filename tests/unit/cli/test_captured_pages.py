@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,30 @@ def _reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def capture(path: Path, *times_ns: float) -> str:
     """Write a report with a launch of each time."""
-    launches = [
-        {
-            "kernel": f"kernel_{number}",
-            "demangled": f"kernel_{number}<a & b>()",
-            "metrics": {**METRICS, "gpu__time_duration.sum": (DOUBLE, time_ns, "ns")},
-        }
-        for number, time_ns in enumerate(times_ns)
-    ]
-    path.write_bytes(b"NVR\0" + json.dumps({"ranges": [launches]}).encode())
+    launches = [launch(f"kernel_{n}", time_ns) for n, time_ns in enumerate(times_ns)]
+    return written(path, [launches])
+
+
+def launch(kernel: str, time_ns: float, *nvtx: str) -> dict[str, object]:
+    """Return a launch in some NVTX ranges."""
+    return {
+        "kernel": kernel,
+        "demangled": f"{kernel}<a & b>()",
+        "nvtx": [["<default domain>", nvtx, []]] if nvtx else None,
+        "metrics": {**METRICS, "gpu__time_duration.sum": (DOUBLE, time_ns, "ns")},
+    }
+
+
+def failed_launch(kernel: str) -> dict[str, object]:
+    """Return a launch that ncu could not measure."""
+    device = "device__attribute_display_name"
+    metrics = {device: METRICS[device]}
+    return {"kernel": kernel, "demangled": kernel, "metrics": metrics}
+
+
+def written(path: Path, ranges: list[list[dict[str, object]]]) -> str:
+    """Write a report of some ranges."""
+    path.write_bytes(b"NVR\0" + json.dumps({"ranges": ranges}).encode())
     return str(path)
 
 
@@ -47,7 +63,7 @@ def test_a_capture_is_a_page(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "<h1>a.ncu-rep: 2 captured launches.</h1>" in text
     assert "NVIDIA A40" in text
-    assert text.index("launch 1</h4>") < text.index("launch 0</h4>")
+    assert text.index("launch 1</span></h4>") < text.index("launch 0</span></h4>")
     assert "a &amp; b" in text
     assert "a & b" not in text
     assert "judged" not in text.partition("<header")[2].partition("<main")[0]
@@ -63,6 +79,69 @@ def test_several_captures_are_one_page(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "<h1>2 captures: 2 captured launches.</h1>" in text
     assert all(Path(file).name in text for file in files)
+
+
+@pytest.mark.parametrize(
+    ("names", "headline"),
+    [
+        (["a"], "a.ncu-rep: 3 captured launches, 2 of them measured and 1 not."),
+        (["a", "b"], "2 captures: 6 captured launches, 4 of them measured and 2 not."),
+    ],
+)
+def test_launches_without_a_measurement_are_not_counted_as_measured(
+    names: list[str], headline: str, tmp_path: Path
+) -> None:
+    """The headline has both numbers."""
+    launches = [launch("copy", 1e3), launch("copy", 2e3), failed_launch("flash")]
+    files = [written(tmp_path / f"{name}.ncu-rep", [launches]) for name in names]
+    page = tmp_path / "page.html"
+
+    assert cli.main(["report", *files, "-o", str(page)]) == 0
+    assert f"<h1>{headline}</h1>" in page.read_text(encoding="utf-8")
+
+
+def test_launches_of_one_kernel_are_told_apart(tmp_path: Path) -> None:
+    """By number, range, NVTX ranges and file, as far as each tells something."""
+    first, second = tmp_path / "a.ncu-rep", tmp_path / "b.ncu-rep"
+    alike = launch("copy", 1e3, "epoch", "step 7")
+    files = [written(first, [[alike]]), written(second, [[alike], [alike]])]
+    page = tmp_path / "page.html"
+
+    assert cli.main(["report", *files, "-o", str(page)]) == 0
+
+    text = page.read_text(encoding="utf-8")
+    assert re.findall("<span>(launch .*?)</span></h4>", text) == [
+        "launch 0, in NVTX epoch, step 7, a.ncu-rep",
+        "launch 0 of range 0, in NVTX epoch, step 7, b.ncu-rep",
+        "launch 0 of range 1, in NVTX epoch, step 7, b.ncu-rep",
+    ]
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    """Each job of a matrix calls its capture the same."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    files = [capture(tmp_path / name / "x.ncu-rep", 1e3) for name in "ab"]
+    page = tmp_path / "page.html"
+
+    assert cli.main(["report", *files, "-o", str(page)]) == 0
+
+    text = page.read_text(encoding="utf-8")
+    assert all(f"<span>launch 0, {file}</span></h4>" in text for file in files)
+
+
+def test_a_failure_names_the_range_of_its_launch(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers of launches begin again in each range."""
+    ranges = [[launch("copy", 1e3)], [failed_launch("flash")]]
+    file = written(tmp_path / "a.ncu-rep", ranges)
+
+    assert cli.main(["show", file, "--details"]) == 0
+
+    out = capfd.readouterr().out
+    assert "(launch 0 of range 0)" in out
+    assert "launch 0 of range 1 (flash) was not measured: ncu failed" in out
 
 
 def test_the_launches_that_are_left_out_are_counted(tmp_path: Path) -> None:

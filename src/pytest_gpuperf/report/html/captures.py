@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
@@ -15,7 +16,7 @@ from pytest_gpuperf.report.captures import kernel_name, plain_name
 from pytest_gpuperf.report.html.page import Page, PageStatus, rendered
 from pytest_gpuperf.report.html.panel import LaunchCard, Panel
 from pytest_gpuperf.report.html.sessions import SessionSamples
-from pytest_gpuperf.report.launches import CapturedReport, launch_facts
+from pytest_gpuperf.report.launches import CapturedReport, launch_facts, launch_place
 from pytest_gpuperf.report.rows import Row
 
 __all__ = ["captures_html"]
@@ -48,6 +49,7 @@ class CapturesPage(Page):
 
     def __init__(self, reports: Sequence[CapturedReport]) -> None:
         self._reports = {report.record.key: report for report in reports}
+        self._files = _file_names(report.record.key.test_id for report in reports)
         header = Header(  # nothing ran here
             session=Session(id="", started_unix_s=0, host=""),
             environment=Environment(
@@ -64,6 +66,9 @@ class CapturesPage(Page):
         """How much was captured."""
         count = sum(report.launches_count for report in self._reports.values())
         launches = display.plural(count, "captured launch", "captured launches")
+        failed = sum(len(report.failures) for report in self._reports.values())
+        if failed:
+            launches += f", {count - failed} of them measured and {failed} not"
         if len(self._reports) == 1:
             return f"{PurePath(self.tests[0].test_id).name}: {launches}"
         return f"{len(self._reports)} captures: {launches}"
@@ -104,6 +109,7 @@ class CapturesPage(Page):
     ) -> Panel:
         """Return all that is known of a capture."""
         report = self._reports[row.key]
+        of_file = "" if len(self._reports) == 1 else f", {self._files[row.key.test_id]}"
         measured_count = report.launches_count - len(report.failures)
         return replace(
             super()._panel(row, status, verdict, sessions, place=place),
@@ -112,10 +118,17 @@ class CapturesPage(Page):
             launches=tuple(
                 LaunchCard(
                     name=kernel_name(plain_name(launch.name), _LONGEST_NAME),
-                    index=launch.index,
+                    place=f"{launch_place(launch)}{of_file}",
                     facts=tuple(launch_facts(launch.details)),
                 )
                 for launch in report.launches
             ),
             more_launches_count=measured_count - len(report.launches),
         )
+
+
+def _file_names(paths: Iterable[str]) -> dict[str, str]:
+    """Return the name of each file without its folder, unless two would be equal."""
+    brief = {path: PurePath(path).name for path in paths}
+    counts = Counter(brief.values())
+    return {path: name if counts[name] == 1 else path for path, name in brief.items()}

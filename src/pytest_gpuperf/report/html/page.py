@@ -38,7 +38,7 @@ from pytest_gpuperf.report.html.panel import (
     panel_of,
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
-from pytest_gpuperf.report.rows import Row, RowEnding, judged_value, names, rows
+from pytest_gpuperf.report.rows import Row, RowEnding, judged_value, rows
 from pytest_gpuperf.report.summary import held_tests, judged_line
 from pytest_gpuperf.report.terminal import remarks, title
 
@@ -215,7 +215,6 @@ class Page(ABC):
         self.run = run
         self._sessions = Sessions(run, older)
         every = rows(run)
-        self._called = names(row.key for row in every)
         self.is_large = len(every) > _MANY
         self._groups = {test.test_id: test for test in run.tests}
         effects = [

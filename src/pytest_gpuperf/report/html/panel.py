@@ -129,10 +129,15 @@ class RevisionPart(Frozen, frozen=True, kw_only=True):
 
 
 class LaunchCard(Frozen, frozen=True, kw_only=True):
-    """A launch of a capture, and what is known of it: labels and texts."""
+    """
+    A launch of a capture, and what is known of it: labels and texts.
+
+    Attributes:
+        place: What tells it from the others of its kernel on the page.
+    """
 
     name: str
-    index: int
+    place: str
     facts: tuple[tuple[str, str], ...]
 
 
