@@ -27,6 +27,7 @@ from pytest_gpuperf.report.rows import (
     Row,
     judged_value,
     rows,
+    short_names,
 )
 
 __all__ = [
@@ -403,16 +404,20 @@ def annotation_lines(run: Run) -> list[str]:
     places = {test.test_id: test for test in run.tests}
     loud = [row for row in rows(run) if row.is_loud]
     shown = loud[:_MOST_ANNOTATIONS]
-    lines = [_annotation(row, places.get(row.key.test_id), run) for row in shown]
+    called = short_names({row.key: str(row.key).partition("::")[2] for row in shown})
+    lines = [
+        _annotation(row, called[row.key], places.get(row.key.test_id), run)
+        for row in shown
+    ]
     if len(loud) > len(shown):
         more = f"{len(loud) - len(shown) + 1} more tests failed"
         lines[-1] = f"::error title=gpuperf::{more}"
     return lines
 
 
-def _annotation(row: Row, place: TestPlace | None, run: Run) -> str:
+def _annotation(row: Row, name: str, place: TestPlace | None, run: Run) -> str:
     """Return the failure of a test as a command."""
-    path, _, name = str(row.key).partition("::")
+    path, _, _ = row.key.test_id.partition("::")
     properties = {"file": from_root(path, run.header.options), "title": name}
     if place is not None and place.line is not None:
         properties["line"] = str(place.line)

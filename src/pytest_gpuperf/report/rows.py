@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
@@ -29,6 +30,8 @@ __all__ = [
     "names",
     "rows",
     "sample_statistics",
+    "short_id",
+    "short_names",
 ]
 
 XFAILED = "xfailed"  # pytest's word for a failure that is expected
@@ -37,6 +40,8 @@ _ALIASES = frozenset({"time.p50", "time.wall"})  # often the very value of time
 _BESIDE = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NEW)
 _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
 _FENCES_IQR = 1.5  # Tukey's: what lies farther from the quartiles is an outlier
+_LONGEST_NAME = 120  # letters of a test's: two lines of a terminal
+_BEFORE = 4  # letters shown before the first that differs
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
 
@@ -466,10 +471,46 @@ def names(keys: Iterable[RecordKey]) -> dict[RecordKey, str]:
     distinct = tuple(dict.fromkeys(keys))
     brief = {key: _brief(key) for key in distinct}
     counts = Counter(brief.values())
-    return {
-        key: brief[key] if counts[brief[key]] == 1 else display.escape(str(key))
-        for key in distinct
-    }
+    return short_names(
+        {
+            key: brief[key] if counts[brief[key]] == 1 else display.escape(str(key))
+            for key in distinct
+        }
+    )
+
+
+def short_names(whole: Mapping[RecordKey, str]) -> dict[RecordKey, str]:
+    """
+    Return names, those that are too long to read without their middle.
+
+    Of names whose ends are the same, the first letters that differ are shown, too.
+
+    Args:
+        whole: The names of one report.
+    """
+    alike: dict[str, list[RecordKey]] = {}
+    for key, name in whole.items():
+        alike.setdefault(shorten(name, _LONGEST_NAME), []).append(key)
+    short = {}
+    for text, keys in alike.items():
+        several = {whole[key] for key in keys}
+        same = os.path.commonprefix([*several])  # noqa: RUF071 - of letters
+        start = len(same) if len(several) > 1 else None
+        for key in keys:
+            short[key] = text if start is None else _with_middle(whole[key], start)
+    return short
+
+
+def short_id(test_id: str) -> str:
+    """Return the id of a test that is named in a sentence, safe to print."""
+    return shorten(display.escape(test_id), _LONGEST_NAME)
+
+
+def _with_middle(name: str, start: int) -> str:
+    """Return both ends of a name, and what stands from some letter on."""
+    third = _LONGEST_NAME // 3
+    middle = name[start - _BEFORE : start - _BEFORE + third - 2]
+    return f"{name[: third - 1]}…{middle}…{name[-third:]}"
 
 
 def _brief(key: RecordKey) -> str:

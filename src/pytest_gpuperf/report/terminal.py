@@ -24,7 +24,7 @@ from pytest_gpuperf.report.explanation import (
     longrepr_lines,
 )
 from pytest_gpuperf.report.lines import Line, Style, shorten, wrapped
-from pytest_gpuperf.report.rows import Row, names, rows
+from pytest_gpuperf.report.rows import Row, names, rows, short_id
 from pytest_gpuperf.report.summary import View, judged_line, table_lines
 
 __all__ = [
@@ -200,7 +200,7 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         ("in the working tree alone", against.only_new, f"; {_TESTS_MINE}"),
     ):
         if test_ids:
-            text = f"{effect}: {listed(map(display.escape, test_ids))}{remedy}"
+            text = f"{effect}: {listed(map(short_id, test_ids))}{remedy}"
             yield from wrapped(text, width=width, style=Style.DOUBT)
 
 
@@ -216,7 +216,7 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
     """Yield which stored tests their modules no longer have."""
     absent = run.header.completeness.absent
     if absent:
-        tests = listed(map(display.escape, absent))
+        tests = listed(map(short_id, absent))
         text = f"in the baseline and not in this run: {tests}"
         yield from wrapped(text, width=width, style=Style.DOUBT)
 
@@ -509,7 +509,7 @@ def stored_line(
 
 def overruled_line(verdict: Verdict) -> str:
     """Return why a run fails that pytest would pass: a plugin changed an outcome."""
-    test = display.escape(verdict.key.test_id)
+    test = short_id(verdict.key.test_id)
     outcome = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
     return f"{test}: {outcome}, and another plugin reported the test as passed; the run fails"
 

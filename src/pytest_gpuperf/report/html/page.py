@@ -17,6 +17,7 @@ from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.judge.tally import speaking, tally
 from pytest_gpuperf.model.counters import CounterGap
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
+from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
@@ -38,7 +39,14 @@ from pytest_gpuperf.report.html.panel import (
     panel_of,
 )
 from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
-from pytest_gpuperf.report.rows import Row, RowEnding, judged_value, rows
+from pytest_gpuperf.report.rows import (
+    Row,
+    RowEnding,
+    judged_value,
+    rows,
+    short_id,
+    short_names,
+)
 from pytest_gpuperf.report.summary import held_tests, judged_line
 from pytest_gpuperf.report.terminal import remarks, title
 
@@ -168,6 +176,11 @@ class Test(Frozen, frozen=True, kw_only=True):
     is_own_assert: bool = False
     panel: Panel | None = None
 
+    @property
+    def caption(self) -> str:
+        """Its name with its file, as it is shown: the whole one, unless that is long."""
+        return f"{self.file}::{self.name}" if self.file else self.name
+
 
 class Chip(Frozen, frozen=True, kw_only=True):
     """
@@ -215,6 +228,7 @@ class Page(ABC):
         self.run = run
         self._sessions = Sessions(run, older)
         every = rows(run)
+        self._called = short_names({row.key: _name_of(row.key) for row in every})
         self.is_large = len(every) > _MANY
         self._groups = {test.test_id: test for test in run.tests}
         effects = [
@@ -380,7 +394,7 @@ class Page(ABC):
             test_id=row.key.test_id,
             full_name=str(row.key),
             file=file if name else "",
-            name=f"{name or file} {row.key.name}".rstrip(),
+            name=self._called[row.key],
             group=(test.group if test is not None else None) or "",
             place=f"{file}:{test.line}" if test is not None and test.line else "",
             status=status,
@@ -580,7 +594,7 @@ class RunPage(Page):
                 "reported",
                 f"{complete.reported_count} of {complete.expected_count} tests",
             ),
-            ("without a result", ", ".join(complete.missing)),
+            ("without a result", ", ".join(map(short_id, complete.missing))),
             *map(_drift, self.run.shifts),
             *sorted({**environment.versions, **self.common_facts}.items()),
         )
@@ -597,7 +611,7 @@ def _drift(shift: MachineShift) -> tuple[str, str]:
     controls = display.plural(shift.control_count, "control")
     others = shift.control_count - len(shift.controls)
     references = [display.plural(others, "reference workload")] if others > 0 else []
-    named = ", ".join([*shift.controls, *references])
+    named = ", ".join([*map(short_id, shift.controls), *references])
     name = f"drift of {shift.bound_class.value}-bound{metric or ' times'}"
     moved = display.change(shift.effect, limits=())
     noise = "" if shift.moved else ", which is noise"
@@ -607,6 +621,12 @@ def _drift(shift: MachineShift) -> tuple[str, str]:
 def _of_tests(count: int) -> str:
     """Return a number of tests."""
     return display.plural(count, "test")
+
+
+def _name_of(key: RecordKey) -> str:
+    """Return the name of a measurement without its file."""
+    file, _, name = key.test_id.partition("::")
+    return f"{name or file} {key.name}".rstrip()
 
 
 def _address(name: str) -> str:
