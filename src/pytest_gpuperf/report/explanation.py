@@ -359,10 +359,10 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
     return f", missed by {display.change(share, limits=(0.0,), signed=False)}"
 
 
-def _values(verdict: Verdict, change: Change) -> str:
-    """Return the value now and before, and the change without the machine's part."""
-    text, parts = _moved(verdict, change), words.taken_out(change)
-    return f"{text} without {' and '.join(parts)}" if parts else text
+def _without(change: Change) -> str:
+    """Return the machine's part that a change is without; "": none was taken out."""
+    parts = words.taken_out(change)
+    return f" without {' and '.join(parts)}" if parts else ""
 
 
 def _moved(verdict: Verdict, change: Change) -> str:
@@ -388,7 +388,7 @@ def _brief(verdict: Verdict) -> str:
     if change is None:
         return ""
     detectable = _detectable(verdict, change, (verdict.threshold or 0.0,))
-    return f": {_values(verdict, change)}{detectable}"
+    return f": {_moved(verdict, change)}{_without(change)}{detectable}"
 
 
 def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> str:
@@ -408,12 +408,13 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
     """Return the value now and before, the change with its interval, and the limit."""
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
-    text = _values(verdict, change)
+    text = _moved(verdict, change)
     if change.low is not None and change.high is not None and not change.exact:
         ends = display.change_interval(change.low, change.high, limits=limits)
         width = change.high - change.low
         is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
         text += f" ({ends})" if is_known else " (interval unknown)"
+    text += _without(change)
     text += _allowed(verdict) or ", no limit"
     return text + _detectable(verdict, change, limits)
 

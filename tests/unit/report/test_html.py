@@ -299,9 +299,11 @@ def test_a_value_that_others_judged_says_so() -> None:
     verdict = runs.changed("test_a", Outcome.UNCHANGED, Reason.WITHIN_NOISE, moved)
     verdict = replace(verdict, estimate=runs.time_of(1e-3))
     record = runs.record("test_a", runs.time_of(1e-3))
-    (test,) = RunPage(runs.run((record,), (verdict,))).tests
+    run = runs.run((record,), (verdict,))
+    (test,) = RunPage(run).tests
 
     assert test.value == "2.00 ms"
+    assert "judged 2.00\u202fms" in read(run).text()
     assert test.panel is not None
     (value,) = test.panel.values
     assert value.value == "1.00 ms"
