@@ -206,6 +206,39 @@ def test_rows_are_sorted(opened: Opened) -> None:
     assert opened.hash() == "#sort=name&down=1"
 
 
+def test_a_link_that_sorts_by_what_a_page_lacks_opens(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """It was sent for the page of a run with a baseline; the first run has none."""
+    records = tuple(runs.record(f"test_{n}", runs.time_of(1e-3)) for n in "ab")
+    opened = written(browser, tmp_path, runs.run(records))
+    opened.page.goto(f"{opened.address}#sort=effect")
+    opened.page.reload()
+
+    assert opened.told == []
+    assert opened.page.input_value("#sort") == "order"
+    assert len(opened.names()) == 2
+
+
+def test_a_long_id_is_found_and_linked(browser: Browser, tmp_path: Path) -> None:
+    """Its row shows both ends; the search and the address know all of it."""
+    ids = [f"test_x[{'a' * 1500}{number:03}{'b' * 1500}]" for number in range(20)]
+    records = tuple(runs.record(name, runs.time_of(1e-3)) for name in ids)
+    opened = written(browser, tmp_path, runs.run(records))
+    whole = str(records[7].key)
+    opened.page.fill("#q", f"{'a' * 1500}007{'b' * 1500}")
+    opened.page.wait_for_function("document.getElementById('shown').textContent")
+    found = opened.page.locator(".t:visible")
+    address = found.get_attribute("id")
+
+    assert found.count() == 1
+    assert found.get_attribute("data-name") == whole
+    opened.page.goto(f"{opened.address}#{address}")
+    opened.page.reload()
+    assert opened.page.locator(".t[open]").get_attribute("data-name") == whole
+    assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_rows_are_filtered_by_verdict(opened: Opened) -> None:
     """The address remembers it; all can be shown again."""
     for name in ("failed", "inconclusive", "unmeasured"):

@@ -97,7 +97,10 @@ def test_launches_without_a_measurement_are_not_counted_as_measured(
     page = tmp_path / "page.html"
 
     assert cli.main(["report", *files, "-o", str(page)]) == 0
-    assert f"<h1>{headline}</h1>" in page.read_text(encoding="utf-8")
+
+    text = page.read_text(encoding="utf-8")
+    assert f"<h1>{headline}</h1>" in text
+    assert text.count("1 launch was not measured</span>") == len(names)
 
 
 def test_launches_of_one_kernel_are_told_apart(tmp_path: Path) -> None:
@@ -202,13 +205,14 @@ def test_a_capture_is_known_by_its_name(
 
 
 def test_a_page_without_verdicts_offers_none(tmp_path: Path) -> None:
-    """Nothing sorts by them or finds the next; on paper no heading stands alone."""
+    """Nothing sorts or groups by them or finds the next; on paper no heading stands alone."""
     file, page = capture(tmp_path / "a.ncu-rep", 1e3, 3e3), tmp_path / "page.html"
     cli.main(["report", file, "-o", str(page)])
     text = page.read_text(encoding="utf-8")
     printed = text.partition("@media print")[2].partition("display: none")[0]
 
-    assert "by verdict" not in text
+    assert not re.search("by (verdict|change|value)", text)
+    assert "<label hidden>Group" in text
     assert "next that fails" not in text
     assert '<section class="cond legend of-keys"><h2>How to read it' in text
     assert ".of-keys" in printed

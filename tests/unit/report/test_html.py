@@ -1074,3 +1074,10 @@ def test_a_closed_row_says_what_is_not_confirmed_and_what_was_taken_out() -> Non
     assert "−6.0\u202f%*</span>" in closed
     assert "* without what a faster or slower core" in legend
     assert "* without" not in html_bytes(runs.gpu_run()).decode()
+
+
+def test_a_binary_unit_stays_beside_its_number() -> None:
+    """A line that begins with KiB is read twice."""
+    record = runs.record("test_a", runs.value_of("shared_bytes", 8192, "bytes"))
+
+    assert "8\u202fKiB" in read(runs.run((record,))).text()

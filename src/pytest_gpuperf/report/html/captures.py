@@ -13,7 +13,7 @@ from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import kernel_name, plain_name
-from pytest_gpuperf.report.html.page import Page, PageStatus, rendered
+from pytest_gpuperf.report.html.page import Page, PageStatus, Test, rendered
 from pytest_gpuperf.report.html.panel import LaunchCard, Panel
 from pytest_gpuperf.report.html.sessions import SessionSamples
 from pytest_gpuperf.report.launches import CapturedReport, launch_facts, launch_place
@@ -97,6 +97,13 @@ class CapturesPage(Page):
     def facts(self) -> Iterable[tuple[str, str]]:
         """Nothing of this machine: what captures share."""
         return sorted(self.common_facts.items())
+
+    def _test(self, row: Row, *, place: int) -> Test:
+        """Return the row of a capture; it tells how much of it is missing."""
+        failed_count = len(self._reports[row.key].failures)
+        failed = display.plural(failed_count, "launch was", "launches were")
+        line = f"{failed} not measured" if failed_count else ""
+        return replace(super()._test(row, place=place), line=line)
 
     def _panel(
         self,

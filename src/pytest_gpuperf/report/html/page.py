@@ -54,7 +54,15 @@ if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
-__all__ = ["STATUSES", "Page", "PageStatus", "RunPage", "html_bytes", "rendered"]
+__all__ = [
+    "STATUSES",
+    "Page",
+    "PageStatus",
+    "RunPage",
+    "Test",
+    "html_bytes",
+    "rendered",
+]
 
 _LONGEST_NAME = 200  # characters of a kernel's: a lambda of torch has a thousand
 _UNWRAPPED = 10_000  # characters: the browser breaks lines
@@ -349,12 +357,22 @@ class Page(ABC):
         return any(test.bullet for test in self.tests)
 
     @property
+    def has_values(self) -> bool:
+        """Whether a row has one value."""
+        return any(test.value for test in self.tests)
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether a change is told."""
+        return any(test.change for test in self.tests)
+
+    @property
     def absent(self) -> tuple[str, ...]:
         """Which columns are empty, as CSS classes."""
         present = {
-            "x": any(test.value for test in self.tests),
+            "x": self.has_values,
             "f": self.has_changes or self.has_limits,
-            "d": any(test.change for test in self.tests),
+            "d": self.has_effects,
             "r": any(test.roofline or test.grade for test in self.tests),
             "t": any(test.trend for test in self.tests),
         }
@@ -743,7 +761,7 @@ _MICRO = re.compile(r"(?<=\d )us\b")
 _ARROW = re.compile(r"(?<= )-&gt;(?= )")  # as escaped
 _MINUS = re.compile(r"(?<![\w\])])-(?=\d)")
 # a number and its unit stay on one line
-_UNIT = re.compile(r"(?<=\d) (?=[µnmkMGTP]?(?:s|B|B/s|FLOP|FLOP/s|J|W|Hz)\b|%|x\b)")
+_UNIT = re.compile(r"(?<=\d) (?=[µnmkKMGTP]?(?:s|i?B|B/s|FLOP|FLOP/s|J|W|Hz)\b|%|x\b)")
 _JOINT = re.compile(r"(?<=\w[_\[,./:])(?=\w)")  # none inside an entity
 _THIN = "\u202f"
 

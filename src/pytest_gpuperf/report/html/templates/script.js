@@ -129,7 +129,8 @@
     if (text.startsWith('t-')) return open(text);
     const view = new URLSearchParams(text);
     query.value = view.get('q') || '';
-    sort.value = keys[view.get('sort')] ? view.get('sort') : 'order';
+    sort.value = view.get('sort') || 'order';
+    if (!sort.value) sort.value = 'order'; // a link of a page that sorts by more
     group.value = groups[view.get('group')] ? view.get('group') : '';
     isReversed = view.has('down');
     const hidden = (view.get('off') || '').split('.');
