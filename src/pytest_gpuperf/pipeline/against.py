@@ -29,9 +29,10 @@ from pytest_gpuperf.pipeline.levels import REDIRECTED
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides, proof
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import gates
-from pytest_gpuperf.report.display import plural
+from pytest_gpuperf.report.display import moved_fact, plural
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.change import Side
@@ -60,10 +61,27 @@ _LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
 _PATIENCE_FACTOR = 10.0  # times what a whole block took
 _TOLD_WAIT_S = 1.0  # a shorter one is not noticed
 _TOLD_LOST = 3  # processes that were ended: more of them say nothing new
+# soft facts that both sides of a comparison share, and that are not software
+_OF_MACHINE = frozenset({"gpu_uuid", "xdist_workers"})
 _UNKNOWN = Gap(
     code=GapCode.NOT_STATED,
     reason="the newest comparable session does not name a commit, or had edited files",
     remedy="store sessions of committed code, or confirm with --gpuperf-confirm-by=fresh",
+)
+_TEST_CHANGED = Gap(
+    code=GapCode.EDITED_FILE,
+    reason="the source of the test is not that of the stored commit",
+    remedy="run today's tests on both sides with --gpuperf-against-tests=mine",
+)
+_ONLY_NEW = Gap(
+    code=GapCode.UNKNOWN_TEST,
+    reason="the stored commit does not have the test",
+    remedy="commit tests before their sessions are stored",
+)
+_NO_VALUES = Gap(
+    code=GapCode.FAILED,
+    reason="a side gave no value of it",
+    remedy="see the test's own lines, or confirm with --gpuperf-confirm-by=fresh",
 )
 
 
@@ -260,29 +278,65 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
         return Confirmed()
     verdicts: dict[tuple[RecordKey, str], Verdict] = {}
     test_ids: set[str] = set()
-    for commit, limits in _suspects_by_commit(first).items():
+    for held, limits in _suspects_by_commit(first, suite.config.confirm_by).items():
         if suite.stopped:
             break
-        comparison = _compare_with_stored(suite, commit, limits)
-        verdicts |= {(v.key, v.metric): v for v in comparison.verdicts}
-        if comparison.verdicts or suite.config.confirm_by is ConfirmBy.AGAINST:
-            test_ids.update(limits)
+        comparison = _compare_with_stored(suite, held, limits)
+        lacking = _without_comparison(comparison, limits)
+        _tell_lacking(suite, lacking)
+        if suite.config.confirm_by is ConfirmBy.AGAINST:
+            lacking = {}  # it was asked for: nothing else decides
+        verdicts |= {
+            (v.key, v.metric): v
+            for v in comparison.verdicts
+            if v.key.test_id not in lacking
+        }
+        test_ids.update(test_id for test_id in limits if test_id not in lacking)
     test_ids |= _of_one_session(first)
     return Confirmed(verdicts=verdicts, test_ids=frozenset(test_ids))
 
 
 def _compare_with_stored(
-    suite: Suite, commit: str | None, limits: Limits
+    suite: Suite, held: str | Gap, limits: Limits
 ) -> RevisionComparison:
-    """Compare suspects with a stored commit; tell the run why that is not possible."""
-    if commit is None:
-        comparison = RevisionComparison(against=Against(revision="", gap=_UNKNOWN))
-    else:
-        comparison = _compare(suite, commit[:_SHORT], limits)
-        suite.against = comparison.against
-    gap = comparison.against.gap
-    if gap is not None and not comparison.verdicts:
-        tests = plural(len(limits), "suspect")
+    """Compare suspects with a stored commit; the run keeps what the whole of it says."""
+    if isinstance(held, Gap):
+        return RevisionComparison(against=Against(revision="", gap=held))
+    comparison = _compare(suite, held[:_SHORT], limits)
+    suite.against = comparison.against
+    return comparison
+
+
+def _without_comparison(
+    comparison: RevisionComparison, limits: Limits
+) -> dict[str, Gap]:
+    """Return why suspects have no values of both sides, by test id; empty: all have."""
+    against = comparison.against
+    told: dict[tuple[str, str], bool] = {}  # by test and metric: every one has values
+    for verdict in comparison.verdicts:
+        name = (verdict.key.test_id, verdict.metric)
+        has_values = verdict.against is not None and verdict.against.block_count > 0
+        told[name] = told.get(name, True) and has_values
+    lacking = {}
+    for test_id, metrics in limits.items():
+        if all(told.get((test_id, metric)) for metric in metrics):
+            continue
+        gap = against.gap or _NO_VALUES
+        if test_id in against.changed:
+            gap = _TEST_CHANGED
+        elif test_id in against.only_new:
+            gap = _ONLY_NEW
+        lacking[test_id] = gap
+    return lacking
+
+
+def _tell_lacking(suite: Suite, lacking: Mapping[str, Gap]) -> None:
+    """Tell a run which suspects were not compared; it fails where nothing else decides."""
+    by_gap: dict[Gap, list[str]] = {}
+    for test_id, gap in lacking.items():
+        by_gap.setdefault(gap, []).append(test_id)
+    for gap, test_ids in by_gap.items():
+        tests = plural(len(test_ids), "suspect")
         text = f"gpuperf: {tests} not compared with a revision: {gap.reason}"
         if suite.config.confirm_by is ConfirmBy.AGAINST:
             suite.complain(f"{text}; {gap.remedy}")
@@ -290,23 +344,37 @@ def _compare_with_stored(
             suite.remark(
                 f"{text}; fresh processes decide where two sessions are stored"
             )
-    return comparison
 
 
 def _suspects_by_commit(
-    first: FirstLook,
-) -> dict[str | None, dict[str, dict[str, float | None]]]:
+    first: FirstLook, confirm_by: ConfirmBy
+) -> dict[str | Gap, dict[str, dict[str, float | None]]]:
     """Return the suspected metrics of each suspect, by the commit that it is held against."""
-    by_commit: dict[str | None, dict[str, dict[str, float | None]]] = {}
+    by_commit: dict[str | Gap, dict[str, dict[str, float | None]]] = {}
     suspects = frozenset(first.suspects)
     for case, look in zip(first.cases, first.looks, strict=True):
         if not look.suspect or case.key.test_id not in suspects:
             continue
-        session = case.stored[-1].session
-        commit = None if session.dirty else session.commit
-        limits = by_commit.setdefault(commit, {})
+        limits = by_commit.setdefault(_held_against(case, confirm_by), {})
         limits.setdefault(case.key.test_id, {})[case.metric.name] = case.limit
     return by_commit
+
+
+def _held_against(case: Case, confirm_by: ConfirmBy) -> str | Gap:
+    """Return the commit that a suspect is held against, or why none tells of it."""
+    session = case.stored[-1].session
+    if session.dirty or session.commit is None:
+        return _UNKNOWN
+    moved = sorted(case.moved.keys() - _OF_MACHINE)
+    if not moved or confirm_by is ConfirmBy.AGAINST:
+        return session.commit
+    # what both sides have in common shows in no comparison of them
+    was, now = moved_fact(moved[0], *case.moved[moved[0]])
+    return Gap(
+        code=GapCode.NOT_DEFINED,
+        reason=f"{moved[0]} {was} -> {now} since it was stored, and both sides have it",
+        remedy="compare the code alone with --gpuperf-confirm-by=against",
+    )
 
 
 def _of_one_session(first: FirstLook) -> set[str]:
