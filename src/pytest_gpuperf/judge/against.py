@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from pytest_gpuperf.compute.blocks import BlockChange, block_changes
@@ -29,7 +29,7 @@ __all__ = [
     "AgainstPolicy",
     "Block",
     "SideRun",
-    "changed_tests",
+    "changed_test",
     "look_at",
 ]
 
@@ -151,17 +151,14 @@ def look_at(
     )
 
 
-def changed_tests(test_ids: Iterable[str]) -> tuple[Verdict, ...]:
-    """Return a verdict for each test whose source is not that of the revision."""
-    return tuple(
-        Verdict(
-            key=RecordKey(test_id=test_id),
-            metric="time",
-            outcome=Outcome.INCOMPARABLE,
-            reason=Reason.TEST_CHANGED,
-            against=AgainstEvidence(block_count=0),
-        )
-        for test_id in test_ids
+def changed_test(key: RecordKey, metric: str = "time") -> Verdict:
+    """Return the verdict on a test whose source is not that of the revision."""
+    return Verdict(
+        key=key,
+        metric=metric,
+        outcome=Outcome.INCOMPARABLE,
+        reason=Reason.TEST_CHANGED,
+        against=AgainstEvidence(block_count=0),
     )
 
 

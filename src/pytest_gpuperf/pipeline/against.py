@@ -15,7 +15,7 @@ from pytest_gpuperf.judge.against import (
     AgainstLook,
     AgainstPolicy,
     Block,
-    changed_tests,
+    changed_test,
     look_at,
 )
 from pytest_gpuperf.judge.case import POLICY
@@ -23,6 +23,7 @@ from pytest_gpuperf.judge.rule import suffices
 from pytest_gpuperf.model.change import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, stated
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.change import Side
-    from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.repeat import CommandLine
     from pytest_gpuperf.pipeline.sides import Sides
@@ -173,7 +173,10 @@ def compare(
             null_fraction=looks.null_fraction(),
             gap=looks.gap,
         ),
-        verdicts=(*looks.verdicts(), *changed_tests(against.changed)),
+        verdicts=(
+            *looks.verdicts(),
+            *(changed_test(RecordKey(test_id=name)) for name in against.changed),
+        ),
         remarks=remarks,
         interrupted=interrupted,
     )
@@ -284,8 +287,9 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
         comparison = _compare_with_stored(suite, held, limits)
         lacking = _without_comparison(comparison, limits)
         _tell_lacking(suite, lacking)
-        if suite.config.confirm_by is ConfirmBy.AGAINST:
-            lacking = {}  # it was asked for: nothing else decides
+        if suite.config.confirm_by is ConfirmBy.AGAINST:  # nothing else decides
+            lacking = {}
+            verdicts |= _of_changed(first, frozenset(comparison.against.changed))
         verdicts |= {
             (v.key, v.metric): v
             for v in comparison.verdicts
@@ -305,6 +309,17 @@ def _compare_with_stored(
     comparison = _compare(suite, held[:_SHORT], limits)
     suite.against = comparison.against
     return comparison
+
+
+def _of_changed(
+    first: FirstLook, test_ids: frozenset[str]
+) -> dict[tuple[RecordKey, str], Verdict]:
+    """Return the verdict on each suspected value of tests whose source was changed."""
+    return {
+        case.name: changed_test(case.key, case.metric.name)
+        for case, look in zip(first.cases, first.looks, strict=True)
+        if look.suspect and case.key.test_id in test_ids
+    }
 
 
 def _without_comparison(

@@ -748,6 +748,31 @@ def test_a_suspect_is_decided_against_its_stored_commit(
     assert len(verdicts) == len(OLD)
 
 
+@pytest.mark.parametrize("how", ["auto", "against"])
+def test_a_suspect_whose_test_was_changed_is_not_let_pass(
+    repository: Repository, how: str
+) -> None:
+    """Two sides would do other work: fresh processes decide, or the run fails."""
+    for _ in range(2):
+        assert repository.project.spawn("--gpuperf-update=all").returncode == 0
+    repository.project.write(TESTS.replace("VALUES[name]", "VALUES[str(name)]"))
+    repository.values(slower=1.3, same=1.0, faster=1.0)
+    gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+    ended = repository.project.spawn(
+        *gate, "--gpuperf-confirm=2", f"--gpuperf-confirm-by={how}"
+    )
+    text = " ".join(ended.stdout.split())
+    outcome = repository.outcomes()["test_x[slower]"]
+
+    assert ended.returncode == 1, ended.stdout
+    assert "the source of the test is not that of the stored commit; " in text
+    if how == "auto":
+        assert outcome == ("regressed", "slower-than-limit")
+    else:
+        assert outcome == ("incomparable", "test-changed")
+        assert "with --gpuperf-against-tests=mine" in text
+
+
 TIMED = """
     import work
 

@@ -20,7 +20,7 @@ from pytest_gpuperf.judge.against import (
     AgainstLook,
     AgainstPolicy,
     Block,
-    changed_tests,
+    changed_test,
     look_at,
 )
 from pytest_gpuperf.model.activity import ActivitySummary
@@ -988,7 +988,7 @@ def test_the_best_source_that_both_sides_have_is_compared() -> None:
 
 def test_a_test_whose_source_differs_is_incomparable() -> None:
     """Its values would be of other work."""
-    (verdict,) = changed_tests(["a.py::t"])
+    verdict = changed_test(RecordKey(test_id="a.py::t"))
 
     assert verdict.key == RecordKey(test_id="a.py::t")
     assert (verdict.outcome, verdict.reason) == (

@@ -31,15 +31,20 @@ class Interrupted(FakeRunner):
         raise KeyboardInterrupt
 
 
-def test_no_commit_is_compared_after_ctrl_c(tmp_path: Path) -> None:
-    """The run has ended: a second stored commit has no process."""
-    runner = Interrupted()
-    config = Config(root=str(tmp_path), confirm_by=ConfirmBy.AGAINST)
+def suite_of(runner: FakeRunner, folder: Path, confirm_by: ConfirmBy) -> Suite:
+    """Return a run that starts its commands by this runner."""
+    config = Config(root=str(folder), confirm_by=confirm_by)
     identity = ProcessIdentity(session=Session(id="s", started_unix_s=0.0, host="h"))
     clock = FakeClock()
     runtime = FakeRuntime(clock)
     site = Site(config, identity, clock=clock, runner=runner, runtime=runtime)
-    suite = Suite(site, CommandLine(args=(), folder=str(tmp_path), variable="CHILD"))
+    return Suite(site, CommandLine(args=(), folder=str(folder), variable="CHILD"))
+
+
+def test_no_commit_is_compared_after_ctrl_c(tmp_path: Path) -> None:
+    """The run has ended: a second stored commit has no process."""
+    runner = Interrupted()
+    suite = suite_of(runner, tmp_path, ConfirmBy.AGAINST)
     cases = tuple(
         case(2.0, [1.0, 1.01, 0.99, 1.0, 1.01][:count], key=RecordKey(test_id=test_id))
         for test_id, count in (("a", 5), ("b", 4))
@@ -50,6 +55,36 @@ def test_no_commit_is_compared_after_ctrl_c(tmp_path: Path) -> None:
 
     assert suite.stopped == "KeyboardInterrupt"
     assert len(runner.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("fact", "confirm_by", "compares"),
+    [
+        ("numpy", ConfirmBy.AUTO, False),
+        ("numpy", ConfirmBy.AGAINST, True),
+        ("gpu_uuid", ConfirmBy.AUTO, True),
+    ],
+)
+def test_what_both_sides_share_is_no_matter_of_a_comparison(
+    tmp_path: Path,
+    fact: str,
+    confirm_by: ConfirmBy,
+    compares: bool,
+) -> None:
+    """A slower package makes both sides slower: fresh processes see it, blocks do not."""
+    runner = Interrupted()
+    suite = suite_of(runner, tmp_path, confirm_by)
+    slow = case(2.0, [1.0, 1.01, 0.99], moved={fact: ("2.1", "2.4")})
+    first = FirstLook(
+        cases=(slow,), looks=first_look([slow]), suspects=(slow.key.test_id,)
+    )
+    confirmed = confirm_suspects(suite, first)
+
+    assert bool(runner.calls) == compares
+    if not compares:
+        assert confirmed.test_ids == frozenset()
+        (remark,) = suite.remarks
+        assert "numpy 2.1 -> 2.4 since it was stored, and both sides have it" in remark
 
 
 @pytest.fixture

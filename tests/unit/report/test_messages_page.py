@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.timing.contract import Contract
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.against import Block, changed_tests, look_at
+from pytest_gpuperf.judge.against import Block, changed_test, look_at
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
@@ -25,7 +25,7 @@ from pytest_gpuperf.judge.regression import settle, with_suite
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, Void
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
@@ -200,7 +200,9 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
             )
         )
     ),
-    Reason.TEST_CHANGED: lambda: block(for_pytest(changed_tests(["t"])[0])),
+    Reason.TEST_CHANGED: lambda: block(
+        for_pytest(changed_test(RecordKey(test_id="t")))
+    ),
     Reason.NOT_MEASURED: lambda: skip(held("registers <= 64", estimate(71 * US))),
     Reason.CHILD_GAVE_NO_VALUE: lambda: block(
         judged(
