@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from fakes.project import Project
 from fakes.repositories import Repo, without_git_variables
+from functional.against.repository import OLD, Repository
 
 ALL = bool(os.environ.get("GPUPERF_ALL_REPOSITORIES"))
 PROGRAM = Path(__file__).with_name("program.py")
@@ -32,6 +34,15 @@ def _git(request: pytest.FixtureRequest) -> None:
         pytest.skip("git is not installed")
     if not ALL and request.node.get_closest_marker("long") is not None:
         pytest.skip("takes long: set GPUPERF_ALL_REPOSITORIES=1")
+
+
+@pytest.fixture(name="repository")
+def repository_(project: Project, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """Return a project with one commit, whose runs wait for no other run."""
+    monkeypatch.setenv("GPUPERF_LOCK_DIR", str(project.path / ".git"))
+    repository = Repository(project)
+    repository.commit("as it was", **OLD)
+    return repository
 
 
 @pytest.fixture
