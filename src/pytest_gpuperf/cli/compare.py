@@ -10,8 +10,10 @@ from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import (
     each,
+    exists,
     exit_code,
     is_capture,
+    is_folder,
     print_bytes,
     print_table,
     read_run,
@@ -237,15 +239,14 @@ def _side(path: str) -> Run | Sequence[StoredRecord]:
 
 def _is_store(path: str) -> bool:
     """Return whether a path is a store of sessions, not a run or a recording."""
-    place = Path(path)
-    if place.is_dir():
-        return not (place / HEAD_FILE).exists()
+    if is_folder(path):
+        return not exists(str(Path(path, HEAD_FILE)))
     return start_of(path).startswith(_STORE)
 
 
 def _read(path: str) -> Run:
     """Return the run of a JSON file or of a recording."""
-    if not Path(path).is_dir():
+    if not is_folder(path):
         return read_run(path)
     recording = read_recording(path)
     header = Header(

@@ -17,6 +17,7 @@ from pytest_gpuperf.cli.output import (
     GOOD,
     WORSE,
     each,
+    is_folder,
     print_bytes,
     print_table,
     say,
@@ -311,7 +312,7 @@ def clear(arguments: argparse.Namespace) -> int:
 def _entry_store(arguments: argparse.Namespace) -> EntryStore:
     """Return the cache that is meant."""
     named = arguments.folder
-    if named is not None and not Path(named).is_dir():
+    if named is not None and not is_folder(named):
         remedy = "name the folder of a cache with --folder"
         raise RecordError("it is not a folder", path=named, remedy=remedy)
     return EntryStore(None if named is None else Path(named))

@@ -35,8 +35,10 @@ __all__ = [
     "WRONG_USAGE",
     "Attempt",
     "each",
+    "exists",
     "exit_code",
     "is_capture",
+    "is_folder",
     "name_of",
     "print_bytes",
     "print_table",
@@ -298,6 +300,16 @@ def start_of(path: str) -> bytes:
             with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
                 return file.read(64)
     return b""
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a path is a folder; not where nobody may look."""
+    return os.path.isdir(path)  # noqa: PTH112 - whoever reads it reports the error
+
+
+def exists(path: str) -> bool:
+    """Return whether a path exists; not where nobody may look."""
+    return os.path.exists(path)  # noqa: PTH110 - whoever reads it reports the error
 
 
 def is_capture(path: str) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from pytest_gpuperf.cli.output import (
     CAPTURE_START,
     GOOD,
+    is_folder,
     print_bytes,
     print_table,
     read_run,
@@ -489,13 +490,13 @@ def show_launches(file: str, form: str, *, is_run: bool) -> int:
 
         CaptureFormatError: The recording is damaged, empty or missing.
     """
-    is_folder = Path(file).is_dir()
-    if not is_folder and not is_run:
+    in_folder = is_folder(file)
+    if not in_folder and not is_run:
         message = f"--launches: {file} is neither a recording nor a run"
         remedy = "name a folder of --gpuperf-record; of a capture, leave --launches out"
         raise ConfigError(message, remedy=remedy)
     command = "gpuperf show DIR --launches"
-    folder = file if is_folder else recording_of(read_run(file), file, command=command)
+    folder = file if in_folder else recording_of(read_run(file), file, command=command)
     for block in launch_blocks(traces_of(folder), form, demangle=native_demangler()):
         print_bytes(block)
     return GOOD

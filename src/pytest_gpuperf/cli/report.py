@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import (
@@ -11,6 +10,7 @@ from pytest_gpuperf.cli.output import (
     STANDARD_STREAM,
     each,
     is_capture,
+    is_folder,
     name_of,
     print_bytes,
     read_run,
@@ -181,7 +181,7 @@ def _chrome_trace(file: str) -> bytes:
     from pytest_gpuperf.collect.binary.tools import native_demangler
 
     command = "gpuperf export DIR --to chrome-trace"
-    is_folder = Path(file).is_dir()
-    folder = file if is_folder else recording_of(_read(file), file, command=command)
+    in_folder = is_folder(file)
+    folder = file if in_folder else recording_of(_read(file), file, command=command)
     with told_on_terminals(f"reading {folder}"):
         return chrome_trace_bytes(traces_of(folder), demangle=native_demangler())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.cli.output import (
     Attempt,
     each,
+    exists,
     exit_code,
     name_of,
     print_bytes,
@@ -202,9 +202,9 @@ def _hardware(text: str, *, measured: bool) -> Hardware:
     hardware = HARDWARE.get(text.lower().replace("_", "-").replace(" ", "-"))
     if hardware is not None:
         return hardware
-    if "," in text and not Path(text).exists():
+    if "," in text and not exists(text):
         return _declared(text)
-    if not Path(text).exists() and not text.endswith(".json"):
+    if not exists(text) and not text.endswith(".json"):
         if load_table().named(text):
             message = f"{text}: bytes per token are of the model, not of the GPU"
             raise ConfigError(message, remedy=f'write them behind it: "{text},158e6"')

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import (
     STANDARD_STREAM,
+    is_folder,
     name_of,
     print_bytes,
     print_table,
@@ -136,7 +136,7 @@ def utilization(arguments: argparse.Namespace) -> int:
 
 def _sources(file: str, interval_s: float) -> list[_Source]:
     """Return the readings of a file, by what they are of."""
-    if file != STANDARD_STREAM and Path(file).is_dir():
+    if file != STANDARD_STREAM and is_folder(file):
         return list(_of_records(read_recording(file).records.values()))
     name, content = name_of(file), read_input(file, remedy=_READINGS)
     if content.lstrip().startswith((b"{", b"[")):

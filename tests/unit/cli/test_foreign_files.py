@@ -22,6 +22,8 @@ STARTS = [
     ("a.json.gz", b"\x1f\x8b\x08\x08\0\0\0\0", "compressed with gzip"),
     ("c.json", b'{"machine_info": {"node": "x"}}', "a run of pytest-benchmark"),
 ]
+# the system refuses to look at it, as in a folder without permission
+NOWHERE = "x" * 300
 COMMANDS = [
     ("show",),
     ("show", "--format=json"),
@@ -154,3 +156,30 @@ def test_what_cannot_be_shown_is_told_what_can(
 
     assert "name a .ncu-rep file" in told
     assert "a run's JSON file, a recording (--launches) and a compiled binary" in told
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", NOWHERE, "run.json"),
+        ("export", NOWHERE, "--to=chrome-trace"),
+        ("show", NOWHERE, "--launches"),
+        ("utilization", NOWHERE),
+        ("cache", "info", f"--folder={NOWHERE}"),
+        ("scorecard", "run.json", "--throughput=1", f"--hardware={NOWHERE}.json"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_path_where_nobody_may_look_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    """Asking the system whether it is a folder must not end in a traceback."""
+    monkeypatch.chdir(tmp_path)
+
+    assert cli.main([*command]) in {2, 4}
+    said = capsys.readouterr().err
+    assert NOWHERE in said
+    assert "\n    remedy: " in said
