@@ -334,8 +334,11 @@ class _OptionReader:
         try:
             return parse(_not_empty(text))
         except ValueError as error:
-            self.mistakes.append(f"{place}={masked(text)}: {error}")
-            return default
+            reason = str(error)
+        except OSError as error:  # of a path where nobody may look
+            reason = f"it cannot be used ({error.strerror}); name another path"
+        self.mistakes.append(f"{place}={masked(text)}: {reason}")
+        return default
 
     def word(self, dest: str, default: _Word) -> _Word:
         """Return a value that is one of some words; the default is one of them."""

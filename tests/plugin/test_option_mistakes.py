@@ -97,6 +97,18 @@ def test_a_place_that_cannot_be_used_is_told_of_a_named_test(
     assert lines(ended, "ERROR collecting") == []
 
 
+@pytest.mark.parametrize("option", ["baseline", "html", "json", "replay"])
+def test_a_path_where_nobody_may_look_is_told_of_its_option(
+    project: Project, option: str
+) -> None:
+    """The system refuses to say what it is; a mistake and not an internal error."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    ended = project.run(f"--gpuperf-{option}={'x' * 300}")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(ended, "ERROR: gpuperf: ", "xxx")
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
