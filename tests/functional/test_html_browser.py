@@ -227,7 +227,7 @@ def test_a_long_id_is_found_and_linked(browser: Browser, tmp_path: Path) -> None
     opened = written(browser, tmp_path, runs.run(records))
     whole = str(records[7].key)
     opened.page.fill("#q", f"{'a' * 1500}007{'b' * 1500}")
-    opened.page.wait_for_function("document.getElementById('shown').textContent")
+    opened.waits_for("1 of 20 shown")
     found = opened.page.locator(".t:visible")
     address = found.get_attribute("id")
 

@@ -436,9 +436,10 @@ def test_the_double_has_the_shape_of_the_runner(tmp_path: Path) -> None:
 # --------------------------------------------------- started, and not waited for
 
 STARTS = """
-import sys, time
+import pathlib, sys, time
 from pytest_gpuperf.collect.runner import ProcessRunner
 process = ProcessRunner().start([sys.executable, "-c", *sys.argv[2:]], log=sys.argv[1])
+pathlib.Path(sys.argv[-1]).with_name("watched").touch()  # it has its guard, too
 time.sleep(600)
 """
 
@@ -526,6 +527,7 @@ def test_a_killed_parent_leaves_no_started_process(tmp_path: Path) -> None:
         start_new_session=True,
     ) as parent:
         grandchild = told_pid(pid_file)
+        until_exists(tmp_path / "watched")
         os.killpg(parent.pid, signal.SIGKILL)
 
     assert ended(grandchild)

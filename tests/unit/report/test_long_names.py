@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 
 import pytest
 
@@ -69,6 +70,7 @@ def test_an_annotation_has_a_title_that_fits() -> None:
     assert all(len(line) < 3 * READABLE for line in lines)
 
 
+@pytest.mark.skipif(find_spec("jinja2") is None, reason="Jinja2 writes pages")
 def test_a_page_has_the_whole_id_in_the_panel_and_the_title() -> None:
     """Each row is found by its whole id, and has an address of its own."""
     run = failed_run(LONG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from textwrap import dedent
 
 import pytest
@@ -1045,7 +1046,8 @@ def test_the_last_line_counts_what_was_not_confirmed_apart() -> None:
     assert summary.judged_line(one).text == "judged 1 of 1: 1 improved (not confirmed)"
     assert summary.judged_line(both).text == said
     assert said in run_markdown(both)
-    assert said[1:] in html_bytes(both).decode()  # it begins with a capital there
+    if find_spec("jinja2") is not None:
+        assert said[1:] in html_bytes(both).decode()  # it begins with a capital there
 
 
 @pytest.mark.parametrize("part", ["core_shift", "machine_shift"])
