@@ -240,11 +240,18 @@ def at_one_speed(
     apart = max(map(max, loops)) - min(map(min, loops))
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # a file that was edited
-    usual = fmean([fmean(several) for several in loops[:-1]])
-    distance = _told(median(loops[-1]) - usual)
+    *then, now = loops
+    usual = fmean([fmean(s) if len(s) > 1 else s[0] for s in then])
+    distance = _told(median(now) - usual)
+    loops_of_known = iter(then)
     return AtOneSpeed(
-        current=_at_speed(current, usual, slope),
-        stored=tuple([_at_speed(session, usual, slope) for session in stored]),
+        current=_at_speed(current, now, usual, slope),
+        stored=tuple(
+            [
+                _at_speed(s, next(loops_of_known), usual, slope) if s.cores else s
+                for s in stored
+            ]
+        ),
         log_shift=slope * distance,
         variance=distance**2 / precision
         + (slope**2 * _PYTHON_NOISE if other_python else 0.0),
@@ -479,12 +486,12 @@ def _sum(squares: Iterable[float]) -> float:
     return math.fsum(squares) / _PROCESS_NOISE
 
 
-def _at_speed(session: SessionValue, log_loop: float, slope: float) -> SessionValue:
-    """Return a session as it would be at one speed; one without cores as it is."""
-    if not session.cores:
-        return session
+def _at_speed(
+    session: SessionValue, loops: Sequence[float], usual: float, slope: float
+) -> SessionValue:
+    """Return a session as it would be at the speed of the usual loop, on a log scale."""
     run_values = [
-        value * math.exp(-slope * _told(math.log(core.loop_s) - log_loop))
-        for value, core in zip(session.run_values, session.cores, strict=True)
+        value * math.exp(-slope * _told(loop - usual))
+        for value, loop in zip(session.run_values, loops, strict=True)
     ]
     return replace(session, run_values=tuple(run_values))
