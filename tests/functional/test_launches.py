@@ -185,6 +185,7 @@ def test_what_has_no_launches_says_why(project: Project) -> None:
     project.write(TESTS)
     project.spawn("--gpuperf-record=kept", "--gpuperf-json=run.json", "-k", "range")
     (project.path / "kept").rename(project.path / "moved")
+    (project.path / "x.ncu-rep").touch()
     said = {
         arguments: show(project, *arguments, "--launches")
         for arguments in [

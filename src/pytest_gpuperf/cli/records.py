@@ -11,6 +11,7 @@ import msgspec
 from pytest_gpuperf.cli.output import (
     CAPTURE_START,
     GOOD,
+    exists,
     is_folder,
     print_bytes,
     print_table,
@@ -491,6 +492,7 @@ def show_launches(file: str, form: str, *, is_run: bool) -> int:
         CaptureFormatError: The recording is damaged, empty or missing.
     """
     in_folder = is_folder(file)
+    is_run = is_run or not exists(file)  # who reads it says why it cannot
     if not in_folder and not is_run:
         message = f"--launches: {file} is neither a recording nor a run"
         remedy = "name a folder of --gpuperf-record; of a capture, leave --launches out"

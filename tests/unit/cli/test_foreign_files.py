@@ -183,3 +183,13 @@ def test_a_path_where_nobody_may_look_is_named(
     said = capsys.readouterr().err
     assert NOWHERE in said
     assert "\n    remedy: " in said
+
+
+def test_launches_of_a_missing_file_are_a_missing_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The option is right: the file is not there."""
+    monkeypatch.chdir(tmp_path)
+
+    assert cli.main(["show", "nowhere", "--launches"]) == 4
+    assert "nowhere: it cannot be read (No such file" in capsys.readouterr().err
