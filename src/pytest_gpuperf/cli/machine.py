@@ -15,6 +15,7 @@ from pytest_gpuperf.cli.output import (
     BLOCKED,
     DEGRADED,
     GOOD,
+    UNREADABLE,
     WORSE,
     each,
     is_folder,
@@ -296,8 +297,10 @@ def verify(arguments: argparse.Namespace) -> int:
         f"{_count(damaged)} damaged and removed" if damaged else "nothing is damaged"
     )
     more = {"damaged": [f"{entry.kind}/{entry.key}" for entry in damaged]}
-    _print_cache("verify", store, store.entries(), more, remark, arguments.format)
-    return WORSE if damaged else GOOD
+    code = _print_cache(
+        "verify", store, store.entries(), more, remark, arguments.format
+    )
+    return code or (WORSE if damaged else GOOD)
 
 
 def clear(arguments: argparse.Namespace) -> int:
@@ -326,7 +329,7 @@ def _print_cache(
     remark: str,
     form: str,
 ) -> int:
-    """Print the contents of the cache, and what was done."""
+    """Print the contents of the cache, and what was done; return how that ended."""
     size = display.value(_size_bytes(entries), "bytes")
     total = f"{size} of {display.value(store.limit_bytes, 'bytes')}"
     content = {
@@ -335,14 +338,16 @@ def _print_cache(
         "size_bytes": _size_bytes(entries),
         **{kind: _facts(entries, kind) for kind in KINDS},
         **more,
+        "remarks": store.remarks,
     }
-    return print_table(
+    code = print_table(
         form,
         title=str(store.folder),
         table=_cache_table(entries),
-        remarks=[*filter(None, (remark,)), total],
+        remarks=[*filter(None, (remark,)), total, *store.remarks],
         content=document(f"cache {action}", content),
     )
+    return code or (UNREADABLE if store.remarks else GOOD)
 
 
 def _cache_table(entries: Sequence[StoreEntry]) -> tuple[Column, ...]:

@@ -544,7 +544,7 @@ def recording_of(run: Run, path: str, *, command: str) -> str:
         remedy = "measure with --gpuperf-record=DIR, which stores every launch"
         raise CaptureFormatError(message, remedy=remedy, path=path)
     for folder in (Path(named), Path(path).parent / named):
-        if folder.is_dir():
+        if is_folder(str(folder)):
             session = read_recording(str(folder)).session
             if session.id == run.header.session.id:
                 return str(folder)

@@ -174,11 +174,13 @@ def read_recording(folder: str) -> Recording:
                 message, remedy=_REMEDY, path=str(path / HEAD_FILE)
             )
         head = codec.from_text(text, _RecordingHead)
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         message = f"it is not a recording ({HEAD_FILE}: {error.strerror})"
         raise CaptureFormatError(
             message, remedy="name a folder of --gpuperf-record", path=str(path)
         ) from error
+    except OSError as error:
+        raise _unread(path / HEAD_FILE, error) from error
     except RecordError as error:
         message = f"it is not a recording ({error.message})"
         raise CaptureFormatError(
@@ -210,8 +212,7 @@ def _lines(file: Path) -> list[Record]:
     try:
         *whole, rest = file.read_bytes().split(b"\n")
     except OSError as error:
-        message = f"it cannot be read ({error.strerror})"
-        raise CaptureFormatError(message, remedy=_REMEDY, path=str(file)) from error
+        raise _unread(file, error) from error
     del rest  # the unfinished line of a killed process; "" after a whole line
     records = []
     for number, line in enumerate(whole, start=1):
@@ -221,6 +222,14 @@ def _lines(file: Path) -> list[Record]:
             message = f"line {number}: {error.message}"
             raise CaptureFormatError(message, remedy=_REMEDY, path=str(file)) from error
     return records
+
+
+def _unread(file: Path, error: OSError) -> CaptureFormatError:
+    """Return the error for a file of a recording that is there, and cannot be read."""
+    message = f"it cannot be read ({error.strerror})"
+    denied = isinstance(error, PermissionError)
+    remedy = "make it and its folder readable" if denied else _REMEDY
+    return CaptureFormatError(message, remedy=remedy, path=str(file))
 
 
 def write_expected(folder: str, writer: str, expected: Expected) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.privileges import no_privileges
 from pytest_gpuperf.baseline.files import (
     kind_of,
     listed,
@@ -132,19 +132,6 @@ def test_a_full_disk_leaves_the_old_store(place: str, tmp_path: Path) -> None:
     assert ".json: cannot be written" in output
     assert store.load("h200") == {key(): (stored(1, arrival=1),)}
     assert not list(tmp_path.rglob("*.tmp"))
-
-
-@contextlib.contextmanager
-def no_privileges() -> Iterator[None]:
-    """Be nobody for a while, where we are root, whom no permission stops."""
-    was_root = os.geteuid() == 0
-    if was_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if was_root:
-            os.seteuid(0)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.disk import files_end_at
+from fakes.privileges import no_privileges
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.replay import Recorder, read_readings, read_recording
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
@@ -294,6 +296,27 @@ def test_readings_that_cannot_be_read_are_named(folder: str) -> None:
         read_readings(folder)
 
     assert caught.value.path.endswith("readings-main.jsonl")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs permissions of Unix")
+@pytest.mark.parametrize("name", ["recording.json", "readings-main.jsonl"])
+def test_a_recording_that_nobody_may_read_is_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its remedy is the permission, and not another folder or another recording."""
+    with tempfile.TemporaryDirectory() as place:
+        monkeypatch.chdir(place)
+        Path(place).chmod(0o755)
+        replay.start_recording("run", SESSION, ENVIRONMENT)
+        Recorder("run", writer="main").keep(record())
+        Path("run", name).chmod(0)
+
+        with no_privileges(), pytest.raises(CaptureFormatError) as caught:
+            read_recording("run")
+
+    said = f"{Path('run', name)}: it cannot be read (Permission denied)"
+    assert caught.value.message == said
+    assert caught.value.remedy == "make it and its folder readable"
 
 
 def test_all_workers_tell_what_they_expect(tmp_path: Path) -> None:

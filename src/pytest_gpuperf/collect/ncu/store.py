@@ -17,7 +17,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +49,8 @@ _STALE_S = 86_400.0  # nothing takes a day to write
 # https://bford.info/cachedir/: backups leave such a folder out
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by pytest-gpuperf.\n"
 _FIRST_FILES = {"CACHEDIR.TAG": _TAG, ".gitignore": b"*\n"}
-_FOLDER_REMEDY = f"make room, or set {FOLDER_VARIABLE} to another folder"
+_OTHER_FOLDER = f"set {FOLDER_VARIABLE} to another folder"
+_FOLDER_REMEDY = f"make room, or {_OTHER_FOLDER}"
 
 
 class StoreEntry(NamedTuple):
@@ -151,8 +152,7 @@ class EntryStore:
                 return None
             content, used_unix_s = None, 0.0
         except OSError as error:
-            problem = f"{self.folder}: its {kind} cannot be read ({error.strerror})"
-            self.remark(f"{problem}; make them readable, or {_FOLDER_REMEDY}")
+            self._remark_unread(kind, error)
             return None
         if content is None:
             self._remove(place)
@@ -199,7 +199,7 @@ class EntryStore:
         entries = []
         for kind in KINDS:
             for path in (
-                p for fan in _listed(self.folder / kind) for p in _listed(fan)
+                p for fan in self._listed(self.folder / kind) for p in self._listed(fan)
             ):
                 if _KEY.fullmatch(path.name) and path.parent.name == path.name[:_FAN]:
                     with contextlib.suppress(OSError):  # removed meanwhile
@@ -229,12 +229,27 @@ class EntryStore:
         self._room_bytes = self.limit_bytes - total
         # remains of killed processes, and locks that were not used for a day
         for path in (
-            *_listed(self.folder / "staging"),
-            *_listed(self.folder / "locks"),
+            *self._listed(self.folder / "staging"),
+            *self._listed(self.folder / "locks"),
         ):
             with contextlib.suppress(OSError):
                 if self.now_unix_s() - path.stat().st_mtime > _STALE_S:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _listed(self, folder: Path) -> Sequence[Path]:
+        """Return the items of a folder; none where it is missing or cannot be listed."""
+        try:
+            return list(folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except OSError as error:
+            self._remark_unread("entries", error)
+            return ()
+
+    def _remark_unread(self, noun: str, error: OSError) -> None:
+        """Remark that there is something, and that it cannot be read."""
+        problem = f"{self.folder}: its {noun} cannot be read ({error.strerror})"
+        self.remark(f"{problem}; make them readable, or {_OTHER_FOLDER}")
 
     def remark(self, sentence: str) -> None:
         """Add a remark, once."""
@@ -368,14 +383,6 @@ def _write(path: Path, content: bytes) -> None:
     with os.fdopen(descriptor, "wb") as stream:
         # not synced, which takes 6 ms: the checksum shows what a power cut damages
         stream.write(content)
-
-
-def _listed(folder: Path) -> Iterable[Path]:
-    """Return the items of a folder; none if it cannot be listed."""
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return ()
 
 
 def _entry(kind: str, path: Path) -> StoreEntry:
