@@ -30,7 +30,7 @@ from pytest_gpuperf.pipeline.levels import REDIRECTED
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides, proof
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import gates
-from pytest_gpuperf.report.display import moved_fact, plural
+from pytest_gpuperf.report.display import moved_fact, plural, some_of
 
 if TYPE_CHECKING:
     from pytest_gpuperf.judge.case import Case
@@ -351,8 +351,9 @@ def _tell_lacking(suite: Suite, lacking: Mapping[str, Gap]) -> None:
     for test_id, gap in lacking.items():
         by_gap.setdefault(gap, []).append(test_id)
     for gap, test_ids in by_gap.items():
-        tests = plural(len(test_ids), "suspect")
-        text = f"gpuperf: {tests} not compared with a revision: {gap.reason}"
+        text = (
+            f"gpuperf: {some_of(test_ids)} not compared with a revision: {gap.reason}"
+        )
         if suite.config.confirm_by is ConfirmBy.AGAINST:
             suite.complain(f"{text}; {gap.remedy}")
         else:

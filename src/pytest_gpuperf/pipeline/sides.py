@@ -38,6 +38,7 @@ from pytest_gpuperf.pipeline.side_process import (
     collect,
     project_folder,
 )
+from pytest_gpuperf.report.display import some_of
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides", "proof"]
 
-_NAMED = 3  # tests or files that a message names
 _LEAST_PATIENCE_S = 20.0  # a fresh tree has no byte code yet
 _PATIENCE_FACTOR = 10.0  # the machine may be busier than a moment ago
 _BUILD_FACTOR = 10.0  # a build of CUDA sources takes minutes, a collection seconds
@@ -365,15 +365,14 @@ def _check_paths(
     paths = old.command.paths
     if not paths or any(map(old.has, paths)):
         return
-    names = ", ".join(paths[:_NAMED])
-    message = f"the revision has none of the tests that were named: {names}"
+    message = f"the revision has none of the tests that were named: {some_of(paths)}"
     remedy = "compare with a revision that has them"
     folder = old.command.folder
     places = [os.path.realpath(Path(folder, p.partition("::")[0])) for p in paths]
     ignored = repository.ignored_below([p for p in places if inside(p, old.other_tree)])
     files = _of_tests(ignored, request.test_ids)
     if files:
-        message += f", of which git ignores {', '.join(files[:_NAMED])}"
+        message += f", of which git ignores {some_of(files)}"
         remedy = "name what git ignores in the ini option gpuperf_carry"
     elif not request.tests_mine:
         remedy += ", or --gpuperf-against-tests=mine"
@@ -516,10 +515,8 @@ def _changed_files(
         states = _file_states(tree, commit)
         paths = sorted(p for p, state in states.items() if before[side].get(p) != state)
         if paths:
-            names = ", ".join(paths[:_NAMED])
-            more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
             sentences.append(
-                f"the {side.value} side's {names}{more} changed while it was measured: "
+                f"the {side.value} side's {some_of(paths)} changed while it was measured: "
                 "tests that write to the tree may measure something else each time"
             )
     return tuple(sentences)

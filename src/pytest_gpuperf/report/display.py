@@ -41,6 +41,7 @@ __all__ = [
     "plural",
     "quoted",
     "second",
+    "some_of",
     "spread",
     "time_in",
     "utilization_lines",
@@ -61,6 +62,7 @@ SENSORS = {
     "gpu_busy_fraction": ("GPU busy", "fraction"),
 }
 
+_NAMED = 3  # of the tests or files that a sentence is about
 _SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _COMMIT_DIGITS = 7  # as git shortens them
 _DOUBLED = 2.0  # a factor above it is easier to read than a percentage
@@ -438,6 +440,18 @@ def second(unix_s: float) -> str:
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """Return a count with its noun, as 1 session or 5 processes."""
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """
+    Return the first names of many, and how many more there are.
+
+    Example:
+        >>> some_of(["a", "b", "c", "d", "e"])
+        'a, b, c and 2 more'
+    """
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def utilization_lines(windows: Sequence[UtilizationWindow]) -> list[str]:
