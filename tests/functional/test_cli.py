@@ -18,7 +18,7 @@ from pytest_gpuperf import cli
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import HeaderNote, Run
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, Source
 from pytest_gpuperf.report.lines import SCHEMAS
 
 HEAVY = {"msgspec", "numpy", "pytest", "pytest_gpuperf.model.codec", "scipy"}
@@ -528,17 +528,46 @@ def test_files_that_have_nothing_in_common_say_so(tmp_path: Path) -> None:
     third = written(tmp_path, "third.json", again)
     (tmp_path / "folder").mkdir()
 
-    def said(*files: str) -> str:
+    def said(*files: str, code: int = 0) -> str:
         """Return what is printed, on one line."""
-        return " ".join(gpuperf("compare", *files).stdout.decode().split())
+        done = gpuperf("compare", *files)
+        assert done.returncode == code
+        return " ".join(done.stdout.decode().split())
 
-    assert f"nothing that {new} measured is in the older files" in said(old, new)
+    nothing = f"nothing that {new} measured is in the older files"
+    assert nothing in said(old, new, code=4)
     assert f"{new} is compared with its own session" in said(new, new)
     apart = said(third, new, new)
     assert f"hold the session of {new}, too: it was left out" in apart
     assert "0.500" in apart
     empty = str(tmp_path / "folder")
-    assert f"{empty} holds no session: name a store" in said(empty, new)
+    assert f"{empty} holds no session: name a store" in said(empty, new, code=4)
+
+
+def test_runs_of_two_machines_are_shown_and_not_compared(tmp_path: Path) -> None:
+    """As two reports of two GPUs are not, and no script takes that for *unchanged*."""
+    time = replace(runs.time_of(1e-6), source=Source.HOST)
+    old, new = (
+        written(
+            tmp_path,
+            f"{cpu}.json",
+            runs.run(
+                (
+                    replace(
+                        runs.record("test_a", time),
+                        facts={"host-time": {"cpu_model": cpu}},
+                    ),
+                ),
+                session_id=cpu,
+            ),
+        )
+        for cpu in ("old", "new")
+    )
+
+    done = gpuperf("compare", old, new)
+
+    assert done.returncode == 4
+    assert b"incomparable" in done.stdout
 
 
 def test_the_last_file_is_judged(tmp_path: Path) -> None:
