@@ -132,11 +132,10 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     from pytest_gpuperf.report.captures import (
         difference_columns,
         difference_remarks,
-        launch_failure,
         mismatch_gap,
     )
 
-    was, now = map(_capture, files)
+    (was, now), failed = zip(*map(_capture, files), strict=True)
     obstacle = mismatch(was, now)
     if obstacle is not None:
         gap = mismatch_gap(obstacle, files, was, now)
@@ -144,9 +143,9 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     compared = list(differences(was, now))
     clocks = [was.clock_hz, now.clock_hz]
     failures = [
-        f"{PurePath(file).name}: {launch_failure(index, kernel)}"
-        for file, side in zip(files, (was, now), strict=True)
-        for index, kernel in side.failed
+        f"{PurePath(file).name}: {failure}"
+        for file, of_file in zip(files, failed, strict=True)
+        for failure in of_file
     ]
     print_table(
         arguments.format,
@@ -180,9 +179,10 @@ def _title(files: Sequence[str]) -> str:
     return " -> ".join(PurePath(path).name or path for path in files)
 
 
-def _capture(path: str) -> CaptureSide:
-    """Return the launches of a capture that were measured, by kernel."""
+def _capture(path: str) -> tuple[CaptureSide, list[str]]:
+    """Return the launches of a capture, and a sentence for each that was not measured."""
     # of captures alone
+    from pytest_gpuperf.cli.records import failures_of
     from pytest_gpuperf.collect.ncu.launches import read_capture
     from pytest_gpuperf.measure.captured import capture_side, first_counters
 
@@ -192,7 +192,7 @@ def _capture(path: str) -> CaptureSide:
     if side is None:
         message = "none of its launches was measured"
         raise CaptureFormatError(message, remedy="profile again", path=path)
-    return side
+    return side, failures_of(capture)
 
 
 class _Sides(NamedTuple):

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
 __all__ = [
     "absent_from_run",
     "chosen_places",
+    "failures_of",
     "recording_of",
     "report_of",
     "say_what_lacks",
@@ -209,7 +210,7 @@ def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
         has_ranges=len(capture.ranges) > 1,
         advised_count=_ADVISED if is_advised else 0,
     )
-    remarks = _failures(capture)
+    remarks = failures_of(capture)
     if not is_advised:
         remarks.append(
             f"what ncu advises is shown of up to {_ADVISED} launches: choose them with "
@@ -252,7 +253,7 @@ def _nvtx_names(launch: CapturedLaunch) -> tuple[str, ...]:
     )
 
 
-def _failures(capture: Capture) -> list[str]:
+def failures_of(capture: Capture) -> list[str]:
     """Return a sentence for each launch that was not measured."""
     has_ranges = len(capture.ranges) > 1
     return [
@@ -295,7 +296,7 @@ def report_of(file: str) -> CapturedReport:
         record=whole_record(file, [launch for _, _, launch in timed]),
         launches=tuple(shown),
         launches_count=count,
-        failures=tuple(_failures(capture)),
+        failures=tuple(failures_of(capture)),
     )
 
 

@@ -82,14 +82,11 @@ class CaptureSide(Frozen, frozen=True, kw_only=True):
         clock_hz: Mean SM clock, weighted by time [Hz]; None: not collected.
 
         kernels: Its kernels by their demangled names, at least one.
-
-        failed: The number and the kernel of each launch that was not measured.
     """
 
     device: Mapping[str, str]
     clock_hz: float | None
     kernels: Mapping[str, KernelCounters]
-    failed: tuple[tuple[int, str], ...] = ()
 
 
 class Mismatch(str, Enum):

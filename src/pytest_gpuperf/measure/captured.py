@@ -246,14 +246,11 @@ def close_names(name: str, names: Iterable[str]) -> list[str]:
 def capture_side(capture: Capture) -> CaptureSide | None:
     """Return the launches that were measured, by kernel; None: none was."""
     kernels: dict[str, list[CapturedLaunch]] = {}
-    failed = []
     for part in capture.ranges:
         for launch in part.launches:
             if launch.measured:
                 name = launch.demangled or launch.kernel
                 kernels.setdefault(name, []).append(launch)
-            else:
-                failed.append((launch.index, launch.kernel))
     launches = [launch for group in kernels.values() for launch in group]
     if not launches:
         return None
@@ -261,7 +258,6 @@ def capture_side(capture: Capture) -> CaptureSide | None:
         device=translate.captured_facts(launches[0]),
         clock_hz=_mean_clock_hz(launches),
         kernels={name: _kernel_counters(group) for name, group in kernels.items()},
-        failed=tuple(failed),
     )
 
 

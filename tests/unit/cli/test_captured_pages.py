@@ -144,7 +144,10 @@ def test_a_failure_names_the_range_of_its_launch(
 
     out = capfd.readouterr().out
     assert "(launch 0 of range 0)" in out
-    assert "launch 0 of range 1 (flash) was not measured: ncu failed" in out
+    told = "launch 0 of range 1 (flash) was not measured: ncu failed"
+    assert told in out
+    assert cli.main(["compare", file, file]) == 0
+    assert capfd.readouterr().out.count(f"a.ncu-rep: {told}") == 2
 
 
 def test_the_launches_that_are_left_out_are_counted(tmp_path: Path) -> None:
