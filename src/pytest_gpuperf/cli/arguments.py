@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     # what add_subparsers returns has no public name
     _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - see above
 
-__all__ = ["parse", "parser"]
+__all__ = ["EXPORTS", "parse", "parser"]
 
 _BEHIND = frozenset({"bisect", "compare"})  # they hand on what stands behind --
 
@@ -77,7 +77,7 @@ _USUAL_CODES = {
     PIPE_CLOSED: "what reads the output closed the pipe",
 }
 
-_EXPORTS = (
+EXPORTS = (
     *("allure", "annotations", "bencher", "chrome-trace", "csv", "openmetrics"),
     *("pytest-benchmark", "pytorch"),
 )
@@ -512,7 +512,7 @@ def _add_export(commands: _Commands, _: argparse.ArgumentParser) -> None:
         help="a file of --gpuperf-json, - for standard input; for chrome-trace a folder of --gpuperf-record, "
         "or a run that has one",
     )
-    export.add_argument("--to", choices=_EXPORTS, required=True, help="the format")
+    export.add_argument("--to", choices=EXPORTS, required=True, help="the format")
     export.add_argument(
         "--output",
         "-o",

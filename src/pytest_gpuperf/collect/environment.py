@@ -31,6 +31,7 @@ __all__ = [
     "not_loaded",
     "read_git",
     "soft_facts",
+    "versions_of",
     "workers_count",
 ]
 
@@ -108,7 +109,7 @@ def _environment(
         core_count=core_count,
         python_minor=_python_minor(),
         platform=sys.platform,
-        versions=_versions(in_use),
+        versions=versions_of(in_use),
     )
 
 
@@ -272,7 +273,7 @@ def _core_count() -> int | None:
 
 
 @functools.cache
-def _versions(in_use: frozenset[str]) -> Mapping[str, str]:
+def versions_of(in_use: frozenset[str]) -> Mapping[str, str]:
     """Return the version of each package whose module is in use."""
     packages = {_PACKAGES[name][0]: _PACKAGES[name] for name in sorted(in_use)}
     if in_use.intersection(_CUDA_USERS):

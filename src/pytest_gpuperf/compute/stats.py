@@ -28,6 +28,7 @@ __all__ = [
     "mean",
     "median",
     "median_interval",
+    "normal_quantile",
     "order_rank",
     "quantile",
     "relative_change",
@@ -134,7 +135,7 @@ def order_rank(count: int, confidence: float = CONFIDENCE) -> int:
         raise ValueError(message)
     allowed = (1 - confidence) / 2
     # the normal approximation is within 2 ranks of the answer; the exact tail decides
-    rank = max(0, int(count / 2 - _normal_quantile(allowed) * math.sqrt(count) / 2) + 1)
+    rank = max(0, int(count / 2 - normal_quantile(allowed) * math.sqrt(count) / 2) + 1)
     while rank > 0 and _lower_tail(count, rank - 1) > allowed:
         rank -= 1
     while 2 * (rank + 1) <= count and _lower_tail(count, rank) <= allowed:
@@ -300,7 +301,7 @@ def _lower_tail(count: int, largest: int) -> float:
     return total
 
 
-def _normal_quantile(upper_tail: float) -> float:
+def normal_quantile(upper_tail: float) -> float:
     """Return z with P(N > z) about `upper_tail`; Abramowitz and Stegun 26.2.23."""
     t = math.sqrt(-2 * math.log(min(upper_tail, 0.5)))
     top = 2.515517 + t * (0.802853 + t * 0.010328)

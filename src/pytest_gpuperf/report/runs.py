@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "comparison_bytes",
+    "comparison_table",
     "is_stream",
+    "pair_facts",
     "report_bytes",
     "run_bytes",
     "run_markdown",
@@ -130,9 +132,9 @@ def comparison_bytes(
     """
     if form == "json":
         content = json.loads(run_bytes(run, form))
-        content["comparisons"] = [_facts(pair) for pair in pairs]
+        content["comparisons"] = [pair_facts(pair) for pair in pairs]
         return f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode()
-    table = _comparison_table(pairs, form, title=title, remarks=remarks, width=width)
+    table = comparison_table(pairs, form, title=title, remarks=remarks, width=width)
     return table + run_bytes(run, form, width=width, of_files=True)
 
 
@@ -514,7 +516,7 @@ _LEAST_SHIFT = 0.0005  # of a ratio, relative: less moves no printed digit
 _COMPARISON_INDENT = "  "
 
 
-def _comparison_table(
+def comparison_table(
     pairs: Sequence[ValuePair],
     form: str,
     *,
@@ -536,7 +538,7 @@ def _comparison_table(
     return text_bytes([Line(display.escape(title), Style.TITLE), *lines, ""])
 
 
-def _facts(pair: ValuePair) -> dict[str, object]:
+def pair_facts(pair: ValuePair) -> dict[str, object]:
     """Return a comparison for JSON; the interval is that of `adjusted_ratio`."""
     ends = pair.interval
     kind = "samples" if pair.is_of_samples else "sessions"

@@ -10,7 +10,7 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf import cli
-from pytest_gpuperf.cli.arguments import _EXPORTS
+from pytest_gpuperf.cli.arguments import EXPORTS
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Void, VoidCode
@@ -77,7 +77,7 @@ def test_only_a_page_shows_several_runs(
     assert "markdown is of one run, and 2 were named" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("form", [name for name in _EXPORTS if name != "chrome-trace"])
+@pytest.mark.parametrize("form", [name for name in EXPORTS if name != "chrome-trace"])
 def test_every_format_is_written(
     form: str, run: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -12,13 +12,13 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.environment import (
-    _versions,
     environment,
     known_facts,
     new_session,
     not_loaded,
     read_git,
     soft_facts,
+    versions_of,
     workers_count,
 )
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
@@ -54,7 +54,7 @@ DEVICE = Device(
 @pytest.fixture(autouse=True)
 def _no_known_versions() -> None:
     """Let no test see what another has looked up."""
-    _versions.cache_clear()
+    versions_of.cache_clear()
 
 
 def test_the_machine_is_described() -> None:

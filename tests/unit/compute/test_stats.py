@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.stats import (
-    _normal_quantile,
     change_point,
     half_width_fraction,
     mean,
     median,
     median_interval,
+    normal_quantile,
     order_rank,
     quantile,
     relative_change,
@@ -138,7 +138,7 @@ def test_rank_of_the_nearly_certain(sure: float) -> None:
 def test_the_search_for_a_rank_begins_near_it(tail: float) -> None:
     """The formula's own error is 4.5e-4, so that few ranks need to be tried."""
     expected = statistics.NormalDist().inv_cdf(1 - tail)
-    assert _normal_quantile(tail) == pytest.approx(expected, abs=4.5e-4)
+    assert normal_quantile(tail) == pytest.approx(expected, abs=4.5e-4)
 
 
 def test_rank_of_very_many_samples() -> None:

@@ -11,7 +11,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.report.runs import _comparison_table, _facts
+from pytest_gpuperf.report.runs import comparison_table, pair_facts
 
 KEY = runs.key("test_a")
 CHANGE = Change(
@@ -43,7 +43,7 @@ def number(value: float, *half_widths: float, metric: str = "time") -> SessionVa
 
 def printed(*pairs: ValuePair, form: str = "text", width: int = 120) -> str:
     """Return a comparison as text."""
-    return _comparison_table(
+    return comparison_table(
         pairs, form, title="a -> b", remarks=(), width=width
     ).decode()
 
@@ -80,7 +80,7 @@ def test_two_ratios_are_named_for_what_they_are(
         *("1.050", "…", "1.150", "REGRESSED"),
     ]
     assert "without what a faster or slower core" in remarks[0]
-    facts = _facts(pair)
+    facts = pair_facts(pair)
     assert facts["ratio"] == pytest.approx(1.65)
     assert facts["adjusted_ratio"] == pytest.approx(1.1)
     assert facts["interval"] == [pytest.approx(1.05), pytest.approx(1.15)]
@@ -115,7 +115,7 @@ def test_a_number_without_samples_has_no_interval_by_one_session() -> None:
     (pair,) = value_pairs({KEY: [value]}, {KEY: [value]}, {(KEY, "tokens"): bare})
 
     assert pair.interval is None
-    assert _facts(pair)["interval_of"] is None
+    assert pair_facts(pair)["interval_of"] is None
     assert "1.100  ?" in printed(pair)
     assert printed(pair, pair).count("? one older session and no samples") == 1
     assert with_known_spread(verdict, [sampled], [value]) is verdict

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from fakes import runs
-from pytest_gpuperf.cli.arguments import _EXPORTS
+from pytest_gpuperf.cli.arguments import EXPORTS
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.model.activity import (
     COLUMNS,
@@ -74,7 +74,7 @@ def rows_of(run: Run) -> list[dict[str, str]]:
 
 def test_every_format_that_the_command_names_is_there() -> None:
     """A trace is of a recording, and made elsewhere."""
-    assert sorted([*exports.EXPORTS, "chrome-trace"]) == [*_EXPORTS]
+    assert sorted([*exports.EXPORTS, "chrome-trace"]) == [*EXPORTS]
 
 
 def test_csv_has_a_row_for_each_test_and_metric() -> None:
