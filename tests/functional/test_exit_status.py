@@ -501,8 +501,10 @@ def test_an_own_assert_that_did_not_hold_is_judged_and_told(
     assert missed["key"] == {"test_id": "test_it.py::test_missed", "name": "b"}
     assert re.fullmatch(r"time [\d.]+ .s <= 0.001 ns", missed["comparison"])
     assert project.report()["broken"] == ["test_it.py::test_caught"]
-    story = f"its own assert did not hold: {html.escape(missed['comparison'])}"
-    assert story in page.replace("\N{NARROW NO-BREAK SPACE}", " ")
+    story = f"ts own assert did not hold: {html.escape(missed['comparison'])}"
+    page = page.replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert f">i{story}</span></summary>" in page
+    assert f'<p class="verdict">I{story}.</p>' in page
     assert "`test_missed b`: its own assert did not hold: time " in markdown
 
 

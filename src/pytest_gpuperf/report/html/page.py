@@ -139,10 +139,7 @@ STATUSES = (
     _SKIPPED,
     _UNJUDGED,
 )
-_OF_ASSERTS: dict[RowEnding | None, str] = {
-    RowEnding.MISSED: "Its own assert on a measured value did not hold.",
-    RowEnding.HELD: "Its own assert on a measured value held.",
-}
+_ASSERT_HELD = "Its own assert on a measured value held."
 # their panels hold no list of what has changed: nothing has to be explained
 _QUIET = (_OF_OUTCOMES[Outcome.UNCHANGED], _OF_OUTCOMES[Outcome.PASSED])
 _RANKS = {status.name: place for place, status in enumerate(STATUSES)}
@@ -448,7 +445,7 @@ class Page(ABC):
         changed = next((v for v in row.verdicts if v.change is not None), None)
         return panel_of(
             row,
-            state=_OF_ASSERTS.get(row.ending, status.meaning),
+            state=_state(row, status),
             shown=_shown_estimate(row, verdict),
             sessions=sessions,
             before=kernels_before(
@@ -721,6 +718,15 @@ def _strip(row: Row, axis: ChangeAxis, text: str) -> figures.ChangeStrip | None:
     """Return the change of a row as it is drawn."""
     strips = (figures.change_strip(verdict, axis, text) for verdict in row.verdicts)
     return next(filter(None, strips), None)
+
+
+def _state(row: Row, status: PageStatus) -> str:
+    """Return what its panel says beside its verdicts; "" where they say it all."""
+    if row.missed:
+        return f"{row.missed[0].upper()}{row.missed[1:]}."
+    if row.verdicts:
+        return ""
+    return _ASSERT_HELD if row.ending is RowEnding.HELD else status.meaning
 
 
 def _line(status: PageStatus, verdict: Verdict | None) -> str:

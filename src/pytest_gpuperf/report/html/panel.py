@@ -207,7 +207,7 @@ def panel_of(
     Args:
         row: What was measured and judged.
 
-        state: What is said where there is no verdict.
+        state: What its assert missed, or what is said where there is no verdict; "".
 
         shown: The value whose samples are drawn; None: there is none.
 
