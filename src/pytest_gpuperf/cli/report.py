@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from pytest_gpuperf.report.summary import incompleteness
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_gpuperf.model.run import Run
 
@@ -55,13 +56,14 @@ def report(arguments: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: There are older runs, and only HTML shows them; or the file's name
-            says another form.
+            says another form, or is that of an input.
 
         RecordError: A file is not a run.
 
         ReportError: The report cannot be written, or Jinja2 is not installed.
     """
     form = arguments.format or _form_of(arguments.output)
+    _refuse_inputs(arguments.output, arguments.runs)
     captures = [path for path in arguments.runs if is_capture(path)]
     if captures:
         return _report_captures(arguments, form, captures)
@@ -122,7 +124,7 @@ def export(arguments: argparse.Namespace) -> int:
     Raises:
         CaptureFormatError: A trace is wanted, and the recording is missing or damaged.
 
-        ConfigError: The file's name is not one that the program reads.
+        ConfigError: The file's name is not one that the program reads, or is the run's.
 
         RecordError: The file is not a run.
 
@@ -137,6 +139,7 @@ def export(arguments: argparse.Namespace) -> int:
         message = f"Allure does not read {output}"
         remedy = "name a file of its results folder: allure-results/gpuperf-perf.json"
         raise ConfigError(message, remedy=remedy)
+    _refuse_inputs(output, [arguments.file])
     if form == "chrome-trace":
         return _write(output, _chrome_trace(arguments.file))
     run = _read(arguments.file)
@@ -148,6 +151,17 @@ def export(arguments: argparse.Namespace) -> int:
         with told_on_terminals(f"writing {output}"):
             content = exports.EXPORTS[form](run)
     return _write(output, content)
+
+
+def _refuse_inputs(output: str, inputs: Iterable[str]) -> None:
+    """Refuse to replace a file that is read: often the only one of its run."""
+    if output == STANDARD_STREAM:
+        return
+    for path in inputs:
+        with contextlib.suppress(OSError):  # one of them does not exist: another file
+            if os.path.samefile(path, output):  # noqa: PTH121 - pathlib is not imported on this path
+                message = f"--output names {output}, which is read"
+                raise ConfigError(message, remedy="name another file")
 
 
 def _write(path: str, content: bytes) -> int:

@@ -54,6 +54,22 @@ def test_a_name_of_another_form_is_refused(
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize(
+    "options", [["report", "--format=html"], ["export", "--to=bencher"]]
+)
+def test_a_run_is_not_replaced_by_what_is_made_of_it(
+    run: str, options: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By another name neither: a run is not measured a second time."""
+    alias = tmp_path / "alias.json"
+    alias.symlink_to(run)
+
+    for name in (run, str(alias)):
+        assert cli.main([*options, run, "-o", name]) == 2
+        assert f"--output names {name}, which is read" in capfd.readouterr().err
+    assert Path(run).read_bytes() == encode_run(RUN)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the device is one of Linux")
 def test_a_full_disk_is_told_apart(run: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Another folder of the same disk would not help."""
