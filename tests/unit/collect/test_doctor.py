@@ -1141,6 +1141,15 @@ def test_a_machine_without_anything_is_examined(tmp_path: Path) -> None:
     }
 
 
+def test_a_folder_of_path_that_cannot_be_entered_is_passed_over(tmp_path: Path) -> None:
+    """It is like one without the program: of another user, or with too long a name."""
+    box = Box(root=tmp_path)
+    before = box.environment["PATH"]
+    box.environment["PATH"] = f"/{'x' * 300}:{before}"
+
+    assert box.machine().program("ncu") == f"{before}/ncu"
+
+
 def test_this_machine_can_be_examined() -> None:
     """The same topics, on the machine that runs the test."""
     box = this_machine()

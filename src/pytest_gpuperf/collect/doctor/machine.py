@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -136,8 +137,9 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
         on_path = self.environment.get("PATH", "").split(os.pathsep)
         for folder in filter(None, on_path):
             path = f"{folder.rstrip('/')}/{name}"
-            if self.at(path).is_file() and os.access(self.at(path), os.X_OK):
-                return path
+            with contextlib.suppress(OSError):  # a folder that may not be entered
+                if self.at(path).is_file() and os.access(self.at(path), os.X_OK):
+                    return path
         return None
 
     def package(self, name: str) -> str | None:
