@@ -502,7 +502,7 @@ def short_names(whole: Mapping[RecordKey, str]) -> dict[RecordKey, str]:
 
 
 def short_id(test_id: str) -> str:
-    """Return the id of a test that is named in a sentence, safe to print."""
+    """Return the id of a test in a sentence, or a group's heading, safe to print."""
     return shorten(display.escape(test_id), _LONGEST_NAME)
 
 

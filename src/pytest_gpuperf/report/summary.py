@@ -20,7 +20,7 @@ from pytest_gpuperf.report.lines import (
     text_table,
     wrapped,
 )
-from pytest_gpuperf.report.rows import XFAILED, Row, names
+from pytest_gpuperf.report.rows import XFAILED, Row, names, short_id
 
 __all__ = [
     "View",
@@ -93,7 +93,7 @@ def table_lines(
     texts = iter(lines)
     for group, members in groups:
         if group:
-            yield Line(f"{display.escape(group)}:", Style.TITLE)
+            yield Line(f"{group}:", Style.TITLE)
         for row in members:
             yield Line(next(texts), _row_style(row))
             yield from _below(row, width, verbose=verbose)
@@ -142,7 +142,9 @@ def by_group(
         groups.setdefault(row.group, []).append(row)
     if not (is_grouped or any(groups)):
         return [*groups.items()]
-    return [(group or _NO_GROUP, members) for group, members in groups.items()]
+    return [
+        (short_id(group) or _NO_GROUP, members) for group, members in groups.items()
+    ]
 
 
 def _ordered(table: Sequence[Row], sort: str | None) -> list[Row]:

@@ -10,11 +10,12 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
-from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.report.exports import annotation_lines
 from pytest_gpuperf.report.html.page import RunPage, html_bytes
-from pytest_gpuperf.report.rows import names, short_id
+from pytest_gpuperf.report.rows import names, rows, short_id
 from pytest_gpuperf.report.runs import run_markdown
+from pytest_gpuperf.report.summary import table_lines
 
 READABLE = 120
 LONG = [f"test_long[{'a' * 1500}{number:04}{'b' * 1500}]" for number in range(1000)]
@@ -51,6 +52,26 @@ def test_a_wide_name_fits_too() -> None:
     key = RecordKey(test_id=f"test_x.py::test_x[{'語' * 500}]")
 
     assert len(names([key])[key]) <= READABLE // 2 + 10
+
+
+def test_the_heading_of_a_group_is_as_short() -> None:
+    """A marker's text has no bound, and two that look alike stay apart."""
+    keys = [runs.key(f"test_{number}") for number in range(2)]
+    places = tuple(
+        TestPlace(test_id=key.test_id, group=f"{'a' * 1500}{place}{'b' * 1500}")
+        for place, key in enumerate(keys)
+    )
+    records = tuple(
+        replace(runs.record("x", runs.time_of(1e-3)), key=key) for key in keys
+    )
+    run = replace(runs.run(records), tests=places)
+    heads = [line for line in run_markdown(run).splitlines() if "aaa" in line]
+    titles = [
+        line.text for line in table_lines(rows(run), width=80) if "aaa" in line.text
+    ]
+
+    assert len(heads) == len(titles) == 2
+    assert max(map(len, [*heads, *titles])) <= READABLE + len("#### ")
 
 
 def test_markdown_has_a_long_id_in_its_command_alone() -> None:
