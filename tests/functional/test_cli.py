@@ -393,14 +393,15 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a named pipe")
 def test_a_pipe_is_no_capture_and_is_not_waited_for(tmp_path: Path) -> None:
-    """Nobody may ever write into it."""
+    """Nobody may ever write into it; only standard input is waited for."""
     path = tmp_path / "pipe.ncu-rep"
     os.mkfifo(path)
 
     done = gpuperf("show", str(path))
 
     assert done.returncode == 4
-    assert b"it is a folder or a device" in done.stderr
+    assert b"it is a folder, a pipe or a device" in done.stderr
+    assert b"a run may be piped into -" in done.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="closes what a POSIX shell closes")

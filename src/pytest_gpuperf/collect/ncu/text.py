@@ -123,8 +123,9 @@ def check_file(file: str, *, otherwise: str = "") -> None:
         # a folder has no bytes, and a pipe would block
         state = Path(file).stat()
         if not stat.S_ISREG(state.st_mode):
-            message = "it is a folder or a device, not a file"
-            raise _refusal(file, message, "name the .ncu-rep file itself")
+            message = "it is a folder, a pipe or a device, not a file"
+            remedy = "name the .ncu-rep file itself; a run may be piped into -"
+            raise _refusal(file, message, remedy)
         with Path(file).open("rb") as stream:
             start = stream.read(FOREIGN_BYTES)
     except OSError as error:
