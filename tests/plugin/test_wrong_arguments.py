@@ -76,6 +76,7 @@ WRONG_MARKERS = {
     "requires={'gpu'}": "requires: {'gpu'}: not a known requirement",
     "counters={'dram__bytes.sum'}": "{'dram__bytes.sum'}: not a counter name",
     "group='\\ud800'": r"group: '\ud800' contains a lone surrogate",
+    "group=' '": r"group: ' ' is blank",
 }
 
 ANGRY = """

@@ -30,7 +30,7 @@ TEMPORARY = ".tmp"
 
 # 20 sessions of 100,000 tests in one module take some 600 MB
 _LARGEST_BYTES = 2_000_000_000
-_NAME_STORE = "name a writable directory or .json file"
+_NAME_STORE = "name a store: a folder, or a .json file"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHUT = {errno.EACCES, errno.EPERM, errno.EROFS}

@@ -295,6 +295,8 @@ def _text(value: object) -> str:
         raise _wrong(
             f"{value!r} contains a lone surrogate", "write a heading in quotes"
         )
+    if value and not value.strip():
+        raise _wrong(f"{value!r} is blank", "write a heading, or leave it out")
     return value
 
 

@@ -59,6 +59,7 @@ _WIDTH = 100
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _TESTS_MINE = "--gpuperf-against-tests=mine runs them on both sides"
 _RULES = 4  # characters of the rules that pytest writes around the title
+_LEAST_LEFT_S = 1.0  # less is not worth a word, and "0 s left" looks stuck
 _MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
 _OF_FILES = frozenset({Source.BINARY.value, Source.NCU_REPORT.value})
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
@@ -438,7 +439,7 @@ def comparison_line(progress: Progress) -> str:
     if progress.text:
         return f"{head}: {display.escape(progress.text)}"
     left = ""
-    if progress.left_s is not None and progress.open_count:
+    if progress.open_count and (progress.left_s or 0.0) >= _LEAST_LEFT_S:
         left = f", at most {_about(progress.left_s)} left"
     if not progress.looked:
         tests = display.plural(progress.open_count, "test")

@@ -812,6 +812,8 @@ def test_a_comparison_says_how_far_it_is() -> None:
         "gpuperf: against main: 4 blocks in 31 s, 2 of 3 tests decided, at most 4 min left",
     ]
     assert terminal.comparison_line(ended).endswith("3 of 3 tests decided")
+    spent = replace(looked, left_s=0.4)
+    assert terminal.comparison_line(spent).endswith("2 of 3 tests decided")
 
 
 def test_a_run_that_fails_as_a_whole_says_why() -> None:
