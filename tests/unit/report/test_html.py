@@ -35,6 +35,7 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import MachineShift, MissedAssert, Run, TestPlace
 from pytest_gpuperf.model.sample import Series, SourceLabel
+from pytest_gpuperf.model.steps import StepSummary
 from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
@@ -895,6 +896,28 @@ def test_a_column_that_is_empty_is_not_there() -> None:
     assert RunPage(runs.run((runs.record("test_a"),))).absent[0] == "no-x"
     assert RunPage(runs.gpu_run()).absent == ("no-t",)
     assert "right is worse" not in read(page.run).text()
+
+
+def test_the_column_of_grades_is_named_for_what_it_holds() -> None:
+    """A loop has a grade and no roof; where a test has a roof, both stand there."""
+    loop = StepSummary(
+        unit="token",
+        units=8192.0,
+        step_count=13,
+        counted_count=10,
+        warmup_count=3,
+        void_count=0,
+        step_s=0.15,
+        period_s=0.16,
+        wait_s=0.008,
+        data_was_recorded=True,
+        grade="B",
+    )
+    graded = replace(runs.record("test_train"), steps=loop)
+    heads = read(runs.run((graded,))).text("span"), read(runs.gpu_run()).text("span")
+
+    assert ["grade" in text.split() for text in heads] == [True, False]
+    assert ["roofline" in text.split() for text in heads] == [False, True]
 
 
 def test_a_time_line_is_drawn_where_sensors_were_sampled() -> None:

@@ -364,13 +364,18 @@ class Page(ABC):
         return any(test.change for test in self.tests)
 
     @property
+    def has_rooflines(self) -> bool:
+        """Whether a share of a roof is told; grades alone stand in the same column."""
+        return any(test.roofline for test in self.tests)
+
+    @property
     def absent(self) -> tuple[str, ...]:
         """Which columns are empty, as CSS classes."""
         present = {
             "x": self.has_values,
             "f": self.has_changes or self.has_limits,
             "d": self.has_effects,
-            "r": any(test.roofline or test.grade for test in self.tests),
+            "r": self.has_rooflines or any(test.grade for test in self.tests),
             "t": any(test.trend for test in self.tests),
         }
         return tuple(f"no-{name}" for name, is_there in present.items() if not is_there)
