@@ -438,9 +438,9 @@ def comparison_line(progress: Progress) -> str:
     head = f"gpuperf: against {display.escape(progress.revision)}"
     if progress.text:
         return f"{head}: {display.escape(progress.text)}"
-    left = ""
-    if progress.open_count and (progress.left_s or 0.0) >= _LEAST_LEFT_S:
-        left = f", at most {_about(progress.left_s)} left"
+    left, left_s = "", progress.left_s
+    if progress.open_count and left_s is not None and left_s >= _LEAST_LEFT_S:
+        left = f", at most {_about(left_s)} left"
     if not progress.looked:
         tests = display.plural(progress.open_count, "test")
         number = f"block {progress.block_count + 1} of at most {progress.most_blocks}"
