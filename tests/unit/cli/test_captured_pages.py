@@ -11,6 +11,8 @@ import pytest
 from fakes import fake_ncu_report
 from pytest_gpuperf import cli
 
+pytest.importorskip("jinja2", reason="draws the page")
+
 DOUBLE = 4  # the kind of a value
 METRICS = {
     "device__attribute_display_name": (2, "NVIDIA A40", ""),

@@ -479,7 +479,7 @@ def test_a_side_that_hangs_has_the_time_that_the_other_side_needs(place: str) ->
         assert measured_by(runs[NEW, index]) == list(TESTS)
     assert 60 <= max(waits_s) < 1000
     if place == "in its first call":  # one after the other, and not twice as long
-        assert min(waits_s) <= max(waits_s) - 50
+        assert min(waits_s) < max(waits_s) - 49  # 50, and both are rounded
 
 
 @pytest.mark.parametrize("place", ["before its first test", "after its last test"])
