@@ -53,7 +53,6 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.sample import Source
-from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import words
 from pytest_gpuperf.report.lines import (
@@ -100,21 +99,9 @@ def compare(arguments: argparse.Namespace) -> int:
     )
     print_bytes(content)
     passes = run_passes(judged.verdicts)
-    if passes is not False and not any(map(_is_comparable, pairs)):
+    if passes is not False and not any(pair.is_comparable for pair in pairs):
         return UNREADABLE  # whoever reads 0 believes that nothing changed
     return exit_code(passes=passes, strict=arguments.strict)
-
-
-def _has_both(pair: ValuePair) -> bool:
-    """Return whether there is a value of then and one of now."""
-    return pair.was is not None and pair.now is not None
-
-
-def _is_comparable(pair: ValuePair) -> bool:
-    """Return whether both values are of the same hardware, measured in the same way."""
-    verdict = pair.verdict
-    differs = verdict is not None and verdict.outcome is Outcome.INCOMPARABLE
-    return _has_both(pair) and not differs
 
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
@@ -394,7 +381,7 @@ def _about_files(
         )
     elif sides.had_itself:
         yield f"the older files hold the session of {current}, too: it was left out"
-    if not sides.empty and not any(map(_has_both, pairs)):
+    if not sides.empty and not any(pair.has_both for pair in pairs):
         yield (
             f"nothing that {current} measured is in the older files: name runs of the "
             "same tests, started in the same folder"

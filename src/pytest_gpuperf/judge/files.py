@@ -287,6 +287,18 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
     better: str | None = None
 
     @property
+    def has_both(self) -> bool:
+        """Whether there is a value of then and one of now."""
+        return self.was is not None and self.now is not None
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether both are of the same hardware, measured in the same way."""
+        verdict = self.verdict
+        differs = verdict is not None and verdict.outcome is Outcome.INCOMPARABLE
+        return self.has_both and not differs
+
+    @property
     def outcome(self) -> Outcome | None:
         """What was decided; None: nothing was."""
         if self.verdict is None or not self.verdict.decides:
