@@ -149,6 +149,7 @@ class FakeDriver:
         self.elapsed_ms: float | None = None
         self._busy_until_ns: dict[int, int] = {}
         self._reached_ns: dict[int, int] = {}  # by event; one not recorded is not in it
+        self._extents: dict[int, int] = {}  # size of each allocation [B], by address
         self._events_count = 0
         self.context = context
         self.failing: dict[str, int] = {}
@@ -227,8 +228,18 @@ class FakeDriver:
         return self._called("cuDeviceGetUuid_v2", device.value)
 
     def cuMemAlloc_v2(self, address: Any, size: Any) -> int:
+        self._extents[0xABC0] = size.value
         address._obj.value = 0xABC0
         return self._called("cuMemAlloc_v2", size.value)
+
+    def cuMemGetAddressRange_v2(self, begin: Any, size: Any, address: Any) -> int:
+        begin._obj.value = address.value
+        size._obj.value = self._extents.get(address.value, 0)
+        return 0 if address.value in self._extents else 1
+
+    def reset(self, *, allocated_bytes: int = 0) -> None:
+        """Forget all memory, as cudaDeviceReset does; somebody's new array may follow."""
+        self._extents = {0xABC0: allocated_bytes} if allocated_bytes else {}
 
     def cuMemsetD8_v2(self, address: Any, value: Any, size: Any) -> int:
         return self._called("cuMemsetD8_v2", address.value, value.value, size.value)

@@ -232,12 +232,31 @@ def torch_failure(name: str, error: Exception) -> CollectError:
 _SUCCESS = 0
 _DEINITIALIZED = 4  # the process is on its way out: nothing is left to wait for
 _NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+_CAPTURE = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to _WRONG_THREAD
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 # CU_DEVICE_ATTRIBUTE_*: cuda.h keeps their numbers from version to version
 _CLOCK_KHZ, _SM_COUNT, _INTEGRATED = 13, 16, 18
 _MEMORY_CLOCK_KHZ, _MEMORY_BUS_BITS = 36, 37
 _HZ_PER_KHZ = 1000
 _NAME_LENGTH = 256
+
+
+class _FlushBuffer(Frozen, frozen=True, kw_only=True):
+    """
+    Device memory that a flush of the L2 overwrites.
+
+    Attributes:
+        address: Where it begins.
+
+        size_bytes: How much of it is overwritten [B].
+
+        extent: Begin and size of the allocation as the driver tells them.
+    """
+
+    address: int
+    size_bytes: int
+    extent: tuple[int, int] | None
 
 
 class DriverFacts(Frozen, frozen=True, kw_only=True):
@@ -337,7 +356,7 @@ class CudaRuntime:
     def __init__(self, library: Callable[[], Any | None]) -> None:
         self._find = library
         self._driver: Any | None = None
-        self._buffers: dict[int, tuple[int, int]] = {}  # context: address, bytes
+        self._buffers: dict[int, _FlushBuffer] = {}  # by context
 
     def active(self) -> bool:
         """Return whether this thread has a current context."""
@@ -359,6 +378,8 @@ class CudaRuntime:
         Overwrite a buffer of twice the L2, and reset its persisting lines.
 
         The buffer is kept for the next time; it belongs to the context and ends with it.
+        A context that was reset has the handle that it had, and other memory at the
+        buffer's address: so the driver is asked each time.
 
         Raises:
             CollectError: The driver reports an error, out of memory among others.
@@ -366,16 +387,16 @@ class CudaRuntime:
         context = self._context()
         if context is None:
             return
-        if context not in self._buffers:
-            self._buffers[context] = self._buffer()
-        address, size_bytes = self._buffers[context]
+        buffer = self._buffers.get(context)
+        if buffer is None or self._extent(buffer.address) != buffer.extent:
+            buffer = self._buffers[context] = self._buffer()
         # before compute capability 8.0, and on some slices, no line can persist
         self._call("cuCtxResetPersistingL2Cache", harmless=_NOT_SUPPORTED)
         self._call(
             "cuMemsetD8_v2",
-            ctypes.c_uint64(address),
+            ctypes.c_uint64(buffer.address),
             ctypes.c_ubyte(0),
-            ctypes.c_size_t(size_bytes),
+            ctypes.c_size_t(buffer.size_bytes),
         )
 
     def device_uuid(self) -> str | None:
@@ -442,8 +463,8 @@ class CudaRuntime:
         parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
         return "-".join(parts)
 
-    def _buffer(self) -> tuple[int, int]:
-        """Return address and size of a new buffer of twice the L2."""
+    def _buffer(self) -> _FlushBuffer:
+        """Return a new buffer of twice the L2."""
         l2_bytes = ctypes.c_int()
         self._call(
             "cuDeviceGetAttribute",
@@ -453,8 +474,23 @@ class CudaRuntime:
         )
         size_bytes = _FLUSH_FACTOR * l2_bytes.value
         address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
-        return address.value, size_bytes
+        # a byte more: an array of the test has another size, whatever its address
+        self._call(
+            "cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes + 1)
+        )
+        return _FlushBuffer(
+            address=address.value,
+            size_bytes=size_bytes,
+            extent=self._extent(address.value),
+        )
+
+    def _extent(self, address: int) -> tuple[int, int] | None:
+        """Return begin and size [B] of the allocation at an address; None: there is none."""
+        begin, size_bytes = ctypes.c_uint64(), ctypes.c_size_t()
+        status = self._driver.cuMemGetAddressRange_v2(  # type: ignore[union-attr] # _context found it
+            ctypes.byref(begin), ctypes.byref(size_bytes), ctypes.c_uint64(address)
+        )
+        return (begin.value, size_bytes.value) if status == _SUCCESS else None
 
     def _device(self) -> ctypes.c_int:
         """Return the ordinal of the current context's device."""
@@ -557,10 +593,19 @@ def raise_failure(driver: Any, name: str, status: int) -> None:  # noqa: ANN401 
     driver.cuGetErrorName(ctypes.c_int(status), ctypes.byref(text))
     error = (text.value or b"an unknown error").decode("ascii", "replace")
     message = f"{name} failed with {error} ({status})"
-    raise CollectError(
-        message,
-        remedy="run the test with CUDA_LAUNCH_BLOCKING=1 to find the call behind it",
-    )
+    raise CollectError(message, remedy=_remedy(status))
+
+
+def _remedy(status: int) -> str:
+    """Return what to do about an error code."""
+    if status == _OUT_OF_MEMORY:
+        return (
+            "leave twice the size of the L2 of the device's memory free for its flush,"
+            ' or measure with cache="warm"'
+        )
+    if status in _CAPTURE:
+        return "measure the replay of a graph, not its capture, which allows no waiting"
+    return "run the test with CUDA_LAUNCH_BLOCKING=1 to find the call behind it"
 
 
 def driver_library() -> LoadedLibrary:

@@ -24,6 +24,7 @@ enum { L2_CACHE_SIZE = 38, MULTIPROCESSORS = 16 };
 static int64_t busy_until[STREAMS]; /* [ns] */
 static int64_t reached[EVENTS];     /* by event [ns]; 0: not recorded */
 static uintptr_t events, launched;
+static size_t allocated; /* the one buffer, which a flush overwrites [B] */
 static int started; /* a context exists from the first launch on */
 
 static int64_t now(void) {
@@ -133,9 +134,15 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
 }
 
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t size) {
-    (void)size;
     *address = 0xABC0;
+    allocated = size;
     return failing("cuMemAlloc_v2");
+}
+
+EXPORT int cuMemGetAddressRange_v2(uint64_t *begin, size_t *size, uint64_t address) {
+    *begin = address;
+    *size = allocated;
+    return allocated ? SUCCESS : INVALID_VALUE;
 }
 
 EXPORT int cuMemsetD8_v2(uint64_t address, unsigned char value, size_t size) {

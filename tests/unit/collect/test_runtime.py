@@ -83,7 +83,7 @@ def test_flush_overwrites_twice_the_l2() -> None:
     flush = [("cuCtxResetPersistingL2Cache",), ("cuMemsetD8_v2", 0xABC0, 0, 2048)]
     assert driver.calls == [
         ("cuDeviceGetAttribute", 38, 3),
-        ("cuMemAlloc_v2", 2048),
+        ("cuMemAlloc_v2", 2049),
         *flush,
         *flush,
     ]
@@ -107,6 +107,41 @@ def test_each_context_has_its_own_buffer() -> None:
     runtime.flush_l2()
 
     assert [call[0] for call in driver.calls].count("cuMemAlloc_v2") == 2
+
+
+@pytest.mark.parametrize("allocated_bytes", [0, 1024, 2048, 4096])
+def test_a_device_that_was_reset_gets_another_buffer(allocated_bytes: int) -> None:
+    """The context has its old handle: what lies at the old address is not overwritten."""
+    driver = FakeDriver(l2_bytes=1024)
+    runtime = runtime_of(driver)
+    runtime.flush_l2()
+    driver.reset(allocated_bytes=allocated_bytes)
+    runtime.flush_l2()
+
+    assert [call[0] for call in driver.calls if "Mem" in str(call[0])] == [
+        *("cuMemAlloc_v2", "cuMemsetD8_v2"),
+        *("cuMemAlloc_v2", "cuMemsetD8_v2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "remedy"),
+    [
+        ("cuMemAlloc_v2", 2, 'cache="warm"'),
+        ("cuMemsetD8_v2", 900, "the replay of a graph"),
+        ("cuMemsetD8_v2", 908, "the replay of a graph"),
+        ("cuMemsetD8_v2", 700, "CUDA_LAUNCH_BLOCKING=1"),
+        ("cuMemsetD8_v2", 909, "CUDA_LAUNCH_BLOCKING=1"),
+    ],
+)
+def test_the_remedy_is_that_of_the_code(name: str, code: int, remedy: str) -> None:
+    """Full memory, a capture and a failed kernel are mended in different ways."""
+    driver = FakeDriver()
+    driver.failing[name] = code
+
+    with pytest.raises(CollectError) as caught:
+        runtime_of(driver).flush_l2()
+    assert remedy in (caught.value.remedy or "")
 
 
 def test_the_device_is_named_as_nvml_names_it() -> None:
