@@ -262,6 +262,21 @@ def test_work_that_outlives_the_events_gives_them_up(rig: Rig, beyond_us: int) -
     assert f"events is left out: the device worked for {beyond_us} us" in note.text
 
 
+def test_a_wait_that_is_long_most_times_is_the_cores(rig: Rig) -> None:
+    """Other streams outlast every call: where one wait is short, the events stand."""
+    run, calls = rig.body(40 * US), count()
+
+    def fn() -> None:
+        run()
+        if next(calls) % 5:
+            rig.driver.launch(60 * US, 7)
+
+    timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.source == "events"
+    assert timing.notes == ()
+
+
 @pytest.mark.parametrize("streams", [(0, 7), (7, 0)])
 def test_one_side_of_a_comparison_gives_up_the_events_of_both(
     rig: Rig, streams: tuple[int, int]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import statistics
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import ModuleType
@@ -273,17 +272,14 @@ class EventTimer:
     def refusal(self) -> Void | None:
         """Return why no sample of the set may be used, and begin the next set."""
         failure, self._failure = self._failure, None
-        # the median: a single long wait may be another process's time on this core
-        usual_ns = [
-            statistics.median_low(times_ns)
-            for times_ns in self._outlived_ns
-            if times_ns
-        ]
+        # the shortest: another stream outlasts each call, and a core that others use, or
+        # that has just been waiting for the device, makes some waits longer
+        least_ns = [min(times_ns) for times_ns in self._outlived_ns if times_ns]
         self._outlived_ns.clear()
         if failure is not None:
             self._free.clear()  # of a context that may be gone
             return Void(code=VoidCode.EVENTS_FAILED, reason=str(failure))
-        longest_ns = max(usual_ns, default=0)
+        longest_ns = max(least_ns, default=0)
         if longest_ns <= _OUTLIVED_NS:
             return None
         reason = (
