@@ -339,10 +339,12 @@ def case_of(
     having = [(s, v) for s in sessions for v in s.values if v.metric == metric]
     now = _best(metric, usable or records, having)
     estimate, choice = now[0] if now else (None, None)
-    comparable, differing, sources = _comparable(
-        estimate, (usable or records)[0], having, across
-    )
     first = records[0]
+    about = next(  # a process that lost the source knows nothing of its facts
+        (record for record in usable if estimate in record.estimates),
+        (usable or records)[0],
+    )
+    comparable, differing, sources = _comparable(estimate, about, having, across)
     return Case(
         key=first.key,
         metric=_metric(metric, estimate),
@@ -359,7 +361,7 @@ def case_of(
         bound_class=first.bound_class,
         kind=first.kind,
         moved=_moved(first, comparable, sessions),
-        tracer="" if estimate is None else _tracer(first, metric, estimate.source),
+        tracer="" if estimate is None else _tracer(about, metric, estimate.source),
     )
 
 

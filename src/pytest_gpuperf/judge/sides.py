@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.compute.blocks import (
@@ -247,6 +248,28 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
         name = self.case.metric.name
         return [r for p, r in self.taken if p.side is side and _has(r, name)]
 
+    def without_rare_sources(self) -> _SideRecords:
+        """
+        Return it without sources that fewer than half as many blocks have as another.
+
+        A process may lose a source, as events whose device went on behind them: a source
+        that few processes kept would leave too few blocks.
+        """
+        name = self.case.metric.name
+        sides: dict[tuple[str, int], set[Side]] = {}  # by source and block
+        for process, record in self.taken:
+            for estimate in record.estimates if record.void is None else ():
+                if estimate.metric == name:
+                    at = (estimate.source, process.block)
+                    sides.setdefault(at, set()).add(process.side)
+        counts = Counter(s for (s, _), both in sides.items() if len(both) == len(Side))
+        most = max(counts.values(), default=0)
+        rare = {source for source, _ in sides if 2 * counts[source] < most}
+        if not rare:
+            return self
+        taken = [(process, _without(r, name, rare)) for process, r in self.taken]
+        return replace(self, taken=taken)
+
     def shares_a_block(self) -> bool:
         """Return whether both sides gave a value in any block."""
         old, new = (
@@ -254,6 +277,14 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
             for side in Side
         )
         return bool(old & new)
+
+
+def _without(record: Record, metric: str, sources: Collection[str]) -> Record:
+    """Return a record without the values that some sources have of a metric."""
+    left = tuple(
+        e for e in record.estimates if e.metric != metric or e.source not in sources
+    )
+    return replace(record, estimates=left)
 
 
 def _is_shown(pair: SidePair) -> bool:
@@ -320,6 +351,7 @@ def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
 
 def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> SidePair:
     """Return both sides of a metric: as values, or with the verdict that needs none."""
+    measured = measured.without_rare_sources()
     empty = frozenset(side for side in Side if not measured.of_side(side))
     if empty:
         return SidePair(case=measured.case, verdict=_without_values(measured, empty))

@@ -27,7 +27,7 @@ from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.change import Change, Side
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.record import BoundClass, RecordKey, Void, VoidCode
+from pytest_gpuperf.model.record import BoundClass, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Cause, Outcome, Reason, Verdict
 from unit.judge.building import blocks_of, estimate, record
@@ -984,6 +984,36 @@ def test_the_best_source_that_both_sides_have_is_compared() -> None:
     assert device.against.new_values == (5.0,) * 8
     assert host.outcome is Outcome.REGRESSED
     assert (none.outcome, none.reason) == (Outcome.INCOMPARABLE, Reason.OTHER_SOURCE)
+
+
+@pytest.mark.parametrize("side", list(Side))
+@pytest.mark.parametrize(
+    ("lost", "source"),
+    [({0}, "events"), ({0, 1, 2, 3}, "events"), ({0, 1, 2, 3, 4}, "host")],
+)
+def test_a_process_may_lose_a_source(lost: set[int], source: str, side: Side) -> None:
+    """Where half of the blocks keep it, it is compared, by the facts of those."""
+    blocks = blocks_of({"t0": steady(new=1.2, count=8)})
+
+    def with_events(block: Block) -> Block:
+        runs = tuple(
+            run
+            if run.side is side and block.index in lost
+            else replace(run, records=tuple(with_device(r) for r in run.records))
+            for run in block.runs
+        )
+        return replace(block, runs=runs)
+
+    def with_device(given: Record) -> Record:
+        extra = estimate(5.0, source="events")
+        facts = {"device-time": {"gpu_name": "H200"}}
+        return replace(given, estimates=(*given.estimates, extra), facts=facts)
+
+    verdict = only(look_at([with_events(b) for b in blocks], gates()))
+    assert verdict.estimate is not None
+    assert verdict.estimate.source == source
+    expected = Outcome.UNCHANGED if source == "events" else Outcome.REGRESSED
+    assert verdict.outcome is expected
 
 
 def test_a_test_whose_source_differs_is_incomparable() -> None:

@@ -103,6 +103,20 @@ def test_the_best_source_that_both_have_is_compared() -> None:
     assert found.stored[0].value.run_values == (2.9,)
 
 
+def test_a_process_that_lost_the_source_says_nothing_of_the_facts() -> None:
+    """The facts are those of a process that has the value, whichever is the first."""
+    lost = record(estimate(3.0, source="host"), choice="A")
+    stored = [kept(0, held(), held(2.9, "host"))]
+    found = paired(
+        [lost, measured(estimate(1.0), estimate(3.0, source="host"))], stored
+    )
+
+    assert found.estimate is not None
+    assert found.estimate.source == "cupti"
+    assert found.differences == {}
+    assert len(found.stored) == 1
+
+
 def test_no_common_source_is_told() -> None:
     """Stored by another collector, or in another unit: the sources are named."""
     now = [measured(estimate(1.0))]
