@@ -51,6 +51,9 @@ TESTS = {
     "ncu_counters": 120.0,
     "doctor": 60.0,
     "frameworks": 150.0,
+    "corners": 90.0,
+    "turns": 90.0,
+    "against": 300.0,  # three comparisons of four processes a block
     "slowdowns": 420.0,  # six runs of pytest in one test
 }
 
