@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,52 @@ def test_host_alone_is_asked_for_by_name(project: Project) -> None:
     assert record["bound_class"] == "host"
     assert "NVIDIA H200" in said
     assert ", events" not in said
+
+
+SLOWER = """
+    import os
+
+    import gpu
+    import pytest
+
+    @pytest.mark.gpuperf(max_regression={"time": "10 %"})
+    @pytest.mark.parametrize("number", range(4))
+    def test_call(gpuperf, number):
+        slower = int(os.environ.get("SLOWER", "0")) if number == 1 else 0
+        gpuperf.measure(gpu.launch, 2_000_000 + slower)
+"""
+
+
+@pytest.mark.parametrize(
+    ("stored_by", "now_by"), [("events,host", "host"), ("host", "events,host")]
+)
+def test_a_run_that_lost_its_events_is_judged_by_the_host(
+    project: Project, stored_by: str, now_by: str
+) -> None:
+    """A call that uses a device is kept with the GPU's sessions, whoever timed it."""
+    project.write(SLOWER)
+    for _ in range(4):
+        run(project, f"--gpuperf-collectors={stored_by}", "--gpuperf-update=all")
+    project.environment.setenv("SLOWER", "2000000")
+    said = run(project, f"--gpuperf-collectors={now_by}", "--gpuperf-baseline=.gpuperf")
+
+    assert (project.path / ".gpuperf" / "nvidia-h200").is_dir()
+    assert ("test_call[1]", "regressed") in project.outcomes(), said
+    assert {outcome for _, outcome in project.outcomes()} <= {
+        *("regressed", "unchanged", "inconclusive")
+    }, said
+
+
+def test_a_host_time_of_another_gpu_is_incomparable(project: Project) -> None:
+    """Two machines with one processor and two GPUs do not share a baseline."""
+    project.write(SLOWER)
+    host = "--gpuperf-collectors=host"
+    run(project, host, "--gpuperf-update=all")
+    script = Path(os.environ["FAKE_NVML_SCRIPT"])
+    script.write_text(script.read_text("utf-8").replace("H200", "H100 PCIe"), "utf-8")
+    said = run(project, host, "--gpuperf-baseline=.gpuperf")
+
+    assert {outcome for _, outcome in project.outcomes()} == {"incomparable"}, said
 
 
 def test_a_source_that_cannot_be_used_is_an_error_by_name(project: Project) -> None:

@@ -212,18 +212,20 @@ BESIDE = "timed_beside"
 _NOT_THERE = {TRACER: "none", BESIDE: "none"}
 # of a device; a host alone has no such mode
 _FLUSHED = frozenset({CacheMode.COLD, CacheMode.WARM})
+_GPU_NAME = "gpu_name"
+_OF_A_DEVICE = (_GPU_NAME, _CACHE)  # of a host's time, where the call used a device
 _HOST = (
     "cpu_model",
     "core_count",
     "python_minor",
     "method",
     TRACER,
-    _CACHE,
+    *_OF_A_DEVICE,
     "parameters",
     _PEAK,
 )
 _DEVICE = (
-    "gpu_name",
+    _GPU_NAME,
     "gpu_memory_bytes",
     "sm_count",
     "mig",
@@ -272,12 +274,13 @@ def family_facts(family: Family, facts: Mapping[str, str]) -> dict[str, str]:
     """
     Return the facts of one family that are known; what nobody said is left out.
 
-    The host's time of a call that a device's flush precedes is another than without: its
-    cache mode counts. Where nothing could be flushed there is none.
+    The host's time of a call that uses a device is the device's in part: its name and the
+    cache mode count. Of a call that uses none neither does.
     """
     hard_facts = {name: facts[name] for name in HARD_FACTS[family] if name in facts}
     if HARD_FACTS[family] is _HOST and hard_facts.get(_CACHE) not in _FLUSHED:
-        hard_facts.pop(_CACHE, None)
+        for name in _OF_A_DEVICE:
+            hard_facts.pop(name, None)
     return hard_facts
 
 

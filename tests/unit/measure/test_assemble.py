@@ -242,7 +242,7 @@ def test_a_host_time_shares_the_facts_of_the_host() -> None:
 
 
 def test_a_device_time_shares_the_facts_of_the_device() -> None:
-    """With how its caches were; its wall time is the host's."""
+    """With how its caches were; its wall time is the host's, and the GPU's in part."""
     record = timed(EVENTS)
 
     assert record.facts == {
@@ -250,6 +250,7 @@ def test_a_device_time_shares_the_facts_of_the_device() -> None:
         Family.HOST_TIME.value: {
             "cpu_model": "Xeon",
             "python_minor": "3.12",
+            "gpu_name": "NVIDIA H200",
             "cache_mode": "cold",
         },
     }
