@@ -69,6 +69,9 @@ class FakeNvml(ModuleType):
             "nvmlSystemGetDriverVersion": lambda: driver_version,
             "nvmlDeviceGetCount": lambda: len(gpus),
             "nvmlDeviceGetHandleByIndex": gpus.__getitem__,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: next(
+                gpu for gpu in gpus if gpu.uuid == uuid
+            ),
             "nvmlDeviceGetName": lambda gpu: gpu.name,
             "nvmlDeviceGetUUID": lambda gpu: gpu.uuid,
             "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(

@@ -97,6 +97,36 @@ def query_devices(
         _shut_down(nvml)
 
 
+def free_device_bytes(uuid: str, nvml: ModuleType | None = None) -> int | None:
+    """
+    Return the memory of a GPU, or of a slice, that new processes can have [B].
+
+    Args:
+        uuid: The device's name for life.
+
+        nvml: The NVML binding; None: pynvml, imported now.
+
+    Returns:
+        The memory; None: NVML does not say.
+    """
+    if nvml is None:
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError:
+            return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).free)
+    except nvml.NVMLError:
+        return None
+    finally:
+        _shut_down(nvml)
+
+
 def bare_uuid(uuid: str) -> str:
     """Return a UUID without its GPU or MIG prefix, which CUDA leaves out."""
     return _PREFIX.sub("", uuid.lower(), count=1)

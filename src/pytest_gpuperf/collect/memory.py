@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from collections.abc import Callable, Mapping
@@ -19,8 +20,10 @@ __all__ = [
     "MemoryWatch",
     "TorchPool",
     "fits_in_memory",
+    "fits_on_device",
     "free_bytes",
     "largest_process_bytes",
+    "release_unused",
 ]
 
 # of torch: NVIDIA's and AMD's devices are both its "cuda"
@@ -89,6 +92,9 @@ class Allocator(Protocol):
     def allocations_count(self) -> int | None:
         """Return the driver's allocations so far; only differences are meaningful."""
 
+    def release(self) -> None:
+        """Give the device back what is held and not in use."""
+
 
 class TorchPool:
     """
@@ -134,6 +140,10 @@ class TorchPool:
             lambda torch, index: int(torch.memory_stats(index)["num_device_alloc"])
         )
         return None if counts is None else sum(counts)
+
+    def release(self) -> None:
+        """Empty the cache of every device."""
+        self._per_device(lambda backend, _: backend.empty_cache())
 
     def _backend(self) -> Any | None:  # noqa: ANN401 - an optional library has no types
         """Return the torch backend that has started a device; None: none has."""
@@ -220,6 +230,11 @@ class CupyPool:
     def allocations_count(self) -> int | None:
         """Return the driver's allocations while the hook was installed."""
         return None if self._hook is None else int(self._hook.driver_count)
+
+    def release(self) -> None:
+        """Free the blocks of the pool that no array uses."""
+        with contextlib.suppress(*_READ_ERRORS):
+            self._pool().free_all_blocks()
 
     def _pool(self) -> Any:  # noqa: ANN401 - an optional library has no types
         """Return the default pool."""
@@ -399,6 +414,44 @@ def _added_note(active: list[Allocator]) -> tuple[Note, ...]:
     return (Note(code="added-peaks", text=text),)
 
 
+def release_unused(allocators: tuple[Allocator, ...] | None = None) -> None:
+    """
+    Give the device back what frameworks hold unused, for processes that come next.
+
+    Args:
+        allocators: The allocators; None: those of torch and cupy.
+    """
+    active = [a for a in allocators or (TorchPool(), CupyPool()) if a.active()]
+    if active:
+        gc.collect()  # arrays of tests that have ended may hang in cycles
+    for allocator in active:
+        allocator.release()
+
+
+def fits_on_device(
+    count: int, *, peak_bytes: int | None, free_bytes: Callable[[], int | None]
+) -> bool:
+    """
+    Return whether a device's memory holds some processes at a time.
+
+    True where one of the two numbers is not known.
+
+    Args:
+        count: The number of processes.
+
+        peak_bytes: The most that a test has had in use on the device [B].
+
+        free_bytes: Returns what new processes can have [B].
+    """
+    if not peak_bytes:
+        return True
+    free = free_bytes()
+    return free is None or count * (peak_bytes + _CONTEXT_BYTES) <= free
+
+
+# our choice: a context of CUDA and the code of a framework take some 0.5 GB, and an
+# allocator holds more than is in use
+_CONTEXT_BYTES = 1 << 30
 _KIB = 1024
 _ROOT = Path("/")
 

@@ -16,6 +16,7 @@ from pytest_gpuperf.collect.devices import (
     Chosen,
     DeviceQuery,
     choose_device,
+    free_device_bytes,
     query_devices,
     same_device,
     with_driver_facts,
@@ -257,6 +258,11 @@ class Site:
     def device(self) -> Device | None:
         """Return the GPU that tests are to run on; None: there is none."""
         return self.chosen.device
+
+    def free_device_bytes(self) -> int | None:
+        """Return the GPU's memory that new processes can have [B]; None: not known."""
+        device = self.device()
+        return None if device is None else free_device_bytes(device.uuid)
 
     def device_name(self) -> str | None:
         """Return the device to put tensors on; None: there is none."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
+from pytest_gpuperf.collect.memory import fits_on_device, release_unused
 from pytest_gpuperf.collect.runner import ending_signals, signal_name
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
@@ -115,6 +116,7 @@ def compare(
     timeout_s: float,
     tell: Callable[[Progress], object] = lambda _: None,
     policy: AgainstPolicy | None = None,
+    peak_bytes: int | None = None,
 ) -> RevisionComparison:
     """
     Compare tests of a revision with those of the working tree.
@@ -133,7 +135,11 @@ def compare(
         tell: Told of each block and each look.
 
         policy: The rule's constants.
+
+        peak_bytes: The most that a test has had in use of the GPU's memory [B]; None: not
+            known.
     """
+    release_unused()  # what this process holds, the sides' processes cannot have
     looks = _Looks(
         request.revision,
         limits,
@@ -141,6 +147,7 @@ def compare(
         timeout_s=timeout_s,
         tell=tell,
         policy=policy or AgainstPolicy(across=site.config.compare_across),
+        peak_bytes=peak_bytes,
     )
     against = Against(revision=request.revision)
     remarks: tuple[str, ...] = ()
@@ -426,6 +433,7 @@ def _compare(
         command=suite.command,
         timeout_s=suite.timeout_s(),
         tell=suite.tell,
+        peak_bytes=suite.peak_device_bytes(),
     )
     for text in comparison.remarks:
         suite.remark(f"gpuperf: {text}")
@@ -459,6 +467,7 @@ class _Looks:
         timeout_s: float,
         tell: Callable[[Progress], object],
         policy: AgainstPolicy,
+        peak_bytes: int | None,
     ) -> None:
         self.blocks: list[Block] = []
         self.gap: Gap | None = None
@@ -468,6 +477,7 @@ class _Looks:
         self._timeout_s = timeout_s
         self._tell = tell
         self._policy = policy
+        self._peak_bytes = peak_bytes
         self._compared: tuple[str, ...] = ()
         self._look: AgainstLook | None = None
         self._begun_ns = site.clock.now_ns()
@@ -490,6 +500,11 @@ class _Looks:
             check=partial(proof, sides),
             tell=lambda text: self._tell(self.progress(text=text)),
             waited=self._add_wait,
+            fits_on_device=partial(
+                fits_on_device,
+                peak_bytes=self._peak_bytes,
+                free_bytes=self._site.free_device_bytes,
+            ),
         )
         for block_count in self._policy.look_blocks:
             interrupted = self._measure(sides, request, block_count)

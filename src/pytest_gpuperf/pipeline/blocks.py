@@ -125,6 +125,9 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
 
         fits: Returns whether memory holds so many processes; two are alive at once where
             it does not hold four.
+
+        fits_on_device: Returns whether the GPU's memory does; where it does not hold two
+            either, one is alive at once.
     """
 
     variable: str
@@ -134,6 +137,7 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     waited: Callable[[float], object] = lambda _: None
     at_once: int = 4
     fits: Callable[[int], bool] = fits_in_memory
+    fits_on_device: Callable[[int], bool] = lambda _: True
 
 
 def run_block(
@@ -225,12 +229,16 @@ def _alone(site: Site, index: int, request: BlockRequest) -> Iterator[None]:
 
 def _at_once(request: BlockRequest) -> int:
     """Return how many processes are to be alive at once."""
-    if request.at_once <= _PAIR or request.fits(request.at_once):
-        return request.at_once
-    request.tell(
-        f"memory does not hold {request.at_once} processes: one of each side takes turns"
-    )
-    return _PAIR
+    count, short = request.at_once, ""
+    if count > _PAIR and not request.fits(count):
+        count, short = _PAIR, f"memory does not hold {count} processes"
+    while count > 1 and not request.fits_on_device(count):
+        short = f"the GPU's memory does not hold {count} processes"
+        count = _PAIR if count > _PAIR else 1
+    if short:
+        how = "one of each side takes turns" if count > 1 else "one runs after another"
+        request.tell(f"{short}: {how}")
+    return count
 
 
 class _Member(Frozen, frozen=True, kw_only=True):

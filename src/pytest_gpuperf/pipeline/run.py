@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.collect.memory import release_unused
 from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest
@@ -292,6 +293,7 @@ def _again(
         test_ids = list(dict.fromkeys(record.key.test_id for record in records))
     else:
         identities = identities_of(suite.site.identity, role, count)
+        release_unused()  # what this process holds, fresh ones cannot have
         runs = repeat(
             suite.command,
             test_ids,

@@ -374,6 +374,16 @@ class Suite:
         first = [r for measured in self.results.values() for r in measured.records]
         return (*first, *self.repeated)
 
+    def peak_device_bytes(self) -> int | None:
+        """Return the most device memory that a test had in use [B]; None: not known."""
+        peaks = (
+            int(estimate.value)
+            for record in self.records()
+            for estimate in record.estimates
+            if estimate.metric == "memory.peak_bytes"
+        )
+        return max(peaks, default=None)
+
     def of_role(self, role: Role) -> list[Record]:
         """Return what the fresh processes of one role measured."""
         return [record for record in self.repeated if record.role is role]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fakes import fake_cuda
 from fakes.project import PLUGIN, XDIST, Project, lines
 from functional.against.repository import (
     AGAINST,
@@ -379,3 +380,52 @@ def test_tests_that_cannot_be_collected_are_no_interrupt(
 
     assert ended.returncode == 4, ended.stdout
     assert "ZeroDivisionError" in ended.stdout
+
+
+# an allocator that counts, and holds what is not in use until it is told to give it back
+FRAMEWORK = """
+    import pathlib
+    import types
+
+    import gpu  # it has a context
+
+    version = types.SimpleNamespace(cuda="13.0")
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: True,
+        device_count=lambda: 1,
+        current_stream=lambda: types.SimpleNamespace(cuda_stream=0),
+        reset_peak_memory_stats=lambda index: None,
+        max_memory_allocated=lambda index: 60 << 30,
+        memory_allocated=lambda index: 0,
+        memory_stats=lambda index: {"num_device_alloc": 0},
+        empty_cache=lambda: pathlib.Path(__file__).with_name("emptied").touch(),
+    )
+"""
+ON_A_GPU = """
+    import gpu
+    import pytest
+    import torch
+
+    @pytest.mark.gpuperf(max_regression={"time": "10 %"})
+    def test_launch(gpuperf):
+        gpuperf.measure(gpu.launch, 500_000)
+"""
+
+
+def test_large_tests_share_a_gpu_as_far_as_its_memory_goes(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """141 GB hold two processes of 60 GiB, and this one gives back what it held."""
+    project = repository.project
+    fake_cuda.machine(project, tmp_path / "machine")
+    project.write(FRAMEWORK, "torch.py")
+    project.write(ON_A_GPU)
+    project.write("*.json\n.gpuperf\nemptied\n__pycache__\n", ".gitignore")
+    repository.commit("on a GPU", **OLD)
+    ended = project.spawn(*AGAINST, "--gpuperf-collectors=events,host,nvml")
+
+    assert "the GPU's memory does not hold 4 processes: one of each side takes" in (
+        ended.stdout
+    )
+    assert repository.outcomes()["test_launch"][0] == "unchanged", ended.stdout
+    assert (project.path / "emptied").exists()

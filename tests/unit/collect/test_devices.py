@@ -13,6 +13,7 @@ from fakes.nvml import FakeGpu, FakeNvml
 from pytest_gpuperf.collect.devices import (
     bare_uuid,
     chip_limits,
+    free_device_bytes,
     query_devices,
     target_capability,
     with_driver_facts,
@@ -343,3 +344,18 @@ def test_a_part_is_known_by_its_bare_uuid() -> None:
         "aa",
         "gpu-a",
     ]
+
+
+def test_free_memory_is_asked_of_the_device_by_its_name() -> None:
+    """NVML is closed afterwards, also where it does not say."""
+    nvml = FakeNvml(FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b", free_bytes=5 << 30))
+    silent = FakeNvml(
+        FakeGpu(uuid="GPU-b"),
+        errors={"nvmlDeviceGetMemoryInfo": pynvml.NVML_ERROR_UNKNOWN},
+    )
+    closed = FakeNvml(errors={"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND})
+
+    assert free_device_bytes("GPU-b", nvml) == 5 << 30
+    assert free_device_bytes("GPU-b", silent) is None
+    assert free_device_bytes("GPU-b", closed) is None
+    assert nvml.open_count == silent.open_count == closed.open_count == 0

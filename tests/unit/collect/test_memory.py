@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.memory import CupyPool, MemoryUse, MemoryWatch, TorchPool
+from pytest_gpuperf.collect.memory import (
+    CupyPool,
+    MemoryUse,
+    MemoryWatch,
+    TorchPool,
+    fits_on_device,
+    release_unused,
+)
 
 MIB = 1 << 20
 
@@ -24,6 +31,7 @@ class Device:
         self.used = 0
         self.peak = 0
         self.driver_calls = 0
+        self.cached = 0
 
     def take(self, size: int, *, from_driver: bool = True) -> None:
         self.used += size
@@ -49,7 +57,12 @@ class FakeTorch(types.ModuleType):
         def reset(index: int) -> None:
             devices[index].peak = devices[index].used
 
+        def empty() -> None:
+            for device in devices:
+                device.cached = 0
+
         part = types.SimpleNamespace(
+            empty_cache=empty,
             is_initialized=lambda: self.ready,
             device_count=lambda: len(devices),
             reset_peak_memory_stats=reset,
@@ -93,7 +106,9 @@ class FakeCupy:
         self.used = used
         self.total = used
         pool = types.SimpleNamespace(
-            used_bytes=lambda: self.used, total_bytes=lambda: self.total
+            used_bytes=lambda: self.used,
+            total_bytes=lambda: self.total,
+            free_all_blocks=lambda: setattr(self, "total", self.used),
         )
         cupy = types.ModuleType("cupy")
         vars(cupy).update(get_default_memory_pool=lambda: pool)
@@ -367,3 +382,48 @@ def test_the_peak_is_no_less_than_what_is_left(changes: list[int]) -> None:
     assert use.peak_bytes is not None
     assert use.leaked_bytes == max(0, device.used - MIB)
     assert use.peak_bytes >= max(device.used, MIB)
+
+
+# memory for other processes
+
+
+def test_what_frameworks_hold_unused_is_given_back() -> None:
+    """Caches of every device, and the pool's free blocks; what is in use stays."""
+    devices = (Device(), Device())
+    cupy = FakeCupy(used=4 * MIB)
+    cupy.total = 9 * MIB
+    for device in devices:
+        device.cached = 3 * MIB
+    torch = TorchPool({"torch": FakeTorch(*devices)})
+    release_unused((torch, CupyPool(cupy.modules)))
+
+    assert [device.cached for device in devices] == [0, 0]
+    assert (cupy.used, cupy.total) == (4 * MIB, 4 * MIB)
+
+
+def test_a_framework_that_has_no_device_is_left_alone() -> None:
+    """Nothing is started for it, and nothing is collected."""
+    device = Device()
+    device.cached = MIB
+    release_unused((TorchPool({"torch": FakeTorch(device, ready=False)}), CupyPool({})))
+
+    assert device.cached == MIB
+
+
+@pytest.mark.parametrize(
+    ("peak_gib", "free_gib", "most_count"),
+    [(9, 40, 4), (9, 39, 3), (39, 40, 1), (40, 40, 0), (None, 1, 4), (99, None, 4)],
+)
+def test_a_device_holds_processes_with_their_contexts(
+    peak_gib: int | None, free_gib: int | None, most_count: int
+) -> None:
+    """Each has the peak of the largest test and 1 GiB; what nobody knows, fits."""
+    peak_bytes = None if peak_gib is None else peak_gib << 30
+    free_bytes = None if free_gib is None else free_gib << 30
+    fitting = [
+        count
+        for count in range(1, 5)
+        if fits_on_device(count, peak_bytes=peak_bytes, free_bytes=lambda: free_bytes)
+    ]
+
+    assert fitting == [*range(1, most_count + 1)]

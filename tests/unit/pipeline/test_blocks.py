@@ -165,6 +165,7 @@ class Bed:
         timeout_s: float = 60.0,
         at_once: int = 4,
         most_count: int = 4,
+        most_on_device: int = 4,
     ) -> Block | Gap:
         self.patience = Patience(timeout_s)
         request = BlockRequest(
@@ -175,6 +176,7 @@ class Bed:
             waited=self.waits_s.append,
             at_once=at_once,
             fits=lambda count: count <= most_count,
+            fits_on_device=lambda count: count <= most_on_device,
         )
         return run_block(Sides(), TESTS, index, site=self.site, request=request)
 
@@ -274,6 +276,34 @@ def test_two_at_once_need_half_the_memory(how: dict[str, int]) -> None:
     assert max(alive) <= 2
     why = "memory does not hold 4 processes: one of each side takes turns"
     assert bed.sentences == ([why] if "most_count" in how else [])
+
+
+@pytest.mark.parametrize(
+    ("most_on_device", "alive_count", "said"),
+    [
+        (4, 4, []),
+        (3, 2, ["does not hold 4 processes: one of each side takes turns"]),
+        (1, 1, ["does not hold 2 processes: one runs after another"]),
+        (0, 1, ["does not hold 2 processes: one runs after another"]),
+    ],
+)
+def test_no_more_are_alive_than_the_gpu_holds(
+    most_on_device: int, alive_count: int, said: list[str]
+) -> None:
+    """Four, one of each side, or one; all of them measure, and it is told."""
+    alive: list[int] = []
+
+    def counted(process: ThreadProcess) -> int:
+        alive.append(sum(p.exit_code is None for p in bed.runner.processes))
+        return well(process)
+
+    bed = Bed(counted)
+    runs = by_process(bed.block(most_on_device=most_on_device))
+
+    assert len(runs) == 4
+    assert {len(measured_by(run)) for run in runs.values()} == {len(TESTS)}
+    assert max(alive) <= alive_count
+    assert bed.sentences == [f"the GPU's memory {text}" for text in said]
 
 
 def crash(process: ThreadProcess) -> int:
