@@ -227,25 +227,50 @@ def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
     return replace(session, values=tuple(values))
 
 
-def _without_noise(
-    suite: Suite, session: StoredRecord, noise: list[_Noise]
-) -> StoredRecord:
-    """Return a session without values that say too little; add them to `noise`."""
-    measured = suite.results[session.key.test_id]
-    limits = gates(measured, suite.config)
-    noisy: dict[str, _Noise] = {}
+def _noise_of(suite: Suite, session: StoredRecord) -> dict[str, dict[str, _Noise]]:
+    """Return the values of a session that say too little, by source and metric."""
+    limits = gates(suite.results[session.key.test_id], suite.config)
+    noisy: dict[str, dict[str, _Noise]] = {}
     for value in session.values:
         most = _MOST_LIMITS * (limits.get(value.metric) or _USUAL_LIMIT)
         width = median(value.half_widths) if value.half_widths else 0.0
         if width > most:
-            noisy[value.metric] = _Noise(session.key, value.metric, width, most)
+            of_source = noisy.setdefault(value.source, {})
+            of_source[value.metric] = _Noise(session.key, value.metric, width, most)
+    return noisy
+
+
+def _without_noise(
+    suite: Suite, session: StoredRecord, noise: list[_Noise]
+) -> StoredRecord:
+    """
+    Return a session without values that say too little.
+
+    A device's stays without the host's of the same calls, which other programs disturb;
+    a metric that no source keeps is added to `noise`.
+    """
+    noisy = _noise_of(suite, session)
     if not noisy:
         return session
-    for metric, each in noisy.items():
-        if metric.partition(".")[0] not in noisy.keys() - {metric}:  # not a part of one
+    names = {
+        source: _family_of(frozenset(of_source), session.values)
+        for source, of_source in noisy.items()
+    }
+    values = tuple(
+        value
+        for value in session.values
+        if value.metric not in names.get(value.source, ())
+    )
+    left = {value.metric for value in values}
+    lost = {
+        metric: each
+        for of_source in noisy.values()
+        for metric, each in of_source.items()
+        if metric not in left
+    }
+    for metric, each in lost.items():
+        if metric.partition(".")[0] not in lost.keys() - {metric}:  # not a part of one
             noise.append(each)
-    names = _family_of(frozenset(noisy), session.values)
-    values = tuple(value for value in session.values if value.metric not in names)
     return replace(session, values=values)
 
 

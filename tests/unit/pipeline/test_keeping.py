@@ -105,6 +105,29 @@ def test_a_value_that_says_too_little_is_not_stored(
         assert told == []
 
 
+@pytest.mark.parametrize(
+    ("by_events", "kept", "told_count"),
+    [(0.01, [("time", "events")], 0), (0.6, [], 1)],
+)
+def test_a_devices_time_is_stored_without_the_hosts(
+    tmp_path: Path, by_events: float, kept: list[tuple[str, str]], told_count: int
+) -> None:
+    """A busy processor disturbs the host's times of a call, and no kernel."""
+    host, events = (
+        measured(0.6, time=1.0, **{"time.p95": 2.0}),
+        measured(by_events, time=0.9),
+    )
+    of_device = replace(events.records[0].estimates[0], source="events")
+    estimates = (of_device, *host.records[0].estimates)
+    records = (replace(host.records[0], estimates=estimates),)
+    suite, _ = stored_by(tmp_path, replace(host, records=records))
+    sessions = DirectoryStore(tmp_path / "store").load("host").values()
+
+    assert [(v.metric, v.source) for (s,) in sessions for v in s.values] == kept
+    told = [text for text in suite.remarks if text.startswith("too noisy")]
+    assert len(told) == told_count
+
+
 def test_noise_of_many_tests_is_told_once_a_metric(tmp_path: Path) -> None:
     """Twenty tests of a busy machine are not twenty names in a line."""
     tests = []
