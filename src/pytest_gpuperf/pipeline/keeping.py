@@ -246,8 +246,9 @@ def _without_noise(
     """
     Return a session without values that say too little.
 
-    A device's stays without the host's of the same calls, which other programs disturb;
-    a metric that no source keeps is added to `noise`.
+    A device's stays without the host's of the same calls, which other programs disturb. A
+    metric that no source keeps is added to `noise`, unless it is a part of one that is
+    stored, or told of, and nothing gates it.
     """
     noisy = _noise_of(suite, session)
     if not noisy:
@@ -268,8 +269,10 @@ def _without_noise(
         for metric, each in of_source.items()
         if metric not in left
     }
+    gated = gates(suite.results[session.key.test_id], suite.config)
     for metric, each in lost.items():
-        if metric.partition(".")[0] not in lost.keys() - {metric}:  # not a part of one
+        whole, _, part = metric.partition(".")
+        if not part or (whole not in lost and (whole not in left or metric in gated)):
             noise.append(each)
     return replace(session, values=values)
 

@@ -106,26 +106,36 @@ def test_a_value_that_says_too_little_is_not_stored(
 
 
 @pytest.mark.parametrize(
-    ("by_events", "kept", "told_count"),
-    [(0.01, [("time", "events")], 0), (0.6, [], 1)],
+    ("by_events", "gated", "kept", "told_of"),
+    [
+        (0.01, "time", [("time", "events")], []),
+        (0.01, "time.wall", [("time", "events")], ["time.wall"]),
+        (0.6, "time", [], ["time"]),
+    ],
 )
 def test_a_devices_time_is_stored_without_the_hosts(
-    tmp_path: Path, by_events: float, kept: list[tuple[str, str]], told_count: int
+    tmp_path: Path,
+    by_events: float,
+    gated: str,
+    kept: list[tuple[str, str]],
+    told_of: list[str],
 ) -> None:
     """A busy processor disturbs the host's times of a call, and no kernel."""
-    host, events = (
-        measured(0.6, time=1.0, **{"time.p95": 2.0}),
-        measured(by_events, time=0.9),
-    )
-    of_device = replace(events.records[0].estimates[0], source="events")
-    estimates = (of_device, *host.records[0].estimates)
+    host, events = (measured(width, time=1.0) for width in (0.6, by_events))
+    (by_host,), (by_device,) = (each.records[0].estimates for each in (host, events))
+    wall = replace(by_host, metric="time.wall")
+    estimates = (replace(by_device, source="events"), by_host, wall)
     records = (replace(host.records[0], estimates=estimates),)
-    suite, _ = stored_by(tmp_path, replace(host, records=records))
+    test = replace(host, records=records, max_regression={gated: 0.05})
+    suite, _ = stored_by(tmp_path, test)
     sessions = DirectoryStore(tmp_path / "store").load("host").values()
 
     assert [(v.metric, v.source) for (s,) in sessions for v in s.values] == kept
     told = [text for text in suite.remarks if text.startswith("too noisy")]
-    assert len(told) == told_count
+    assert len(told) == len(told_of)
+    for text, metric in zip(told, told_of, strict=True):
+        assert f"test_a.py::test_a {metric} (" in text
+        assert text.count("test_a.py") == 1
 
 
 def test_noise_of_many_tests_is_told_once_a_metric(tmp_path: Path) -> None:
