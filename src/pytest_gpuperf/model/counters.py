@@ -51,8 +51,8 @@ DECLARED_BYTES = "declared_bytes"  # of `Work`: no counter, but part of a formul
 
 # pipelines of a multiprocessor; what each one does stands in docs/metrics.md
 PIPES = (
-    "issue", "alu", "fma", "fmaheavy", "fp16", "fp64", "xu", "adu", "cbu", "uniform",
-    "tma",
+    "issue", "alu", "aluheavy", "fma", "fmaheavy", "fp16", "fp64", "xu", "adu", "cbu",
+    "uniform", "tma",
 )  # fmt: skip
 
 # data types whose operations the SMs count by instruction; tensor work is not in them

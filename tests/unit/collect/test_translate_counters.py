@@ -32,6 +32,7 @@ from pytest_gpuperf.model.counters import (
     CounterGap,
     CounterMode,
     Limiter,
+    LimiterName,
 )
 from pytest_gpuperf.model.metric import is_counter
 
@@ -40,6 +41,7 @@ Written = tuple[float | str | None, str | None]
 CAPABILITY = "device__attribute_compute_capability_"
 # the names of all chips are the same but for these
 BY_OPERATION, NO_DRAM = (12, 0), [(11, 0), (12, 1)]
+ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 
 
 def launch(
@@ -159,6 +161,40 @@ def test_the_best_spelling_that_is_there_counts() -> None:
     assert standard_counters(given).values == {"instructions_count": 5}
 
 
+@pytest.mark.parametrize(
+    ("given", "fraction"),
+    [
+        ({"_v2": 62.0}, 0.62),  # the sections of ncu ask for it alone
+        ({"_v2": 62.0, "": 31.0}, 0.62),
+        ({"": 31.0}, 0.31),
+    ],
+)
+def test_ada_counts_its_tensor_pipe_by_another_name(
+    given: dict[str, float], fraction: float
+) -> None:
+    """NVIDIA calls the old counter deprecated there; one that was collected counts."""
+    metrics: dict[str, Written] = {
+        f"sm__pipe_tensor_cycles_active{version}.{ELAPSED}": (percent, "%")
+        for version, percent in given.items()
+    }
+    values = standard_counters(launch((8, 9), **metrics)).values
+
+    assert value_of("tensor.fraction", values) == fraction
+
+
+def test_the_busier_half_of_alu_is_a_pipe_of_blackwell() -> None:
+    """The mean of both halves hides it: without its name the whole SM is told."""
+    metrics: dict[str, Written] = {
+        f"sm__pipe_aluheavy_cycles_active.{ELAPSED}": (91.0, "%"),
+        f"sm__pipe_alu_cycles_active.{ELAPSED}": (64.0, "%"),
+        f"sm__throughput.{ELAPSED}": (91.0, "%"),
+    }
+    found = analyse(standard_counters(launch((12, 0), **metrics)).values)
+
+    assert isinstance(found.limiter, Limiter)
+    assert (found.limiter.name, found.limiter.detail) == (LimiterName.PIPE, "aluheavy")
+
+
 def test_only_what_is_wanted_is_read() -> None:
     """And how it was read travels with it."""
     mode = CounterMode(replay="kernel")
@@ -193,6 +229,8 @@ def test_the_prefix_of_a_unit_changes_nothing(number: float, prefix: str) -> Non
         *(("dram_read_bytes", each, None) for each in NO_DRAM),
         *(("dram_throughput_fraction", each, None) for each in NO_DRAM),
         ("l2_hit_fraction", NO_DRAM[0], "lts__t_sector_hit_rate.pct"),
+        ("tensor_pipe_fraction", (8, 9), f"sm__pipe_tensor_cycles_active_v2.{ELAPSED}"),
+        ("tensor_pipe_fraction", (9, 0), f"sm__pipe_tensor_cycles_active.{ELAPSED}"),
         ("dram_read_bytes", None, "dram__bytes_read.sum"),
         (DECLARED_BYTES, (9, 0), None),
     ],

@@ -40,6 +40,9 @@ Capabilities = frozenset[tuple[int, int]]
 # have no counters of it (base metrics of libnvperf_host 2026.3, chip by chip)
 _BY_OPERATION: Capabilities = frozenset({(12, 0)})
 _NO_DRAM: Capabilities = frozenset({(11, 0), (12, 1)})
+# on AD10x NVIDIA replaced the counter of the tensor pipe, and ncu's sections ask for the
+# new one alone
+_TENSOR_V2: Capabilities = frozenset({(8, 9)})
 
 CAPABILITY = (
     "device__attribute_compute_capability_major",
@@ -100,9 +103,24 @@ def _dram_bytes(direction: str) -> tuple[Spelling, ...]:
     )
 
 
+def _tensor(ending: str) -> tuple[Spelling, ...]:
+    """Return the spellings of the tensor pipe's use."""
+    return (
+        Spelling(
+            counter=f"sm__pipe_tensor_cycles_active_v2.{ending}",
+            per=_PERCENT,
+            only=_TENSOR_V2,
+        ),
+        Spelling(counter=f"sm__pipe_tensor_cycles_active.{ending}", per=_PERCENT),
+    )
+
+
 _STEMS = {  # a pipe's counter without its roll-up, best first
     "issue": ("sm__issue_active", "sm__inst_executed"),
     "alu": ("sm__pipe_alu_cycles_active", "sm__inst_executed_pipe_alu"),
+    "aluheavy": (
+        "sm__pipe_aluheavy_cycles_active",
+    ),  # of GB20x, the busier half of alu
     "fma": ("sm__pipe_fma_cycles_active", "sm__inst_executed_pipe_fma"),
     "fmaheavy": ("sm__pipe_fmaheavy_cycles_active",),
     "fp16": ("sm__inst_executed_pipe_fp16",),
@@ -172,8 +190,8 @@ SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
         f"gpu__compute_memory_throughput.{_ELAPSED}"
     ),
     "sm_throughput_fraction": _percent(f"sm__throughput.{_ELAPSED}"),
-    "tensor_pipe_fraction": _percent(f"sm__pipe_tensor_cycles_active.{_ELAPSED}"),
-    "tensor_active_pipe_fraction": _percent(f"sm__pipe_tensor_cycles_active.{_ACTIVE}"),
+    "tensor_pipe_fraction": _tensor(_ELAPSED),
+    "tensor_active_pipe_fraction": _tensor(_ACTIVE),
     **{
         f"{dtype}_{op}_per_cycle_ratio": _plain(
             f"smsp__sass_thread_inst_executed_op_{letter}{op}_pred_on.sum.per_cycle_elapsed"
