@@ -36,6 +36,7 @@ from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.traces import read_trace
+from pytest_gpuperf.collect.translate.counters import KERNEL
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CaptureFormatError, CollectError, ConfigError
 from pytest_gpuperf.measure.captured import (
@@ -319,7 +320,8 @@ def _selected_object(launch: CapturedLaunch, metrics: Sequence[str]) -> dict[str
     """Return a launch as JSON has it: counters as the report spells them, and ours."""
     lacking = CapturedValue(value=None, unit=None)
     values = {name: launch.metrics.get(name, lacking) for name in metrics}
-    return {
+    whole = {} if launch.workload == KERNEL else {"workload": launch.workload}
+    return whole | {
         "index": launch.index,
         "kernel": launch.kernel,
         "demangled": launch.demangled,

@@ -49,7 +49,7 @@ from pytest_gpuperf.model.counters import (
     LaunchDetails,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
@@ -183,8 +183,12 @@ def capture_values(
     declared = None if work is None else work.bytes
     names = _standard(metrics)
     paired = [(launch, _completed(launch, names, declared)) for launch in launches]
-    estimates = [_estimate(COUNT, float(len(launches)), "count", None)]
-    gaps = []
+    whole = _whole(launches)
+    estimates, gaps = [], []
+    if whole is None:
+        estimates.append(_estimate(COUNT, float(len(launches)), "count", None))
+    elif COUNT in metrics:
+        gaps.append(Unmeasured.of_metric(COUNT, whole))
     for metric in metrics:
         if metric in {COUNT, ANALYSED}:  # asked for by a limit, and there; no number
             continue
@@ -195,6 +199,19 @@ def capture_values(
             estimates.append(_estimate(metric, value, unit, None))
         estimates += _by_kernel(metric, paired)
     return tuple(estimates), tuple(gaps)
+
+
+def _whole(launches: Iterable[CapturedLaunch]) -> Gap | None:
+    """Return why the launches are not all single kernels; None: they are."""
+    workloads = {launch.workload for launch in launches} - {translate.KERNEL}
+    if not workloads:
+        return None
+    kinds = " and ".join(sorted(workloads))
+    return Gap(
+        code=GapCode.UNSUPPORTED,
+        reason=f"ncu counted the kernels of a {kinds} as one",
+        remedy="profile kernel by kernel: ncu --replay-mode=kernel --graph-profiling=node",
+    )
 
 
 def with_metric(
@@ -280,9 +297,11 @@ def _kernel_counters(launches: Sequence[CapturedLaunch]) -> KernelCounters:
         standard_counters(launch, ("duration_s",)).values for launch in launches
     )
     estimates, _ = capture_values(launches, COMPARED, None)
+    count = {COUNT: (float(len(launches)), "count")}  # of ranges and graphs, too
     return KernelCounters(
         time_s=math.fsum(values.get("duration_s", 0.0) for values in counters),
-        values={e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
+        values=count
+        | {e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
     )
 
 
@@ -353,7 +372,12 @@ def _analysis_of(
     )
     if not isinstance(analysis.limiter, CounterGap):
         return analysis
-    missing = tuple(spelled(name, launch) or name for name in analysis.limiter.missing)
+    names = (spelled(name, launch) or name for name in analysis.limiter.missing)
+    missing = tuple(
+        name
+        for name in names
+        if launch.workload == translate.KERNEL or not translate.describes_launch(name)
+    )
     return replace(analysis, limiter=replace(analysis.limiter, missing=missing))
 
 
@@ -460,6 +484,9 @@ def _gap(
             remedy="pass work=Work(bytes=…) to the marker",
         )
     collect = _to_collect(missing, launches)
+    whole = _whole(launches)
+    if whole is not None and any(map(translate.describes_launch, collect)):
+        return Unmeasured.of_metric(metric, whole)
     if missing and not collect:
         return Unmeasured(
             metric=metric,
@@ -524,6 +551,7 @@ def details(
         block=_extent(launch, "block"),
         rated_clock_hz=None if rated_khz is None else 1e3 * rated_khz,
         occupancy=launch_occupancy(completed),
+        whole=None if launch.workload == translate.KERNEL else launch.workload,
         rooflines=counted_rooflines(values),
         stalls=tuple(
             Evidence(name=name, value=share) for name, share in stalls[:_SHOWN_STALLS]
@@ -539,7 +567,9 @@ def _catalogue_values(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _extent(launch: CapturedLaunch, what: str) -> tuple[int, ...] | None:
-    """Return the sides of a grid or a block; None: the report lacks one."""
+    """Return the sides of a grid or a block; None: the report lacks one, or it has none."""
+    if launch.workload != translate.KERNEL:
+        return None
     sides = [translate.number_of(launch, f"launch__{what}_dim_{s}") for s in _SIDES]
     numbers = [int(side) for side in sides if side is not None]
     return tuple(numbers) if len(numbers) == len(_SIDES) else None

@@ -237,7 +237,10 @@ def with_counters(
         counted = [e for e in counted if e.kernel is None]
     if not by_kernel or source == Source.CUPTI:
         counted = [e for e in counted if e.metric != COUNT]
-        gaps = (*gaps, *(_UNCOUNTED[source] for name in metrics if name == COUNT))
+        gaps = (
+            *(gap for gap in gaps if gap.metric != COUNT),
+            *(_UNCOUNTED[source] for name in metrics if name == COUNT),
+        )
     all_facts = {**captured_facts(launches[0]), **facts}
     families = {family_of(e.metric, source) for e in counted}
     by_family = {

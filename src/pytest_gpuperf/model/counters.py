@@ -464,6 +464,8 @@ class LaunchDetails(Frozen, frozen=True, kw_only=True):
 
         occupancy: The theoretical one with its limit; None: not collected.
 
+        whole: What was counted as one, `range` or `graph`; None: a kernel.
+
         rooflines: Where it stands under the roofs that the report itself has, by data
             type.
 
@@ -480,6 +482,7 @@ class LaunchDetails(Frozen, frozen=True, kw_only=True):
     block: tuple[int, ...] | None = None
     rated_clock_hz: float | None = None
     occupancy: Occupancy | None = None
+    whole: str | None = None
     rooflines: Mapping[str, Roofline] = {}
     stalls: tuple[Evidence, ...] = ()
     advice: LaunchAdvice = LaunchAdvice(rules=())

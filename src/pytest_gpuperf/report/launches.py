@@ -468,7 +468,9 @@ def _clocks(details: LaunchDetails) -> str:
 
 
 def _launch(details: LaunchDetails) -> str:
-    """Return how a kernel was launched."""
+    """Return how a kernel was launched, or what was counted instead of one."""
+    if details.whole is not None:
+        return f"a whole {details.whole}: ncu counted its kernels as one"
     derived = details.derived
     parts = [
         f"{name} {' x '.join(map(str, extent))}"

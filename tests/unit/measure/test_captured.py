@@ -147,6 +147,41 @@ def test_a_hit_rate_of_nothing_is_told() -> None:
     assert "nothing was looked up" in gap("l2.hit_fraction", launch(**looked_up)).reason
 
 
+@pytest.mark.parametrize("metric", ["registers", "waves", "launches.count"])
+def test_a_range_or_a_graph_is_not_a_launch(metric: str) -> None:
+    """What ncu writes there is of one kernel of it, and how many it had nobody says."""
+    counted = {"launch__waves_per_multiprocessor": (0.2, ""), **BLOCK, **moved(5, 6)}
+    graph = replace(launch("graph", **counted), workload="graph")
+    estimates, gaps = capture_values([graph], [metric, "dram.bytes"], None)
+
+    assert {e.metric for e in estimates} == {"dram.bytes"}
+    assert [found.metric for found in gaps] == [metric]
+    assert gaps[0].reason == "ncu counted the kernels of a graph as one"
+    assert "--graph-profiling=node" in gaps[0].remedy
+
+
+def test_a_range_has_no_grid_that_is_too_small() -> None:
+    """The waves beside its counters are those of one kernel."""
+    counted: dict[str, tuple[float | str, str]] = {
+        "launch__waves_per_multiprocessor": (0.2, ""),
+        f"sm__throughput.{ELAPSED}": (8.0, "%"),
+        f"gpu__compute_memory_throughput.{ELAPSED}": (9.0, "%"),
+    }
+    small = launch(**counted)
+    whole = replace(small, workload="range")
+    captured = Capture(ranges=(CapturedRange(launches=(small, whole)),))
+    ((kernels, ranges),) = analyses(captured)
+
+    assert kernels is not None
+    assert ranges is not None
+    assert isinstance(kernels.limiter, Limiter)
+    assert kernels.limiter.name is LimiterName.GRID
+    assert isinstance(ranges.limiter, CounterGap)
+    assert ranges.limiter.missing == (
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+    )
+
+
 def test_occupancy_follows_from_the_launch_where_it_was_not_collected() -> None:
     """Registers, shared memory and the block decide it, as for a binary."""
     told = {"sm__maximum_warps_per_active_cycle_pct": (40.0, "%")}

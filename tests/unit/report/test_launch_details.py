@@ -169,6 +169,15 @@ def test_what_limits_the_blocks_stands_beside_what_else_would() -> None:
     ) in text
 
 
+def test_a_graph_is_shown_as_what_it_is() -> None:
+    """The grid and the registers beside its counters are those of one of its kernels."""
+    text = page(replace(launch(**COUNTERS), workload="graph"))
+
+    assert "a whole graph: ncu counted its kernels as one" in text
+    assert "registers" not in text
+    assert "grid" not in text
+
+
 def test_a_boosting_clock_is_no_news() -> None:
     """Only one that is held below the rated clock changes the time."""
     free = COUNTERS | {"sm__cycles_elapsed.avg.per_second": (1.395e9, "hz")}

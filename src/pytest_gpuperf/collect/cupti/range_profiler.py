@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.cupti.libcupti import (
     metric_names,
 )
 from pytest_gpuperf.collect.cupti.metric_host import CounterValue, MetricHost
+from pytest_gpuperf.collect.translate.counters import KERNEL
 from pytest_gpuperf.errors import CollectError, GpuPerfError, MeasureError
 from pytest_gpuperf.model.counters import CounterMode
 from pytest_gpuperf.model.frozen import Frozen
@@ -215,6 +216,11 @@ class CountedRange(Frozen, frozen=True, kw_only=True):
 
     name: str
     metrics: Mapping[str, CounterValue]
+
+    @property
+    def workload(self) -> str:
+        """That of a launch: CUPTI has no counter that describes one."""
+        return KERNEL
 
 
 class Counted(Frozen, frozen=True, kw_only=True):

@@ -321,13 +321,17 @@ class LaunchReader:
         return self._context.range_by_idx(number).action_by_idx(index)
 
     def _head(self, action: IAction, place: _Place, nvtx: object) -> _Object:
-        return {
+        head = {
             "index": place[1],
             "kernel": action.name() or "",
             "demangled": action.name(self._demangled) or "",
             "nvtx": nvtx,
             "measured": self._is_measured(action, place),
         }
+        workload = action.workload_type()
+        if workload != self._kernel:
+            head["workload"] = _word(self._workloads, workload)
+        return head
 
     def _is_measured(self, action: IAction, place: _Place) -> bool:
         """Return whether profiling this launch succeeded."""

@@ -15,6 +15,7 @@ from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
 from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter, NvtxDomain
 from pytest_gpuperf.collect.ncu.text import capture_text, report_text
 from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.collect.translate.counters import KERNEL
 from pytest_gpuperf.errors import CaptureFormatError, RecordError
 from pytest_gpuperf.model.counters import LaunchAdvice
 from pytest_gpuperf.model.frozen import Frozen
@@ -69,6 +70,8 @@ class CapturedLaunch(Frozen, frozen=True, kw_only=True):
         measured: False: profiling this launch failed, and its metrics are meaningless.
 
         metrics: Values by the report's name; a requested metric that is absent has None.
+
+        workload: `kernel`, or what was profiled as one, as `range` and `graph`.
     """
 
     index: int
@@ -77,6 +80,7 @@ class CapturedLaunch(Frozen, frozen=True, kw_only=True):
     nvtx: Mapping[str, tuple[str, ...]]
     measured: bool
     metrics: Mapping[str, CapturedValue]
+    workload: str = KERNEL
 
 
 class CapturedRange(Frozen, frozen=True, kw_only=True):
@@ -106,13 +110,17 @@ class _ValueObject(TypedDict):
     unit: str | None
 
 
-class _LaunchObject(TypedDict):
+class _KernelObject(TypedDict):
     index: int
     kernel: str
     demangled: str
     nvtx: Mapping[str, Sequence[str]]
     measured: bool
     metrics: Mapping[str, _ValueObject]
+
+
+class _LaunchObject(_KernelObject, total=False):
+    workload: str  # of what is not a kernel
 
 
 def read_capture(
@@ -160,6 +168,7 @@ def _captured_launch(launch: _LaunchObject) -> CapturedLaunch:
             )
             for name, metric in launch["metrics"].items()
         },
+        workload=launch.get("workload", KERNEL),
     )
 
 
@@ -387,6 +396,7 @@ class _ColumnsText(Frozen, frozen=True, kw_only=True):
     names: list[str] | None = None
     units: list[str] | None = None
     present: list[str] | None = None
+    workload: str = KERNEL
 
 
 class _ColumnsRange(Frozen, frozen=True, kw_only=True):
@@ -444,6 +454,7 @@ def _placed(launch: _ColumnsText, range_index: int, row: _CounterRow) -> PlacedL
         nvtx=by_domain,
         measured=launch.measured,
         metrics=row,
+        workload=launch.workload,
     )
     return PlacedLaunch(range_index=range_index, nvtx=launch.nvtx, launch=captured)
 

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.quantity import counter_unit
 __all__ = [
     "CAPABILITY",
     "DURATION",
+    "KERNEL",
     "SPELLINGS",
     "Captured",
     "ForeignLaunch",
@@ -22,6 +23,7 @@ __all__ = [
     "capability_of",
     "captured_facts",
     "captured_values",
+    "describes_launch",
     "kernel_values",
     "needed_counters",
     "number_of",
@@ -30,6 +32,9 @@ __all__ = [
     "vendor_names",
 ]
 
+KERNEL = "kernel"  # the workload of a launch; others are counted as a whole
+# what ncu writes of a launch; of a range or a graph it is that of one of its kernels
+_OF_LAUNCH = ("launch__", "sm__maximum_warps_")
 _PERCENT = 100.0  # Nsight Compute writes fractions as percent
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = "avg.pct_of_peak_sustained_active"
@@ -264,16 +269,24 @@ def standard_counters(
         mode: How the tool read them, where that is known.
 
     Returns:
-        The counters, without those that the tool did not give or whose unit is unknown.
+        The counters, without those that the tool did not give or whose unit is unknown;
+        of a range or a graph also without what describes a launch.
     """
     values: dict[str, float] = {}
     for name in SPELLINGS if names is None else names:
         for spelling in SPELLINGS.get(name, ()):
+            if launch.workload != KERNEL and describes_launch(spelling.counter):
+                continue
             number = _in_si(launch, spelling, _SCALED.get(name.rpartition("_")[2]))
             if number is not None:
                 values[name] = number
                 break
     return LaunchCounters(values=values, mode=mode)
+
+
+def describes_launch(counter: str) -> bool:
+    """Return whether a counter describes a launch, and no work that was done."""
+    return counter.startswith(_OF_LAUNCH)
 
 
 def vendor_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -328,6 +341,10 @@ class ForeignLaunch(Protocol):
     @property
     def metrics(self) -> Mapping[str, ForeignValue]:
         """Values by the tool's own names."""
+
+    @property
+    def workload(self) -> str:
+        """KERNEL, or what was profiled as one."""
 
 
 def number_of(launch: ForeignLaunch, name: str) -> float | None:

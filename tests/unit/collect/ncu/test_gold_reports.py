@@ -16,6 +16,7 @@ from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, ReadReport, read
 from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
 from pytest_gpuperf.collect.ncu.session import errors_in, find_trouble
 from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.translate.counters import standard_counters
 
 GOLD = Path(__file__).parents[3] / "gold" / "gpu" / "reports"
 NAMES = sorted(path.name.partition(".")[0] for path in GOLD.glob("*.xz"))
@@ -137,6 +138,22 @@ def test_a_graph_is_whole_or_its_nodes(report: Unpack) -> None:
     one, other = nodes[6:9], nodes[9:]
     assert [each.mangled for each in one] == [each.mangled for each in other]
     assert len({each.mangled for each in one}) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "workload"), [("graph_as_a_whole", "graph"), ("range_replay", "range")]
+)
+def test_the_launch_of_a_whole_is_that_of_one_of_its_kernels(
+    report: Unpack, name: str, workload: str
+) -> None:
+    """ncu writes grid and registers all the same: nothing of ours takes them for its own."""
+    *_, whole = launches(report(name))
+    counters = standard_counters(whole).values
+
+    assert whole.workload == workload
+    assert whole.metrics[REGISTERS].value == 32
+    assert "duration_s" in counters
+    assert not {"registers_count", "grid_blocks_count", "waves_count"} & {*counters}
 
 
 def test_a_graph_reads_once_what_its_nodes_read_each(report: Unpack) -> None:
