@@ -56,6 +56,7 @@ from pytest_gpuperf.report.captures import (
     device_of,
     kernel_name,
     launch_failure,
+    limits_text,
     plain_name,
 )
 from pytest_gpuperf.report.escape import escape
@@ -754,9 +755,9 @@ def _occupancy_text(row: _KernelRow) -> str:
     if row.occupancy is None:
         return ""
     share = display.value(row.occupancy.fraction, "fraction")
-    return (
-        share if row.occupancy.fraction == 1 else f"{share} by {row.occupancy.limiter}"
-    )
+    if row.occupancy.fraction == 1:
+        return share
+    return f"{share} by {limits_text(row.occupancy.limiters)}"
 
 
 def _classes_text(row: _KernelRow) -> str:

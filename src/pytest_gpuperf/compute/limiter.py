@@ -341,7 +341,7 @@ def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
     occupancy = launch_occupancy(values)
     if occupancy is None or occupancy.fraction >= 1:
         return ()
-    name = f"possible by {occupancy.limiter}"
+    name = f"theoretical by {' and '.join(occupancy.limiters)}"
     return (Evidence(name=name, value=occupancy.fraction),)
 
 

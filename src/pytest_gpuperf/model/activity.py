@@ -172,6 +172,13 @@ class Occupancy(Frozen, frozen=True, kw_only=True):
     limiter: str
     block_limits: Mapping[str, int]
 
+    @property
+    def limiters(self) -> tuple[str, ...]:
+        """All that allow no more blocks: to free one of them alone gains nothing."""
+        limits = self.block_limits.items()
+        least = tuple(name for name, most in limits if most == self.active_blocks)
+        return least or (self.limiter,)
+
 
 WHOLE_COUNT = 200_000  # 8 MB of columns; a longer list is a stream where it is kept
 PIECE_COUNT = 4096  # of one piece of a stream: 0.3 MB as text

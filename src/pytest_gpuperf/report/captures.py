@@ -167,8 +167,20 @@ def _number(evidence: Evidence) -> str:
 
 
 def roof_text(name: str) -> str:
-    """Return a roof as people write it."""
+    """Return a roof, or what limits the occupancy, as people write it."""
+    figure, by, limits = name.partition(_BY)
+    if by:
+        return f"{figure}{by}{limits_text(limits.split(_AND))}"
     return _ROOFS.get(name, name)
+
+
+_BY, _AND = " by ", " and "
+_LIMITS = {"threads": "warps", "shared": "shared memory"}  # as ncu calls them
+
+
+def limits_text(names: Iterable[str]) -> str:
+    """Return what limits the blocks of a multiprocessor, as people write it."""
+    return _AND.join(_LIMITS.get(name, name) for name in names)
 
 
 # the counters shown where no metric is asked for, and their heads
@@ -178,10 +190,10 @@ _FIRST = {
     "launch__block_size": "block",
     "launch__registers_per_thread": "registers",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy",
-    "sm__maximum_warps_per_active_cycle_pct": "occupancy possible",
+    "sm__maximum_warps_per_active_cycle_pct": "theoretical occupancy",
     "dram__bytes.sum": "DRAM",
-    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": "DRAM peak",
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM peak",
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": "DRAM throughput",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM throughput",
 }
 _UNIT_IN_HEAD = frozenset({"launch__registers_per_thread"})
 KERNEL_WIDTH = 40  # of a kernel's name in a table: less does not tell two apart

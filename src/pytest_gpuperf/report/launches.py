@@ -31,6 +31,7 @@ from pytest_gpuperf.report.captures import (
     launch_number,
     limiter_facts,
     limiter_text,
+    limits_text,
     plain_name,
     roof_text,
 )
@@ -482,18 +483,19 @@ def _launch(details: LaunchDetails) -> str:
     if "shared_bytes" in derived:
         parts.append(f"{display.value(derived['shared_bytes'], 'bytes')} shared memory")
     if "waves" in derived:
-        parts.append(f"{display.value(derived['waves'], 'count')} waves")
+        waves = display.value(derived["waves"], "count")
+        parts.append(f"{waves} wave{'' if derived['waves'] == 1 else 's'}")
     return ", ".join(parts)
 
 
 def _occupancy(details: LaunchDetails) -> str:
-    """Return the achieved and the possible occupancy, and what allows no more."""
+    """Return the achieved and the theoretical occupancy, and what allows no more."""
     derived, occupancy = details.derived, details.occupancy
     parts = [
         f"{word} {display.value(derived[name], 'fraction')}"
         for word, name in (
             ("achieved", "occupancy.achieved"),
-            ("possible", "occupancy.theoretical"),
+            ("theoretical", "occupancy.theoretical"),
         )
         if name in derived
     ]
@@ -501,11 +503,12 @@ def _occupancy(details: LaunchDetails) -> str:
     if occupancy is not None and occupancy.fraction < 1:
         blocks = display.plural(occupancy.active_blocks, "block")
         warps = display.plural(occupancy.warps, "warp")
-        text += f" by {occupancy.limiter}: {blocks}, {warps} on an SM"
+        limits = limits_text(occupancy.limiters)
+        text += f" by {limits}: {blocks}, {warps} on an SM"
         others = [
-            f"{name} {most}"
+            f"{limits_text([name])} {most}"
             for name, most in occupancy.block_limits.items()
-            if name != occupancy.limiter
+            if name not in occupancy.limiters
         ]
         text += f"; other limits: {', '.join(others)}" if others else ""
     return text

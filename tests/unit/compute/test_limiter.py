@@ -339,7 +339,7 @@ def test_latency_shows_what_limits_the_occupancy() -> None:
     )
     shown = {each.name: each.value for each in found.evidence}
 
-    assert shown["possible by registers"] == 0.125
+    assert shown["theoretical by registers"] == 0.125
     assert shown["occupancy"] == 0.5
 
 

@@ -164,9 +164,37 @@ def test_what_limits_the_blocks_stands_beside_what_else_would() -> None:
     text = details_bytes([shown], "text", width=200).decode()
 
     assert (
-        "possible 37.5 % by registers: 6 blocks, 24 warps on an SM; "
-        "other limits: threads 16, shared 7"
+        "theoretical 37.5 % by registers: 6 blocks, 24 warps on an SM; "
+        "other limits: warps 16, shared memory 7"
     ) in text
+
+
+def test_two_resources_may_limit_the_blocks_together() -> None:
+    """Who frees registers alone, because they are named first, gains nothing."""
+    counted = {
+        "launch__block_size": (128, ""),
+        "sm__maximum_warps_per_active_cycle_pct": (12.5, "%"),
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed": (30.0, "%"),
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": (20.0, "%"),
+        "launch__waves_per_multiprocessor": (1.0, ""),
+        **{
+            f"launch__occupancy_limit_{name}": (blocks, "block")
+            for name, blocks in (
+                ("warps", 16),
+                ("blocks", 32),
+                ("registers", 2),
+                ("shared_mem", 2),
+            )
+        },
+    }
+    text = page(launch(**COUNTERS | counted))
+
+    assert (
+        "theoretical 12.5 % by registers and shared memory: 2 blocks, 8 warps on an SM; "
+        "other limits: warps 16, blocks 32"
+    ) in text
+    assert "theoretical by registers and shared memory 12.5 %" in text
+    assert "1 wave\n" in text
 
 
 def test_a_graph_is_shown_as_what_it_is() -> None:
