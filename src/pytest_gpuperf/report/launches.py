@@ -427,7 +427,7 @@ def launch_facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:
         ("occupancy", _occupancy(details)),
         ("throughput", _throughput(details)),
         ("memory", _memory(details)),
-        *((f"{dtype} roof", text) for dtype, text in _rooflines(details)),
+        *_rooflines(details),
         ("limiter", _limiter(details)),
         ("stalls", _numbers((s.name, s.value) for s in details.stalls)),
         ("waiting at", escape(", ".join(map(_source, details.advice.stalls)))),
@@ -461,11 +461,24 @@ def _clocks(details: LaunchDetails) -> str:
     parts[0] += f" of {display.value(rated_hz, 'Hz')} rated"
     text = ", ".join(parts)
     if is_held_clock(sm_hz, rated_hz):
-        text += (
-            ": below its boost clock, as where ncu locks the base clock; outside ncu "
-            "the time differs"
-        )
+        text += _SHORT_CLOCK if _is_short(details) else _HELD_CLOCK
     return text
+
+
+_HELD_CLOCK = (
+    ": below its boost clock, as where ncu locks the base clock; outside ncu the time "
+    "differs"
+)
+# ncu divides cycles by a time that begins before the first and ends after the last one:
+# 13 us on a V100 gave 612 MHz instead of 1290, beside an HBM2 at 416 MHz instead of 877
+_SHORT_S = 100e-6
+_SHORT_CLOCK = ": cycles over time, which are less than the clock in so short a launch"
+
+
+def _is_short(details: LaunchDetails) -> bool:
+    """Return whether a launch was too short for its clock to be known."""
+    time_s = details.analysis.duration_s
+    return time_s is not None and time_s < _SHORT_S
 
 
 def _launch(details: LaunchDetails) -> str:
@@ -548,6 +561,10 @@ def _memory(details: LaunchDetails) -> str:
 
 def _rooflines(details: LaunchDetails) -> Iterator[tuple[str, str]]:
     """Yield where a launch stands under the report's own roofs, by data type."""
+    gap = details.analysis.roofline_gap
+    if gap is not None and details.rooflines:
+        yield "roof", f"n/a: {gap.reason}"
+        return
     for dtype, roofline in details.rooflines.items():
         rate = display.value(roofline.achieved_flop_per_s, "FLOP/s")
         roof = display.value(roofline.attainable_flop_per_s, "FLOP/s")
@@ -560,7 +577,7 @@ def _rooflines(details: LaunchDetails) -> Iterator[tuple[str, str]]:
             )
         )
         text = f"{rate}, {share} of the {roof} at {intensity} FLOP/B of DRAM "
-        yield dtype, f"{text}({roofline.bound} side; ridge at {ridge})"
+        yield f"{dtype} roof", f"{text}({roofline.bound} side; ridge at {ridge})"
 
 
 def _limiter(details: LaunchDetails) -> str:

@@ -211,3 +211,22 @@ def test_a_boosting_clock_is_no_news() -> None:
     free = COUNTERS | {"sm__cycles_elapsed.avg.per_second": (1.395e9, "hz")}
 
     assert "boost" not in page(launch(**free))
+
+
+def test_the_clock_of_a_short_launch_is_not_known() -> None:
+    """Its time holds more than its cycles: no other clock of ncu is to blame."""
+    short = COUNTERS | {"gpu__time_duration.sum": (13e3, "ns")}
+
+    assert "below its boost clock" in page(launch(**COUNTERS))
+    assert "below its boost clock" not in page(launch(**short))
+    assert "less than the clock in so short a launch" in page(launch(**short))
+
+
+def test_a_product_on_tensor_cores_has_no_fp32_roof() -> None:
+    """Its few FP32 instructions say nothing of it, and its own FLOP are not counted."""
+    tensor = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
+
+    assert "fp32 roof" in page(launch(**COUNTERS, **{tensor: (0.6, "%")}))
+    text = page(launch(**COUNTERS, **{tensor: (14.8, "%")}))
+    assert "fp32 roof" not in text
+    assert "roof        n/a: tensor cores computed" in text
