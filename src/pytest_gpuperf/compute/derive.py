@@ -251,10 +251,14 @@ class Formula(Frozen, frozen=True, kw_only=True):
 
         undefined: Why counters that are all there may give no value, as a fragment;
             None: they always do.
+
+        shares: Ways to what the quantity is a share of, by which several launches are
+            weighted; empty: of their time.
     """
 
     ways: tuple[Way, ...]
     undefined: str | None = None
+    shares: tuple[Way, ...] = ()
 
 
 def _same(number: float) -> float:
@@ -368,11 +372,13 @@ FORMULAS: Mapping[str, Formula] = {
             Way(needs=("l2_hit_sectors_count", "l2_miss_sectors_count"), of=_hits),
         ),
         undefined="nothing was looked up in the L2 cache",
+        shares=(Way(needs=("l2_hit_sectors_count", "l2_miss_sectors_count"), of=_sum),),
     ),
     "global.uncoalesced_fraction": Formula(
         ways=(
             Way(needs=("global_sectors_count", "global_ideal_sectors_count"), of=_lost),
-        )
+        ),
+        shares=(Way(needs=("global_sectors_count",), of=_same),),
     ),
     "shared.bank_conflict_fraction": Formula(
         ways=(
@@ -384,7 +390,11 @@ FORMULAS: Mapping[str, Formula] = {
                 needs=("shared_conflicts_count", "shared_pipe_wavefronts_count"),
                 of=_lost_part,
             ),
-        )
+        ),
+        shares=(
+            Way(needs=("shared_wavefronts_count",), of=_same),
+            Way(needs=("shared_pipe_wavefronts_count",), of=_same),
+        ),
     ),
     "tensor.fraction": Formula(
         ways=(
@@ -479,7 +489,12 @@ def value_of(metric: str, values: Mapping[str, float]) -> float | None:
         >>> value_of("dram.bytes", {"dram_read_bytes": 3e6, "dram_write_bytes": 1e6})
         4000000.0
     """
-    for way in FORMULAS[metric].ways:
+    return _first(FORMULAS[metric].ways, values)
+
+
+def _first(ways: Iterable[Way], values: Mapping[str, float]) -> float | None:
+    """Return what the first way gives whose counters are there; None: none are."""
+    for way in ways:
         try:
             numbers = [values[name] for name in way.needs]
         except KeyError:
@@ -571,14 +586,14 @@ def aggregate(
     """
     Return the value of several launches taken together.
 
-    The catalogue says how; a mean is weighted by the launches' durations.
+    The catalogue says how; a mean is weighted.
 
     Args:
         metric: Its name.
 
         values: One for each launch [its unit], >= 1 of them.
 
-        weights: Durations of the launches; empty where they are not known.
+        weights: What a mean weighs the launches by, as their durations; empty: not known.
 
     Returns:
         The value; None where rates of several launches cannot be weighed.
@@ -632,12 +647,7 @@ def over_launches(
         reason = f"{which} in the report has it"
         return CounterGap(code=code, reason=reason, missing=missing)
     return _together(
-        metric,
-        [
-            (value, values.get(_WEIGHT))
-            for value, values in derived
-            if value is not None
-        ],
+        metric, [(value, values) for value, values in derived if value is not None]
     )
 
 
@@ -651,20 +661,18 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float | None
 
 
 def _together(
-    metric: str, pairs: Sequence[tuple[float, float | None]]
+    metric: str, pairs: Sequence[tuple[float, Mapping[str, float]]]
 ) -> float | CounterGap:
-    """Return values, each with its weight, as one."""
+    """Return values, each with the counters that it is made of, as one."""
     if not pairs:
         return CounterGap(
             code=GapCode.NOT_DEFINED,
             reason=FORMULAS[metric].undefined or "it is not defined",
             remedy="choose other launches with kernel=",
         )
-    weights = [weight for _, weight in pairs if weight is not None]
+    counters = [values for _, values in pairs]
     value = aggregate(
-        metric,
-        [value for value, _ in pairs],
-        weights=weights if len(weights) == len(pairs) else (),
+        metric, [value for value, _ in pairs], weights=_weights(metric, counters)
     )
     if value is not None:
         return value
@@ -673,3 +681,17 @@ def _together(
         reason=f"a rate of {len(pairs)} launches, whose durations are not known",
         remedy="choose one launch with kernel=",
     )
+
+
+def _weights(metric: str, launches: Sequence[Mapping[str, float]]) -> list[float]:
+    """
+    Return what a share of several launches is weighted by; empty: one is not known.
+
+    A share of accesses is weighted by the accesses, which is the share of them all.
+    """
+    accesses = [_first(FORMULAS[metric].shares, values) for values in launches]
+    known = [count for count in accesses if count is not None]
+    if len(known) == len(launches) and sum(known) > 0:
+        return known
+    durations = [values[_WEIGHT] for values in launches if _WEIGHT in values]
+    return durations if len(durations) == len(launches) else []

@@ -512,6 +512,13 @@ _ROLLUPS = {
     "count": Combine.SUM,
 }
 
+# counts of ncu's that have no ending: instructions and samples, of source lines
+_ADDED_UP = re.compile(
+    r"sass__(?:thread_)?inst_executed(?!\w*_pct$)\w*|smsp__pcsamp_(?:warps_\w+|sample_count)"
+    r"|smsp__sass_inst_executed_memdesc_\w+|smsp__branch_targets_threads_divergent"
+    r"|derived__memory_\w+_excessive"
+)
+
 
 def is_counter(name: str) -> bool:
     """Return whether a name has the form of an ncu or CUPTI counter."""
@@ -563,6 +570,8 @@ def metric_of(
     combine = _ROLLUPS.get(name.rpartition(".")[2], Combine.MEAN)
     if name.startswith("launch__"):
         combine = Combine.LARGEST
+    elif _ADDED_UP.fullmatch(name):
+        combine = Combine.SUM
     counter = is_counter(name)
     traits: _Traits = {**(_COUNTER if counter else _OWN), "combine": combine}
     return Metric(

@@ -59,6 +59,59 @@ def test_fractions_are_weighed_by_time() -> None:
     assert number("dram.fraction", long, short) == pytest.approx(0.4)
 
 
+@pytest.mark.parametrize(
+    ("metric", "whole", "part", "share"),
+    [
+        # 30 of 100 hit, and 900 of 900
+        ("l2.hit_fraction", "l2_hit_sectors_count", "l2_miss_sectors_count", 0.93),
+        # 70 of 100 are needless, and none of 900
+        (
+            "global.uncoalesced_fraction",
+            "global_sectors_count",
+            "global_ideal_sectors_count",
+            0.07,
+        ),
+        (
+            "shared.bank_conflict_fraction",
+            "shared_wavefronts_count",
+            "shared_ideal_wavefronts_count",
+            0.07,
+        ),
+    ],
+)
+def test_a_share_of_accesses_is_the_share_of_all_of_them(
+    metric: str, whole: str, part: str, share: float
+) -> None:
+    """A launch without accesses may last as long as it likes."""
+    first, second = (30.0, 70.0), (900.0, 0.0)
+    if metric != "l2.hit_fraction":  # all accesses, and the needed ones
+        first, second = (100.0, 30.0), (900.0, 900.0)
+    launches = [
+        LaunchCounters(values={whole: done, part: rest, "duration_s": time_s})
+        for (done, rest), time_s in ((first, 9.0), (second, 1.0), ((0.0, 0.0), 90.0))
+    ]
+
+    assert number(metric, *launches) == pytest.approx(share)
+
+
+def test_the_tools_own_hit_rate_is_weighed_by_what_was_looked_up() -> None:
+    """Where that was not collected, by time."""
+    rates = ((0.3, 100.0, 9.0), (1.0, 900.0, 1.0))
+    counted = [
+        launch(
+            l2_hit_fraction=rate,
+            l2_hit_sectors_count=rate * sectors,
+            l2_miss_sectors_count=(1 - rate) * sectors,
+            duration_s=time_s,
+        )
+        for rate, sectors, time_s in rates
+    ]
+    timed = [launch(l2_hit_fraction=r, duration_s=time_s) for r, _, time_s in rates]
+
+    assert number("l2.hit_fraction", *counted) == pytest.approx(0.93)
+    assert number("l2.hit_fraction", *timed) == pytest.approx(0.37)
+
+
 def test_a_launch_without_an_opinion_is_left_out() -> None:
     """Nothing was looked up there: neither its 0 nor its 1 would be true."""
     silent = launch(l2_hit_sectors_count=0.0, l2_miss_sectors_count=0.0, duration_s=9.0)

@@ -105,6 +105,12 @@ def test_what_only_cupti_sees_of_a_gpu_is_one_list() -> None:
         ("dram__bytes.max", Combine.LARGEST),
         ("dram__bytes.min", Combine.SMALLEST),
         ("launch__grid_size", Combine.LARGEST),
+        ("sass__inst_executed_global_loads", Combine.SUM),
+        ("smsp__pcsamp_warps_issue_stalled_wait", Combine.SUM),
+        ("derived__memory_l2_theoretical_sectors_global_excessive", Combine.SUM),
+        ("derived__memory_l1_conflicts_shared_nway", Combine.MEAN),
+        ("derived__smsp__inst_executed_op_branch_pct", Combine.MEAN),
+        ("smsp__pcsamp_interval_cycles", Combine.MEAN),
     ],
 )
 def test_launches_are_combined_by_the_catalogue(name: str, combine: Combine) -> None:
