@@ -46,8 +46,10 @@ __all__ = [
 
 TOLERANCE = 0.02  # two passes over one launch differ by less (compute.limiter)
 # ours: boost and base clock of a GPU are a fifth apart and more, and the clocks of two
-# captures at one setting differ by less than this, unless all kernels are very short
+# captures at one setting differ by less than this
 _CLOCK_TOLERANCE = 0.10
+# ours: instructions, constants and page tables of a kernel take some kB, now more, now less
+_FEW_BYTES = 64 * 1024
 # ours: a boost clock varies by less, and a base clock is a tenth and more below it
 _HELD_CLOCK = 0.95
 _ROUNDING = 1e-9  # of a mean by logarithms, relative
@@ -81,12 +83,16 @@ class CaptureSide(Frozen, frozen=True, kw_only=True):
 
         clock_hz: Mean SM clock, weighted by time [Hz]; None: not collected.
 
+        clock_ratio: Likewise the SM clock over that of the DRAM: of very short launches
+            both read low, and by the same factor.
+
         kernels: Its kernels by their demangled names, at least one.
     """
 
     device: Mapping[str, str]
     clock_hz: float | None
     kernels: Mapping[str, KernelCounters]
+    clock_ratio: float | None = None
 
 
 class Mismatch(str, Enum):
@@ -152,19 +158,25 @@ class Difference(Frozen, frozen=True, kw_only=True):
             return 0.0
         if self.unit == "fraction":
             return TOLERANCE
-        return TOLERANCE * max(abs(self.was or 0.0), abs(self.now or 0.0))
+        least = _FEW_BYTES if self.unit == "bytes" else 0.0
+        return max(least, TOLERANCE * max(abs(self.was or 0.0), abs(self.now or 0.0)))
 
 
 def mismatch(was: CaptureSide, now: CaptureSide) -> Mismatch | None:
     """Return why two captures cannot be compared; None: they can."""
     if was.device != now.device:
         return Mismatch.DEVICE
-    first_hz, second_hz = was.clock_hz, now.clock_hz
-    if first_hz and second_hz:
-        largest_hz = max(first_hz, second_hz)
-        if abs(first_hz - second_hz) > _CLOCK_TOLERANCE * largest_hz:
-            return Mismatch.CLOCK
+    clocks_differ = _differ(was.clock_hz, now.clock_hz)
+    if clocks_differ and _differ(was.clock_ratio, now.clock_ratio) is not False:
+        return Mismatch.CLOCK
     return None
+
+
+def _differ(first: float | None, second: float | None) -> bool | None:
+    """Return whether two clocks are of different settings; None: one is not known."""
+    if not (first and second):
+        return None
+    return abs(first - second) > _CLOCK_TOLERANCE * max(first, second)
 
 
 def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:

@@ -271,24 +271,38 @@ def capture_side(capture: Capture) -> CaptureSide | None:
     launches = [launch for group in kernels.values() for launch in group]
     if not launches:
         return None
+    clock_hz, clock_ratio = _mean_clocks(launches)
     return CaptureSide(
         device=translate.captured_facts(launches[0]),
-        clock_hz=_mean_clock_hz(launches),
+        clock_hz=clock_hz,
+        clock_ratio=clock_ratio,
         kernels={name: _kernel_counters(group) for name, group in kernels.items()},
     )
 
 
-def _mean_clock_hz(launches: Iterable[CapturedLaunch]) -> float | None:
-    """Return the mean clock of launches, weighted by time; None: not collected."""
-    pairs = []
+def _mean_clocks(
+    launches: Iterable[CapturedLaunch],
+) -> tuple[float | None, float | None]:
+    """Return the SM clock, and its ratio to the DRAM's; None: not collected."""
+    timed, both = [], []
     for launch in launches:
-        values = standard_counters(launch, ("duration_s", "sm_clock_hz")).values
-        if values.keys() >= {"duration_s", "sm_clock_hz"}:
-            pairs.append((values["duration_s"], values["sm_clock_hz"]))
-    whole_s = math.fsum(time_s for time_s, _ in pairs)
-    if not whole_s > 0:
+        values = standard_counters(launch, ("duration_s", *_CLOCKS)).values
+        time_s, sm_hz, dram_hz = map(values.get, ("duration_s", *_CLOCKS))
+        if time_s and sm_hz:
+            timed.append((time_s, sm_hz))
+            both += [(time_s, sm_hz / dram_hz)] if dram_hz else []
+    return _mean(timed), _mean(both)
+
+
+_CLOCKS = ("sm_clock_hz", "dram_clock_hz")
+
+
+def _mean(timed: Sequence[tuple[float, float]]) -> float | None:
+    """Return the mean of values, each with its weight before it; None: there are none."""
+    if not timed:
         return None
-    return math.fsum(time_s * hertz for time_s, hertz in pairs) / whole_s
+    whole = math.fsum(weight for weight, _ in timed)
+    return math.fsum(weight * value for weight, value in timed) / whole
 
 
 def _kernel_counters(launches: Sequence[CapturedLaunch]) -> KernelCounters:

@@ -604,14 +604,13 @@ def difference_remarks(
     differences: Iterable[Difference], clocks: Iterable[float | None]
 ) -> list[str]:
     """Return what stands below the table, a sentence each; clocks in Hz."""
-    same_count = sum(d.direction is Direction.SAME for d in differences)
+    compared = list(differences)
+    same_count = sum(d.direction is Direction.SAME for d in compared)
     same = display.plural(same_count, "metric")
     tolerance = display.whole_percent(TOLERANCE)
     remarks = [f"the same: {same}, counts exactly and others within {tolerance}"]
-    known_clocks = [display.value(hertz, "Hz") for hertz in clocks if hertz]
-    if known_clocks:
-        remarks.append(
-            "time is not judged: each launch ran alone under ncu, at "
-            + " and ".join(known_clocks)
-        )
+    if any(None not in (d.was, d.now) and d.direction is None for d in compared):
+        known_clocks = [display.value(hertz, "Hz") for hertz in clocks if hertz]
+        at = f", at {' and '.join(known_clocks)}" if known_clocks else ""
+        remarks.append(f"time is not judged: each launch ran alone under ncu{at}")
     return remarks

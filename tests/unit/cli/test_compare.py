@@ -18,6 +18,7 @@ METRICS: dict[str, tuple[int, Any, str]] = {
     "device__attribute_display_name": (2, "NVIDIA A40", ""),
     "gpu__time_duration.sum": (DOUBLE, 1e6, "ns"),
     "sm__cycles_elapsed.avg.per_second": (DOUBLE, 1.3e9, "hz"),
+    "dram__cycles_elapsed.avg.per_second": (DOUBLE, 7.2e9, "hz"),
     "launch__grid_size": (DOUBLE, 64.0, ""),
     "launch__registers_per_thread": (DOUBLE, 32.0, "register/thread"),
     DRAM: (DOUBLE, 50.0, "%"),
@@ -71,7 +72,7 @@ def test_counts_are_exact_and_shares_have_slack(
     assert code == 0
     assert verdicts["time"] is None
     assert {v for metric, v in verdicts.items() if metric != "time"} == {"same"}
-    far = {"dram_throughput": 52.1, "dram__bytes": 1.03e6, "registers": 33.0}
+    far = {"dram_throughput": 52.1, "dram__bytes": 1.1e6, "registers": 33.0}
     code, verdicts = compared(capfdbinary, was, capture(tmp_path, "b.ncu-rep", **far))
     assert code == 1
     assert (verdicts["registers"], verdicts["dram.bytes"]) == ("changed", "worse")
@@ -118,7 +119,7 @@ def test_kernels_are_paired_by_name_or_being_alone(
     ("now", "words"),
     [
         ({"display_name": "NVIDIA A10G"}, "different GPUs: NVIDIA A40 and NVIDIA A10G"),
-        ({"cycles_elapsed": 1.7e9}, "SM clocks differ: 1.30 GHz and 1.70 GHz"),
+        ({"sm__cycles_elapsed": 1.7e9}, "SM clocks differ: 1.30 GHz and 1.70 GHz"),
     ],
 )
 def test_other_gpus_and_clocks_are_refused(
@@ -135,6 +136,34 @@ def test_other_gpus_and_clocks_are_refused(
 
     assert cli.main(["compare", was, other]) == 4
     assert words.encode() in capfdbinary.readouterr().err
+
+
+def test_short_launches_of_one_clock_are_compared(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Their clocks read low by one factor, and no setting of ncu would bring them nearer."""
+    was = capture(tmp_path, "was.ncu-rep")
+    short = {"sm__cycles_elapsed": 0.9e9, "dram__cycles_elapsed": 5.0e9}
+    held = {"sm__cycles_elapsed": 0.9e9}
+
+    assert cli.main(["compare", was, capture(tmp_path, "a.ncu-rep", **short)]) == 0
+    assert cli.main(["compare", was, capture(tmp_path, "b.ncu-rep", **held)]) == 4
+    capfdbinary.readouterr()
+
+
+def test_a_time_without_a_clock_is_not_judged_either(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Who sees an empty verdict reads why."""
+    was, now = (
+        capture(tmp_path, name, per_second=0.0, duration=time_ns)
+        for name, time_ns in (("was.ncu-rep", 1e6), ("now.ncu-rep", 2e6))
+    )
+    cli.main(["compare", was, now])
+    text = capfdbinary.readouterr().out.decode()
+
+    assert "+100 %" in text
+    assert "time is not judged: each launch ran alone under ncu\n" in text
 
 
 def test_a_launch_that_was_not_measured_is_told(

@@ -45,8 +45,14 @@ def side(
     *,
     gpu: str = "NVIDIA A40",
     clock_hz: float | None = 1e9,
+    clock_ratio: float | None = None,
 ) -> CaptureSide:
-    return CaptureSide(device={"gpu": gpu}, clock_hz=clock_hz, kernels=kernels or {})
+    return CaptureSide(
+        device={"gpu": gpu},
+        clock_hz=clock_hz,
+        clock_ratio=clock_ratio,
+        kernels=kernels or {},
+    )
 
 
 def kernel(time_s: float = 1e-3, **values: float) -> KernelCounters:
@@ -86,6 +92,13 @@ def test_shares_have_a_tolerance_in_points() -> None:
     assert direction("dram.fraction", 0.01, 0.031, "fraction") is Direction.CHANGED
 
 
+def test_a_few_kilobytes_of_dram_are_no_change() -> None:
+    """A fill that stays in the L2 moved 4,350 and 5,376 B on an H200."""
+    assert direction("dram.bytes", 4350.0, 5376.0, "bytes") is Direction.SAME
+    assert direction("dram.bytes", 4350.0, 70_000.0, "bytes") is Direction.WORSE
+    assert direction("shared_bytes", 4096.0, 4224.0, "bytes") is Direction.CHANGED
+
+
 def test_times_are_not_judged() -> None:
     """One launch under a profiler says little of its time."""
     assert direction("time", 1e-3, 1.0, "s") is None
@@ -107,6 +120,17 @@ def test_captures_of_different_gpus_or_clocks_are_not_compared(
 ) -> None:
     """Their values come from two experiments; an unknown clock is no reason."""
     assert mismatch(was, now) is expected
+
+
+def test_clocks_that_read_low_by_one_factor_are_of_one_setting() -> None:
+    """Of launches of 10 us both clocks read low, by 908 and by 999 MHz of 1,300."""
+    short = side(clock_hz=908e6, clock_ratio=0.1755)
+
+    assert mismatch(short, side(clock_hz=1300e6, clock_ratio=0.1800)) is None
+    boosting = side(clock_hz=1300e6, clock_ratio=0.2500)
+    assert mismatch(short, boosting) is Mismatch.CLOCK
+    assert mismatch(short, side(clock_hz=1300e6)) is Mismatch.CLOCK
+    assert mismatch(short, side(clock_hz=None, clock_ratio=0.25)) is None
 
 
 def test_a_kernel_alone_in_its_capture_needs_no_name() -> None:
