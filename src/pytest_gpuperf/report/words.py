@@ -530,8 +530,13 @@ def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
     return f'min_grade="{evidence.grade}" is a fraction of {bound}: {reason}'
 
 
-# of two metrics that would be equal
-_NOUNS = {"dram.bytes": "dram traffic", "dram.fraction": "dram use"}
+# of metrics that would be equal, or be taken for one another
+_NOUNS = {
+    "dram.bytes": "dram traffic",
+    "dram.fraction": "dram use",
+    "occupancy.achieved": "achieved occupancy",
+    "occupancy.theoretical": "theoretical occupancy",
+}
 
 
 def label(outcome: Outcome, reason: Reason | None = None) -> str:
@@ -627,7 +632,7 @@ def noun(metric: str) -> str:
         return metric
     for tail in ("_bytes", ".bytes", ".count", "_fraction", ".fraction"):
         metric = metric.removesuffix(tail)
-    return metric.removesuffix(".theoretical")
+    return metric
 
 
 def taken_out(change: Change) -> list[str]:

@@ -14,6 +14,7 @@ from pytest_gpuperf import cli
 pytest.importorskip("jinja2", reason="draws the page")
 
 DOUBLE = 4  # the kind of a value
+TIME = "gpu__time_duration.sum"
 METRICS = {
     "device__attribute_display_name": (2, "NVIDIA A40", ""),
     "launch__registers_per_thread": (DOUBLE, 32.0, "register/thread"),
@@ -39,7 +40,7 @@ def launch(kernel: str, time_ns: float, *nvtx: str) -> dict[str, object]:
         "kernel": kernel,
         "demangled": f"{kernel}<a & b>()",
         "nvtx": [["<default domain>", nvtx, []]] if nvtx else None,
-        "metrics": {**METRICS, "gpu__time_duration.sum": (DOUBLE, time_ns, "ns")},
+        "metrics": {**METRICS, TIME: (DOUBLE, time_ns, "ns")},
     }
 
 
@@ -54,6 +55,25 @@ def written(path: Path, ranges: list[list[dict[str, object]]]) -> str:
     """Write a report of some ranges."""
     path.write_bytes(b"NVR\0" + json.dumps({"ranges": ranges}).encode())
     return str(path)
+
+
+def test_the_limiter_of_many_kernels_is_that_of_the_longest(tmp_path: Path) -> None:
+    """A report is not limited by what limits one of its kernels."""
+    limiting = {
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed": (DOUBLE, 20.0, "%"),
+        "launch__waves_per_multiprocessor": (DOUBLE, 0.1, ""),
+    }
+    launches = [
+        launch(name, time_ns)
+        | {"metrics": {**METRICS, **limiting, TIME: (DOUBLE, time_ns, "ns")}}
+        for name, time_ns in (("short", 1e3), ("long", 2e3))
+    ]
+    for count, words in ((1, "limited by grid"), (2, "longest kernel limited by grid")):
+        page = tmp_path / f"{count}.html"
+        path = written(tmp_path / f"{count}.ncu-rep", [launches[:count]])
+
+        assert cli.main(["report", path, "-o", str(page)]) == 0
+        assert f", {words} too small" in page.read_text(encoding="utf-8")
 
 
 def test_a_capture_is_a_page(tmp_path: Path) -> None:

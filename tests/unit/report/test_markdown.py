@@ -31,7 +31,7 @@ def test_a_run_is_a_table_and_a_block() -> None:
 
     | test | time | ± | vs baseline | verdict | roofline | bound | measured |
     | --- | --- | --- | --- | --- | --- | --- | --- |
-    | `test_registers` | - |  | limit only | **FAILED** | n/a | - | registers 72, stack 0 B, occupancy 62.5 % |
+    | `test_registers` | - |  | limit only | **FAILED** | n/a | - | registers 72, stack 0 B, theoretical occupancy 62.5 % |
     | `test_gemm[4096]` | 183 us | ±0.4 % | +7.9 % | **REGRESSED** | 61 % bf16 | compute |  |
 
     ```text

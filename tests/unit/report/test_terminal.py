@@ -71,7 +71,7 @@ def test_a_wide_terminal_shows_everything() -> None:
     test_gather[64k]                      9.10 us  ±6 %    +3.0 %       inconclusive  n/a        -
     test_attention_ba…6-8192-causal-128]  1.50 ms  ±0.3 %  limit only   inconclusive  n/a        -
     test_registers                        -                limit only   FAILED        n/a        -
-        registers 72, stack 0 B, occupancy 62.5 %
+        registers 72, stack 0 B, theoretical occupancy 62.5 %
     test_counters                         -                -            unmeasured    n/a        -
     inconclusive test_attention_backward[bfloat16-8192-causal-128]: time 1.50 ms (1.48 … 1.52 ms), limit
         time <= 1.49 ms: the limit lies inside the interval of the value
@@ -107,7 +107,7 @@ def test_a_narrow_terminal_shortens_names_and_drops_what_can_be_guessed() -> Non
     test_gather[64k]           9.10 us  ±6 %    +3.0 %       inconclusive  n/a
     test_attenti…-causal-128]  1.50 ms  ±0.3 %  limit only   inconclusive  n/a
     test_registers             -                limit only   FAILED        n/a
-        registers 72, stack 0 B, occupancy 62.5 %
+        registers 72, stack 0 B, theoretical occupancy 62.5 %
     test_counters              -                -            unmeasured    n/a
     """)
 

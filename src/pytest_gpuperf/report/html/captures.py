@@ -76,7 +76,7 @@ class CapturesPage(Page):
     @property
     def judged(self) -> str:
         """How it was measured."""
-        return "Each launch ran alone under ncu, at the clocks that it set"
+        return "Profiled by ncu, whose clocks and caches need not be those of a run"
 
     @property
     def measured_on(self) -> tuple[str, ...]:

@@ -706,7 +706,8 @@ def _measured(row: Row) -> str:
     texts = [*row.measured()]
     analyses = row.record.analyses if row.record is not None else ()
     if analyses and not isinstance(analyses[0].analysis.limiter, CounterGap):
-        texts.append(f"limited by {limiter_text(analyses[0].analysis.limiter)}")
+        which = "longest kernel limited" if len(analyses) > 1 else "limited"
+        texts.append(f"{which} by {limiter_text(analyses[0].analysis.limiter)}")
     return ", ".join(texts)
 
 
