@@ -309,7 +309,9 @@ def find_peaks(
             declared_layer,
             {} if card is None else _printed(card, device, share),
             _estimated(device, card, table),
-            _unavailable(device, no_card_reason),
+            _unavailable(
+                device, no_card_reason, has_rates=bool(_rates(device, card, table))
+            ),
         )
     chosen = _strongest(layers)
     overruled = [
@@ -430,7 +432,8 @@ def _estimated(device: Device, card: Card | None, table: GpuTable) -> _Layer:
     for dtype, rate in _rates(device, card, table).items():
         at_hz = clock_hz * (1.0 if dtype in _PLAIN_UNITS else scale)
         source = (
-            f"2 x {sm_count} multiprocessors x {rate} per clock x {at_hz / 1e6:.0f} MHz"
+            f"2 x {sm_count} multiprocessors x {rate} FMA per clock x "
+            f"{at_hz / 1e6:.0f} MHz"
         )
         layer[dtype] = Peak(
             value=2 * sm_count * rate * at_hz,
@@ -459,7 +462,7 @@ def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, i
     return table.rates.get(key, {})
 
 
-def _unavailable(device: Device, no_card_reason: str) -> _Layer:
+def _unavailable(device: Device, no_card_reason: str, *, has_rates: bool) -> _Layer:
     """Return the reason for each field that no other layer has."""
     missing = [
         what
@@ -472,6 +475,11 @@ def _unavailable(device: Device, no_card_reason: str) -> _Layer:
     ]
     if missing:
         no_rate = f"{' and '.join(missing)} could not be read"
+    elif has_rates:  # the chip computes none of this type, or nobody says how many
+        capability = _capability(device)
+        no_rate = (
+            f"no rate of this data type is known for compute capability {capability}"
+        )
     else:
         no_rate = "its rate for this data type does not follow from its name"
     why = no_card_reason or "its datasheet does not list it"

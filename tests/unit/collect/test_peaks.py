@@ -324,6 +324,19 @@ def test_a_cut_down_board_has_no_rate_of_its_chip(name: str) -> None:
     assert label(peaks, "dram") == "detected"  # its own clock and bus
 
 
+def test_a_type_that_the_chip_does_not_compute_is_not_blamed_on_the_name() -> None:
+    """Hopper's tensor cores have no FP4; an H200 is known well enough to say so."""
+    peaks = find_peaks(h200())
+
+    assert peaks.of_dtype("fp4").source == (
+        "its datasheet does not list it, and no rate of this data type is known for "
+        "compute capability 9.0"
+    )
+    assert peaks.of_dtype("fp16_vector").source == (
+        "2 x 132 multiprocessors x 256 FMA per clock x 1980 MHz"
+    )
+
+
 def test_fp4_is_not_halved_on_geforce() -> None:
     """Every card of 12.0 has one rate of it, and the sheet says so."""
     peaks = find_peaks(device("NVIDIA GeForce RTX 5090", memory_bytes=34_190_917_632))
