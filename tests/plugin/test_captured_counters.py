@@ -456,7 +456,7 @@ def test_the_advice_is_about_the_kernel_that_failed(captured: Project) -> None:
     advice = [line.strip(" E") for line in text if "(launch " in line]
 
     assert advice[0] == (
-        "relu (launch 1): registers 32; memory bound, at 91.0 % DRAM; "
+        "relu (launch 1): registers 32; closest roof 91.0 % DRAM (memory); "
         "limiter DRAM (DRAM 91.0 %)"
     )
     assert advice[1].startswith("relu (launch 1): Stalls: relu waits for memory")

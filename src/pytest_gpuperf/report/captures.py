@@ -55,6 +55,7 @@ __all__ = [
     "launch_number",
     "limiter_facts",
     "limiter_text",
+    "limits_text",
     "mismatch_gap",
     "plain_name",
     "roof_text",
@@ -106,7 +107,8 @@ def limiter_facts(analysis: Analysis) -> tuple[str, ...]:
     """Return the roof that a launch is nearest to, and what limits it, as fragments."""
     facts = []
     if analysis.bound is not None:
-        facts.append(f"{_bound(analysis.bound)} bound, at {_fraction(analysis.bound)}")
+        side, closest = _bound(analysis.bound), _fraction(analysis.bound)
+        facts.append(f"closest roof {closest} ({side})")
     if not isinstance(analysis.limiter, CounterGap):
         evidence = evidence_text(analysis.limiter)
         facts.append(f"limiter {limiter_text(analysis.limiter)} ({evidence})")
