@@ -58,6 +58,7 @@ from pytest_gpuperf.report.captures import (
     launch_failure,
     limits_text,
     plain_name,
+    told_apart,
 )
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.kernels import kernels_bytes
@@ -721,11 +722,9 @@ def _columns(rows: Sequence[_KernelRow], form: str) -> tuple[Column, ...]:
     full = [escape(row.name) for row in rows]
     plain = [plain_name(name) for name in full]
     # overloads differ by their parameters alone
-    are_told_apart = len(set(plain)) == len(set(full))
-    names = tuple(
-        spelled(kernel_name(name, _NAME_WIDTH))
-        for name in (plain if are_told_apart else full)
-    )
+    called = plain if len(set(plain)) == len(set(full)) else full
+    short = told_apart(called)
+    names = tuple(spelled(short[name]) for name in called)
     columns = (
         Column(head="kernel", cells=names, shrinks=True),
         column("chip", lambda row: row.kernel.target, right=False),

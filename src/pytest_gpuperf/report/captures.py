@@ -59,6 +59,7 @@ __all__ = [
     "mismatch_gap",
     "plain_name",
     "roof_text",
+    "told_apart",
 ]
 
 _BLANK = "n/a"
@@ -452,13 +453,68 @@ def kernel_names(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[str
     full: dict[str, set[str]] = {}
     for launch in launches:
         full.setdefault(launch.kernel, set()).add(launch.demangled)
-    names = (
-        launch.kernel if len(full[launch.kernel]) == 1 else launch.demangled
+    names = [
+        display.escape(
+            launch.kernel if len(full[launch.kernel]) == 1 else launch.demangled
+        )
         for launch in launches
-    )
-    return tuple(
-        spelled(kernel_name(display.escape(name), _NAME_WIDTH)) for name in names
-    )
+    ]
+    short = told_apart(names)
+    return tuple(spelled(short[name]) for name in names)
+
+
+def told_apart(names: Iterable[str]) -> Mapping[str, str]:
+    """
+    Return demangled kernels' names that are short and differ where they begin.
+
+    Instances of one template differ somewhere in the middle, which is cut out otherwise.
+    """
+    plain = {name: plain_name(name) for name in names}
+    if len({*plain.values()}) < len(
+        plain
+    ):  # overloads differ by their parameters alone
+        plain = {name: name for name in plain}
+    alike: dict[str, list[str]] = {}
+    for text in plain.values():
+        alike.setdefault(_beginning(text), []).append(text)
+    return {
+        name: _from_its_own(text, siblings) if len(siblings) > 1 else _whole(name)
+        for name, text in plain.items()
+        for siblings in (alike[_beginning(text)],)
+    }
+
+
+def _beginning(name: str) -> str:
+    """Return what a narrow table has room for, before the dots."""
+    cut = kernel_name(name, KERNEL_WIDTH)
+    return cut if cut == name else cut.partition(_DOTS)[0]
+
+
+def _whole(name: str) -> str:
+    """Return a name that no other in the table is taken for."""
+    return kernel_name(name, _NAME_WIDTH)
+
+
+def _from_its_own(name: str, siblings: Sequence[str]) -> str:
+    """Return the head of a name, and what follows from where it is like no sibling."""
+    others = (other for other in siblings if other != name)
+    common = max(_common_count(name, other) for other in others)
+    start = max(name.rfind(mark, 0, common) + 1 for mark in _MARKS)
+    if start <= _HEAD_WIDTH:
+        return _whole(name)
+    text = f"{name[:_HEAD_WIDTH]}{_DOTS}{name[start:].lstrip()}"
+    return text if len(text) <= _NAME_WIDTH else f"{text[: _NAME_WIDTH - 1]}{_DOTS}"
+
+
+def _common_count(name: str, other: str) -> int:
+    """Return how many letters two names begin with in common."""
+    pairs = enumerate(zip(name, other, strict=False))
+    shorter = min(len(name), len(other))
+    return next((place for place, (a, b) in pairs if a != b), shorter)
+
+
+_MARKS = "<,:"  # what a part of a name begins behind
+_HEAD_WIDTH = 15  # characters of what instances of a template have in common
 
 
 _OUTER = re.compile(r"(?:\w+::)+(?=\w+::)")  # all but the innermost of its namespaces
@@ -558,7 +614,9 @@ def mismatch_gap(
 def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
     """Return a row for each metric that is not the same in both captures."""
     rows = [d for d in differences if d.direction is not Direction.SAME]
-    kernels = tuple(display.escape(plain_name(row.kernel)) for row in rows)
+    full = [display.escape(row.kernel) for row in rows]
+    short = told_apart(full)
+    kernels = tuple(short[name] for name in full)
     was = tuple("" if r.was is None else display.value(r.was, r.unit) for r in rows)
     now = tuple("" if r.now is None else display.value(r.now, r.unit) for r in rows)
     directions = tuple(row.direction.value if row.direction else "" for row in rows)

@@ -53,6 +53,31 @@ ANALYSES = (
 )
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_instances_of_one_template_differ_in_a_narrow_table(width: int) -> None:
+    """Elementwise kernels of torch differ in the functor, far inside their names."""
+    outer = "void at::native::vectorized_elementwise_kernel<(int){}, at::native::{}{}"
+    rest = "<float>, std::array<char *, (unsigned long)2>>(int, T2, T3)"
+    functors = ("FillFunctor", "CUDAFunctorOnSelf_add", "AUnaryFunctor")
+    called = [outer.format(4, functor, rest) for functor in functors]
+    called.append(outer.format(2, "FillFunctor", rest))
+    launches = tuple(launch(n, "elementwise", name) for n, name in enumerate(called))
+    capture = Capture(ranges=(CapturedRange(launches=launches),))
+    analyses = [[Analysis(limiter=DRAM, duration_s=1e-6) for _ in launches]]
+    _, *lines = kernels_bytes(
+        capture, "text", analyses=analyses, width=width
+    ).splitlines()
+    names = [
+        line.decode()[:40]
+        for line in lines
+        if "\N{HORIZONTAL ELLIPSIS}" in line.decode()
+    ]
+
+    assert len(set(names)) == len(names) == len(called)
+    for name, functor in zip(sorted(names), sorted((*functors, "(int)2")), strict=True):
+        assert functor[:11] in name
+
+
 def test_a_kernel_is_one_row_with_its_share() -> None:
     """By time; template instances are told apart, and the limiter is of most time."""
     copy, up, down, lost = kernel_rows(LAUNCHES, ANALYSES)
