@@ -470,9 +470,8 @@ def told_apart(names: Iterable[str]) -> Mapping[str, str]:
     Instances of one template differ somewhere in the middle, which is cut out otherwise.
     """
     plain = {name: plain_name(name) for name in names}
-    if len({*plain.values()}) < len(
-        plain
-    ):  # overloads differ by their parameters alone
+    # overloads differ by their parameters alone
+    if len({*plain.values()}) < len(plain):
         plain = {name: name for name in plain}
     alike: dict[str, list[str]] = {}
     for text in plain.values():
