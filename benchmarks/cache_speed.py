@@ -16,8 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_gpuperf.collect.loaded_files import FileRecording
-from pytest_gpuperf.collect.ncu.key import FileSets, key_of
-from pytest_gpuperf.collect.ncu.store import EntryStore
+from pytest_gpuperf.collect.ncu.store import EntryStore, FileSets, key_of
 
 TEST = Path(__file__).resolve().parents[1] / "tests/unit/collect/test_runner.py"
 ENTRIES = 10_000

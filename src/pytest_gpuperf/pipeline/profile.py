@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.loaded_files import FileRecording, LoadedFile
-from pytest_gpuperf.collect.ncu import key as keys
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.collect.ncu.command import Command
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, INCLUDE
 from pytest_gpuperf.collect.ncu.session import Session
-from pytest_gpuperf.collect.ncu.store import EntryStore
+from pytest_gpuperf.collect.ncu.store import (
+    EntryStore,
+    FileSets,
+    chosen_environment,
+    device_fields,
+    is_own,
+    key_of,
+    telling_options,
+)
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.collect.translate.counters import DURATION
 from pytest_gpuperf.config import Config, NcuReplay
@@ -269,9 +276,9 @@ class _Ncu:
             "python": (sys.implementation.cache_tag, sys.version),
             "ncu": (self.path, self.version),
             "modes": self.modes,
-            "options": keys.telling_options((*more, *self.command.args)),
-            "environment": keys.chosen_environment(os.environ),
-            "device": keys.device_fields(self.site.device()),
+            "options": telling_options((*more, *self.command.args)),
+            "environment": chosen_environment(os.environ),
+            "device": device_fields(self.site.device()),
         }
 
     def profile(
@@ -332,7 +339,7 @@ class _Ncu:
 
     def _note_files(self, ran: ChildRun, files: tuple[LoadedFile, ...] | None) -> None:
         """Note what the tests depend on that came to their end in a process."""
-        files = files and tuple(file for file in files if keys.is_own(file))
+        files = files and tuple(file for file in files if is_own(file))
         for test_id, answer in ran.answers.items():
             earlier = self.files.get(test_id, frozenset())
             if answer.ended:
@@ -510,8 +517,8 @@ class CountCache:
     def _will_do(self, counted: CountedTest) -> bool:
         """Return whether it need not be counted again: what a baseline keeps, must be."""
         site = self._site
-        is_own = counted.session_id == site.identity.session.id
-        return site.config.update is None or is_own
+        is_of_this_run = counted.session_id == site.identity.session.id
+        return site.config.update is None or is_of_this_run
 
     def _refused_before(
         self, requests: Sequence[CounterRequest]
@@ -571,15 +578,15 @@ class CountCache:
             return False
         return state is not None
 
-    def _sets(self) -> keys.FileSets:
+    def _sets(self) -> FileSets:
         """Return a look at the files as they are now."""
-        return keys.FileSets(self._store, self._root, os.environ)
+        return FileSets(self._store, self._root, os.environ)
 
     def _module_identities(self) -> dict[str, str]:
         """Return what the counters of each module depend on besides files, as a key."""
         paths = {Path(test.path) for test in self._requests}
         return {
-            str(path): keys.key_of({**self._identity, "settings": self._settings(path)})
+            str(path): key_of({**self._identity, "settings": self._settings(path)})
             for path in paths
         }
 
@@ -619,7 +626,7 @@ class CountCache:
             "metrics": (test.metrics, test.counters),
             "cache": test.cache_control,
         }
-        return keys.key_of(fields)
+        return key_of(fields)
 
 
 def _words(path: Path) -> frozenset[bytes]:

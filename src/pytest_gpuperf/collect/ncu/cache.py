@@ -12,18 +12,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from pytest_gpuperf.collect.loaded_files import FileRecording, content_digest
-from pytest_gpuperf.collect.ncu.key import (
+from pytest_gpuperf.collect.ncu.store import (
+    LIMIT_BYTES,
+    MAX_AGE_S,
     PASSED_OVER,
+    EntryContent,
+    EntryStore,
     FileSets,
     chosen_environment,
     device_fields,
     key_of,
-)
-from pytest_gpuperf.collect.ncu.store import (
-    LIMIT_BYTES,
-    MAX_AGE_S,
-    EntryContent,
-    EntryStore,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder, write_whole

@@ -23,9 +23,13 @@ from fakes.clock import FakeClock
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.collect.ncu.cache import Cache, Entry
 from pytest_gpuperf.collect.ncu.command import Command
-from pytest_gpuperf.collect.ncu.key import key_of
 from pytest_gpuperf.collect.ncu.session import Session
-from pytest_gpuperf.collect.ncu.store import FOLDER_VARIABLE, EntryStore, cache_folder
+from pytest_gpuperf.collect.ncu.store import (
+    FOLDER_VARIABLE,
+    EntryStore,
+    cache_folder,
+    key_of,
+)
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorFailedError,

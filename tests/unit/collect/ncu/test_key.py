@@ -1,4 +1,4 @@
-"""Rules of collect.ncu.key: what a profile depends on; anything less is a false hit."""
+"""Rules of collect.ncu.store: what a profile depends on; anything less is a false hit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile
-from pytest_gpuperf.collect.ncu.key import (
+from pytest_gpuperf.collect.ncu.store import (
     CHOSEN,
     PASSED_OVER,
+    EntryStore,
     FileSets,
     chosen_environment,
     device_fields,
     key_of,
     telling_options,
 )
-from pytest_gpuperf.collect.ncu.store import EntryStore
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 
