@@ -1,0 +1,408 @@
+"""A parser of commands: its errors and help, its completion, the types of its values."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pytest_gpuperf.cli.output import INTERRUPTED, PIPE_CLOSED, WRONG_USAGE, say
+from pytest_gpuperf.errors import UnitError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    # what add_subparsers returns has no public name
+    Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - see above
+
+__all__ = [
+    "CommandParser",
+    "JoinedNames",
+    "add_command",
+    "completion_script",
+    "count",
+    "digits",
+    "duration",
+    "explain",
+    "file_name",
+    "launch_numbers",
+    "metric_names",
+    "rate",
+    "share",
+    "some_share",
+]
+
+_USUAL_CODES: Mapping[int, str] = MappingProxyType(
+    {
+        0: "good",
+        2: "wrong usage, as an option that chooses nothing",
+        4: "an input cannot be read, or the output cannot be written",
+        INTERRUPTED: "interrupted",
+        PIPE_CLOSED: "what reads the output closed the pipe",
+    }
+)
+_EXAMPLE = "example: "  # before one
+_UNKNOWN = "unknown arguments:"
+_MOST_DIGITS = 17  # of a float: more say nothing
+_MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
+
+
+class _Lines(argparse.HelpFormatter):
+    """Keeps the lines of a text, and commands whole."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap each line alone, what is left of it below its words."""
+        return "\n".join(
+            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=" " * 5)
+            if line.startswith(" ")
+            else line
+            if line.startswith(_EXAMPLE)  # it is copied, and may have quotes
+            else super(_Lines, self)._fill_text(line, width, indent)
+            for line in text.splitlines()
+        )
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Ends an error with what to do instead, as every other error here."""
+
+    _unknown: Sequence[str] = ()  # options that it does not have
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage, the error and an example of the command; exit with 2."""
+        self.print_usage(sys.stderr)
+        unknown = [word for word in self._unknown if word not in message]
+        if unknown:
+            message = f"{message}; {_UNKNOWN} {', '.join(unknown)}"
+        remedies = [_meant(word, self._long_options()) for word in self._unknown]
+        remedies.append(f"see {self.prog} --help")
+        if " " in self.prog:
+            remedies.append(str(self.epilog).rpartition("\n")[2])  # the example
+        remedy = "; ".join(filter(None, remedies))
+        say([f"{self.prog}: error: {message}", f"    remedy: {remedy}"])
+        self.exit(WRONG_USAGE)
+
+    def parse_known_args(  # type: ignore[override] # argparse's has an overload for each kind of namespace
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """
+        Parse the arguments of this command; what it does not take is its error.
+
+        argparse would name the whole program, whose help does not have the options.
+        """
+        options = self._long_options()
+        own: Iterable[str] = args or ()
+        if self._subparsers is not None:  # what follows is of another parser
+            own = itertools.takewhile(lambda word: word.startswith("-"), own)
+        self._unknown = [
+            word
+            for word in (word.partition("=")[0] for word in own)
+            if word.startswith("--") and not any(o.startswith(word) for o in options)
+        ]
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"{_UNKNOWN} {', '.join(rest)}")
+        return known, rest
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse what is not a choice, with the nearest ones."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [*map(str, action.choices)]
+        meant = _meant(str(value), choices)
+        known = f"{value!r} is not one of {', '.join(choices)}"
+        raise argparse.ArgumentError(action, "; ".join(filter(None, (known, meant))))
+
+    def _get_values(self, action: argparse.Action, words: list[str]) -> Any:  # noqa: ANN401 - as argparse has it
+        """Return the value of an option or an argument; argparse loses "--" as a value."""
+        if words == ["--"] and action.option_strings and action.nargs is None:
+            message = f"{action.metavar} is missing or begins with a dash"
+            raise argparse.ArgumentError(action, message)
+        return super()._get_values(action, words)
+
+    def _match_argument(self, action: argparse.Action, pattern: str) -> int:
+        """Return how many words an option takes; one that lacks its value says of what."""
+        try:
+            return super()._match_argument(action, pattern)
+        except argparse.ArgumentError:
+            if action.nargs is not None or not action.option_strings:
+                raise
+            message = f"{action.metavar} is missing or begins with a dash"
+            raise argparse.ArgumentError(action, message) from None
+
+    def _long_options(self) -> list[str]:
+        """Return the options that have a name."""
+        return [name for name in self._option_string_actions if name.startswith("--")]
+
+
+class JoinedNames(argparse.Action):
+    """Joins the names of several arguments into one list."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - as argparse calls it
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002 - as argparse calls it
+    ) -> None:
+        """Store the joined names."""
+        setattr(
+            namespace, self.dest, [name for names in values or () for name in names]
+        )
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    purpose: str,
+    *,
+    example: str,
+    codes: Mapping[int, str] = MappingProxyType({}),
+    parents: Sequence[argparse.ArgumentParser] = (),
+    function: str | None = None,
+) -> argparse.ArgumentParser:
+    """
+    Add a command, and return its parser.
+
+    Args:
+        commands: Those that it is one of.
+
+        name: Its word.
+
+        purpose: What it does, in the list of commands.
+
+        example: What stands behind its words in an example.
+
+        codes: What its own exit codes say.
+
+        parents: Parsers whose arguments it has, too.
+
+        function: What runs it, as "module:function" of this room; None: one of its own
+            commands is named behind it.
+    """
+    command = commands.add_parser(
+        name,
+        parents=[*parents],
+        help=purpose,
+        description=f"{purpose[:1].upper()}{purpose[1:]}.",
+    )
+    explain(command, example, codes)
+    if function is not None:
+        command.set_defaults(command=function)
+    return command
+
+
+def explain(
+    command: argparse.ArgumentParser, example: str, codes: Mapping[int, str]
+) -> None:
+    """Say in a command's help what its exit codes mean, and an example."""
+    meanings = {**_USUAL_CODES, **codes}
+    lines = [f" {code:>3} {meanings[code]}" for code in sorted(meanings)]
+    words = " ".join(filter(None, (command.prog, example)))
+    command.epilog = "\n".join(["exit codes:", *lines, "", f"{_EXAMPLE}{words}"])
+    command.formatter_class = _Lines
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    """Return a remedy with the names that are spelled alike; "" where none is."""
+    from difflib import get_close_matches
+
+    alike = get_close_matches(word, known)
+    return f"did you mean {', '.join(alike)}" if alike else ""
+
+
+def completion_script(whole: argparse.ArgumentParser, shell: str) -> str:
+    """
+    Return what makes a shell complete a command line.
+
+    Args:
+        whole: The parser of all commands.
+
+        shell: bash, zsh or fish.
+    """
+    words: dict[str, list[str]] = {"": []}
+    values: dict[tuple[str, str], Sequence[str]] = {}  # by command and option
+    for path, command in _commands(whole):
+        first, _, second = path.partition(" ")
+        words["" if not second else first].append(second or first)
+        own = words.setdefault(first, [])
+        for action in command._actions:  # noqa: SLF001 - argparse has no other list of them
+            options = [o for o in action.option_strings if o.startswith("--")]
+            own += options
+            if action.choices is not None and not isinstance(action.choices, Mapping):
+                choices = [*map(str, action.choices)]
+                values.update(((first, option), choices) for option in options)
+                own += [] if options else choices
+    return (_fish if shell == "fish" else _bash)(words, values)
+
+
+def _commands(
+    root: argparse.ArgumentParser, path: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield every command with its words, before its own commands."""
+    for action in root._actions:  # noqa: SLF001 - argparse has no other list of them
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
+            for name, command in action.choices.items():
+                words = f"{path} {name}".lstrip()
+                yield words, command
+                yield from _commands(command, words)
+
+
+def _bash(
+    words: Mapping[str, Sequence[str]], values: Mapping[tuple[str, str], Sequence[str]]
+) -> str:
+    """Return a script for bash, and for zsh with its functions of bash."""
+    cases = {f"'{name} {option}'": own for (name, option), own in values.items()}
+    cases |= {f"'{name} '*": own for name, own in words.items() if name}
+    lines = "\n".join(
+        f"      {case}) words='{' '.join(dict.fromkeys(own))}' ;;"
+        for case, own in cases.items()
+    )
+    return f"""\
+[ -n "$ZSH_VERSION" ] && autoload -U +X bashcompinit && bashcompinit
+_gpuperf() {{
+  local words='{" ".join(words[""])}'
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
+  local hidden='--*'
+  # bash takes --format=json for three words
+  [ "$word" = = ] && word=
+  [ "$before" = = ] && before="${{COMP_WORDS[COMP_CWORD-2]}}"
+  # a word that is not begun yet may be a file
+  case "$word" in -*) hidden= ;; esac
+  if [ "$COMP_CWORD" -gt 1 ]; then
+    case "${{COMP_WORDS[1]}} $before" in
+{lines}
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -X "$hidden" -- "$word"))
+}}
+complete -o default -F _gpuperf gpuperf
+"""
+
+
+def _fish(
+    words: Mapping[str, Sequence[str]], values: Mapping[tuple[str, str], Sequence[str]]
+) -> str:
+    """Return a script for fish."""
+    lines = [f"complete -c gpuperf -n __fish_use_subcommand -a '{' '.join(words[''])}'"]
+    for name, options in words.items():
+        condition = f"-n '__fish_seen_subcommand_from {name}'"
+        for option in dict.fromkeys(options if name else ()):
+            word = f"-l {option[2:]}" if option.startswith("--") else f"-a {option}"
+            if (name, option) in values:
+                word = f"{word} -x -a '{' '.join(values[name, option])}'"
+            lines.append(f"complete -c gpuperf {condition} {word}")
+    return "\n".join(lines) + "\n"
+
+
+def metric_names(text: str) -> tuple[str, ...]:
+    """Return the comma-separated names of one argument."""
+    names = tuple(filter(None, map(str.strip, text.split(","))))
+    if not names:
+        message = "no metric is named"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
+def file_name(text: str) -> str:
+    """Return the name of a file; an empty one is a variable that is not set."""
+    if not text:
+        message = "the name of the file is empty"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def launch_numbers(text: str) -> tuple[int, ...]:
+    """Return the launches of one argument, as `3-5,8`."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            message = f"{text!r} are not launches as 3-5,8; name FILE before it"
+            raise argparse.ArgumentTypeError(message)
+        if last and int(last) < int(first):
+            message = f"{part!r} runs backward: write {last}-{first}"
+            raise argparse.ArgumentTypeError(message)
+        if int(last or first) - int(first) >= _MOST_LAUNCHES:
+            message = f"{text!r} are more than {_MOST_LAUNCHES} launches"
+            raise argparse.ArgumentTypeError(message)
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)
+
+
+def digits(text: str) -> int:
+    """Return a number of significant digits."""
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_DIGITS:
+        message = f"{text!r} is not a whole number from 1 to {_MOST_DIGITS}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Return a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        message = f"{text!r} is not a whole number from 1 on"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    """Return a number that is neither NaN nor infinite."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if number - number != 0:  # NaN or infinite; math is not imported here
+        message = f"{text!r} is not a finite number"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def rate(text: str) -> float:
+    """Return a finite rate that is not negative."""
+    number = _finite(text)
+    if number < 0:
+        message = f"{text!r} is below 0"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def share(text: str) -> float | None:
+    """Return the largest change that passes, from `5%` or `off`."""
+    from pytest_gpuperf.model.quantity import parse_quantity
+
+    if text == "off":
+        return None
+    try:
+        quantity = parse_quantity(text)
+    except UnitError:
+        quantity = None
+    if quantity is None or quantity.si != "fraction" or quantity.value < 0:
+        message = f"{text!r} is not a share: write 5% or off"
+        raise argparse.ArgumentTypeError(message)
+    return quantity.value
+
+
+def some_share(text: str) -> float:
+    """Return a share above 0."""
+    least = share(text)
+    if not least:
+        message = f"{text!r} is not a share above 0: write 5%"
+        raise argparse.ArgumentTypeError(message)
+    return least
+
+
+def duration(text: str) -> float:
+    """Return a time with its unit [s]."""
+    from pytest_gpuperf.config import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        message = f"{text!r}: {error}"
+        raise argparse.ArgumentTypeError(message) from error
