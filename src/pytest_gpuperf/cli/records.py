@@ -48,27 +48,31 @@ from pytest_gpuperf.measure.captured import (
     whole_record,
 )
 from pytest_gpuperf.model.activity import fits_kernel
-from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES, METRICS, is_counter
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
     capture_bytes,
     device_of,
     kernel_name,
     launch_failure,
-    limits_text,
     plain_name,
-    told_apart,
 )
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.kernels import kernels_bytes
+from pytest_gpuperf.report.kernels import (
+    NAME_WIDTH,
+    CompiledKernel,
+    compiled_columns,
+    compiled_facts,
+    kernels_bytes,
+)
 from pytest_gpuperf.report.launches import (
     CapturedReport,
     DetailedLaunch,
     details_bytes,
     launch_blocks,
 )
-from pytest_gpuperf.report.lines import Column, document
+from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.runs import run_bytes
 
 if TYPE_CHECKING:
@@ -76,6 +80,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.binary.instructions import InstructionMix
     from pytest_gpuperf.collect.binary.read import Cubin
+    from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.model.activity import KernelResources, Occupancy, Trace
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import Run
@@ -557,42 +562,9 @@ def recording_of(run: Run, path: str, *, command: str) -> str:
     raise CaptureFormatError(message, remedy=f"name its folder: {command}", path=path)
 
 
-_KIB = 1024
-_NAME_WIDTH = 60  # a template's whole name fills a screen
-_MOST_CLASSES = 2  # of instructions in a row: the most frequent ones
-_ALL = "compiled"  # the class of every instruction
+_MOST_ROWS = 40  # kernels of a library, those with most registers; --top asks for more
 # of cubins whose code is read: nvdisasm reads them whole, 1 MB (130 kernels) in some 5 s
 _MOST_BYTES = 2_000_000
-_MOST_ROWS = (
-    40  # kernels of a library, the ones with most registers; --top asks for more
-)
-
-
-class _KernelRow(Frozen, frozen=True, kw_only=True):
-    """A kernel compiled for one chip; what is None is not known."""
-
-    kernel: KernelResources
-    mix: InstructionMix | None
-    occupancy: Occupancy | None
-
-    @property
-    def name(self) -> str:
-        """Its readable name."""
-        return self.kernel.demangled or self.kernel.name
-
-    @property
-    def spills_bytes(self) -> int | None:
-        """Spilled registers of a thread [B], where its code tells them."""
-        return None if self.mix is None else self.mix.spills_bytes
-
-    @property
-    def classes(self) -> Mapping[str, int]:
-        """The instructions that it has, by class; the most frequent first."""
-        counts = (self.mix and self.mix.counts) or {}
-        present = {
-            name: counts[name] for name in INSTRUCTION_CLASSES if counts.get(name)
-        }
-        return dict(sorted(present.items(), key=lambda item: -item[1]))
 
 
 def show_binary(
@@ -622,37 +594,23 @@ def show_binary(
 
         ConfigError: No kernel fits the pattern.
     """
-    from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
+    from pytest_gpuperf.collect.binary.read import read_cubins
 
     runner = ProcessRunner()
-    cubins = read_cubins(file, runner=runner, block=block)
-    chosen = _matching(cubins, pattern, file)
-    count = sum(len(cubin.kernels) for cubin in chosen)
-    remarks = []
-    mixes: Sequence[InstructionMix | None] = [None] * count
-    size_bytes = sum(len(cubin.content) for cubin in chosen)
-    if size_bytes > _MOST_BYTES:
-        limit, size = (display.value(n, "bytes") for n in (_MOST_BYTES, size_bytes))
-        remarks.append(
-            f"instructions and spills n/a: the kernels' cubins have {size}, and only "
-            f"{limit} are read; choose kernels of few chips with --kernel"
-        )
-    else:
-        try:
-            mixes = read_mixes(chosen, runner=runner)
-        except CollectError as error:
-            remarks.append(f"instructions and spills n/a: {error}")
+    chosen = _matching(read_cubins(file, runner=runner, block=block), pattern, file)
     kernels = [kernel for cubin in chosen for kernel in cubin.kernels]
+    mixes, lacking = _mixes(chosen, runner)
     rows = [
-        _KernelRow(kernel=kernel, mix=mix, occupancy=_occupancy(kernel))
+        CompiledKernel(kernel=kernel, mix=mix, occupancy=_occupancy(kernel))
         for kernel, mix in zip(kernels, mixes, strict=True)
     ]
-    remarks.append(
+    remarks = [
+        *lacking,
         "occupancy n/a: give the threads of a block with --block"
         if block is None
-        else "shared and occupancy are without what a launch asks for, as Triton's do"
-    )
-    most = top or (_MOST_ROWS if pattern is None else count)
+        else "shared and occupancy are without what a launch asks for, as Triton's do",
+    ]
+    most = top or (_MOST_ROWS if pattern is None else len(rows))
     listed = rows
     if len(rows) > most and form != "json":
         listed = sorted(rows, key=lambda row: -row.kernel.registers_count)[:most]
@@ -663,14 +621,36 @@ def show_binary(
         )
     return print_table(
         form,
-        title=f"{file}: {display.plural(count, 'kernel')}",
-        table=_columns(listed, form),
+        title=f"{file}: {display.plural(len(rows), 'kernel')}",
+        table=compiled_columns(listed, form),
         remarks=remarks,
         content=document(
             "show BINARY",
-            {"kernels": [_content(row) for row in rows], "remarks": remarks},
+            {"kernels": [compiled_facts(row) for row in rows], "remarks": remarks},
         ),
     )
+
+
+def _mixes(
+    cubins: Sequence[Cubin], runner: Runner
+) -> tuple[Sequence[InstructionMix | None], list[str]]:
+    """Return the instructions of each kernel, and a sentence where they are not known."""
+    from pytest_gpuperf.collect.binary.read import read_mixes
+
+    size_bytes = sum(len(cubin.content) for cubin in cubins)
+    if size_bytes > _MOST_BYTES:
+        limit, size = (display.value(n, "bytes") for n in (_MOST_BYTES, size_bytes))
+        reason = (
+            f"the kernels' cubins have {size}, and only {limit} are read; choose kernels "
+            "of few chips with --kernel"
+        )
+    else:
+        try:
+            return read_mixes(cubins, runner=runner), []
+        except CollectError as error:
+            reason = str(error)
+    count = sum(len(cubin.kernels) for cubin in cubins)
+    return [None] * count, [f"instructions and spills n/a: {reason}"]
 
 
 def _matching(
@@ -699,7 +679,7 @@ def _names_like(pattern: str, cubins: Sequence[Cubin]) -> list[str]:
     """Return the kernels of cubins as they are written, what is spelled alike first."""
     word = pattern.strip("*?").casefold()
     full = (escape(k.demangled or k.name) for cubin in cubins for k in cubin.kernels)
-    names = dict.fromkeys(kernel_name(plain_name(n), _NAME_WIDTH) for n in full)
+    names = dict.fromkeys(kernel_name(plain_name(n), NAME_WIDTH) for n in full)
     return sorted(names, key=lambda name: word not in name.casefold())
 
 
@@ -708,83 +688,3 @@ def _occupancy(kernel: KernelResources) -> Occupancy | None:
     capability = target_capability(kernel.target)
     limits = None if capability is None else chip_limits(capability)
     return None if limits is None else kernel_occupancy(kernel, limits)
-
-
-def _columns(rows: Sequence[_KernelRow], form: str) -> tuple[Column, ...]:
-    """Return the table of some kernels; a column without any value is left out."""
-
-    def column(
-        head: str, text: Callable[[_KernelRow], str], *, right: bool = True
-    ) -> Column:
-        return Column(head=head, cells=tuple(map(text, rows)), right=right, blank="n/a")
-
-    spelled = display.code if form == "markdown" else str
-    full = [escape(row.name) for row in rows]
-    plain = [plain_name(name) for name in full]
-    # overloads differ by their parameters alone
-    called = plain if len(set(plain)) == len(set(full)) else full
-    short = told_apart(called)
-    names = tuple(spelled(short[name]) for name in called)
-    columns = (
-        Column(head="kernel", cells=names, shrinks=True),
-        column("chip", lambda row: row.kernel.target, right=False),
-        column("registers", lambda row: str(row.kernel.registers_count)),
-        column("stack", lambda row: _bytes(row.kernel.stack_bytes)),
-        column("spills", lambda row: _bytes(row.spills_bytes)),
-        column("shared", lambda row: _kib(row.kernel.shared_bytes)),
-        column("occupancy", _occupancy_text, right=False),
-        column("code", lambda row: str(row.classes.get(_ALL, ""))),
-        column("most of it", _classes_text, right=False),
-    )
-    return tuple(column for column in columns if any(column.cells))
-
-
-def _bytes(number: int | None) -> str:
-    """Return a number of bytes; "" where it is not known."""
-    return "" if number is None else f"{number} B"
-
-
-def _kib(number: int) -> str:
-    """Return shared memory as its limits are written: in KiB."""
-    return f"{number // _KIB} KiB" if number and not number % _KIB else f"{number} B"
-
-
-def _occupancy_text(row: _KernelRow) -> str:
-    """Return the occupancy of a kernel with what limits it."""
-    if row.occupancy is None:
-        return ""
-    share = display.value(row.occupancy.fraction, "fraction")
-    if row.occupancy.fraction == 1:
-        return share
-    return f"{share} by {limits_text(row.occupancy.limiters)}"
-
-
-def _classes_text(row: _KernelRow) -> str:
-    """Return the most frequent classes of instructions of a kernel."""
-    if row.mix is not None and row.mix.doubt is not None:
-        return f"n/a: {row.mix.doubt}"
-    classes = [
-        f"{name} {count}"
-        for name, count in row.classes.items()
-        # without the widths of accesses, which their class has already
-        if name != _ALL and not name.rpartition("_")[2].isdecimal()
-    ]
-    return ", ".join(classes[:_MOST_CLASSES])
-
-
-def _content(row: _KernelRow) -> dict[str, object]:
-    """Return a kernel as JSON."""
-    kernel, occupancy = row.kernel, row.occupancy
-    return {
-        "kernel": kernel.name,
-        "demangled": kernel.demangled,
-        "target": kernel.target,
-        "registers_count": kernel.registers_count,
-        "stack_bytes": kernel.stack_bytes,
-        "spills_bytes": row.spills_bytes,
-        "shared_bytes": kernel.shared_bytes,
-        "constant_bytes": kernel.constant_bytes,
-        "occupancy_fraction": None if occupancy is None else occupancy.fraction,
-        "occupancy_limiter": None if occupancy is None else occupancy.limiter,
-        "instructions": None if row.mix is None else row.mix.counts,
-    }

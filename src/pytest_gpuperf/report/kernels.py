@@ -1,14 +1,17 @@
-"""Kernels: those of a captured report, a row each, and those behind a change."""
+"""Kernels: those of a capture or a binary, a row each, and those behind a change."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import Protocol
 
+from pytest_gpuperf.model.activity import KernelResources, Occupancy
 from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.counters import Analysis
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 from pytest_gpuperf.model.verdict import KernelChoice, Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
@@ -20,8 +23,11 @@ from pytest_gpuperf.report.captures import (
     kernel_name,
     kernel_names,
     limiter_text,
+    limits_text,
+    plain_name,
+    told_apart,
 )
-from pytest_gpuperf.report.escape import code, prose
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
@@ -35,10 +41,14 @@ from pytest_gpuperf.report.lines import (
 )
 
 __all__ = [
+    "NAME_WIDTH",
     "SORTS",
+    "CompiledKernel",
     "KernelLaunches",
     "account_lines",
     "choice_text",
+    "compiled_columns",
+    "compiled_facts",
     "kernel_rows",
     "kernels_bytes",
     "launch_change",
@@ -289,7 +299,7 @@ def _count(launches: Sequence[LaunchLike], rows: Sequence[KernelLaunches]) -> st
 
 # kernels behind a change
 
-_NAME_WIDTH = 60  # of a kernel in a list of several
+NAME_WIDTH = 60  # of a kernel in a list of several
 _SHOWN_NAMES = 3  # kernels that only one side ran; more are counted
 _SHOWN_MOVES = 4  # kernels that explain a change; more are counted
 _TOLD_SHARE = 0.1  # of what all kernels differ by: less explains nothing
@@ -316,7 +326,7 @@ def _choice_names(most: KernelChoice, others: KernelChoice) -> str:
     if not own:  # fewer of the same, or the same with another grid, block or count
         same = "the same names" if shared == len(others.names) else "no other name"
         return f"{choice} ({same})"
-    texts = [shorten(name, _NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
+    texts = [shorten(name, NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
     if len(own) > _SHOWN_NAMES:
         texts.append(f"{len(own) - _SHOWN_NAMES} more")
     beside = f", beside {display.plural(shared, 'kernel')} of both" if shared else ""
@@ -366,12 +376,12 @@ def _moved_kernel(move: KernelMove) -> str:
     difference = display.signed(move.difference_s, "s")
     if move.then is None or move.now is None:
         word, kernel = ("gone", move.then) if move.now is None else ("new", move.now)
-        name = "" if kernel is None else shorten(kernel.name, _NAME_WIDTH)
+        name = "" if kernel is None else shorten(kernel.name, NAME_WIDTH)
         return f"kernel {word}: {name}, {difference}"
-    name = shorten(move.now.name, _NAME_WIDTH)
+    name = shorten(move.now.name, NAME_WIDTH)
     word = "slower" if move.difference_s > 0 else "faster"
     if move.then.name != move.now.name:
-        word, name = "replaced", f"{shorten(move.then.name, _NAME_WIDTH)} -> {name}"
+        word, name = "replaced", f"{shorten(move.then.name, NAME_WIDTH)} -> {name}"
     now, then = display.pair(move.now.total_s, move.then.total_s, "s")
     times = f"{now}, was {then} ({difference})" if difference else f"{now}, as before"
     launched = launch_change(move)
@@ -399,3 +409,133 @@ def launch_change(move: KernelMove) -> str:
         for name, (was, is_now) in pairs.items()
         if was != is_now
     )
+
+
+# kernels of a binary
+
+_KIB = 1024
+_MOST_CLASSES = 2  # of instructions in a row: the most frequent ones
+_ALL = "compiled"  # the class of every instruction
+
+
+class MixLike(Protocol):
+    """The instructions of a kernel, as far as a table needs them; collect has the class."""
+
+    @property
+    def counts(self) -> Mapping[str, int] | None:
+        """How many of each class; None: not known."""
+
+    @property
+    def spills_bytes(self) -> int | None:
+        """Spilled registers of a thread [B]; None: not known."""
+
+    @property
+    def doubt(self) -> str | None:
+        """Why something is not known; None: all is."""
+
+
+class CompiledKernel(Frozen, frozen=True, kw_only=True):
+    """A kernel compiled for one chip; what is None is not known."""
+
+    kernel: KernelResources
+    mix: MixLike | None
+    occupancy: Occupancy | None
+
+    @property
+    def name(self) -> str:
+        """Its readable name."""
+        return self.kernel.demangled or self.kernel.name
+
+    @property
+    def spills_bytes(self) -> int | None:
+        """Spilled registers of a thread [B], where its code tells them."""
+        return None if self.mix is None else self.mix.spills_bytes
+
+    @property
+    def classes(self) -> Mapping[str, int]:
+        """The instructions that it has, by class; the most frequent first."""
+        counts = (self.mix and self.mix.counts) or {}
+        present = {
+            name: counts[name] for name in INSTRUCTION_CLASSES if counts.get(name)
+        }
+        return dict(sorted(present.items(), key=lambda item: -item[1]))
+
+
+def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column, ...]:
+    """Return the table of some kernels; a column without any value is left out."""
+
+    def column(
+        head: str, text: Callable[[CompiledKernel], str], *, right: bool = True
+    ) -> Column:
+        return Column(head=head, cells=tuple(map(text, rows)), right=right, blank="n/a")
+
+    spelled = code if form == "markdown" else str
+    full = [escape(row.name) for row in rows]
+    plain = [plain_name(name) for name in full]
+    # overloads differ by their parameters alone
+    called = plain if len(set(plain)) == len(set(full)) else full
+    short = told_apart(called)
+    names = tuple(spelled(short[name]) for name in called)
+    columns = (
+        Column(head="kernel", cells=names, shrinks=True),
+        column("chip", lambda row: row.kernel.target, right=False),
+        column("registers", lambda row: str(row.kernel.registers_count)),
+        column("stack", lambda row: _bytes(row.kernel.stack_bytes)),
+        column("spills", lambda row: _bytes(row.spills_bytes)),
+        column("shared", lambda row: _kib(row.kernel.shared_bytes)),
+        column("occupancy", _occupancy_text, right=False),
+        column("code", lambda row: str(row.classes.get(_ALL, ""))),
+        column("most of it", _classes_text, right=False),
+    )
+    return tuple(column for column in columns if any(column.cells))
+
+
+def _bytes(number: int | None) -> str:
+    """Return a number of bytes; "" where it is not known."""
+    return "" if number is None else f"{number} B"
+
+
+def _kib(number: int) -> str:
+    """Return shared memory as its limits are written: in KiB."""
+    return f"{number // _KIB} KiB" if number and not number % _KIB else f"{number} B"
+
+
+def _occupancy_text(row: CompiledKernel) -> str:
+    """Return the occupancy of a kernel with what limits it."""
+    if row.occupancy is None:
+        return ""
+    share = display.value(row.occupancy.fraction, "fraction")
+    if row.occupancy.fraction == 1:
+        return share
+    return f"{share} by {limits_text(row.occupancy.limiters)}"
+
+
+def _classes_text(row: CompiledKernel) -> str:
+    """Return the most frequent classes of instructions of a kernel."""
+    if row.mix is not None and row.mix.doubt is not None:
+        return f"n/a: {row.mix.doubt}"
+    classes = [
+        f"{name} {count}"
+        for name, count in row.classes.items()
+        # without the widths of accesses, which their class has already
+        if name != _ALL and not name.rpartition("_")[2].isdecimal()
+    ]
+    return ", ".join(classes[:_MOST_CLASSES])
+
+
+def compiled_facts(row: CompiledKernel) -> dict[str, object]:
+    """Return a kernel as JSON."""
+    kernel, occupancy = row.kernel, row.occupancy
+    return {
+        "kernel": kernel.name,
+        "demangled": kernel.demangled,
+        "target": kernel.target,
+        "registers_count": kernel.registers_count,
+        "stack_bytes": kernel.stack_bytes,
+        "spills_bytes": row.spills_bytes,
+        "shared_bytes": kernel.shared_bytes,
+        "constant_bytes": kernel.constant_bytes,
+        "occupancy_fraction": None if occupancy is None else occupancy.fraction,
+        "occupancy_limiter": None if occupancy is None else occupancy.limiter,
+        "instructions": None if row.mix is None else row.mix.counts,
+    }

@@ -1,4 +1,4 @@
-"""cli.records: compiled kernels are shown without a test."""
+"""cli.records, report.kernels: compiled kernels are shown without a test."""
 
 from __future__ import annotations
 
