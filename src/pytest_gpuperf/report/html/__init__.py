@@ -4,3 +4,125 @@ In: runs with their verdicts, the last one to be shown, older ones beside it.
 Out: one HTML file: style, figures and script inside, foreign text escaped.
 Never: a decision, a sentence that another report has, a library of others in the page.
 """
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.errors import ReportError
+from pytest_gpuperf.model.frozen import collector_paused
+from pytest_gpuperf.report.escape import escape
+
+if TYPE_CHECKING:
+    import jinja2
+    from markupsafe import Markup
+
+    from pytest_gpuperf.report.html.page import Page, PageStatus
+
+__all__ = ["rendered"]
+
+_FOLDER = Path(__file__).with_name("templates")
+_REMEDY = "pip install 'pytest-gpuperf[html]'"
+_MICRO = re.compile(r"(?<=\d )us\b")
+_ARROW = re.compile(r"(?<= )-&gt;(?= )")  # as escaped
+_MINUS = re.compile(r"(?<![\w\])])-(?=\d)")
+# a number and its unit stay on one line
+_UNIT = re.compile(r"(?<=\d) (?=[µnmkKMGTP]?(?:s|i?B|B/s|FLOP|FLOP/s|J|W|Hz)\b|%|x\b)")
+_JOINT = re.compile(r"(?<=\w[_\[,./:])(?=\w)")  # none inside an entity
+_THIN = "\u202f"
+
+
+def rendered(make_page: Callable[[], Page]) -> bytes:
+    """Return a page as HTML; it is made where Jinja2 is installed."""
+    environment = _environment()
+    style, script = (_part(name) for name in ("style.css", "script.js"))
+    with collector_paused():
+        page = make_page()
+        unscripted = _unscripted(page.statuses)
+        text = environment.get_template("page.html.j2").render(
+            page=page,
+            run=page.run,
+            style=style,
+            script=script,
+            unscripted=unscripted,
+            policy=_policy(styles=(style, unscripted), script=script),
+        )
+    return text.encode(errors="backslashreplace")  # lone surrogates
+
+
+def _environment() -> jinja2.Environment:
+    """Return what fills in the template: every text is escaped."""
+    try:
+        import jinja2
+    except ImportError as error:
+        message = "the HTML report needs Jinja2, which is not installed"
+        raise ReportError(message, remedy=_REMEDY) from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["figure"] = _typeset
+    environment.filters["breakable"] = _breakable
+    return environment
+
+
+def _visible(value: object) -> object:
+    """Return a text without control characters and marks of writing direction."""
+    return escape(value) if type(value) is str else value  # a Markup is ours
+
+
+@functools.lru_cache(maxsize=4096)  # small values come again and again
+def _typeset(text: str) -> Markup:
+    """Return a number with its unit as a printer sets it; the text is escaped."""
+    from markupsafe import Markup
+    from markupsafe import escape as escaped
+
+    plain = str(escaped(escape(text)))
+    plain = _MINUS.sub("−", _MICRO.sub("µs", _ARROW.sub("→", plain)))
+    plain = _UNIT.sub(_THIN, plain)
+    return Markup(plain)  # noqa: S704 - escaped above
+
+
+def _breakable(text: str) -> Markup:
+    """Return a name that a browser breaks between its parts; the text is escaped."""
+    from markupsafe import Markup
+    from markupsafe import escape as escaped
+
+    plain = _JOINT.sub("<wbr>", str(escaped(escape(text))))
+    return Markup(plain)  # noqa: S704 - escaped above
+
+
+def _part(name: str) -> str:
+    """Return the style or the script: ours, and without an end tag of its own."""
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _unscripted(statuses: Iterable[PageStatus]) -> str:
+    """Return the style that filters rows where no script does."""
+    rules = (f"body:has(#f-{s.name}:not(:checked)) .t.v-{s.name}" for s in statuses)
+    return f"{','.join(rules)}{{display:none}}.scripted{{display:none!important}}"
+
+
+def _policy(*, styles: Sequence[str], script: str) -> str:
+    """Return the content security policy: these styles, this script, nothing else."""
+    allowed = " ".join(f"'{_digest(style)}'" for style in styles)
+    return (
+        f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    """Return the source of a content security policy for an inline text."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

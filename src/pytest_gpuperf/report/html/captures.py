@@ -13,7 +13,8 @@ from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import kernel_name, plain_name
-from pytest_gpuperf.report.html.page import Page, PageStatus, Test, rendered
+from pytest_gpuperf.report.html import rendered
+from pytest_gpuperf.report.html.page import Page, PageStatus, Test
 from pytest_gpuperf.report.html.panel import LaunchCard, Panel
 from pytest_gpuperf.report.html.sessions import SessionSamples
 from pytest_gpuperf.report.launches import CapturedReport, launch_facts, launch_place

@@ -1,31 +1,24 @@
-"""A run as one HTML file: what its page holds, put together and locked."""
+"""A run as one HTML file: what its page holds."""
 
 from __future__ import annotations
 
-import base64
-import functools
 import hashlib
 import math
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.judge.tally import speaking, tally
 from pytest_gpuperf.model.counters import CounterGap
-from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.captures import limiter_text
-from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import commands, evidence
-from pytest_gpuperf.report.html import figures
+from pytest_gpuperf.report.html import figures, rendered
 from pytest_gpuperf.report.html.figures import ChangeAxis
 from pytest_gpuperf.report.html.kernels import kernels_before
 from pytest_gpuperf.report.html.panel import (
@@ -50,10 +43,6 @@ from pytest_gpuperf.report.rows import (
 from pytest_gpuperf.report.summary import held_tests, judged_line
 from pytest_gpuperf.report.terminal import remarks, title
 
-if TYPE_CHECKING:
-    import jinja2
-    from markupsafe import Markup
-
 __all__ = [
     "STATUSES",
     "Page",
@@ -61,10 +50,8 @@ __all__ = [
     "RunPage",
     "Test",
     "html_bytes",
-    "rendered",
 ]
 
-_LONGEST_NAME = 200  # characters of a kernel's: a lambda of torch has a thousand
 _UNWRAPPED = 10_000  # characters: the browser breaks lines
 # facts that stand in the line of the machine, or are a part of another
 _OF_MACHINE = {"core_count", "cpu_model", "platform", "python_minor"}
@@ -72,6 +59,21 @@ _USUAL = 0.5  # a fact of more than this share of the tests is told once, at the
 _MANY = 200  # more rows are a large page: the browser lays out only what is seen
 _MOST_WITH_TRACKS = 20  # panels of a large page, the worst: one takes 25 kB
 _ID_BYTES = 5  # two of 10,000 tests share an address once in 20,000 pages
+
+
+def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
+    """
+    Return a run as one HTML file [UTF-8] that needs no network.
+
+    Args:
+        run: The run, judged.
+
+        older: Earlier runs whose samples are shown beside it, oldest first.
+
+    Raises:
+        ReportError: Jinja2 is not installed.
+    """
+    return rendered(lambda: RunPage(run, older))
 
 
 class PageStatus(Frozen, frozen=True, kw_only=True):
@@ -265,6 +267,7 @@ class Page(ABC):
 
     # what stands above and below the rows
 
+    statuses = STATUSES  # that a row may have
     noun: str  # what a row is of
     opens = False  # whether panels are open at first
 
@@ -765,119 +768,3 @@ def _common_gaps(every: Iterable[Row]) -> dict[GapKey, Gaps]:
     records = [row.record for row in every if row.record is not None]
     least = max(2, _USUAL * len(records) / 2)
     return {key: gap for key, gap in gaps_of(records).items() if gap.count > least}
-
-
-_FOLDER = Path(__file__).with_name("templates")
-_REMEDY = "pip install 'pytest-gpuperf[html]'"
-_MICRO = re.compile(r"(?<=\d )us\b")
-_ARROW = re.compile(r"(?<= )-&gt;(?= )")  # as escaped
-_MINUS = re.compile(r"(?<![\w\])])-(?=\d)")
-# a number and its unit stay on one line
-_UNIT = re.compile(r"(?<=\d) (?=[µnmkKMGTP]?(?:s|i?B|B/s|FLOP|FLOP/s|J|W|Hz)\b|%|x\b)")
-_JOINT = re.compile(r"(?<=\w[_\[,./:])(?=\w)")  # none inside an entity
-_THIN = "\u202f"
-
-
-def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
-    """
-    Return a run as one HTML file [UTF-8] that needs no network.
-
-    Args:
-        run: The run, judged.
-
-        older: Earlier runs whose samples are shown beside it, oldest first.
-
-    Raises:
-        ReportError: Jinja2 is not installed.
-    """
-    return rendered(lambda: RunPage(run, older))
-
-
-def rendered(make_page: Callable[[], Page]) -> bytes:
-    """Return a page as HTML; it is made where Jinja2 is installed."""
-    environment = _environment()
-    style, script = (_part(name) for name in ("style.css", "script.js"))
-    unscripted = _unscripted()
-    with collector_paused():
-        page = make_page()
-        text = environment.get_template("page.html.j2").render(
-            page=page,
-            run=page.run,
-            style=style,
-            script=script,
-            unscripted=unscripted,
-            policy=_policy(styles=(style, unscripted), script=script),
-        )
-    return text.encode(errors="backslashreplace")  # lone surrogates
-
-
-def _environment() -> jinja2.Environment:
-    """Return what fills in the template: every text is escaped."""
-    try:
-        import jinja2
-    except ImportError as error:
-        message = "the HTML report needs Jinja2, which is not installed"
-        raise ReportError(message, remedy=_REMEDY) from error
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["figure"] = _typeset
-    environment.filters["breakable"] = _breakable
-    return environment
-
-
-def _visible(value: object) -> object:
-    """Return a text without control characters and marks of writing direction."""
-    return escape(value) if type(value) is str else value  # a Markup is ours
-
-
-@functools.lru_cache(maxsize=4096)  # small values come again and again
-def _typeset(text: str) -> Markup:
-    """Return a number with its unit as a printer sets it; the text is escaped."""
-    from markupsafe import Markup
-    from markupsafe import escape as escaped
-
-    plain = str(escaped(escape(text)))
-    plain = _MINUS.sub("−", _MICRO.sub("µs", _ARROW.sub("→", plain)))
-    plain = _UNIT.sub(_THIN, plain)
-    return Markup(plain)  # noqa: S704 - escaped above
-
-
-def _breakable(text: str) -> Markup:
-    """Return a name that a browser breaks between its parts; the text is escaped."""
-    from markupsafe import Markup
-    from markupsafe import escape as escaped
-
-    plain = _JOINT.sub("<wbr>", str(escaped(escape(text))))
-    return Markup(plain)  # noqa: S704 - escaped above
-
-
-def _part(name: str) -> str:
-    """Return the style or the script: ours, and without an end tag of its own."""
-    return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-def _unscripted() -> str:
-    """Return the style that filters rows where no script does."""
-    rules = (f"body:has(#f-{s.name}:not(:checked)) .t.v-{s.name}" for s in STATUSES)
-    return f"{','.join(rules)}{{display:none}}.scripted{{display:none!important}}"
-
-
-def _policy(*, styles: Sequence[str], script: str) -> str:
-    """Return the content security policy: these styles, this script, nothing else."""
-    allowed = " ".join(f"'{_digest(style)}'" for style in styles)
-    return (
-        f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(text: str) -> str:
-    """Return the source of a content security policy for an inline text."""
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
