@@ -37,6 +37,7 @@ from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+from pytest_gpuperf.pipeline.turn_server import Patience
 
 BODIES = """
     import numpy as np
@@ -133,9 +134,8 @@ class Sides:
     old: Command
     new: Command
 
-
-def same_files(*_: object) -> None:
-    """Say nothing against a process: both sides are the same folder."""
+    def proof(self, side: Side, scratch: str, *, so_far: bool = False) -> None:
+        """Say nothing against a process: both sides are the same folder."""
 
 
 class Bench:
@@ -157,8 +157,7 @@ class Bench:
         """Run one block."""
         request = BlockRequest(
             variable=CHILD_VARIABLE,
-            timeout_s=300.0,
-            check=same_files,
+            patience=Patience(300.0),
             tell=print,
             at_once=at_once,
         )

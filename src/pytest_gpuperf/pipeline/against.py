@@ -28,7 +28,7 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
-from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides, proof
+from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import gates
 from pytest_gpuperf.report.display import moved_fact, plural, some_of
@@ -497,7 +497,6 @@ class _Looks:
         request = BlockRequest(
             variable=variable,
             patience=self._patience,
-            check=partial(proof, sides),
             tell=lambda text: self._tell(self.progress(text=text)),
             waited=self._add_wait,
             fits_on_device=partial(

@@ -87,13 +87,9 @@ class TwoSides(Protocol):
     def new(self) -> SideStart:
         """The working tree."""
 
-
-class Check(Protocol):
-    """Looks at what a process of a block has loaded."""
-
-    def __call__(self, side: Side, scratch: str, *, so_far: bool = False) -> Gap | None:
+    def proof(self, side: Side, scratch: str, *, so_far: bool = False) -> Gap | None:
         """
-        Return why its values must not be compared; None: they may.
+        Return why the values of a process must not be compared; None: they may.
 
         Args:
             side: Its side.
@@ -115,8 +111,6 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
         patience: How long a process may work without being heard of; it learns from each
             block.
 
-        check: Called for each process that has measured something and has ended.
-
         tell: Takes sentences about what happens, as that another run is waited for.
 
         waited: Told how long a block has waited for its turn [s], where it did.
@@ -132,7 +126,6 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
 
     variable: str
     patience: Patience
-    check: Check
     tell: Callable[[str], object]
     waited: Callable[[float], object] = lambda _: None
     at_once: int = 4
@@ -180,7 +173,7 @@ def run_block(
             ScratchFolder("block") as folder,
         ):
             for members in _members(sides, index, folder, _at_once(request)):
-                group = _Group(members, test_ids, site, request)
+                group = _Group(sides, members, test_ids, site, request)
                 measured = group.measured()
                 if isinstance(measured, Gap):
                     return measured
@@ -299,6 +292,8 @@ class _Group:
     Processes that are alive at once.
 
     Args:
+        sides: What they are of.
+
         members: The processes, in the order of a round.
 
         test_ids: The tests, in the order to run them.
@@ -310,11 +305,13 @@ class _Group:
 
     def __init__(
         self,
+        sides: TwoSides,
         members: Sequence[_Member],
         test_ids: Sequence[str],
         site: Site,
         request: BlockRequest,
     ) -> None:
+        self._sides = sides
         self._members = members
         self._test_ids = tuple(test_ids)
         self._site = site
@@ -383,7 +380,7 @@ class _Group:
         answers = answers_in(_answers_file(member))
         gap, counted = None, self._test_ids
         if not fate:
-            gap = self._request.check(side, member.scratch)
+            gap = self._sides.proof(side, member.scratch)
             if gap is not None and gap.code is GapCode.NOT_STATED:
                 fate, gap = _left(connection, gap)
         if fate:
@@ -413,7 +410,7 @@ class _Group:
         """Return which tests count of a process that was ended, or why none may."""
         if connection.is_outside or not connection.ended_tests:
             return (), None
-        gap = self._request.check(member.command.side, member.scratch, so_far=True)
+        gap = self._sides.proof(member.command.side, member.scratch, so_far=True)
         if gap is not None and gap.code in _UNPROVEN:
             return (), None
         return tuple(connection.ended_tests), gap

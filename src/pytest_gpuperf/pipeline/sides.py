@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
 
-__all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides", "proof"]
+__all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides"]
 
 _LEAST_PATIENCE_S = 20.0  # a fresh tree has no byte code yet
 _PATIENCE_FACTOR = 10.0  # the machine may be busier than a moment ago
@@ -156,22 +156,52 @@ class Sides(Frozen, frozen=True, kw_only=True):
     old: SideCommand
     new: SideCommand
     test_ids: tuple[str, ...]
-    changed: tuple[str, ...] = ()
-    only_old: tuple[str, ...] = ()
-    only_new: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    differing: frozenset[str] = frozenset()
-    remarks: tuple[str, ...] = ()
-    project: Project | None = None
-    collections: Mapping[Side, Collection] = {}
-    states: Mapping[str, FileState] = {}
-    opened_ns: int = 0
-    changed_files: Callable[[], tuple[str, ...]] = tuple
+    changed: tuple[str, ...]
+    only_old: tuple[str, ...]
+    only_new: tuple[str, ...]
+    modules: tuple[str, ...]
+    differing: frozenset[str]
+    remarks: tuple[str, ...]
+    project: Project
+    collections: Mapping[Side, Collection]
+    states: Mapping[str, FileState]
+    opened_ns: int
+    changed_files: Callable[[], tuple[str, ...]]
     built: Sides | Gap | None = None
 
     def of(self, side: Side) -> SideCommand:
         """Return how a process of a side is started."""
         return self.old if side is Side.OLD else self.new
+
+    def proof(self, side: Side, scratch: str, *, so_far: bool = False) -> Gap | None:
+        """
+        Return why a process of a side must not count; None: its files are right.
+
+        Args:
+            side: The process's.
+
+            scratch: The folder that `SideCommand.environment` got.
+
+            so_far: As for `SideCommand.loaded`.
+        """
+        project = self.project
+        loaded = self.of(side).loaded(scratch, so_far=so_far)
+        # of those that were collected, too: a process cannot load what is gone by now
+        collected = project.files_of(side, self.collections[side].loaded)
+        own_files = sorted({*collected, *project.files_of(side, loaded)})
+        edited = proofs.edited(side, own_files, self.states, since_ns=self.opened_ns)
+        if edited is not None:
+            return edited
+        if not loaded.modules:
+            free_bytes = shutil.disk_usage(scratch).free
+            return proofs.unrecorded(
+                side, scratch, free_bytes=free_bytes, most_bytes=largest_file_bytes()
+            )
+        return (
+            project.foreign(side, loaded)
+            or project.shared(side, loaded)
+            or project.without_code(side, loaded, self.differing)
+        )
 
 
 @contextlib.contextmanager
@@ -283,43 +313,6 @@ def _built(
         timeout_s=timeout_s,
         cache=Path(request.cache_folder or cache_folder()),
     ).build
-
-
-def proof(
-    sides: Sides, side: Side, scratch: str, *, so_far: bool = False
-) -> Gap | None:
-    """
-    Return why a process of a side must not count; None: its files are right.
-
-    Args:
-        sides: Both sides.
-
-        side: The process's.
-
-        scratch: The folder that `SideCommand.environment` got.
-
-        so_far: As for `SideCommand.loaded`.
-    """
-    project = sides.project
-    if project is None:
-        return None
-    loaded = sides.of(side).loaded(scratch, so_far=so_far)
-    # of those that were collected, too: a process cannot load what is gone by now
-    collected = project.files_of(side, sides.collections[side].loaded)
-    own_files = sorted({*collected, *project.files_of(side, loaded)})
-    edited = proofs.edited(side, own_files, sides.states, since_ns=sides.opened_ns)
-    if edited is not None:
-        return edited
-    if not loaded.modules:
-        free_bytes = shutil.disk_usage(scratch).free
-        return proofs.unrecorded(
-            side, scratch, free_bytes=free_bytes, most_bytes=largest_file_bytes()
-        )
-    return (
-        project.foreign(side, loaded)
-        or project.shared(side, loaded)
-        or project.without_code(side, loaded, sides.differing)
-    )
 
 
 def _commands(

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline.repeat import CommandLine
-from pytest_gpuperf.pipeline.sides import Sides, SidesRequest, open_sides, proof
+from pytest_gpuperf.pipeline.sides import Sides, SidesRequest, open_sides
 
 
 def told(sides: Sides) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def measured(sides: Sides) -> dict[str, str | None]:
             cwd=command.folder,
             env=command.environment(scratch, 1),
         )
-        gap = proof(sides, side, scratch)
+        gap = sides.proof(side, scratch)
         proofs[side.value] = (gap and gap.code.value) or f"exit {finished.exit_code}"
     return proofs
 

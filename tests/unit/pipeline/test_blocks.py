@@ -66,6 +66,7 @@ class Command:
 class Sides:
     """The two sides."""
 
+    proof: Callable[..., Gap | None]
     old: Command = field(default_factory=lambda: Command(OLD, "/old"))
     new: Command = field(default_factory=lambda: Command(NEW, "/new"))
 
@@ -171,14 +172,15 @@ class Bed:
         request = BlockRequest(
             variable=VARIABLE,
             patience=self.patience,
-            check=self.check,
             tell=self.sentences.append,
             waited=self.waits_s.append,
             at_once=at_once,
             fits=lambda count: count <= most_count,
             fits_on_device=lambda count: count <= most_on_device,
         )
-        return run_block(Sides(), TESTS, index, site=self.site, request=request)
+        return run_block(
+            Sides(self.check), TESTS, index, site=self.site, request=request
+        )
 
     def block(self, index: int = 0, **how: float) -> Block:
         ran = self.run(index, **how)  # type: ignore[arg-type] # names of its parameters
