@@ -300,7 +300,7 @@ def _add_bisect(commands: Commands, form: argparse.ArgumentParser) -> None:
             4: "nothing could be measured, as on a full disk",
         },
         parents=[form],
-        function="against:bisect",
+        function="bisection:bisect",
     )
     bisect.add_argument("test", metavar="TEST", help="one test, as pytest names it")
     bisect.add_argument("--good", metavar="REV", required=True, help="a fast revision")

@@ -1,7 +1,8 @@
-"""The command `compare`: the last of some runs, stores or captures beside the others."""
+"""The command `compare`: a run beside older ones, a capture or a revision beside another."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,7 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import (
+    GOOD,
+    INTERRUPTED,
     UNREADABLE,
+    WORSE,
+    WRONG_USAGE,
     each,
     exists,
     exit_code,
@@ -22,7 +27,9 @@ from pytest_gpuperf.cli.output import (
     told_on_terminals,
 )
 from pytest_gpuperf.collect.replay import HEAD_FILE, read_recording
-from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.runner import ProcessRunner, run_here
+from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -34,8 +41,10 @@ from pytest_gpuperf.judge.files import (
     CaptureSide,
     ValuePair,
     captures_pass,
+    compared_with_revision,
     differences,
     is_compared,
+    is_decided,
     mismatch,
     run_passes,
     value_pairs,
@@ -54,16 +63,14 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.pipeline.verdicts import grouped
-from pytest_gpuperf.report import words
-from pytest_gpuperf.report.lines import (
-    document,
-)
-from pytest_gpuperf.report.runs import comparison_bytes
+from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.lines import document
+from pytest_gpuperf.report.runs import comparison_bytes, run_bytes
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["compare"]
+__all__ = ["EXIT_CODES", "compare"]
 
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
@@ -71,15 +78,24 @@ _MAX_REGRESSION = Config(root="").max_regression  # of a run that is told nothin
 _CURRENT = "current"  # no session's id: a file may be compared with itself
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
 
+# by the numbers of pytest.ExitCode, which a command does not import
+EXIT_CODES = {
+    0: GOOD,  # OK
+    1: WORSE,  # TESTS_FAILED
+    2: UNREADABLE,  # INTERRUPTED: tests could not be collected
+    3: UNREADABLE,  # INTERNAL_ERROR
+    4: WRONG_USAGE,  # USAGE_ERROR
+    5: WRONG_USAGE,  # NO_TESTS_COLLECTED
+    6: WORSE,  # MAX_WARNINGS_ERROR, which the oldest pytest does not have
+}
+
 _Sessions = dict[RecordKey, list["StoredRecord"]]
 
 
 def compare(arguments: argparse.Namespace) -> int:
     """Show the last run beside the older ones, and judge it where they are enough."""
     if arguments.against is not None:
-        from pytest_gpuperf.cli.against import compare_with_revision
-
-        return compare_with_revision(arguments)
+        return _compare_with_revision(arguments)
     if arguments.budget is not None:
         message = "--budget is of a comparison with a revision"
         raise ConfigError(message, remedy="name one with --against, or drop it")
@@ -104,17 +120,54 @@ def compare(arguments: argparse.Namespace) -> int:
     return exit_code(passes=passes, strict=arguments.strict)
 
 
+def _compare_with_revision(arguments: argparse.Namespace) -> int:
+    """Run pytest here with a revision to compare with; return the exit code."""
+    revision = arguments.against  # refused here, and not in pytest's words
+    Repository.at(str(Path.cwd()), ProcessRunner(), revision=revision).commit_of(
+        revision
+    )
+    with ScratchFolder("compare") as scratch:
+        report = Path(scratch, "run.json")
+        argv = [sys.executable, "-m", "pytest", f"--gpuperf-against={revision}"]
+        if "max_regression" in arguments:
+            argv.append(f"--gpuperf-max-regression={_option(arguments.max_regression)}")
+        if arguments.budget is not None:
+            argv.append(f"--gpuperf-budget={arguments.budget!r}s")
+        argv += [f"--gpuperf-json={report}", *arguments.options, *arguments.files]
+        form = arguments.format
+        status, interrupted = run_here(argv, quiet=form != "text")
+        run = _run_of(report)
+    # pytest ends with one status for Ctrl-C and for tests that cannot be collected
+    code = INTERRUPTED if interrupted else EXIT_CODES.get(status, UNREADABLE)
+    if run is None:
+        return code
+    if form != "text":
+        print_bytes(run_bytes(run, form))
+    if code == GOOD:
+        passes = is_decided(run.verdicts) or None
+        return exit_code(passes=passes, strict=arguments.strict)
+    failed = run.against is not None and run.against.gap is not None
+    if code == WORSE and failed and not compared_with_revision(run.verdicts):
+        return UNREADABLE
+    return code
+
+
+def _option(share: float | None) -> str:
+    """Return the largest change that passes, as pytest's option has it."""
+    return "off" if share is None else display.exactly(share, "fraction")
+
+
+def _run_of(report: Path) -> Run | None:
+    """Return the run that pytest has written; None: it wrote none."""
+    try:
+        return read_run(str(report))
+    except RecordError:
+        return None
+
+
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
     """Show what changed between two captures, kernel by kernel."""
-    runs = [path for path in files if not is_capture(path)]
-    if runs:
-        message = f"{', '.join(runs)} is not a capture, and the others are"
-        raise ConfigError(message, remedy="name two .ncu-rep files, or none at all")
-    if len(files) != 2:  # noqa: PLR2004 - then and now
-        message = f"{len(files)} captures were named, and two are compared"
-        raise ConfigError(
-            message, remedy="name the older one first, then the newer one"
-        )
+    _refuse_unless_two_captures(files)
     # of captures alone
     from pytest_gpuperf.report.captures import (
         difference_columns,
@@ -159,6 +212,19 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
         ),
     )
     return exit_code(passes=captures_pass(compared), strict=arguments.strict)
+
+
+def _refuse_unless_two_captures(files: Sequence[str]) -> None:
+    """Refuse files of which one is a run, or that are not two."""
+    runs = [path for path in files if not is_capture(path)]
+    if runs:
+        message = f"{', '.join(runs)} is not a capture, and the others are"
+        raise ConfigError(message, remedy="name two .ncu-rep files, or none at all")
+    if len(files) != 2:  # noqa: PLR2004 - then and now
+        message = f"{len(files)} captures were named, and two are compared"
+        raise ConfigError(
+            message, remedy="name the older one first, then the newer one"
+        )
 
 
 def _title(files: Sequence[str]) -> str:

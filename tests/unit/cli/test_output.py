@@ -9,7 +9,8 @@ import threading
 import pytest
 
 from pytest_gpuperf import cli
-from pytest_gpuperf.cli.against import EXIT_CODES, exit_code_of
+from pytest_gpuperf.cli.bisection import exit_code_of
+from pytest_gpuperf.cli.compare import EXIT_CODES
 from pytest_gpuperf.cli.output import exit_code, told_on_terminals
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.gap import GapCode

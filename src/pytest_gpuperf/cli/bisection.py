@@ -1,4 +1,4 @@
-"""The commands that compare with a revision: `compare --against` and `bisect`."""
+"""The command `bisect`: the commit that made a test slower."""
 
 from __future__ import annotations
 
@@ -17,19 +17,14 @@ from pytest_gpuperf.cli.output import (
     UNREADABLE,
     WORSE,
     WRONG_USAGE,
-    exit_code,
     print_bytes,
-    read_run,
     say,
 )
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.environment import new_session
-from pytest_gpuperf.collect.runner import ProcessRunner, run_here
 from pytest_gpuperf.collect.scratch import ScratchFolder
-from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.errors import CollectError, RecordError
-from pytest_gpuperf.judge.files import compared_with_revision, is_decided
+from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
@@ -39,7 +34,6 @@ from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.side_process import root_folder
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.lines import document, json_bytes
-from pytest_gpuperf.report.runs import run_bytes
 from pytest_gpuperf.report.terminal import comparison_line
 
 if TYPE_CHECKING:
@@ -48,20 +42,9 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.model.change import Progress
-    from pytest_gpuperf.model.run import Run
 
-__all__ = ["EXIT_CODES", "bisect", "compare_with_revision", "exit_code_of"]
+__all__ = ["bisect", "exit_code_of"]
 
-# by the numbers of pytest.ExitCode, which a command does not import
-EXIT_CODES = {
-    0: GOOD,  # OK
-    1: WORSE,  # TESTS_FAILED
-    2: UNREADABLE,  # INTERRUPTED: tests could not be collected
-    3: UNREADABLE,  # INTERNAL_ERROR
-    4: WRONG_USAGE,  # USAGE_ERROR
-    5: WRONG_USAGE,  # NO_TESTS_COLLECTED
-    6: WORSE,  # MAX_WARNINGS_ERROR, which the oldest pytest does not have
-}
 _ENDINGS = {
     search.Ending.FOUND: GOOD,
     search.Ending.NO_REGRESSION: WORSE,
@@ -78,56 +61,6 @@ _UNMEASURED: dict[GapCode | None, int] = {
 _TIMEOUT_S = 600.0  # of one process that measures one test
 _SHOWN = 12  # digits of a commit
 _MINUTE_S = 60.0
-
-
-def compare_with_revision(arguments: argparse.Namespace) -> int:
-    """Run pytest here with a revision to compare with; return the exit code."""
-    revision = arguments.against  # refused here, and not in pytest's words
-    Repository.at(str(Path.cwd()), ProcessRunner(), revision=revision).commit_of(
-        revision
-    )
-    with ScratchFolder("compare") as scratch:
-        report = Path(scratch, "run.json")
-        argv = [
-            sys.executable,
-            "-m",
-            "pytest",
-            f"--gpuperf-against={revision}",
-        ]
-        if "max_regression" in arguments:
-            argv.append(f"--gpuperf-max-regression={_option(arguments.max_regression)}")
-        if arguments.budget is not None:
-            argv.append(f"--gpuperf-budget={arguments.budget!r}s")
-        argv += [f"--gpuperf-json={report}", *arguments.options, *arguments.files]
-        form = arguments.format
-        status, interrupted = run_here(argv, quiet=form != "text")
-        # pytest ends with one status for Ctrl-C and for tests that cannot be collected
-        code = INTERRUPTED if interrupted else EXIT_CODES.get(status, UNREADABLE)
-        run = _run_of(report)
-        if run is None:
-            return code
-        if form != "text":
-            print_bytes(run_bytes(run, form))
-        if code == GOOD:
-            passes = is_decided(run.verdicts) or None
-            return exit_code(passes=passes, strict=arguments.strict)
-        failed = run.against is not None and run.against.gap is not None
-        if code == WORSE and failed and not compared_with_revision(run.verdicts):
-            return UNREADABLE
-        return code
-
-
-def _option(share: float | None) -> str:
-    """Return the largest change that passes, as pytest's option has it."""
-    return "off" if share is None else display.exactly(share, "fraction")
-
-
-def _run_of(report: Path) -> Run | None:
-    """Return the run that pytest has written; None: it wrote none."""
-    try:
-        return read_run(str(report))
-    except RecordError:
-        return None
 
 
 def bisect(arguments: argparse.Namespace) -> int:
