@@ -72,7 +72,7 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
 
     @property
     def python(self) -> str:
-        """The version of Python that it ran on; "" where nobody said."""
+        """The version of Python that it ran on; "": not recorded."""
         facts_by_family = (
             r.facts.values() for part in self.records.values() for r in part
         )

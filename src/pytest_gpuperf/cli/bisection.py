@@ -163,7 +163,7 @@ class _Progress:
         self._told: set[str] = set()
 
     def block(self, progress: Progress) -> None:
-        """Say how far a comparison is, over the same line, where a person looks on."""
+        """Say on a terminal how far a comparison is, over the same line."""
         if sys.stderr is None or not sys.stderr.isatty():
             return
         sys.stderr.write(f"\r\x1b[K{comparison_line(progress)}")
@@ -215,7 +215,7 @@ def _open(trial: search.Trial) -> str:
 
 
 def _remedy(trial: search.Trial | None) -> list[str]:
-    """Return what would decide an undecided comparison, a line; empty: nobody knows."""
+    """Return what would decide an undecided comparison, a line; empty: not known."""
     if trial is None or trial.outcome is not search.TrialOutcome.SKIPPED:
         return []
     if trial.change is None or not trial.block_count:

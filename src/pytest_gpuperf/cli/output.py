@@ -77,7 +77,7 @@ _T = TypeVar("_T")
 
 
 def exit_code(*, passes: bool | None, strict: bool = False) -> int:
-    """Return the exit code of a decision; None, that nothing was decided, is strict's."""
+    """Return the exit code of a decision; None: undecided, which `strict` does not pass."""
     if passes is None:
         return UNDECIDED if strict else GOOD
     return GOOD if passes else WORSE
@@ -303,12 +303,12 @@ def start_of(path: str) -> bytes:
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is a folder; not where nobody may look."""
+    """Return whether a path is a folder; False where it cannot be looked up."""
     return os.path.isdir(path)  # noqa: PTH112 - whoever reads it reports the error
 
 
 def exists(path: str) -> bool:
-    """Return whether a path exists; not where nobody may look."""
+    """Return whether a path exists; False where it cannot be looked up."""
     return os.path.exists(path)  # noqa: PTH110 - whoever reads it reports the error
 
 

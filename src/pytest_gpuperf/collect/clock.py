@@ -34,7 +34,7 @@ class Clock(Protocol):
         """Return the processor time of all threads of this process [ns]."""
 
     def waits_count(self) -> int | None:
-        """Return how often the calling thread has waited; None: nobody counts."""
+        """Return how often the calling thread has waited; None: the system does not count."""
 
     def tracer(self) -> str:
         """Return the package that traces the calling thread, as `coverage`; "": none."""

@@ -295,7 +295,7 @@ def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:
 
 
 class _GuardedProcess:
-    """A process whose group is killed when this process dies, or says so."""
+    """A process whose group is killed by `end`, and when this process dies."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

@@ -523,7 +523,7 @@ class CudaRuntime:
 
 class FirstInUse:
     """
-    The runtime that this process uses first, of several that it may come to use.
+    The runtime that this process uses first, of several.
 
     Once one has been in use it stays: a process that works with two vendors' devices at a
     time is timed on the first.
@@ -609,13 +609,13 @@ def _remedy(status: int) -> str:
 
 
 def driver_library() -> LoadedLibrary:
-    """Return what finds the CUDA driver library once somebody has loaded it."""
+    """Return what finds the CUDA driver library once this process has loaded it."""
     return LoadedLibrary("libcuda.so.1", windows_name="nvcuda.dll")
 
 
 def find_runtime() -> DeviceRuntime:
     """
-    Return the runtime that this process may come to use.
+    Return the runtime of the devices that this process may use.
 
     On Linux and Windows that is CUDA's, which looks again each time whether the driver
     library has been loaded by then, or torch's for a device that is not CUDA's; on macOS

@@ -353,7 +353,7 @@ def _inherited(mark: Mark, outer: Span | None) -> SpanKind:
 
 
 def _since(before: Compiled | None, now: Compiled | None) -> Compiled | None:
-    """Return what was compiled between two readings; None: nobody can say."""
+    """Return what was compiled between two readings; None: not known."""
     if before is None or now is None:
         return None
     count = now.count - before.count

@@ -625,7 +625,7 @@ def _found_mostly(
 def _future_effect(
     test: Contrast, residual: Residual, tables: Tables, level: Sureness
 ) -> float | None:
-    """Return what is found once a test has more sessions; None: nobody can say."""
+    """Return the effect that is found once a test has more sessions; None: not known."""
     if test.in_unit(test.mean) == 0 or not math.isfinite(residual.variance):
         return None
     count = len(test.stored) + tables.more_sessions

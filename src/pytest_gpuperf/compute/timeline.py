@@ -520,7 +520,7 @@ _Spans = list[tuple[float, float]]  # begin and end of each, from the window's s
 def _throttled_spans(
     records: Iterable[CanonicalRecord], window_s: tuple[float, float], longest_s: float
 ) -> dict[ClockReason, _Spans] | None:
-    """Return from when to when each reason held one GPU's clock; None: nobody said."""
+    """Return when each reason held one GPU's clock down; None: not reported."""
     start_s, end_s = window_s
     spans: dict[ClockReason, _Spans] = {}
     is_known = False

@@ -62,7 +62,7 @@ _ENDINGS = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
 def prepare(config: pytest.Config) -> None:
-    """Take the task, and take back what is the parent's alone, before anybody reads it."""
+    """Read the task, and reset the parent's own options before other plugins read them."""
     _take_task(config)
     # the second is what pytest-cov keeps, which begins before the first is complete
     for given in (config.option, config.known_args_namespace):
@@ -124,7 +124,7 @@ class Child:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Answer for a test as soon as it has a value or has failed."""
+        """Write a test's answer as soon as it has a value or has failed."""
         text = report.__dict__.pop("gpuperf", None)
         measured = Measured(test_id=report.nodeid)
         failure = ""
@@ -154,7 +154,7 @@ class Child:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say that a test begins, and which it is where that matters."""
+        """Note that a test begins: for the turns, and for a profiler."""
         Path(self.spec.out).touch()  # that there is this file says so, however it ends
         if self._turn_client is not None:
             if self.spec.loaded is not None:  # before what ran is told to have ended
@@ -165,19 +165,19 @@ class Child:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
-        """Say that the last test has run: fixtures of the session end with its own."""
+        """End the turns with the last test: fixtures of the session end with its own."""
         if self._turn_client is not None and nextitem is None:
             self._turn_client.end_tests()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Say that a test did not."""
+        """Note for a profiler that a test has ended."""
         if self._counts:
             self._answer(ChildAnswer(test_id=nodeid, ended=True))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End well although tests have failed: a profiler would take it for a crash."""
+        """Exit with 0 although tests failed: a profiler takes another status for a crash."""
         if self._counts and session.exitstatus in _ENDINGS:
             session.exitstatus = pytest.ExitCode.OK
 
@@ -188,7 +188,7 @@ class Child:
 
 
 def _take_task(config: pytest.Config) -> None:
-    """Keep the task for this run alone: a pytest that a test starts is nobody's child."""
+    """Move the task out of the environment: a pytest that a test starts must not see it."""
     config.stash[options.CHILD_TASK] = os.environ[options.CHILD_VARIABLE]
     if not options.is_controller(config):  # whose workers are the ones that measure
         del os.environ[options.CHILD_VARIABLE]

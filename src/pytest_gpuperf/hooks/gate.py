@@ -238,7 +238,7 @@ class Gate:
         _write(reporter, line)
 
     def _tell(self, progress: Progress) -> None:
-        """Say how far a comparison is: over the same line where a person looks on."""
+        """Say how far a comparison is; on a terminal, over the same line."""
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or reporter.verbosity < 0:
             return
@@ -398,7 +398,7 @@ class Gate:
             _write(terminalreporter, complaint, red=True, bold=True)
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the run, which nobody asks for any more."""
+        """Free what the run has gathered."""
         self.suite.tidy()  # a run that only shows markers has no session
         self.suite.forget()
 
@@ -420,7 +420,7 @@ class Gate:
 def _measured(
     payload: Measured | str | None, report: pytest.TestReport
 ) -> Measured | None:
-    """Return what a report carries; None: nothing, or what nobody can read."""
+    """Return what a report carries; None: nothing, or it is unreadable."""
     if not isinstance(payload, str):  # of this process
         return payload
     try:

@@ -139,7 +139,7 @@ def _names_a_counter(plan: Plan) -> bool:
 
 
 def _announce(config: pytest.Config, count: int) -> None:
-    """Say what the run is waiting for; a worker has nobody to say it to."""
+    """Say what the run is waiting for; a worker has no terminal."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
@@ -262,7 +262,7 @@ class Measuring:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
-        """Note all tests: some plugins leave out a part, as a shard, and tell nobody."""
+        """Keep all tests: some plugins drop a part, as a shard, without deselecting it."""
         self._collected = [*items]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:

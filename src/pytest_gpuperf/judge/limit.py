@@ -417,12 +417,12 @@ def confirm_limit(
 
 
 def straddles(verdict: Verdict) -> bool:
-    """Return whether more processes could decide what one did not."""
+    """Return whether a limit lies inside its value's interval, which more processes narrow."""
     return verdict.reason is Reason.STRADDLES_LIMIT
 
 
 def lacking(measured: Measured) -> list[Verdict]:
-    """Return verdicts on the values that a test asked for in vain, and on void ones."""
+    """Return verdicts on the values that a test asked for and did not get, and on void ones."""
     verdicts = [
         Verdict(
             key=_asked(refusal, measured),
@@ -463,7 +463,7 @@ def _asked(refusal: Unmeasured, measured: Measured) -> RecordKey:
 
 
 def without_repeats(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return verdicts without those on void values that their test asked for in vain."""
+    """Return verdicts, those on a void value once: not again as one that was refused."""
     refused = {
         verdict.key
         for verdict in verdicts

@@ -87,7 +87,7 @@ def with_observations(
 
 
 def _with_known_clock(record: Record, gated: Gates) -> tuple[Estimate, ...]:
-    """Return the times, without a clock that was read after a power cap had let go of it."""
+    """Return the times, without a clock that was read after the end of a power cap."""
     if not any(note.code == CAPPED for note in gated.notes):
         return record.estimates
     return tuple(replace(each, sm_clock_hz=None) for each in record.estimates)
@@ -158,7 +158,7 @@ def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Est
 def _gaps(
     record: Record, observations: Observations, activity: ActivitySummary | None
 ) -> Iterator[Unmeasured]:
-    """Yield why what somebody may ask for was not seen; some of it may have been."""
+    """Yield why each metric may have no value, those that have one included."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[1]
     activity_metrics = gpu_metrics(Source.CUPTI, record.kind)

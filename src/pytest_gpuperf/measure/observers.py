@@ -41,12 +41,12 @@ __all__ = ["MeasuredCall", "Observations", "Observers"]
 
 
 def _nobody() -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class Observations(msgspec.Struct, kw_only=True):
     """
-    What was seen of a measurement besides its time; None: nobody looked, or could.
+    What was seen of a measurement besides its time; None: it was not observed.
 
     Attributes:
         device_used: Whether a device was in use at the end.
@@ -199,14 +199,14 @@ class Observers:
         return self._activity
 
     def rest(self) -> None:
-        """Let others have CUPTI until the next measurement: a test may use a profiler."""
+        """Release CUPTI until the next measurement: a test may use a profiler."""
         if self._activity is not None and not self.open_count:
             self._activity.close()
             self._rests = True
 
     @property
     def sm_clock_hz(self) -> Callable[[], float | None] | None:
-        """What reads the clock of the device in use now [Hz]; None: nobody can."""
+        """What reads the clock of the device in use now [Hz]; None: it cannot be read."""
         if self._board() is None:
             return None
 
@@ -254,7 +254,7 @@ class Observers:
         result_kept: bool = False,
     ) -> None:
         """
-        Look at one more call, which is not timed; nobody gets its result.
+        Observe one more call, which is not timed and whose result is dropped.
 
         Args:
             request: What to call.
@@ -376,7 +376,7 @@ class Observers:
             observations.trace = window.trace(self._site.launch_sink)
 
     def close(self) -> None:
-        """Let others have what was opened."""
+        """Close what was opened to observe the device."""
         self._timers = None
         self._time_lines.close()
         if self._activity is not None:
@@ -393,7 +393,7 @@ class Observers:
     # what there is
 
     def _may_use_device(self) -> bool:
-        """Return whether tests may come to use a device, NVIDIA's or one of torch's."""
+        """Return whether tests may use a device, NVIDIA's or one of torch's."""
         named = Source.EVENTS in self._site.config.collectors
         return named or self._site.device() is not None or "torch" in sys.modules
 
@@ -516,7 +516,7 @@ class TimeLines:
         return None if board is None else board.uuid
 
     def close(self) -> None:
-        """Let go of the samplers: each ends with the last process that uses it."""
+        """Release the samplers: each ends with the last process that uses it."""
         for sampler in self._samplers.values():
             sampler.stop()
         self._samplers.clear()
@@ -563,7 +563,7 @@ class TelemetrySpan:
         return self._summary(time_lines)
 
     def _summary(self, of: Callable[..., tuple[_T, ...]]) -> tuple[_T, ...]:
-        """Return a summary of the readings; empty: the test came to use another GPU."""
+        """Return a summary of the readings; empty: the test used another GPU."""
         if self._used != self._uuid:
             return ()
         return of(
@@ -636,7 +636,7 @@ class TelemetrySpan:
             yield Note(code="utilization-incomplete", text=text)
 
     def _at_another_rate(self) -> Iterator[Note]:
-        """Yield that somebody else's sampler keeps a rate of its own."""
+        """Yield a note where another process's sampler has another rate."""
         period_s, hz = self._sampler.period_s, self._lines.hz
         if period_s and abs(period_s * hz - 1) > _SAME:
             text = (

@@ -380,7 +380,7 @@ class Site:
 
     @functools.cached_property
     def _traces(self) -> TraceKeeper | None:
-        """What keeps the traces of this process; None: nobody asked for them."""
+        """What keeps the traces of this process; None: they are not kept."""
         identity = self.identity
         if identity.spool is None or not identity.keeps_traces:
             return None
@@ -395,7 +395,7 @@ class Site:
 
     @property
     def launch_sink(self) -> Callable[[], LaunchSink] | None:
-        """What takes more launches than memory should hold; None: nobody keeps them."""
+        """What takes more launches than memory should hold; None: they are not kept."""
         return None if self._traces is None else self._traces.stream
 
     def keep_trace(self, record: Record, trace: Trace | None) -> Record:

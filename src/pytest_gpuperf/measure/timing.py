@@ -148,7 +148,7 @@ class TimingMeasurer:
         return self._collector
 
     def tell(self, listener: Callable[[], object]) -> None:
-        """Have somebody told before each sample; nothing may be measured yet."""
+        """Call a listener before each sample; nothing may be measured yet."""
         take_turn = self._take_turn
 
         def take_turn_told(enough: bool) -> bool:  # noqa: FBT001 - as TakeTurn has it
@@ -159,7 +159,7 @@ class TimingMeasurer:
 
     @functools.cached_property
     def turns(self) -> Turns | None:
-        """The turns that tests take on the GPU; None: nobody is waited for."""
+        """The turns that tests take on the GPU; None: they take none."""
         if self._site.config.lock is Lock.OFF or self._site.device() is None:
             return None
         from pytest_gpuperf.measure.turns import Turns
@@ -206,11 +206,11 @@ class TimingMeasurer:
                 raise ConfigError(message, remedy=absence.remedy)
 
     def rest(self) -> None:
-        """Let others have what one process has one of, until something is measured."""
+        """Release CUPTI until something is measured: a test may use a profiler."""
         self.observers.rest()
 
     def close(self) -> None:
-        """Let others have what was opened to look at the device."""
+        """Close what was opened to observe the device."""
         self.observers.close()
         self._closing.close()
 
@@ -297,7 +297,7 @@ class TimingMeasurer:
             return self._compared(key, requests, timings, observations, plan=plan)
 
     def _measuring(self, key: RecordKey) -> contextlib.AbstractContextManager[None]:
-        """Return what keeps others waiting, or nobody where they are not waited for."""
+        """Return a context in which this process has the turn; without turns, an empty one."""
         if self._turn_client is None:
             return contextlib.nullcontext()
         return self._turn_client.measuring(key.name)
@@ -369,7 +369,7 @@ class TimingMeasurer:
         plan: Plan,
         request: TimedCall | None = None,
     ) -> bool:
-        """Return whether nobody knows if declared work was done on the device."""
+        """Return whether it is unknown if declared work was done on the device."""
         if work is None or not self._site.runtime.active():
             return False
         needs = (*plan.requires, *plan.counters)

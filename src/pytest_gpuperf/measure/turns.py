@@ -138,7 +138,7 @@ class Turns:
 
     def ensure(self) -> None:
         """
-        Have the GPU that is in use by now, which a test has come to after it began.
+        Lock the GPU that is in use by now, which a test has chosen after it began.
 
         Raises:
             DeviceHeldError: A test of another process had it all the time.
@@ -200,7 +200,7 @@ class Turns:
         self._present.clear()
 
     def _may_use_device(self) -> bool:
-        """Return whether this process uses a GPU, or has loaded what may come to."""
+        """Return whether this process uses a GPU, or has loaded a library that may use one."""
         loaded = any(name in self._modules for name in _FRAMEWORKS)
         return loaded or self._driver() is not None or self._runtime.active()
 
@@ -425,7 +425,7 @@ class TurnClient:
 
     @property
     def _takes_part(self) -> bool:
-        """Whether what is measured now is a measurement of its own."""
+        """Whether what is measured now is not a part of another measurement."""
         return self._open is not None and not self._inner_count
 
     def _ask(self, stage: Stage, *, test_id: str = "", name: str = "") -> bytes:

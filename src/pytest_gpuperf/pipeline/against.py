@@ -708,7 +708,7 @@ def _at_both_levels(gap: Gap, built: Gap) -> Gap:
 
 
 def _ended_outside(side: Side, reason: str) -> Gap:
-    """Return that the processes of a side do not come to tests, or not to their end."""
+    """Return that the processes of a side end before their first test, or after the last."""
     return Gap(
         code=GapCode.FAILED,
         reason=f"of the {side.value} side {reason}",

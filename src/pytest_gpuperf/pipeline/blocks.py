@@ -475,7 +475,7 @@ def _log_file(member: _Member) -> str:
 
 
 def _fate(connection: Connection) -> str:
-    """Return why a process did not come to its own end; "": it did."""
+    """Return why a process did not end by itself; "": it did."""
     exit_code = connection.process.exit_code or 0
     if connection.fate or exit_code >= 0:
         return connection.fate

@@ -237,7 +237,7 @@ def _culprits(
 
 
 def said_last(text: str) -> str:
-    """Return the last lines of a text as one, for a reason stands in a line."""
+    """Return the last lines of a text as one line."""
     return last_lines(text, _SHOWN_LINES, in_a_sentence=True)
 
 

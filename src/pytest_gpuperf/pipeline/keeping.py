@@ -584,7 +584,7 @@ def write_interrupted(config: Config) -> None:
 
 def write_so_far(suite: Suite) -> None:
     """
-    Write the JSON report of a run that has not ended: whoever kills it keeps that much.
+    Write the JSON report of a run that has not ended, which is left if it is killed.
 
     Raises:
         ReportError: The file cannot be written.

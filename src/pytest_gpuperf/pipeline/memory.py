@@ -177,7 +177,7 @@ class Memory:
         return str(replace(line, path=str(path)))
 
     def forget(self) -> None:
-        """Let go of what was read, so that it is read again."""
+        """Forget what was read, so that it is read again."""
         self._loaded = {}
         self._usual = {}
 

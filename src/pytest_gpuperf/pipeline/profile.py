@@ -523,7 +523,7 @@ class CountCache:
     def _refused_before(
         self, requests: Sequence[CounterRequest]
     ) -> dict[str, CountedTest]:
-        """Return what another process of this run has counted in vain."""
+        """Return what another process of this run has tried to count and was refused."""
         if self._refusals is None or not self._refusals.exists():
             return {}
         lines = self._refusals.read_bytes().splitlines()

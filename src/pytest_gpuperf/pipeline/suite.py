@@ -220,7 +220,7 @@ class Suite:
         return bool(self.results) or bool(self._expected().test_ids)
 
     def forget(self) -> None:
-        """Let go of what was measured: pytest collects garbage as it ends, twice."""
+        """Free what was measured: pytest collects garbage as it ends, twice."""
         self.results.clear()
         self.first_cases.clear()
         self._by_test.clear()

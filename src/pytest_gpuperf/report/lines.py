@@ -304,7 +304,7 @@ def line_width(width: int | None = None, *, elsewhere: int = 100) -> int:
 
 
 def _filled(column: Column) -> tuple[str, ...]:
-    """Return a column's cells, what stands for nothing in its place."""
+    """Return a column's cells, empty ones as its `blank`."""
     return tuple(cell or column.blank for cell in column.cells)
 
 

@@ -454,7 +454,7 @@ def comparison_line(progress: Progress) -> str:
 
 
 def _about(duration_s: float) -> str:
-    """Return a time that somebody waits for."""
+    """Return a waiting time, rounded."""
     if duration_s < _MINUTES_FROM_S:
         return f"{duration_s:.0f} s"
     return f"{duration_s / 60:.0f} min"

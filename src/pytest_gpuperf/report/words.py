@@ -386,7 +386,7 @@ def for_files(verdict: Verdict) -> Verdict:
 
 
 def gap_remedy(gap: Gap) -> str:
-    """Return what to do in pytest about a value that is not there; "": nobody says."""
+    """Return what to do in pytest about a value that is not there; "": not known."""
     return gap.remedy or _OF_GAPS.get(gap.code, "")
 
 
@@ -444,7 +444,7 @@ def _decidable(verdict: Verdict) -> str:
 
 
 def _commit(verdict: Verdict) -> str:
-    """Return the commit of the newest stored session, or what stands for one."""
+    """Return the commit of the newest stored session; REV: not known."""
     span = verdict.baseline
     return display.commit(None if span is None else span.last_commit) or "REV"
 
@@ -579,7 +579,7 @@ def sentence(verdict: Verdict) -> str:
 
 
 def missed_assert(text: str) -> str:
-    """Return what a test asserted of its measured values in vain, as a sentence."""
+    """Return a failed assert on a test's measured values, as a sentence."""
     return f"its own assert did not hold: {display.escape(text)}"
 
 

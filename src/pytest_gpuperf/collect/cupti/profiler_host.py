@@ -276,7 +276,7 @@ class ProfilerHost:
             raise unavailable(f"the metrics of {self._type.name}", f"{reason}; {why}")
 
     def _check_set(self, chip: str, reason: str) -> None:
-        """Refuse a set of one pass that there is not, or that nobody here knows."""
+        """Refuse a set of one pass that the chip does not have, or that is not known here."""
         if self._type is ProfilerType.RANGE_PROFILER:
             message = f"{chip} has no single-pass set {self._set!r} for RANGE_PROFILER"
             raise ValueError(message)

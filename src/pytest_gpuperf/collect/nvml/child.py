@@ -133,7 +133,7 @@ def record_length(gpm_count: int) -> int:
 
 
 def _untold(_: str) -> None:
-    """Tell nobody how wide a column is."""
+    """Drop the width of a column."""
 
 
 class _Fields:
@@ -623,7 +623,7 @@ def _answer(code: int) -> None:
 
 
 def main() -> int:
-    """Sample as the first argument says, until nobody holds the ring."""
+    """Sample as the first argument says, until no process holds the ring."""
     if os.fork():
         os._exit(0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may be inherited otherwise

@@ -118,7 +118,7 @@ class Sampler:
 
     @property
     def pid(self) -> int:
-        """The process that samples, whoever started it; 0: none."""
+        """The process that samples, this one's child or another's; 0: none."""
         return int(self._head("pid"))
 
     @property
@@ -167,7 +167,7 @@ class Sampler:
             raise self._no_place(error) from error
 
     def stop(self) -> None:
-        """Let go of the sampler; it ends when nobody holds it."""
+        """Release the sampler; it ends when no process holds it."""
         self._ring = None
         self._held.close()
 
@@ -212,7 +212,7 @@ class Sampler:
         return 0.0 if self._ring is None else self._ring[nvml_child.HEAD[name]]
 
     def _joined(self) -> bool:
-        """Return whether somebody writes to the ring; it is held from now on."""
+        """Return whether a process writes to the ring; if so, hold it from now on."""
         with contextlib.ExitStack() as held, contextlib.suppress(BlockingIOError):
             ring = self._opened(held)
             if ring is not None and self._alive(ring):

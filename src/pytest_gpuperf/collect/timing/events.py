@@ -389,7 +389,7 @@ class TorchEvents:
             raise torch_failure("torch.Event.record", error) from error
 
     def wait(self, event: Any) -> None:  # noqa: ANN401 - an optional library has no types
-        """Wait until the device has come to an event."""
+        """Wait until the device has reached an event."""
         try:
             event.synchronize()
         except RuntimeError as error:
