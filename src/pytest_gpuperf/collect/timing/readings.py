@@ -259,25 +259,8 @@ def counted_samples(
     }
     few = ended and count - len(slow | interrupted) < LEAST_UNINTERRUPTED
     left_out = slow if few else slow | interrupted
-    places = [place for place in range(count) if place not in left_out]
-    notes = [
-        Note(
-            code=barred[name].code.value,
-            text=f"{name} is left out: {barred[name].text}",
-        )
-        for name in names
-        if name in barred
-    ]
-    sources: list[str] = []
-    for name in names:
-        if name in barred:
-            continue
-        timed = _timed_places(readings, name, places)
-        if len(timed) < len(places):
-            notes.append(_untimed_note(name, len(places) - len(timed), len(places)))
-        if timed and len(timed) >= _LEAST_TIMED * len(places):
-            sources.append(name)
-            places = timed
+    whole = [place for place in range(count) if place not in left_out]
+    sources, places, notes = _timed_sources(readings, names, barred, whole)
     if slow:
         notes.append(_slow_note(len(slow)))
     by_cpu = False
@@ -297,6 +280,34 @@ _UNUSED = Note(
     code="unused-device",
     text="the device did nothing: the time is the host's, and the roof is the CPU's",
 )
+
+
+def _timed_sources(
+    readings: Sequence[Sequence[Reading]],
+    names: Sequence[str],
+    barred: Mapping[str, Void],
+    places: Sequence[int],
+) -> tuple[list[str], Sequence[int], list[Note]]:
+    """Return the sources that count, the samples that all of them timed, and notes."""
+    sources: list[str] = []
+    notes = [
+        Note(
+            code=barred[name].code.value,
+            text=f"{name} is left out: {barred[name].text}",
+        )
+        for name in names
+        if name in barred
+    ]
+    for name in names:
+        if name in barred:
+            continue
+        timed = _timed_places(readings, name, places)
+        if len(timed) < len(places):
+            notes.append(_untimed_note(name, len(places) - len(timed), len(places)))
+        if timed and len(timed) >= _LEAST_TIMED * len(places):
+            sources.append(name)
+            places = timed
+    return sources, places, notes
 
 
 def _timed_places(

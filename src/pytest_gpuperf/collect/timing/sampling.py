@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import ceil
+from typing import NamedTuple
 
 from pytest_gpuperf.collect.base import (
     TimedCall,
@@ -92,6 +93,26 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     def sample_ns(self) -> int:
         """The shortest sample that the clock does not distort [ns]."""
         return _SAMPLE_RESOLUTIONS * self.resolution_ns
+
+
+class _Batch(NamedTuple):
+    """
+    What the clocks say of one batch of calls.
+
+    Attributes:
+        elapsed_ns: The time [ns].
+
+        returned_ns: The time until the last call returned [ns]; None: there was no wait.
+
+        cpu_ns: The thread's processor time [ns]; None: it tells nothing.
+
+        loaded: Whether a module was loaded.
+    """
+
+    elapsed_ns: int
+    returned_ns: int | None
+    cpu_ns: int | None
+    loaded: bool
 
 
 class CallSampler:
@@ -401,20 +422,8 @@ class CallSampler:
             # the shorter of two: an interrupted call would look long
             elapsed_ns = min(self._warm_call()[0], self._warm_call()[0])
 
-    def _take(
-        self, wait: Callable[[], None] | None
-    ) -> tuple[int, int | None, int | None, bool]:
-        """
-        Time one batch.
-
-        Args:
-            wait: Waits for the device after the batch; None: no device is in use.
-
-        Returns:
-            The time [ns], the time until the call returned [ns] (None: there was no
-            wait), the thread's processor time [ns] (None: it tells nothing) and whether
-            a module was loaded.
-        """
+    def _take(self, wait: Callable[[], None] | None) -> _Batch:
+        """Time one batch; `wait` waits for the device after it, None: none is in use."""
         __tracebackhide__ = True
         self._output = None  # frees the last output's memory before the next call
         call = self._next_call()
@@ -452,7 +461,7 @@ class CallSampler:
         if cpu_ns is not None:
             cpu_ns += thread_cpu_ns()
         loaded = len(sys.modules) != modules_count
-        return elapsed_ns, returned_ns, cpu_ns, loaded
+        return _Batch(elapsed_ns, returned_ns, cpu_ns, loaded)
 
     def _gave_up(self) -> bool:
         """Return whether the last batch gave the processor up by itself, if it is counted."""
