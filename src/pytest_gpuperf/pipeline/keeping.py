@@ -135,7 +135,8 @@ def store(suite: Suite, run: Run) -> Run:
         if key.test_id not in suite.passed or void or _is_barred(suite, verdicts):
             barred_count += 1
             continue
-        plan = _planned(suite, records, verdicts, noise)
+        plan, noisy = _planned(suite, records, verdicts)
+        noise += noisy
         if plan is not None:
             plans.append(plan)
     changes = _by_slug(suite, plans, references)
@@ -159,31 +160,29 @@ def _is_barred(suite: Suite, verdicts: Sequence[Verdict]) -> bool:
 
 
 def _planned(
-    suite: Suite,
-    records: Sequence[Record],
-    verdicts: Sequence[Verdict],
-    noise: list[_Noise],
-) -> _Plan | None:
-    """Return what is stored of a measurement; None: nothing. Add its noise to `noise`."""
+    suite: Suite, records: Sequence[Record], verdicts: Sequence[Verdict]
+) -> tuple[_Plan | None, list[_Noise]]:
+    """Return what is stored of a measurement, if anything, and what is too noisy."""
     # what another test has left behind is not a value of this one's
     alone = any(verdict.in_suite is not None for verdict in verdicts)
     measured = confirming(records) if alone else _in_suite(records)
     if not measured:
-        return None
-    session = _without_noise(suite, _session(suite, measured), noise)
+        return None, []
+    session, noise = _without_noise(suite, _session(suite, measured))
     change = _change(suite, session, measured[0], verdicts)
     if change is None:
-        return None
+        return None, noise
     stored = suite.memory.sessions(measured[0])
     dropped_count = dropped_by(change, stored)
     counted = 0 if dropped_count else _fewest(suite, session, measured[0], verdicts)
-    return _Plan(
+    plan = _Plan(
         change=change,
         slug=slug_of(measured[0]),
         alone=alone,
         dropped_count=dropped_count,
         session_count=counted + 1,
     )
+    return plan, noise
 
 
 def _by_slug(
@@ -241,18 +240,18 @@ def _noise_of(suite: Suite, session: StoredRecord) -> dict[str, dict[str, _Noise
 
 
 def _without_noise(
-    suite: Suite, session: StoredRecord, noise: list[_Noise]
-) -> StoredRecord:
+    suite: Suite, session: StoredRecord
+) -> tuple[StoredRecord, list[_Noise]]:
     """
-    Return a session without values that say too little.
+    Return a session without values that say too little, and these.
 
     A device's stays without the host's of the same calls, which other programs disturb. A
-    metric that no source keeps is added to `noise`, unless it is a part of one that is
-    stored, or told of, and nothing gates it.
+    metric that no source keeps is among these, unless it is a part of one that is stored,
+    or told of, and nothing gates it.
     """
     noisy = _noise_of(suite, session)
     if not noisy:
-        return session
+        return session, []
     names = {
         source: _family_of(frozenset(of_source), session.values)
         for source, of_source in noisy.items()
@@ -270,11 +269,12 @@ def _without_noise(
         if metric not in left
     }
     gated = gates(suite.results[session.key.test_id], suite.config)
+    noise = []
     for metric, each in lost.items():
         whole, _, part = metric.partition(".")
         if not part or (whole not in lost and (whole not in left or metric in gated)):
             noise.append(each)
-    return replace(session, values=values)
+    return replace(session, values=values), noise
 
 
 def _change(
@@ -596,18 +596,9 @@ def write_so_far(suite: Suite) -> None:
         return
     header = suite.header()
     reached = replace(header.completeness, interrupted=_KILLED)
-    run = Run(
-        schema=SCHEMA_VERSION,
-        header=replace(header, completeness=reached),
-        records=suite.records(),
-        verdicts=tuple(
-            for_pytest(v) for test in suite.results.values() for v in test.verdicts
-        ),
-        asserted=suite.asserted(),
-        missed=suite.missed(),
-        broken=suite.broken(),
-        skipped=suite.skipped(),
-        tests=suite.places(),
+    verdicts = (v for test in suite.results.values() for v in test.verdicts)
+    run = suite.gathered(
+        replace(header, completeness=reached), tuple(map(for_pytest, verdicts))
     )
     write_report(with_samples(suite, run), "json", path)
 

@@ -398,7 +398,7 @@ class _Ncu:
 
 
 def _device_options(site: Site) -> tuple[str, ...]:
-    """Return what tells ncu of the GPU that was asked for; no word of any other."""
+    """Return ncu's option for the GPU that was asked for; empty: none was."""
     chosen = site.config.device is not None and site.device() is not None
     return ("--devices", str(site.chosen.ordinal)) if chosen else ()
 

@@ -13,7 +13,6 @@ from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.limit import straddles, without_repeats
 from pytest_gpuperf.judge.look import FirstLook, confirmations
 from pytest_gpuperf.judge.tally import complaints, tally
-from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
@@ -158,19 +157,12 @@ def finish(
 
         shifts: What the machine did, by class of tests.
     """
-    run = Run(
-        schema=SCHEMA_VERSION,
-        header=replace(suite.header(), jit_cache=suite.config.jit_cache.value),
-        records=suite.records(),
-        verdicts=suite.verdicts,
+    header = replace(suite.header(), jit_cache=suite.config.jit_cache.value)
+    run = replace(
+        suite.gathered(header, suite.verdicts),
         xfailed=tuple(xfailed),
-        asserted=suite.asserted(),
-        missed=suite.missed(),
-        broken=suite.broken(),
-        skipped=suite.skipped(),
         shifts=tuple(shifts),
         references=suite.reference_records(),
-        tests=suite.places(),
         against=suite.against,
     )
     workers_count = suite.workers_count()

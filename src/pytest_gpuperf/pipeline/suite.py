@@ -14,6 +14,7 @@ from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
+from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.environment import TRACER, family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Family
@@ -247,7 +248,21 @@ class Suite:
         """Fail the run because something around its tests went wrong."""
         self.complain(f"gpuperf: {error}")
 
-    def asserted(self) -> tuple[str, ...]:
+    def gathered(self, header: Header, verdicts: tuple[Verdict, ...]) -> Run:
+        """Return the run as it is so far, with a header and verdicts."""
+        return Run(
+            schema=SCHEMA_VERSION,
+            header=header,
+            records=self.records(),
+            verdicts=verdicts,
+            asserted=self._asserted(),
+            missed=self._missed(),
+            broken=self._broken(),
+            skipped=self._skipped(),
+            tests=self._places(),
+        )
+
+    def _asserted(self) -> tuple[str, ...]:
         """Return the ids of the tests whose own assert on a measured value held."""
         return tuple(
             test_id
@@ -255,7 +270,7 @@ class Suite:
             if measured.asserted and test_id in self.passed
         )
 
-    def broken(self) -> tuple[str, ...]:
+    def _broken(self) -> tuple[str, ...]:
         """Return the ids of the tests whose body failed by no assert on its values."""
         return tuple(
             t
@@ -263,12 +278,12 @@ class Suite:
             if test.body_failed and test.failed and test.missed is None
         )
 
-    def missed(self) -> tuple[MissedAssert, ...]:
+    def _missed(self) -> tuple[MissedAssert, ...]:
         """Return the asserts on a measured value that failed their tests."""
         tests = self.results.values()
         return tuple(test.missed for test in tests if test.missed is not None)
 
-    def skipped(self) -> tuple[str, ...]:
+    def _skipped(self) -> tuple[str, ...]:
         """Return the ids of the tests whose body was skipped, or failed as expected."""
         return tuple(
             t
@@ -362,7 +377,7 @@ class Suite:
         # pytest escapes the values alone
         return [(escape(name), value) for name, value in values]
 
-    def places(self) -> tuple[TestPlace, ...]:
+    def _places(self) -> tuple[TestPlace, ...]:
         """Return where each test stands in the project, and in reports."""
         return tuple(
             TestPlace(test_id=test_id, line=measured.line, group=measured.group)
