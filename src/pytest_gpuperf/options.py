@@ -379,7 +379,7 @@ class _OptionReader:
         return path
 
     def html_file(self, text: str) -> str:
-        """Return the same; what writes it is told to be missing before tests run."""
+        """Return the path of a file that can be created, with Jinja2 to fill it."""
         from importlib.util import find_spec
 
         path = self.writable_file(text)
@@ -495,7 +495,7 @@ def only_shows(config: pytest.Config) -> bool:
 
 
 def writes_reports(config: pytest.Config) -> bool:
-    """Return whether this process writes a report file: it runs tests for a person."""
+    """Return whether this process writes a report file: it is no worker and no child."""
     started = hasattr(config, "workerinput") or is_child(config)
     if started or only_shows(config):
         return False

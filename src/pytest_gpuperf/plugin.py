@@ -36,7 +36,7 @@ _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
 
 
 class PackageFinder:
-    """Finds our modules as Python does: pytest would read them slower, to no purpose."""
+    """Finds our modules as Python does: pytest's import hook reads each of them in vain."""
 
     @staticmethod
     def find_spec(
@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Write reports that say *interrupted*; be ready to judge where that is a must."""
+    """Write reports that say *interrupted*; register the gate where one was named."""
     config = session.config
     if options.writes_reports(config):
         _write_interrupted(config)

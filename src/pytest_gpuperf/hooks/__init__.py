@@ -169,7 +169,7 @@ class Controller:
         return self._folder is not None and not self._folder.is_empty()
 
     def _open(self) -> Gate:
-        """Return the gate, made when it is needed first."""
+        """Return the gate; it is made by the first call."""
         if self._gate is None:
             # the rooms below are loaded here because this is the first use of them
             from pytest_gpuperf.hooks.gate import Gate

@@ -195,7 +195,7 @@ def _take_task(config: pytest.Config) -> None:
 
 
 def _spec(config: pytest.Config) -> ChildSpec:
-    """Return what the parent wants of this run."""
+    """Return what the parent asks of this run."""
     text = Path(config.stash[options.CHILD_TASK]).read_bytes()
     return codec.from_text(text, ChildSpec)
 

@@ -83,7 +83,7 @@ class Gate:
     def pytest_runtest_logreport(
         self, report: pytest.TestReport
     ) -> Generator[None, object, object]:
-        """Take what a report carries; let its inner reports follow, or hold them."""
+        """Take what a report carries; log its inner reports behind it, or hold them."""
         inside = report.__dict__.pop("gpuperf_inside", None)
         if inside is None:
             self._take(report)
@@ -277,7 +277,7 @@ class Gate:
         self._held.clear()
 
     def _fail(self, call: pytest.TestReport, failures: Sequence[Verdict]) -> None:
-        """Fail a held test, as its xfail mark expects; what is undecided none expects."""
+        """Fail a held test, as its xfail mark expects; no mark expects an undecided verdict."""
         text = outcomes.failure_text(failures, self.suite.config)
         self._explained[call.nodeid] = failures
         expected = outcomes.expected_failure(call)
@@ -291,7 +291,7 @@ class Gate:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Store and report the run; fail it where its gate was silently off."""
+        """Store and report the run; fail it where it compared nothing although it had to."""
         if not (self.suite.measured_anything() or self._lacks_its_tests()):
             self.suite.tidy()
             return
@@ -310,7 +310,7 @@ class Gate:
         return self.suite.config.against is not None or bool(self.suite.absent())
 
     def _looks_into(self, module: str) -> bool:
-        """Return whether pytest looked for tests in a test file, be it there or not."""
+        """Return whether pytest looked for tests in a test file, which may be gone."""
         if options.selects_part(self.config):
             return False
         start, option = self.config.invocation_params.dir, self.config.option
@@ -341,7 +341,7 @@ class Gate:
         return any(fnmatch(text, f"*/{pattern}") for pattern in files)
 
     def _hand_over(self, run: Run) -> None:
-        """Call the hooks of others; one that raises fails the run, and hides nothing."""
+        """Call the hooks of others; one that raises fails the run, which is still printed."""
         try:
             self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
         except Exception as error:  # noqa: BLE001 - raised here, no failure would be printed
@@ -471,13 +471,13 @@ def _stopped(session: pytest.Session) -> str:
 
 
 def _interrupt(name: str) -> KeyboardInterrupt:
-    """Return what ends pytest as Ctrl-C does, with the name of a signal that was not."""
+    """Return what ends pytest as Ctrl-C does; it names a signal that was not SIGINT."""
     is_usual = name == KeyboardInterrupt.__name__
     return KeyboardInterrupt() if is_usual else KeyboardInterrupt(name)
 
 
 def _ended_by(error: BaseException) -> str:
-    """Return why an exception ended the loop; those made to stop a run say it."""
+    """Return why an exception ended the loop: its text, where it is made to stop a run."""
     stopped = isinstance(
         error, (KeyboardInterrupt, pytest.Session.Failed, pytest.exit.Exception)
     )

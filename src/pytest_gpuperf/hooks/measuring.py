@@ -164,7 +164,7 @@ class Leases:
     def pytest_runtest_protocol(
         self, item: pytest.Item
     ) -> Generator[None, object, object]:
-        """Wait for the GPU, and let others have it after the test."""
+        """Hold the GPU's lock while a test runs."""
         if not self._bench.site.expected.test_ids:  # nobody has asked for a device yet
             return (yield)
         turns = self._bench.measurer.turns
@@ -251,7 +251,7 @@ class Measuring:
 
     @classmethod
     def in_worker(cls, config: pytest.Config) -> Measuring:
-        """Return the one of an xdist worker, which shares its controller's session."""
+        """Return that of an xdist worker, which shares its controller's session."""
         identity = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
         read = options.config_of(config)
         if isinstance(identity, str):
@@ -280,7 +280,7 @@ class Measuring:
         self.pytest_deselected([i for i in self._collected if id(i) not in kept])
         self._collected.clear()
         option = session.config.option
-        # of these pytest itself leaves out tests while it collects, and tells nobody
+        # pytest itself leaves out tests of these while it collects, without a hook
         partial = bool(getattr(option, "lf", False)) or any(
             "::" in arg for arg in session.config.args
         )
@@ -310,7 +310,7 @@ class Measuring:
         return [line.text for line in lines]
 
     def pytest_unconfigure(self) -> None:
-        """Let others have what was opened to look at the device."""
+        """Close what was opened to observe the device."""
         self.bench.measurer.close()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -399,7 +399,7 @@ class Measuring:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         """
-        End what the test may measure: nobody would come to know of it.
+        Close the test's ledger: what is measured after this would be lost.
 
         What is written beside the progress is taken back, before pytest writes there.
         """
@@ -582,7 +582,7 @@ def _gates(plan: Plan) -> Mapping[str, float | None]:
 
 
 def _expects_regressions(item: pytest.Item) -> bool:
-    """Return whether what xfail marks expect may be a regression, as it may a limit."""
+    """Return whether the exceptions that xfail marks expect include a regression."""
     kinds = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
     return all(
         kind is None
@@ -592,7 +592,7 @@ def _expects_regressions(item: pytest.Item) -> bool:
 
 
 def _only_floats(report: pytest.TestReport) -> None:
-    """Turn our floats in everybody's user_properties into plain ones: execnet insists."""
+    """Turn our floats in user_properties into plain ones: execnet takes no subclass."""
     report.user_properties = [
         (name, float(value) if isinstance(value, Figure) else value)
         for name, value in report.user_properties
@@ -647,7 +647,7 @@ class LiveLine:
 
 
 def _live_line(config: pytest.Config, clock: Clock) -> LiveLine | None:
-    """Return the line of this process; None: it has no terminal that a person sees."""
+    """Return the line of this process; None: it has no terminal, or must stay quiet."""
     manager = config.pluginmanager
     reporter = manager.getplugin("terminalreporter")
     capture = manager.getplugin("capturemanager")

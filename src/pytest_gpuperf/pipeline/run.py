@@ -73,7 +73,7 @@ def _decides_all_at_end(suite: Suite) -> bool:
 
 def report_so_far(suite: Suite) -> None:
     """
-    Write what was measured until now, where JSON is asked for.
+    Write what was measured so far, where JSON is asked for.
 
     After the first test, and then when the run has doubled, at most half a minute later;
     a report that takes long waits until it is a small share of the run.

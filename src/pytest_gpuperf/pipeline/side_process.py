@@ -165,7 +165,7 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
 
     def environment(self, scratch: str, hash_seed: int) -> dict[str, str]:
         """
-        Return the whole environment of a process; the caller adds what is its own.
+        Return the environment of a process, to which the caller adds its own variables.
 
         The process writes which files it loaded below `scratch`, where its caches of
         compiled kernels are, too.
@@ -344,7 +344,7 @@ def collect(
     command: SideCommand, identity: ProcessIdentity, runner: Runner, *, timeout_s: float
 ) -> Collection:
     """
-    Let a side collect its tests.
+    Collect the tests of a side, in a process of its own.
 
     Args:
         command: The side's.

@@ -209,7 +209,7 @@ def open_sides(
     request: SidesRequest, command: CommandLine, runner: Runner, clock: Clock
 ) -> Iterator[Sides]:
     """
-    Make the two sides, and remove what was made at the end, however that comes.
+    Make the two sides, and remove what was made at the end, also after an error.
 
     Args:
         request: What is compared with what.
@@ -276,7 +276,7 @@ def open_sides(
 def _collector(
     request: SidesRequest, runner: Runner, clock: Clock
 ) -> Callable[[SideCommand], Collection]:
-    """Return what lets a side collect; the old one has a few times as long as the new one."""
+    """Return what makes a side collect; the old one may take a few times as long as the new."""
     patience_s = 0.0  # with the old side, as the new one's collections say
 
     def collected(command: SideCommand) -> Collection:
@@ -456,7 +456,7 @@ def _sides(
 
 
 def _other_code(settled: Settled, own_root: str) -> tuple[str, ...]:
-    """Return which code the user's own run has that is not compared, a sentence."""
+    """Return which code of the user's own run is not compared, a sentence."""
     usual = Loaded(modules=settled.usual.modules | _loaded_here().modules)
     loaded = settled.collections[Side.NEW].loaded
     modules = settled.project.other_code(usual, loaded)

@@ -245,7 +245,7 @@ class Suite:
         self.complaints += texts
 
     def complain_of(self, error: GpuPerfError) -> None:
-        """Fail the run because something around its tests went wrong."""
+        """Fail the run because of an error outside of its tests."""
         self.complain(f"gpuperf: {error}")
 
     def gathered(self, header: Header, verdicts: tuple[Verdict, ...]) -> Run:

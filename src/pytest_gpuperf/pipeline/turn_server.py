@@ -93,7 +93,7 @@ class Rotation:
         self._members: set[str] = set()  # of the measurement that is made now
 
     def ask(self, name: str, request: TurnRequest) -> None:
-        """Take what a process asks for; it waits from now on, if it asks for anything."""
+        """Note what a process asks for: from now on it waits, or a test of it has begun."""
         process = self._processes[name]
         # what one that is gone has sent comes late
         if process.state is _TurnState.GONE or request.stage is Stage.TEST:
@@ -106,14 +106,14 @@ class Rotation:
             process.key = (request.test_id, request.name)
 
     def close(self, name: str) -> None:
-        """Take that a process asks for nothing more: it works until it has ended."""
+        """Note that a process asks for nothing more: it works until it has ended."""
         process = self._processes[name]
         if process.state is not _TurnState.GONE:
             process.state = _TurnState.FREE
             self._members.discard(name)
 
     def leave(self, name: str) -> None:
-        """Wait for a process no longer: it has ended."""
+        """Drop a process from the rotation: it has ended."""
         self._processes[name].state = _TurnState.GONE
         self._members.discard(name)
 
@@ -231,13 +231,13 @@ class Patience:
             self._hung.clear()
 
     def note(self, side: Side, step: Step, elapsed_s: float) -> None:
-        """Take how long a process of a side took for a step [s]."""
+        """Note how long a process of a side took for a step [s]."""
         longest_s = self._taken_s.get((side, step), 0.0)
         self._taken_s[side, step] = max(longest_s, elapsed_s)
 
     def note_hang(self, side: Side, step: Step, waited_s: float) -> None:
         """
-        Take that a process of a side has hung in a step.
+        Note that a process of a side has hung in a step.
 
         Args:
             side: The side.
@@ -312,7 +312,7 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
         return self.is_over or not self.test_id
 
     def begin(self, test_id: str) -> None:
-        """Take which test it runs from now on; "": none any more."""
+        """Note which test it runs from now on; "": none any more."""
         self.is_over = not test_id
         if self.is_over:
             return
@@ -396,7 +396,7 @@ class TurnServer:
         )
 
     def _poll_s(self) -> float:
-        """Return how long to wait for requests [s]: who has closed is about to end."""
+        """Return how long to wait for requests [s]: less while a process is ending."""
         present = (self._connections[name] for name in self._rotation.present)
         return _PAUSE_S if any(c.is_closed for c in present) else _POLL_S
 
@@ -410,7 +410,7 @@ class TurnServer:
             return
 
     def _read(self, name: str) -> bool:
-        """Take what a process asks for; return whether it can still ask."""
+        """Read what a process asks for; return whether it can still ask."""
         connection = self._connections[name]
         try:
             received = connection.socket.recv(_MOST_BYTES)
@@ -431,7 +431,7 @@ class TurnServer:
         return bool(received)
 
     def _note(self, connection: Connection, request: TurnRequest) -> None:
-        """Take how long a process worked, where all of them do the same until then."""
+        """Note how long a process worked, where all of them do the same until then."""
         step, stage = connection.step, request.stage
         place = self._places.get
         begins = stage in {Stage.TEST, Stage.BEGIN}
@@ -447,7 +447,7 @@ class TurnServer:
         return (self._clock.now_ns() - connection.since_ns) / NS_PER_S
 
     def _leave(self, name: str) -> None:
-        """Wait for a process no longer; take how long its end took, if it was a good one."""
+        """Drop a process; note how long its end took, if it ended well."""
         connection = self._connections[name]
         ends_well = (connection.process.exit_code or 0) >= 0 and not connection.fate
         if connection.is_over and ends_well:
@@ -456,7 +456,7 @@ class TurnServer:
         self._rotation.leave(name)
 
     def _end_those_that_hang(self) -> None:
-        """Leave out processes that have ended, or have not been heard of for too long."""
+        """Drop processes that have ended, or were silent for too long."""
         for name in self._rotation.present:
             connection = self._connections[name]
             if connection.process.exit_code is not None:
@@ -475,7 +475,7 @@ class TurnServer:
                     self._leave(name)
 
     def _note_hang(self, connection: Connection) -> None:
-        """Take that a process hangs; several that hang at once are waited for once."""
+        """Note that a process hangs; several that hang at once are waited for once."""
         now_ns = self._clock.now_ns()
         waited_ns = now_ns - max(connection.since_ns, self._ended_ns)
         self._ended_ns = now_ns

@@ -45,7 +45,7 @@ __all__ = [
 
 
 def grouped(records: Iterable[Record]) -> dict[RecordKey, list[Record]]:
-    """Return records by what they are a measurement of, the main process's first."""
+    """Return records by their key, the main process's first."""
     groups: dict[RecordKey, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.process_index):
         groups.setdefault(record.key, []).append(record)
@@ -139,7 +139,7 @@ def _stands_for(record: Record, metric: str, measured: Measured) -> bool:
 
 
 def worsened(suite: Suite, measured: Measured) -> list[Case]:
-    """Return what of a test may turn out to have regressed; generous, no verdict."""
+    """Return the cases of a test that may turn out to have regressed; no verdict."""
     if not suite.config.baseline_named:  # what was only found never fails a test
         return []
     policy = look_policy(suite.config)
@@ -216,7 +216,7 @@ def look(suite: Suite) -> FirstLook:
 
 
 def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
-    """Return the verdicts of the limits, and of what was asked for in vain."""
+    """Return the verdicts of the limits, and of values that tests did not get."""
     ended_early = bool(suite.config.confirm) and not suite.completeness().complete
     verdicts: list[Verdict] = []
     for measured in suite.results.values():
