@@ -380,29 +380,17 @@ def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) ->
             )
             for metric, own in sorted(metrics)
         ]
-    limits = tuple(v for v in current.verdicts if v.limit is not None)
+    limits = (v for v in current.verdicts if v.limit is not None)
+    values = {record.key: record.values for record in _of_run(current)}
     changes = (
-        with_kernels(verdict, measured[verdict.key], stored.get(verdict.key, ()))
+        with_known_spread(
+            with_kernels(verdict, measured[verdict.key], stored.get(verdict.key, ())),
+            values.get(verdict.key, ()),
+            [v for record in stored.get(verdict.key, ()) for v in record.values],
+        )
         for verdict in (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
     )
-    values = {record.key: record.values for record in _of_run(current)}
-    verdicts = (
-        *limits,
-        *(
-            words.for_files(
-                with_known_spread(
-                    verdict,
-                    values.get(verdict.key, ()),
-                    [
-                        v
-                        for record in stored.get(verdict.key, ())
-                        for v in record.values
-                    ],
-                )
-            )
-            for verdict in changes
-        ),
-    )
+    verdicts = (*limits, *map(words.for_files, changes))
     # what the machine did to fresh processes of the run is no part of these changes
     return replace(current, verdicts=verdicts, shifts=())
 

@@ -362,44 +362,18 @@ def collect(
     """
     with tempfile.TemporaryDirectory(dir=command.scratch, prefix="collect-") as scratch:
         listing = Path(scratch, "listing.json")
-        spec = Path(scratch, "spec.json")
-        child = ChildSpec(
-            test_ids=(),
-            identity=replace(identity, writer="collect", spool=None, expected=None),
-            out=str(Path(scratch, "answers.jsonl")),
-        )
-        spec.write_text(codec.to_text(child), encoding="utf-8")
-        environment = {
-            **command.environment(scratch, 0),
-            command.command.variable: str(spec),
-            LISTING_VARIABLE: str(listing),
-        }
-        extra = ("-p", _PLUGIN, "--collect-only", "-q")
-        try:
-            finished = runner.run(
-                command.argv(scratch, extra),
-                timeout_s=timeout_s,
-                cwd=command.folder,
-                env=environment,
-            )
-        except CollectorTimeoutError as error:
-            side, remedy = command.side.value, "find out what its imports wait for"
-            message = (
-                f"the {side} side did not collect its tests within {timeout_s:.3g} s"
-            )
-            raise CollectorTimeoutError(message, remedy=remedy) from error
+        finished = _list_tests(command, identity, runner, listing, timeout_s=timeout_s)
         loaded = command.loaded(scratch)
         listed = _listed(listing)
-        if listed is None:
-            _check_end(finished, command)
-            said = _last_error(finished.log_tail)
-            failure = f"collected nothing ({ending(finished.exit_code)}): {said}"
-            return Collection(
-                tests={},
-                loaded=loaded,
-                failure=failure,
-                is_usage_error=finished.exit_code == _USAGE_ERROR,
-            )
+    if listed is None:
+        _check_end(finished, command)
+        said = _last_error(finished.log_tail)
+        return Collection(
+            tests={},
+            loaded=loaded,
+            failure=f"collected nothing ({ending(finished.exit_code)}): {said}",
+            is_usage_error=finished.exit_code == _USAGE_ERROR,
+        )
     failures = (
         f"cannot collect {name}: {text}" for name, text in listed.failures.items()
     )
@@ -409,6 +383,41 @@ def collect(
         failure=next(failures, ""),
         is_import_error=listed.is_import_error,
     )
+
+
+def _list_tests(
+    command: SideCommand,
+    identity: ProcessIdentity,
+    runner: Runner,
+    listing: Path,
+    *,
+    timeout_s: float,
+) -> Finished:
+    """Run a side's process that writes its tests to a file, in a folder of its own."""
+    scratch = str(listing.parent)
+    spec = Path(scratch, "spec.json")
+    child = ChildSpec(
+        test_ids=(),
+        identity=replace(identity, writer="collect", spool=None, expected=None),
+        out=str(Path(scratch, "answers.jsonl")),
+    )
+    spec.write_text(codec.to_text(child), encoding="utf-8")
+    environment = {
+        **command.environment(scratch, 0),
+        command.command.variable: str(spec),
+        LISTING_VARIABLE: str(listing),
+    }
+    try:
+        return runner.run(
+            command.argv(scratch, ("-p", _PLUGIN, "--collect-only", "-q")),
+            timeout_s=timeout_s,
+            cwd=command.folder,
+            env=environment,
+        )
+    except CollectorTimeoutError as error:
+        side, remedy = command.side.value, "find out what its imports wait for"
+        message = f"the {side} side did not collect its tests within {timeout_s:.3g} s"
+        raise CollectorTimeoutError(message, remedy=remedy) from error
 
 
 def _listed(listing: Path) -> CollectedTests | None:
