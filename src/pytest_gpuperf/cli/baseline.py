@@ -193,18 +193,7 @@ def verify(arguments: argparse.Namespace) -> int:
     """Print whether a run came to its end and has the tests of a baseline."""
     run = read_run(arguments.run)
     completeness = run.header.completeness
-    expected: set[str] = set()
-    if arguments.expect_from is not None:
-        store = _opened(arguments.expect_from)
-        expected = _expected(store, arguments.machine)
-        if not expected:  # of an empty store every run would have all tests
-            message = f"nothing is stored in {arguments.expect_from}"
-            command = storing_command(arguments.expect_from)
-            remedy = f"restore its files, or store a run: {command}"
-            raise BaselineMissingError(message, remedy=remedy)
-    elif arguments.machine:
-        message = "--machine says whose tests of a baseline are expected"
-        raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
+    expected = _expected_tests(arguments)
     missing = sorted(expected - run.test_ids)
     faults = []
     if completeness.interrupted:
@@ -676,6 +665,22 @@ def _accepted(run: Run, tests: Sequence[str], path: str) -> Iterator[list[Record
     for key, records in measured.items():
         if matches(key.test_id):
             yield records
+
+
+def _expected_tests(arguments: argparse.Namespace) -> set[str]:
+    """Return the tests that a run must have by a baseline; empty: none was named."""
+    if arguments.expect_from is None:
+        if arguments.machine:
+            message = "--machine says whose tests of a baseline are expected"
+            raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
+        return set()
+    expected = _expected(_opened(arguments.expect_from), arguments.machine)
+    if not expected:  # of an empty store every run would have all tests
+        message = f"nothing is stored in {arguments.expect_from}"
+        command = storing_command(arguments.expect_from)
+        remedy = f"restore its files, or store a run: {command}"
+        raise BaselineMissingError(message, remedy=remedy)
+    return expected
 
 
 def _expected(store: Store, machines: Sequence[str]) -> set[str]:
