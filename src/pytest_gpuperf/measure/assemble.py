@@ -112,17 +112,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             key,
             kind,
             (*times, *roof.estimates),
-            series=tuple(
-                Series(
-                    metric="time",
-                    unit="s",
-                    source=source,
-                    values=samples,
-                    iterations_count=timing.iterations_count,
-                    discarded_count=timing.discarded_count,
-                )
-                for source, samples in _by_source(timing).items()
-            ),
+            series=_time_series(timing),
             unmeasured=roof.unmeasured,
             facts={
                 **self.facts,
@@ -275,6 +265,21 @@ def _facts_of(timing: Timing) -> dict[str, str]:
 def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
     """Return the samples of each source that ran, the best first."""
     return {timing.source: timing.samples, **timing.other_samples}
+
+
+def _time_series(timing: Timing) -> tuple[Series, ...]:
+    """Return the samples of each source."""
+    return tuple(
+        Series(
+            metric="time",
+            unit="s",
+            source=source,
+            values=samples,
+            iterations_count=timing.iterations_count,
+            discarded_count=timing.discarded_count,
+        )
+        for source, samples in _by_source(timing).items()
+    )
 
 
 def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
