@@ -30,7 +30,7 @@ from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
-from pytest_gpuperf.pipeline.verdicts import gates
+from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
 from pytest_gpuperf.report.display import moved_fact, plural, some_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Confirmed",
     "Limits",
     "RevisionComparison",
     "compare",
@@ -258,20 +257,6 @@ def compare_suite(
         comparison = _compare(suite, revision, limits, commit=suite.against_commit)
     suite.against = comparison.against
     return comparison.verdicts
-
-
-class Confirmed(Frozen, frozen=True, kw_only=True):
-    """
-    What comparisons with stored commits said of suspects.
-
-    Attributes:
-        verdicts: By measurement and metric.
-
-        test_ids: The suspects that fresh processes of the working tree do not decide.
-    """
-
-    verdicts: Mapping[tuple[RecordKey, str], Verdict] = {}
-    test_ids: frozenset[str] = frozenset()
 
 
 def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:

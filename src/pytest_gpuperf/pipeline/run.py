@@ -18,6 +18,7 @@ from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
+from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
 from pytest_gpuperf.report.terminal import side_by_side
@@ -26,12 +27,10 @@ from pytest_gpuperf.report.words import for_pytest
 if TYPE_CHECKING:
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.verdict import Verdict
-    from pytest_gpuperf.pipeline.against import Confirmed
     from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = [
-    "confirm",
     "decide",
     "finish",
     "held_as",
@@ -117,23 +116,19 @@ def decide(
         first = verdicts.look(suite)
     if not repeats or first.suspects:
         announce(complete and bool(first.suspects))
-    by_revision = _confirm_by_revision(suite, first) if complete else None
+    by_revision = _confirm_by_revision(suite, first) if complete else Confirmed()
     complete = complete and not suite.stopped  # by Ctrl-C in that comparison
-    retests = confirm(suite, first, by_revision) if complete else {}
+    retests = _confirm(suite, first, by_revision) if complete else {}
     compared = _compare(suite, complete=complete)
     with collector_paused():
         limits = verdicts.limits(suite, retests)
         confirmed = confirmations(first, retests)
         references = verdicts.references_of(suite)  # of the fresh processes, too
+        strict = suite.config.strict
         changes = verdicts.changes(
-            first,
-            confirmed,
-            references,
-            complete=complete,
-            strict=suite.config.strict,
+            first, confirmed, references, complete=complete, strict=strict
         )
-        if by_revision is not None:
-            changes = verdicts.as_confirmed(changes, by_revision.verdicts)
+        changes = verdicts.as_confirmed(changes, by_revision)
         changes = verdicts.with_kernels(suite, changes)
         decided = without_repeats((*limits, *changes, *compared))
         beside = suite.config.against is not None
@@ -227,10 +222,10 @@ def _measure_again(suite: Suite) -> None:
         suite.remark(f"gpuperf: {tests} not measured again for --gpuperf-runs ({why})")
 
 
-def _confirm_by_revision(suite: Suite, first: FirstLook) -> Confirmed | None:
-    """Return what comparisons with stored commits decide; None: nothing."""
+def _confirm_by_revision(suite: Suite, first: FirstLook) -> Confirmed:
+    """Return what comparisons with stored commits decide."""
     if suite.config.confirm_by is ConfirmBy.FRESH or not first.suspects:
-        return None
+        return Confirmed()
     from pytest_gpuperf.pipeline.against import confirm_suspects
 
     return confirm_suspects(suite, first)
@@ -245,8 +240,8 @@ def _compare(suite: Suite, *, complete: bool) -> tuple[Verdict, ...]:
     return compare_suite(suite, suite.config.against, complete=complete)
 
 
-def confirm(
-    suite: Suite, first: FirstLook, by_revision: Confirmed | None = None
+def _confirm(
+    suite: Suite, first: FirstLook, by_revision: Confirmed
 ) -> Mapping[str, Retest]:
     """
     Return what fresh processes gave for each suspect, and for the controls.
@@ -256,11 +251,10 @@ def confirm(
 
         first: The first look at it.
 
-        by_revision: Suspects that a comparison with a revision decides; those with a
-            limit that one process could not decide are measured all the same; None: there
-            was none.
+        by_revision: What comparisons with revisions decide; suspects with a limit that
+            one process could not decide are measured all the same.
     """
-    decided = frozenset() if by_revision is None else by_revision.test_ids
+    decided = by_revision.test_ids
     changed = [test_id for test_id in first.suspects if test_id not in decided]
     straddling = [
         test_id

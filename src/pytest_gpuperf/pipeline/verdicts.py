@@ -13,7 +13,7 @@ from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_regress
 from pytest_gpuperf.model.environment import TRACER
-from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.words import for_pytest
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = [
+    "Confirmed",
     "as_confirmed",
     "changes",
     "gates",
@@ -42,6 +43,20 @@ __all__ = [
     "with_kernels",
     "worsened",
 ]
+
+
+class Confirmed(Frozen, frozen=True, kw_only=True):
+    """
+    What comparisons with stored commits said of suspects.
+
+    Attributes:
+        verdicts: By measurement and metric.
+
+        test_ids: The suspects that fresh processes of the working tree do not decide.
+    """
+
+    verdicts: Mapping[tuple[RecordKey, str], Verdict] = {}
+    test_ids: frozenset[str] = frozenset()
 
 
 def grouped(records: Iterable[Record]) -> dict[RecordKey, list[Record]]:
@@ -291,16 +306,10 @@ def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...
 
 
 def as_confirmed(
-    changes: Sequence[Verdict], decided: Mapping[tuple[RecordKey, str], Verdict]
+    changes: Sequence[Verdict], by_revision: Confirmed
 ) -> tuple[Verdict, ...]:
-    """
-    Return changes with those that a comparison with a stored commit decided.
-
-    Args:
-        changes: The verdicts against the baseline.
-
-        decided: The other ones, by measurement and metric.
-    """
+    """Return the verdicts against a baseline with those that comparisons decided."""
+    decided = by_revision.verdicts
     if not decided:
         return tuple(changes)
     return tuple(
