@@ -51,8 +51,6 @@ JUDGED = frozenset(
         Outcome.UNCHANGED,
     }
 )
-
-
 FAILING = frozenset({Outcome.FAILED, Outcome.REGRESSED})  # worse than was allowed
 
 

@@ -25,9 +25,15 @@ from pytest_gpuperf.errors import RevisionError, SidesRefusedError
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
-from pytest_gpuperf.pipeline import proof as proofs
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
-from pytest_gpuperf.pipeline.proof import FileState, Loaded, Project
+from pytest_gpuperf.pipeline.proof import (
+    FileState,
+    Loaded,
+    Project,
+    edited,
+    modules_that_differ,
+    unrecorded,
+)
 from pytest_gpuperf.pipeline.side_process import (
     Builder,
     CollectedTest,
@@ -189,12 +195,12 @@ class Sides(Frozen, frozen=True, kw_only=True):
         # of those that were collected, too: a process cannot load what is gone by now
         collected = project.files_of(side, self.collections[side].loaded)
         own_files = sorted({*collected, *project.files_of(side, loaded)})
-        edited = proofs.edited(side, own_files, self.states, since_ns=self.opened_ns)
-        if edited is not None:
-            return edited
+        change = edited(side, own_files, self.states, since_ns=self.opened_ns)
+        if change is not None:
+            return change
         if not loaded.modules:
             free_bytes = shutil.disk_usage(scratch).free
-            return proofs.unrecorded(
+            return unrecorded(
                 side, scratch, free_bytes=free_bytes, most_bytes=largest_file_bytes()
             )
         return (
@@ -444,7 +450,7 @@ def _sides(
         changed=tuple(i for i in common if i in changed),
         only_old=tuple(i for i, test in old.items() if test.measures and i not in new),
         only_new=tuple(i for i in request.test_ids if i not in old),
-        modules=proofs.modules_that_differ(own_files, differing),
+        modules=modules_that_differ(own_files, differing),
         differing=differing,
         remarks=(*remarks, *_other_code(settled, request.own_root)),
         project=settled.project,
