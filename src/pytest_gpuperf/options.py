@@ -207,7 +207,7 @@ def selects_part(config: pytest.Config) -> bool:
     chosen = [getattr(option, "keyword", None)]
     if not selects_measured(config):
         chosen.append(getattr(option, "markexpr", None))
-    # of these pytest leaves out tests while it collects, and tells nobody
+    # pytest leaves out tests of these while it collects, without a hook
     chosen += [getattr(option, name, None) for name in ("lf", "testmon")]
     if any(value for value in chosen if value not in usual):
         return True  # what the ini file always leaves out is no part
@@ -335,7 +335,7 @@ class _OptionReader:
             return parse(_not_empty(text))
         except ValueError as error:
             reason = str(error)
-        except OSError as error:  # of a path where nobody may look
+        except OSError as error:  # of a path that may not be looked up
             reason = f"it cannot be used ({error.strerror}); name another path"
         self.mistakes.append(f"{place}={masked(text)}: {reason}")
         return default

@@ -90,7 +90,7 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
 
         cache: "cold": flush the device's L2 before every sample; "warm": do not.
 
-        cache_asked: Whether somebody asked for that; the default goes without saying.
+        cache_asked: Whether that was asked for, and is not the default.
 
         iterations: Calls to time, exactly, one a sample, after exactly four of warm-up,
             so that all ranks of a job call equally often; None: until it is enough.
@@ -157,10 +157,10 @@ class Timing(Frozen, frozen=True, kw_only=True):
         result: What the last timed call returned; None for a block.
 
         core_loops_s: Processor time of a small loop beside each sample [s], which tells
-            how fast the core was; empty: nobody could tell.
+            how fast the core was; empty: not known.
 
         sm_clock_hz: The median of the multiprocessor's clock after each sample [Hz];
-            None: nobody read it.
+            None: it was not read.
 
         unused: Whether it is known that the device did nothing in it, so that its time
             is the host's alone.

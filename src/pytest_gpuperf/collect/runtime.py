@@ -339,7 +339,7 @@ class CudaRuntime:
     """
     The CUDA driver that the tests themselves have loaded into this process.
 
-    It loads no library and makes no context: as long as nobody else has, it is not
+    It loads no library and makes no context: as long as no other code has, it is not
     active and waits for nothing. It sees the context of the calling thread only; work
     on other devices or in other threads' contexts is not waited for.
 

@@ -120,7 +120,7 @@ class StepRecorder:
 
         Args:
             take_turn: Called after each step, outside of all that is timed: waits until
-                the next may begin. By itself a process waits for nobody.
+                the next may begin. By itself a process waits for no other.
         """
         self._thread = threading.get_ident()
         self._take_turn = take_turn

@@ -100,7 +100,7 @@ class SideValues(BulkRecord, frozen=True, kw_only=True):
         values: The same, by process.
 
         moves: How far the machine moved each process of this class of tests, on a log
-            scale, more being slower; empty: nobody knows.
+            scale, more being slower; empty: not known.
     """
 
     comparison: Comparison

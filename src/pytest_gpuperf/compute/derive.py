@@ -129,7 +129,7 @@ def kernel_occupancy(
         limits: The limits of the chip it was compiled for.
 
     Returns:
-        The occupancy; None where nobody said how large its blocks are.
+        The occupancy; None: not known how large its blocks are.
     """
     if resources.threads_per_block is None:
         return None

@@ -169,7 +169,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         other_slug_exists: Whether another machine or GPU has stored sessions of it.
 
-        unmeasured: Why there is no value; None: there is one, or nobody said.
+        unmeasured: Why there is no value; None: there is one, or none is stated.
 
         void: Why it must not be judged.
 
@@ -177,7 +177,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         moved: Soft facts that differ from the newest session's: name to (then, now).
 
-        kind: How it was measured; None: nobody said.
+        kind: How it was measured; None: not known.
 
         tracer: What its work is part of the value now; "": nothing.
     """

@@ -1,4 +1,4 @@
-"""The values of a report that somebody else made, and what it advises."""
+"""The values of an existing report, and what it advises."""
 
 from __future__ import annotations
 
@@ -548,7 +548,7 @@ def details(
     Args:
         launch: The launch with all its counters.
 
-        advised: What ncu's rules and samples say of it; None: nobody asked.
+        advised: What ncu's rules and samples say of it; None: it was not asked for.
     """
     values = standard_counters(launch, _DETAILED).values
     completed = dict(values)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["MeasuredCall", "Observations", "Observers"]
 
 
-def _nobody() -> None:
+def _nothing() -> None:
     """Do nothing."""
 
 
@@ -57,7 +57,7 @@ class Observations(msgspec.Struct, kw_only=True):
 
         void: Why that must not be judged; None: it may.
 
-        blind: Why nobody sees what the GPU does; None: CUPTI does.
+        blind: Why what the GPU does is not recorded; None: CUPTI does.
 
         deltas: What its sensors counted over the whole measurement.
 
@@ -65,7 +65,7 @@ class Observations(msgspec.Struct, kw_only=True):
 
         span: Its part of the device's time line.
 
-        unrepeated: Why there were none, as a fragment; "": nobody asked.
+        unrepeated: Why there were none, as a fragment; "": they were not asked for.
 
         begins: Called right before the body: what waited for the device until then was
             not the body.
@@ -82,8 +82,8 @@ class Observations(msgspec.Struct, kw_only=True):
     second: SecondPass | None = None
     span: TelemetrySpan | None = None
     unrepeated: str = ""
-    begins: Callable[[], None] = _nobody
-    returned: Callable[[], None] = _nobody
+    begins: Callable[[], None] = _nothing
+    returned: Callable[[], None] = _nothing
 
 
 class MeasuredCall(NamedTuple):
@@ -442,7 +442,7 @@ class Observers:
         self._free_deltas.setdefault((deltas.board.uuid, gpm), []).append(deltas)
 
     def _span(self) -> TelemetrySpan | None:
-        """Return the part of a time line that begins now; None: nobody samples."""
+        """Return the part of a time line that begins now; None: it is not sampled."""
         if self._site.config.telemetry is None or self._site.device() is None:
             return None  # and nothing is imported
         return self._time_lines.begin()
@@ -480,7 +480,7 @@ class TimeLines:
         self._samplers: dict[str, Sampler] = {}
 
     def begin(self) -> TelemetrySpan | None:
-        """Return the part of a time line that begins now; None: nobody samples."""
+        """Return the part of a time line that begins now; None: it is not sampled."""
         lost, hz = self._site.lost, self._site.config.telemetry
         if hz is None or _TELEMETRY in lost:
             return None
@@ -527,7 +527,7 @@ class TelemetrySpan:
     The part of a GPU's time line that is one measurement; it begins when it is made.
 
     Args:
-        sampler: What samples the GPU; it is started where nobody does.
+        sampler: What samples the GPU; it is started where none does.
 
         lines: The time lines that it belongs to.
 
@@ -600,7 +600,7 @@ class TelemetrySpan:
         Yield what a reader of the windows should know.
 
         Args:
-            deltas: What the sensors counted over the same time; None: nobody looked.
+            deltas: What the sensors counted over the same time; None: they were not read.
         """
         if self._used != self._uuid:
             text = (

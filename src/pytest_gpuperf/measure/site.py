@@ -102,7 +102,7 @@ class Site:
 
         runtime: The device that tests may come to use.
 
-        query: Returns the GPUs of this machine; called when somebody asks first.
+        query: Returns the GPUs of this machine; called once, when they are first needed.
     """
 
     def __init__(

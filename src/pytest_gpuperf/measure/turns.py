@@ -163,7 +163,7 @@ class Turns:
         Return who else was on the GPU during this test.
 
         Args:
-            deltas: What its sensors counted; None: nobody read them.
+            deltas: What its sensors counted; None: they were not read.
         """
         if self._test is None or _NAME in self._site.lost:
             return OtherUsers(deltas=deltas)

@@ -363,7 +363,7 @@ class Progress(Frozen, frozen=True, kw_only=True):
 
         elapsed_s: How long it has taken so far [s].
 
-        left_s: How long it can take yet [s]; None: nobody knows before the first block.
+        left_s: How long it can take yet [s]; None: not known before the first block.
 
         looked: Whether the blocks so far were judged just now; else a block begins.
 

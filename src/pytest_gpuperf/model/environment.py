@@ -272,7 +272,7 @@ def family_of(metric: str, source: str) -> Family:
 
 def family_facts(family: Family, facts: Mapping[str, str]) -> dict[str, str]:
     """
-    Return the facts of one family that are known; what nobody said is left out.
+    Return the facts of one family that are known; unknown ones are left out.
 
     The host's time of a call that uses a device is the device's in part: its name and the
     cache mode count. Of a call that uses none neither does.

@@ -154,7 +154,7 @@ class Void(Frozen, frozen=True, kw_only=True, rename={"reason": "text"}):
         reason: Why, as a fragment; in JSON its name is `text`. "": judge found it, which
             has no words: report has them by the code.
 
-        remedy: What to do about it; "": nobody can say, or it stands in the text of a file
+        remedy: What to do about it; "": not known, or it stands in the text of a file
             of an earlier version.
     """
 
@@ -198,7 +198,7 @@ class Record(BulkRecord, frozen=True, kw_only=True):
 
         work: What the test declared for a call.
 
-        choice: Hash of the kernels that ran; None where nobody could see them.
+        choice: Hash of the kernels that ran; None: not known.
 
         bound_class: What moves together with it when the machine moves.
 
@@ -214,13 +214,13 @@ class Record(BulkRecord, frozen=True, kw_only=True):
 
         roofline: How much of its roof it reached; None: not known, or no work declared.
 
-        activity: What the device did in a call; None: nobody could see it.
+        activity: What the device did in a call; None: it was not recorded.
 
         analyses: What limits its kernels, the longest first; empty: no counters.
 
-        utilization: What the GPU was busy with meanwhile; empty: nobody sampled it.
+        utilization: What the GPU was busy with meanwhile; empty: it was not sampled.
 
-        time_lines: What its sensors said meanwhile; empty: nobody sampled them.
+        time_lines: What its sensors said meanwhile; empty: they were not sampled.
     """
 
     key: RecordKey
@@ -334,7 +334,7 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
 
         values: One for each metric and source.
 
-        choice: Hash of the kernels that ran; None where nobody could see them.
+        choice: Hash of the kernels that ran; None: not known.
 
         facts: Hard facts by family: what a comparable record must share.
 
@@ -346,7 +346,7 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
             whatever the clock said; 0: not stored yet, or stored before there were numbers.
 
         kernels: Those that ran in the first process, most time first: all of them, or
-            none where they are many or nobody could see them.
+            none where they are many or not known.
     """
 
     key: RecordKey

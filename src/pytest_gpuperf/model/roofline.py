@@ -186,7 +186,7 @@ class Attainment(Frozen, frozen=True, kw_only=True):
 
         at_clock_reason: Why it is None, as a fragment; "" where it is not.
 
-        grade: Its letter, A to F; None: nobody graded it, or it is above the roof.
+        grade: Its letter, A to F; None: it has none, or it is above the roof.
 
         peak_flop_per_s: The compute roof [FLOP/s]; None: no FLOP were declared.
 

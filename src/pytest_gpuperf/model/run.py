@@ -115,7 +115,7 @@ class Header(Frozen, frozen=True, kw_only=True):
         completeness: Which tests reported.
 
         jit_cache: "fresh" where each confirming process compiled and tuned anew, "keep"
-            where it found what earlier ones had chosen; None: nobody said.
+            where it found what earlier ones had chosen; None: not known.
     """
 
     session: Session

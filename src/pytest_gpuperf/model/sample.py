@@ -161,7 +161,7 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
         better: "lower", "higher" or "neither" for a metric of the user's own; None: what
             the catalogue says.
 
-        core: How fast the core was meanwhile; None: nobody could tell, or it does not
+        core: How fast the core was meanwhile; None: not known, or it does not
             matter.
 
         sm_clock_hz: The clock of the device's multiprocessors right after the samples, in
@@ -245,7 +245,7 @@ class ReferenceSamples(BulkRecord, frozen=True, kw_only=True):
         gap: Why it cannot run in this process; None: it can.
 
         loop_s: Processor time of the loop that tells the core's speed, beside the samples
-            [s]; None: nobody could tell.
+            [s]; None: not known.
     """
 
     workload: str

@@ -626,7 +626,7 @@ class MeasuredScorecard(Frozen, frozen=True, kw_only=True):
         evidence: The numbers of counters that named the bottleneck, the deciding one
             first; empty: no counter did.
 
-        device: What the device did in a mean step; None: nobody traced it.
+        device: What the device did in a mean step; None: it was not traced.
 
         shares: Where a step's time goes, largest share first.
 

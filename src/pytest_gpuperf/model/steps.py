@@ -189,7 +189,7 @@ class Step(Frozen, frozen=True, kw_only=True):
 
         void: Why it does not count; None: it does.
 
-        compiled: What was compiled since the step before; None: nobody could see.
+        compiled: What was compiled since the step before; None: not known.
     """
 
     index: int
@@ -256,10 +256,10 @@ class Loop(Frozen, frozen=True, kw_only=True):
 
         waiting: When the device was waited for; None: this process used none.
 
-        uncompiled_reason: Why nobody could see what was compiled; "": it was seen.
+        uncompiled_reason: Why it is not known what was compiled; "": it was seen.
 
         peak_memory_bytes: The most device memory that was allocated at once [B]; None:
-            nobody could see.
+            not known.
 
         failure: What ended the loop early; None: it came to its end.
     """
@@ -573,7 +573,7 @@ class StepProfile(Frozen, frozen=True, kw_only=True):
 
         step_ms: Wall time of each step [ms]; empty: only the mean is known.
 
-        device: What the device did in a mean step; None: nobody traced it.
+        device: What the device did in a mean step; None: it was not traced.
 
         counters: What hardware counters say of a mean step, by the standard names of
             `model.counters`; empty: none were read.

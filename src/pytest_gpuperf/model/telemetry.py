@@ -274,7 +274,7 @@ class ComputedRecord(Frozen, frozen=True, kw_only=True):
 
         gpu_uuid: Its name for life; may be empty.
 
-        model_name: The product's name; None where nobody said.
+        model_name: The product's name; None: not known.
 
         real_util: How much of the GPU was used, 0 to 100.
 
@@ -348,7 +348,7 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
 
         ecc_changes: By how much each count of memory errors and replaced rows moved.
 
-        xids: Codes of the XID events, as they came; None: nobody can listen.
+        xids: Codes of the XID events, as they came; None: they cannot be read.
 
         memory_used_bytes: Device memory in use at the last moment, what the driver keeps
             left out [B].
@@ -363,7 +363,8 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
 
         gpm: Averages of hardware counters, by the names of a CanonicalRecord.
 
-        gpm_reason: Why there are none, as a fragment; None: there are, or nobody asked.
+        gpm_reason: Why there are none, as a fragment; None: there are, or they were not
+            asked for.
 
         sharing: Who else computed on the GPU.
 

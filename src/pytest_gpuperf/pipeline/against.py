@@ -707,7 +707,7 @@ def _named(error: KeyboardInterrupt) -> str:
 
 
 def _interrupted(name: str) -> Gap:
-    """Return that somebody ended a comparison."""
+    """Return the gap of a comparison that was interrupted."""
     is_usual = name == KeyboardInterrupt.__name__
     reason = "it was interrupted" if is_usual else f"{name} ended it"
     return Gap(code=GapCode.INCOMPLETE, reason=reason, remedy="run it again")

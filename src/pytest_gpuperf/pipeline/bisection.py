@@ -156,7 +156,7 @@ class Trial(Frozen, frozen=True, kw_only=True):
 
         reason: Why it was skipped; "": it was not.
 
-        remedy: What to do about that; "": nobody knows.
+        remedy: What to do about that; "": not known.
 
         code: What kind of gap the reason is of; None: of none.
 

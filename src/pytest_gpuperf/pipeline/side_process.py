@@ -328,7 +328,7 @@ class Collection(Frozen, frozen=True, kw_only=True):
 
         failure: What the side did not do, to follow its name; "": it is complete.
 
-        is_import_error: Whether that is because imports found nothing, or nobody knows.
+        is_import_error: Whether that is because imports found nothing, or not known.
 
         is_usage_error: Whether pytest did not take its arguments, as the name of a file.
     """

@@ -73,7 +73,7 @@ class Reading(msgspec.Struct):
         cpu_s: Processor time of a call [s]; None: interruptions cannot be told.
 
         core_loop_s: Processor time of the loop that tells the core's speed, beside it [s];
-            None: nobody could tell.
+            None: not known.
 
         clock_hz: The SM clock right after it [Hz]; None: not known.
 
