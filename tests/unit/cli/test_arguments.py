@@ -1,4 +1,4 @@
-"""cli.arguments: every command's help, its example, and what a shell completes."""
+"""cli.arguments, cli.parser: every command's help, its example, and what a shell completes."""
 
 from __future__ import annotations
 
