@@ -117,7 +117,7 @@ class Turns:
 
     @contextlib.contextmanager
     def measuring(self, test_id: str) -> Iterator[None]:
-        """Have the GPU while a test runs that measures, if its process may use one."""
+        """Hold the GPU's lock while a test runs that measures, if its process may use one."""
         self._test = test_id
         try:
             if self._may_use_device():
@@ -129,7 +129,7 @@ class Turns:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Let others know that a test runs that measures nothing, and may use the GPU."""
+        """Announce a test that measures nothing, and may use the GPU."""
         self._say(ProcessActivity.WORKING)
         try:
             yield
@@ -193,7 +193,7 @@ class Turns:
         )
 
     def close(self) -> None:
-        """Be forgotten by others."""
+        """Withdraw what this process has announced to others."""
         self._give_back()
         for present in self._present.values():
             present.close()
@@ -236,14 +236,14 @@ class Turns:
             self._device, self._since_ns = uuid, self._site.clock.now_ns()
 
     def _give_back(self) -> None:
-        """Let others have the GPU."""
+        """Release the GPU's lock."""
         if self._device is not None:
             self._say(ProcessActivity.QUIET)  # before the next may have it
         self._turn.close()
         self._device = None
 
     def _say(self, activity: ProcessActivity) -> None:
-        """Tell others on each GPU what this process does."""
+        """Announce on each GPU what this process does."""
         try:
             for present in self._present.values():
                 present.publish(activity)
@@ -285,7 +285,7 @@ def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None
 
 
 def _void(rivals: list[ProcessState]) -> Void:
-    """Return that other processes have measured on the GPU meanwhile."""
+    """Return the void of a measurement beside which other processes measured on the GPU."""
     named = ", ".join(f"process {rival.pid} ({rival.test})" for rival in rivals)
     return Void(
         code=VoidCode.FOREIGN_PROCESS,
@@ -353,7 +353,7 @@ class TurnClient:
         self._turn_ends_ns = 0
 
     def begin_test(self, test_id: str) -> None:
-        """Name the test that runs now; what the last one has left open ends."""
+        """Tell the server which test runs now; an open measurement of the last one ends."""
         self._test_id = test_id
         self._inner_count = 0
         if self._open is not None:
@@ -362,7 +362,7 @@ class TurnClient:
         self._tell(test_id)
 
     def end_tests(self) -> None:
-        """Tell that the last test has run: what comes now is of the session, too."""
+        """Tell the server that the last test has run: what follows is of the session."""
         self._tell("")
 
     @contextlib.contextmanager
@@ -420,7 +420,7 @@ class TurnClient:
             self._ask(Stage.ALONE)
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Close the connection: this process asks for nothing any more."""
         self._socket.close()
 
     @property

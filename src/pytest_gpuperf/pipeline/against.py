@@ -204,7 +204,7 @@ def _of_sides(against: Against, sides: Sides) -> Against:
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
     """
-    Let signals that end a job be like Ctrl-C: the worktree must not outlive the run.
+    Turn signals that end a job into Ctrl-C, so that the worktree is removed.
 
     Raises:
         KeyboardInterrupt: One came; its text is the signal's name.
@@ -357,7 +357,7 @@ def _tell_lacking(suite: Suite, lacking: Mapping[str, Gap]) -> None:
 def _suspects_by_commit(
     first: FirstLook, confirm_by: ConfirmBy
 ) -> dict[str | Gap, dict[str, dict[str, float | None]]]:
-    """Return the suspected metrics of each suspect, by the commit that it is held against."""
+    """Return the suspected metrics of each suspect, by the commit that it is compared with."""
     by_commit: dict[str | Gap, dict[str, dict[str, float | None]]] = {}
     suspects = frozenset(first.suspects)
     for case, look in zip(first.cases, first.looks, strict=True):
@@ -369,7 +369,7 @@ def _suspects_by_commit(
 
 
 def _held_against(case: Case, confirm_by: ConfirmBy) -> str | Gap:
-    """Return the commit that a suspect is held against, or why none tells of it."""
+    """Return the commit that a suspect is compared with, or why there is none."""
     session = case.stored[-1].session
     if session.dirty or session.commit is None:
         return _UNKNOWN
@@ -523,11 +523,11 @@ class _Looks:
         self._look = None
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Return what was decided, and of what was not the last that is known."""
+        """Return the verdicts of the last look, decided and undecided."""
         return () if self._look is None else self._look.verdicts
 
     def null_fraction(self) -> float | None:
-        """Return what the same code differs by here; None: no test says."""
+        """Return what the same code differs by here [fraction]; None: not known."""
         return None if self._look is None else self._look.null_fraction
 
     def elapsed_s(self) -> float:
@@ -638,7 +638,7 @@ class _Looks:
             self.void(self.gap)
 
     def _judge(self, *, final: bool) -> None:
-        """Decide what the blocks so far can."""
+        """Decide what the blocks so far can decide."""
         if not self.blocks or not self._compared:
             return
         with collector_paused():
@@ -666,7 +666,7 @@ class _Looks:
         return (now_ns - self._measured_ns) / NS_PER_S - self._waited_s
 
     def _add_wait(self, duration_s: float) -> None:
-        """Take how long a block has waited [s]: it measures now."""
+        """Add how long a block has waited [s] before it measured."""
         self._waited_s += duration_s
         self._tell(self.progress())
 
@@ -702,7 +702,7 @@ def _ended_outside(side: Side, reason: str) -> Gap:
 
 
 def _named(error: KeyboardInterrupt) -> str:
-    """Return what an interrupt is called: by the signal's name, if it was not Ctrl-C."""
+    """Return the name of an interrupt: the signal's, if it was not Ctrl-C."""
     return str(error) or type(error).__name__
 
 

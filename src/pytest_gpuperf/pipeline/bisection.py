@@ -201,7 +201,7 @@ class Search(Frozen, frozen=True, kw_only=True):
 
 class SearchResult(Frozen, frozen=True, kw_only=True):
     """
-    What a search came to.
+    The result of a search.
 
     Attributes:
         ending: How it ended.
@@ -504,7 +504,7 @@ class _Trier:
 def _trial(
     commit_id: str, comparison: RevisionComparison, limit: float, level: float
 ) -> Trial | None:
-    """Return what a comparison says of a commit; None: it has nothing to say of."""
+    """Return the trial of a commit by its comparison; None: it compared nothing."""
     against = comparison.against
     gap = against.gap
     if not comparison.verdicts:

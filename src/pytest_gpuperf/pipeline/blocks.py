@@ -189,7 +189,7 @@ def run_block(
 
 @contextlib.contextmanager
 def _alone(site: Site, index: int, request: BlockRequest) -> Iterator[None]:
-    """Keep other runs off the machine and the GPU, where that was not switched off."""
+    """Lock the machine and the GPU, where that was not switched off."""
     config, device, timeout_s = site.config, site.device(), site.config.lock_timeout_s
     waits_ns: list[int] = []  # when a holder was first waited for
 

@@ -604,7 +604,7 @@ def write_so_far(suite: Suite) -> None:
 
 
 def with_samples(suite: Suite, run: Run) -> Run:
-    """Return a run with the samples that its processes kept, for who shows them."""
+    """Return a run with the samples that its processes kept, for reports."""
     spool = suite.site.identity.spool
     if spool is None:
         return run
