@@ -24,6 +24,7 @@ __all__ = [
     "CHILD_TASK",
     "CHILD_VARIABLE",
     "MARKER",
+    "check_ini",
     "config_of",
     "declare",
     "is_active",
@@ -158,11 +159,47 @@ def measures(item: pytest.Item) -> bool:
     )
 
 
+def check_ini(config: pytest.Config) -> None:
+    """
+    Refuse names and flags of the ini file that pytest takes for nothing, or cannot name.
+
+    Raises:
+        pytest.UsageError: There are some; the error names all of them.
+    """
+    unknown = config._get_unknown_ini_keys()  # noqa: SLF001 - nothing public lists them
+    ours = sorted(name for name in unknown if name.startswith("gpuperf_"))
+    mistakes = [_unknown_name(name) for name in ours]
+    for option in _OPTIONS:
+        name = option.name.replace("-", "_")
+        try:
+            config.getini(name)
+        except (TypeError, ValueError, pytest.UsageError) as error:
+            remedy = "true or false" if option.metavar is None else "it in quotes"
+            mistakes.append(f"{name}: {error}; write {remedy}")
+    if mistakes:
+        raise pytest.UsageError("\n".join(f"gpuperf: ini option {m}" for m in mistakes))
+
+
+def _unknown_name(name: str) -> str:
+    """Return what is wrong with the name of an ini value that does not exist."""
+    import difflib
+
+    close = difflib.get_close_matches(name, _names(), n=1, cutoff=0.8)
+    remedy = f"did you mean {close[0]}" if close else "pytest --help lists them"
+    return f"{name} is not an option of pytest-gpuperf; {remedy}"
+
+
 def is_configured(config: pytest.Config) -> bool:
     """Return whether any option is set, on the command line or in the ini file."""
-    names = [option.name.replace("-", "_") for option in _OPTIONS]
-    names += [name for name, _ in _INI]
-    return any(_is_set(config, name) for name in names)
+    return any(_is_set(config, name) for name in _names())
+
+
+def _names() -> list[str]:
+    """Return the names of all ini values."""
+    return [
+        *(option.name.replace("-", "_") for option in _OPTIONS),
+        *(name for name, _ in _INI),
+    ]
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:
@@ -311,7 +348,8 @@ class _OptionReader:
         self.config = config
         self.mistakes: list[str] = []
         self.texts = _place(config)
-        self._folder = config.rootpath  # of relative paths in the value being read
+        # of the value being read: its name, and the folder of relative paths
+        self._dest, self._folder = "", config.rootpath
 
     def _raw(self, dest: str) -> tuple[str | None, str]:
         """Return a value as text, with the option or ini value it comes from."""

@@ -69,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_gpuperf.hooks import child
 
         child.prepare(config)
+    options.check_ini(config)
     if options.is_configured(config):
         options.config_of(config)  # wrong values are told before anything is collected
     if options.is_controller(config):

@@ -54,6 +54,36 @@ def test_wrong_ini_values_are_told_by_their_ini_name(project: Project) -> None:
         assert lines(ended, f"gpuperf: ini option {name.replace('-', '_')}=")
 
 
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
+def test_a_misspelt_ini_value_is_refused(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """pytest only warns, and the gate that it should switch on would be off."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    values = "gpuperf_baselin = store\ngpuperf_zzz = 1\nother_plugin = 1\n"
+    project.write(f"[pytest]\n{values}", "pytest.ini")
+    ended = project.run("-p", "no:cacheprovider", *workers)
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    said = "is not an option of pytest-gpuperf; "
+    assert lines(ended, f"ini option gpuperf_baselin {said}did you mean", "_baseline")
+    assert lines(ended, f"ini option gpuperf_zzz {said}", "pytest --help")
+    assert lines(ended, "gpuperf: ", "other_plugin") == []
+
+
+def test_a_flag_of_the_ini_file_that_is_neither_on_nor_off_is_named(
+    project: Project,
+) -> None:
+    """pytest itself tells the value alone, and neither the option nor the remedy."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    project.write("[pytest]\ngpuperf_strict = maybe\n", "pytest.ini")
+    ended = project.run()
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(ended, "ERROR: gpuperf: ini option gpuperf_strict: ", "'maybe'")
+    assert lines(ended, "'maybe'; write true or false")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
