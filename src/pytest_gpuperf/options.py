@@ -368,7 +368,7 @@ class _OptionReader:
         text, place = self._raw(dest)
         if text is None:
             return default
-        self.texts[dest] = masked(text)
+        self._dest, self.texts[dest] = dest, masked(text)
         try:
             return parse(_not_empty(text))
         except ValueError as error:
@@ -393,7 +393,12 @@ class _OptionReader:
 
     def path(self, text: str) -> str:
         """Return a path: an option's from the start folder, an ini value's from the root."""
-        return str(self._folder / text)
+        path = self._folder / text
+        elsewhere = self._folder != self.config.invocation_params.dir
+        if elsewhere and not Path(text).is_absolute():
+            # commands that repeat it are typed in the start folder
+            self.texts[self._dest] = masked(_from_start(self.config, path))
+        return str(path)
 
     def existing_folder(self, text: str) -> str:
         """Return the path of a folder that exists."""
@@ -508,11 +513,16 @@ def _sharing(**reports: str | None) -> list[str]:
 
 def _place(config: pytest.Config) -> dict[str, str]:
     """Return the root folder, relative to the start folder, where the two differ."""
-    try:
-        place = os.path.relpath(config.rootpath, config.invocation_params.dir)
-    except ValueError:  # on another drive
-        place = str(config.rootpath)
+    place = _from_start(config, config.rootpath)
     return {} if place == "." else {"rootdir": place}
+
+
+def _from_start(config: pytest.Config, path: Path) -> str:
+    """Return a path relative to the folder where pytest was started."""
+    try:
+        return os.path.relpath(path, config.invocation_params.dir)
+    except ValueError:  # on another drive
+        return str(path)
 
 
 def is_controller(config: pytest.Config) -> bool:

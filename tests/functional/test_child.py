@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 import subprocess
 import sys
 
@@ -215,6 +216,16 @@ def test_a_child_runs_in_the_folder_of_its_parent(project: Project) -> None:
 
     assert ended.parseoutcomes() == {"passed": 4, "failed": 1}
     assert lines(ended, "FAILED", "test_x[b]", "regressed")
+
+    for kind, ret in (
+        ("reproduce: pytest ", 1),
+        ("accept: ", 0),
+    ):  # as they are printed
+        (line,) = lines(ended, kind)
+        _, _, typed = line.partition("pytest ")
+        assert project.run(*shlex.split(typed), "-q").ret == ret
+    assert not (project.path / "tests/.gpuperf").exists()
+    assert project.run("test_it.py").ret == 0
 
 
 def test_options_of_the_environment_reach_children(stored: Project) -> None:

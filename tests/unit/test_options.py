@@ -277,6 +277,8 @@ def test_an_ini_path_is_seen_from_the_root(
     assert config.baseline == f"{root}/base"
     assert config.json == f"{root}/run.json"
     assert config.record == f"{root}/rec"
+    assert config.option_texts["gpuperf_baseline"] == "../base"  # to be typed here
+    assert typed.option_texts["gpuperf_baseline"] == "base"
     assert typed.baseline == f"{root}/kept/base"
     assert typed.json == f"{root}/kept/r.json"
 

@@ -20,6 +20,7 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
 )
 from pytest_gpuperf.report.escape import quoted
+from pytest_gpuperf.report.explanation import from_root
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
@@ -72,7 +73,8 @@ class Memory:
 
     def place(self) -> str:
         """Return the name of the store, as a person would write it."""
-        return self._config.option_texts.get("gpuperf_baseline", _DEFAULT_PLACE)
+        options = self._config.option_texts
+        return options.get("gpuperf_baseline") or from_root(_DEFAULT_PLACE, options)
 
     def check(self) -> None:
         """
