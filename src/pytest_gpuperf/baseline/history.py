@@ -62,19 +62,16 @@ class Append(Frozen, frozen=True, kw_only=True):
 
 class Restart(Frozen, frozen=True, kw_only=True):
     """
-    Drop the stored sessions of a measurement, then add one.
+    Drop the stored sessions of a measurement, of every choice, then add one.
 
     Attributes:
-        record: The session to add, as in `Append`; its key and choice select what to drop.
+        record: The session to add, as in `Append`; its key selects what to drop.
 
         metrics: Drop only the values of these metrics; None: whole sessions.
-
-        every_choice: Drop the sessions of every choice, not only of the record's.
     """
 
     record: StoredRecord
     metrics: frozenset[str] | None = None
-    every_choice: bool = False
 
     @property
     def key(self) -> RecordKey:
@@ -124,11 +121,37 @@ def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
 def by_key(
     records: Iterable[StoredRecord],
 ) -> dict[RecordKey, tuple[StoredRecord, ...]]:
-    """Return the sessions of each measurement, in the order of the keys."""
+    """
+    Return the sessions of each measurement, in the order of the keys.
+
+    A merge of two branches brings back the lines that one of them has replaced: values of
+    an earlier series are left out.
+    """
     lists: dict[RecordKey, list[StoredRecord]] = {}
     for record in records:
         lists.setdefault(record.key, []).append(record)
-    return {key: keep_newest(lists[key]) for key in sorted(lists)}
+    return {key: keep_newest(_newest_series(lists[key])) for key in sorted(lists)}
+
+
+def _newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+    """Return the sessions of a measurement without values of earlier series."""
+    newest = _series(records)
+    if not any(newest.values()):
+        return records
+    return [
+        replace(record, values=values)
+        for record in records
+        if (values := tuple(v for v in record.values if v.series == newest[v.metric]))
+    ]
+
+
+def _series(records: Iterable[StoredRecord]) -> dict[str, int]:
+    """Return the newest series of each metric of a measurement."""
+    newest: dict[str, int] = {}
+    for record in records:
+        for value in record.values:
+            newest[value.metric] = max(value.series, newest.get(value.metric, 0))
+    return newest
 
 
 def applied(
@@ -144,9 +167,10 @@ def applied(
     """
     lists = {key: list(records) for key, records in stored.items()}
     for change in changes:
-        sessions = _left_by(change, lists.get(change.key, []))
+        before = lists.get(change.key, [])
+        sessions = _left_by(change, before)
         if not isinstance(change, Drop) and change.record.values:
-            sessions = [*sessions, change.record]
+            sessions = [*sessions, _in_series(change, before)]
         lists[change.key] = sessions
     return {key: keep_newest(lists[key]) for key in sorted(lists) if lists[key]}
 
@@ -263,6 +287,20 @@ def _age(record: StoredRecord) -> tuple[int, float, str, bool, str]:
     )
 
 
+def _in_series(
+    change: Append | Restart, before: Iterable[StoredRecord]
+) -> StoredRecord:
+    """Return the session that a change adds, each value in the series it goes on or starts."""
+    newest = _series(before)
+    values = []
+    for value in change.record.values:
+        number = newest.get(value.metric)
+        if number is not None and isinstance(change, Restart):
+            number += change.metrics is None or value.metric in change.metrics
+        values.append(replace(value, series=number or 0))
+    return replace(change.record, values=tuple(values))
+
+
 def _left_by(
     change: StoreChange, records: Sequence[StoredRecord]
 ) -> list[StoredRecord]:
@@ -271,13 +309,8 @@ def _left_by(
         return list(records)
     if isinstance(change, Drop):
         return [r for r in records if r.session.id not in change.session_ids]
-    remaining = []
-    for record in records:
-        concerned = change.every_choice or record.choice == change.record.choice
-        left = _without(record, change.metrics) if concerned else record
-        if left is not None:
-            remaining.append(left)
-    return remaining
+    left = (_without(record, change.metrics) for record in records)
+    return [record for record in left if record is not None]
 
 
 def _without(

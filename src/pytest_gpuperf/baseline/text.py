@@ -285,6 +285,7 @@ def _value(value: SessionValue) -> list[object]:
         [*map(float, value.quantiles)],
         [[*map(float, msgspec.structs.astuple(core))] for core in value.cores],
         [*map(float, value.sm_clocks_hz)],
+        value.series,
     ]
     while rest and not rest[-1]:
         rest.pop()

@@ -271,6 +271,9 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         cores: How fast the core of each process was; empty where one of them cannot tell.
 
         sm_clocks_hz: The clock of the multiprocessors in each process [Hz], likewise.
+
+        series: How often its metric's series has been started anew; a stored value of an
+            earlier series does not count.
     """
 
     metric: str
@@ -282,6 +285,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     quantiles: tuple[float, ...] = ()
     cores: tuple[CoreSpeed, ...] = ()
     sm_clocks_hz: tuple[float, ...] = ()
+    series: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
         """Refuse what is not finite, and cores and clocks of other processes."""

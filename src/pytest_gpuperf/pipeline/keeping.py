@@ -298,7 +298,7 @@ def _change(
     if metrics:
         family = _family_of(metrics, session.values)
         # it may have come with another kernel: the old one's values are replaced, too
-        return Restart(record=session, metrics=family, every_choice=True)
+        return Restart(record=session, metrics=family)
     return Append(record=session) if update is Update.ALL else None
 
 

@@ -100,24 +100,15 @@ def test_a_session_without_values_is_not_stored() -> None:
     assert applied({key(): (stored(1),)}, [Restart(record=empty)]) == {}
 
 
-def test_restart_drops_the_sessions_of_its_choice() -> None:
-    """The new level replaces the old one; another kernel's sessions stay."""
+def test_restart_drops_the_sessions_of_every_choice() -> None:
+    """The new level replaces the old one, whichever kernel the code picks now."""
     other = stored(1, choice="other")
     before = {key(): (stored(1), other, stored(2)), key("b"): (stored(1),)}
 
-    after = applied(before, [Restart(record=stored(3))])
-
-    assert after[key()] == (other, stored(3))
-    assert after[key("b")] == (stored(1),)
-
-
-def test_restart_may_drop_every_choice() -> None:
-    """Where the code now always picks another kernel, the old one's level is over."""
-    change = Restart(record=stored(3, choice="new"), every_choice=True)
-
-    after = applied({key(): (stored(1), stored(2, choice="other"))}, [change])
+    after = applied(before, [Restart(record=stored(3, choice="new"))])
 
     assert ids(after[key()]) == ["s0003"]
+    assert after[key("b")] == (stored(1),)
 
 
 def test_restart_may_drop_some_metrics_only() -> None:
@@ -125,9 +116,8 @@ def test_restart_may_drop_some_metrics_only() -> None:
     before = {key(): (stored(1, "time", "energy"), stored(2, "time"))}
     change = Restart(record=stored(3, "time"), metrics=frozenset({"time"}))
 
-    assert applied(before, [change]) == {
-        key(): (stored(1, "energy"), stored(3, "time"))
-    }
+    started = stored(3, values=(value("time", 3 / 7, series=1),))
+    assert applied(before, [change]) == {key(): (stored(1, "energy"), started)}
 
 
 def test_changes_are_made_in_their_order() -> None:

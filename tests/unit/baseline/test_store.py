@@ -7,7 +7,7 @@ import shutil
 import string
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from pytest_gpuperf.baseline.store import (
     Restart,
     SingleFileStore,
     Store,
+    StoreChange,
     file_name,
     folder_name,
     open_store,
@@ -142,7 +143,8 @@ def test_a_restart_leaves_one_session(store: Store) -> None:
     store.write("h200", [Append(record=stored(number)) for number in range(5)])
     store.write("h200", [Restart(record=stored(9))])
 
-    assert store.load("h200")[key()] == (stored(9, arrival=6),)
+    (only,) = store.load("h200")[key()]
+    assert (only.session.id, only.arrival) == ("s0009", 6)
 
 
 def test_writing_twice_changes_no_byte(store: Store, tmp_path: Path) -> None:
@@ -232,29 +234,58 @@ def test_folder_holds_module_files(tmp_path: Path) -> None:
     assert ignored.splitlines() == ["*.lock", "*.tmp"]
 
 
-def test_two_branches_merge_without_a_conflict(tmp_path: Path) -> None:
-    """git takes the lines of both sides, as `.gitattributes` tells it, and all count."""
+def merged(folder: Path, ours: Sequence[StoreChange], theirs: StoreChange) -> Store:
+    """Return a store of two sessions that two branches have changed, merged by git."""
     git = shutil.which("git")
     if git is None:
         pytest.skip("git is not installed")
-    store = DirectoryStore(tmp_path)
-    path = tmp_path / "h200" / "tests.test_gemm.json"
+    store = DirectoryStore(folder)
+    path = folder / "h200" / "tests.test_gemm.json"
     store.write("h200", [Append(record=stored(1))])
     base = path.read_bytes()
     sides = []
-    for number in (2, 3):
+    for number, changes in enumerate((ours, [theirs])):
         path.write_bytes(base)
-        store.write("h200", [Append(record=stored(number))])
-        sides.append(tmp_path / f"side{number}")
+        for change in changes:
+            store.write("h200", [change])
+        sides.append(folder / f"side{number}")
         sides[-1].write_bytes(path.read_bytes())
-    (tmp_path / "base").write_bytes(base)
-    ours, theirs = map(str, sides)
+    (folder / "base").write_bytes(base)
+    first, second = map(str, sides)
     done = subprocess.run(
-        [git, "merge-file", "--union", "-p", ours, str(tmp_path / "base"), theirs],
+        [git, "merge-file", "--union", "-p", first, str(folder / "base"), second],
         capture_output=True,
         check=True,
     )
     path.write_bytes(done.stdout)
+    return store
+
+
+@pytest.mark.parametrize("accepts_first", [True, False])
+def test_a_merge_keeps_what_one_branch_has_accepted(
+    tmp_path: Path, *, accepts_first: bool
+) -> None:
+    """git brings the replaced lines back; neither they nor those of old code count."""
+    accepted: list[StoreChange] = [Restart(record=stored(9))]
+    added: list[StoreChange] = [Append(record=stored(n)) for n in (2, 3, 4)]
+    if accepts_first:
+        store = merged(tmp_path, added, accepted[0])
+    else:
+        store = merged(tmp_path, accepted, added[0])
+
+    assert b"s0001" in (tmp_path / "h200" / "tests.test_gemm.json").read_bytes()
+    assert [each.session.id for each in store.load("h200")[key()]] == ["s0009"]
+
+    store.write("h200", [Append(record=stored(10))])
+    kept = store.load("h200")[key()]
+    assert [each.session.id for each in kept] == ["s0009", "s0010"]
+    assert [each.values[0].series for each in kept] == [1, 1]
+    assert store.damage == ()
+
+
+def test_two_branches_merge_without_a_conflict(tmp_path: Path) -> None:
+    """git takes the lines of both sides, as `.gitattributes` tells it, and all count."""
+    store = merged(tmp_path, [Append(record=stored(2))], Append(record=stored(3)))
 
     kept = store.load("h200")[key()]
     store.write("h200", [Append(record=stored(4))])
