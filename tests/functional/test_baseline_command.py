@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +313,26 @@ def test_code_that_ends_the_process_cannot_pass_a_gate(
     assert "the run ended before its last test; it holds 1 of 3 tests" in cut_off
     assert "2 of the 3 tests of .gpuperf did not run: test_it.py::test_it[1]" in cut_off
     assert len(decode_run((project.path / "run.json").read_bytes()).records) == 1
+
+
+def test_a_test_that_was_renamed_leaves_the_store_by_a_command_that_is_told(
+    project: Project, command: Command
+) -> None:
+    """Else every run would name it and `verify` fail, and its sessions be typed one by one."""
+    project.store()
+    project.write(VALUES.replace("test_x", "test_y"))
+    ended = project.run(f"--gpuperf-baseline={STORE}", "--gpuperf-json=run.json")
+    told = command("verify", "run.json", f"--expect-from={STORE}")
+    forget = f'gpuperf baseline drop {STORE} all "--test=test_it.py::test_x[a]"'
+
+    assert lines(ended, "    " + forget)
+    assert f"where a test was renamed or removed: {forget}" in told
+    assert "removed 3 sessions of 1 measurement" in command(*shlex.split(forget)[1:])
+    command("baseline", "drop", STORE, "all", "--test=test_it.py")
+    assert command.code == 0
+    project.run("--gpuperf-update=new", "--gpuperf-json=run.json")
+    assert command("verify", "run.json", f"--expect-from={STORE}")
+    assert command.code == 0
 
 
 def test_tests_that_are_gone_are_counted_and_named(

@@ -391,7 +391,10 @@ def _add_baseline(commands: Commands, form: argparse.ArgumentParser) -> None:
         function="baseline:drop",
     )
     drop.add_argument(
-        "sessions", metavar="SESSION", nargs="+", help="its number or id in the list"
+        "sessions",
+        metavar="SESSION",
+        nargs="+",
+        help="its number or id in the list; all: every one",
     )
     _add_accept(actions, [form, store, tests])
 

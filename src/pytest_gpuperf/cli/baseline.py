@@ -30,6 +30,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.memory import damage_remedy, slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.explanation import dropping_command
 from pytest_gpuperf.report.explanation import listed as names_of
 from pytest_gpuperf.report.lines import Column, document
 from pytest_gpuperf.report.summary import held_tests
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["accept", "drop", "listed", "show", "verify"]
 
+_ALL = "all"  # in the place of sessions
 _COMMIT = 7  # characters of a commit that a person reads
 _LIMIT = Config(root="").max_regression or 0.0  # of a run that is told nothing else
 _ACCEPTED = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
@@ -206,6 +208,8 @@ def verify(arguments: argparse.Namespace) -> int:
         faults.append(
             f"{of} of {arguments.expect_from} did not run: {names_of(missing)}"
         )
+        command = dropping_command(arguments.expect_from, missing[0])
+        faults.append(f"where a test was renamed or removed: {command}")
     tests = display.plural(len(run.test_ids), "test")
     expectation = (
         f", with all {len(expected)} of {arguments.expect_from}" if expected else ""
@@ -346,7 +350,7 @@ def _chosen(
     names: Sequence[str], sessions: Sequence[_StoredSession], store: str
 ) -> frozenset[str]:
     """
-    Return the ids of the sessions that numbers or ids name.
+    Return the ids of the sessions that numbers or ids name, or the word *all*.
 
     Raises:
         ConfigError: There is none of some names, or a merge has given several one number.
@@ -355,12 +359,12 @@ def _chosen(
         name: [
             session.first.session.id
             for session in sessions
-            if name in {session.first.session.id, str(session.first.arrival)}
+            if name in {session.first.session.id, str(session.first.arrival), _ALL}
         ]
         for name in names
     }
     absent = [name for name, ids in named.items() if not ids]
-    shared = {name: ids for name, ids in named.items() if len(ids) > 1}
+    shared = {n: ids for n, ids in named.items() if n != _ALL and len(ids) > 1}
     mistakes = [f"{store} has no session {', '.join(absent)}"] if absent else []
     listing = f"gpuperf baseline list {display.quoted(store)}"
     remedies = [f"name one of: {listing}"] if absent else []
@@ -369,7 +373,7 @@ def _chosen(
         remedies.append(f"name one by its id: {', '.join(ids)}")
     if mistakes:
         raise ConfigError("; ".join(mistakes), remedy="; ".join(remedies))
-    return frozenset(ids[0] for ids in named.values())
+    return frozenset(session_id for ids in named.values() for session_id in ids)
 
 
 def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:

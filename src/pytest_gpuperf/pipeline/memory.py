@@ -20,7 +20,7 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
 )
 from pytest_gpuperf.report.escape import quoted
-from pytest_gpuperf.report.explanation import from_root
+from pytest_gpuperf.report.explanation import store_name
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
@@ -73,8 +73,7 @@ class Memory:
 
     def place(self) -> str:
         """Return the name of the store, as a person would write it."""
-        options = self._config.option_texts
-        return options.get("gpuperf_baseline") or from_root(_DEFAULT_PLACE, options)
+        return store_name(self._config.option_texts)
 
     def check(self) -> None:
         """

@@ -25,6 +25,7 @@ __all__ = [
     "command_text",
     "commands",
     "completed",
+    "dropping_command",
     "evidence",
     "explanation",
     "first_line",
@@ -33,6 +34,7 @@ __all__ = [
     "joint_explanation",
     "listed",
     "longrepr_lines",
+    "store_name",
 ]
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -485,6 +487,17 @@ def from_root(path: str, options: Mapping[str, str]) -> str:
     return path if place is None else f"{place}/{path}"
 
 
+def store_name(options: Mapping[str, str]) -> str:
+    """Return the store of a run, named or the usual one, as it is typed there."""
+    return options.get("gpuperf_baseline") or from_root(".gpuperf", options)
+
+
+def dropping_command(store: str, test_id: str) -> str:
+    """Return what to type to remove a test from a store."""
+    typed = ("gpuperf", "baseline", "drop", store, "all", f"--test={test_id}")
+    return display.escape(" ".join(map(display.quoted, typed)))
+
+
 def _with_store(
     verdict: Verdict, options: Mapping[str, str], flags: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -494,7 +507,7 @@ def _with_store(
     )
     if named or verdict.change is None or verdict.of_revision:
         return flags
-    return (f"--gpuperf-baseline={from_root('.gpuperf', options)}", *flags)
+    return (f"--gpuperf-baseline={store_name(options)}", *flags)
 
 
 def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ...]:

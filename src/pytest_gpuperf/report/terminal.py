@@ -17,11 +17,13 @@ from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.explanation import (
+    dropping_command,
     explanation,
     fitted,
     joint_explanation,
     listed,
     longrepr_lines,
+    store_name,
 )
 from pytest_gpuperf.report.lines import Line, Style, shorten, wrapped
 from pytest_gpuperf.report.rows import Row, names, rows, short_id
@@ -220,6 +222,9 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
         tests = listed(map(short_id, absent))
         text = f"in the baseline and not in this run: {tests}"
         yield from wrapped(text, width=width, style=Style.DOUBT)
+        command = dropping_command(store_name(run.header.options), absent[0])
+        yield Line("where a test was renamed or removed:", Style.DOUBT)
+        yield Line(f"    {command}", Style.DOUBT)
 
 
 def _noise_lines(counted: Tally, width: int) -> Iterator[Line]:
