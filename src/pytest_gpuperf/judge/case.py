@@ -167,7 +167,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         other_sources: Sources of the stored sessions where none is now's.
 
-        other_slug_exists: Whether another machine or GPU has stored sessions of it.
+        other_machines: The other machines or GPUs that have stored sessions of it.
 
         unmeasured: Why there is no value; None: there is one, or none is stated.
 
@@ -191,7 +191,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     stored: tuple[StoredValue, ...] = ()
     differences: Facts = NO_FACTS
     other_sources: tuple[str, ...] = ()
-    other_slug_exists: bool = False
+    other_machines: tuple[str, ...] = ()
     unmeasured: Unmeasured | None = None
     void: Void | None = None
     bound_class: BoundClass = BoundClass.HOST
@@ -313,7 +313,7 @@ def case_of(
     limit: float | None,
     session_id: str,
     across: Collection[str] = (),
-    other_slug_exists: bool = False,
+    other_machines: tuple[str, ...] = (),
 ) -> Case:
     """
     Return a case of what was measured and what is stored.
@@ -332,7 +332,7 @@ def case_of(
 
         across: Hard facts that may differ.
 
-        other_slug_exists: Whether another machine or GPU has stored sessions of it.
+        other_machines: The other machines or GPUs that have stored sessions of it.
     """
     usable = [record for record in records if record.void is None]
     sessions = [s for s in stored if s.session.id != session_id]
@@ -355,7 +355,7 @@ def case_of(
         stored=comparable,
         differences=differing,
         other_sources=sources,
-        other_slug_exists=other_slug_exists,
+        other_machines=other_machines,
         unmeasured=next((u for u in first.unmeasured if u.metric == metric), None),
         void=None if usable else first.void,
         bound_class=first.bound_class,

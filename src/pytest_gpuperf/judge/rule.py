@@ -565,13 +565,14 @@ def _incomparable(case: Case) -> Verdict | None:
         )
     if case.stored:
         return None
-    if not case.other_slug_exists:
+    if not case.other_machines:
         return verdict_of(case, Outcome.NEW, Reason.NOTHING_STORED)
     return verdict_of(
         case,
         Outcome.INCOMPARABLE,
         Reason.FINGERPRINT_DIFFERS,
         cause=Cause.OTHER_MACHINE,
+        evidence=VerdictEvidence(machines=case.other_machines),
     )
 
 

@@ -208,6 +208,8 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
 
         ended_in: The earlier test in which the processes were ended that did not come to
             this one; "": there are none.
+
+        machines: The other machines or GPUs that alone have stored sessions.
     """
 
     gap: Unmeasured | None = None
@@ -223,6 +225,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     building: tuple[int, int] | None = None
     left_out: LeftOut | None = None
     ended_in: str = ""
+    machines: tuple[str, ...] = ()
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):

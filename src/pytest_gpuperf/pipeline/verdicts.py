@@ -89,9 +89,11 @@ def _cases_of_suite(suite: Suite) -> list[ComparedCase]:
     for key, records_of_key in groups.items():
         key_cases = suite.first_cases.get(key)
         if key_cases is None or len(records_of_key) > 1 or key in elsewhere:
-            measured, elsewhere_too = suite.results[key.test_id], key in elsewhere
             key_cases = _cases(
-                suite, measured, records_of_key, other_slug_exists=elsewhere_too
+                suite,
+                suite.results[key.test_id],
+                records_of_key,
+                other_machines=elsewhere.get(key, ()),
             )
         cases += key_cases
     return cases
@@ -111,7 +113,7 @@ def _cases(
     measured: Measured,
     records: list[Record],
     *,
-    other_slug_exists: bool = False,
+    other_machines: tuple[str, ...] = (),
 ) -> tuple[ComparedCase, ...]:
     """Return the cases of one measurement of a test."""
     stored = suite.memory.sessions(records[0])
@@ -124,7 +126,7 @@ def _cases(
             limit=limit,
             session_id=suite.site.session.id,
             across=suite.config.compare_across,
-            other_slug_exists=other_slug_exists,
+            other_machines=other_machines,
         )
         for metric, limit in _compared(measured, records[0], suite.config).items()
         if _has(records, metric) or _stands_for(records[0], metric, measured)

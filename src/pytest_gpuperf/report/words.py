@@ -496,7 +496,8 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if evidence.left_out is not None:
         yield _left_out(evidence.left_out)
     if verdict.cause is Cause.OTHER_MACHINE:
-        yield "only other machines have stored sessions"
+        names = f": {', '.join(evidence.machines)}" if evidence.machines else ""
+        yield f"only other machines have stored sessions{names}"
 
 
 def _left_out(left_out: LeftOut) -> str:

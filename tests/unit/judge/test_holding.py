@@ -117,13 +117,16 @@ def test_what_cannot_be_compared_says_why() -> None:
     facts = {"gpu_name": ("L4", "H200"), "driver": ("1", "2")}
     other = elsewhere(differences=facts)
     source = elsewhere(other_sources=("events", "host"))
-    machines = elsewhere(other_slug_exists=True)
+    machines = elsewhere(other_machines=("l40s",))
     new = elsewhere()
 
     assert other.evidence is not None
     assert [*other.evidence.differences.items()] == sorted(facts.items())
     assert source.evidence == VerdictEvidence(stored_sources=("events", "host"))
-    assert (machines.cause, machines.evidence) == (Cause.OTHER_MACHINE, None)
+    assert (machines.cause, machines.evidence) == (
+        Cause.OTHER_MACHINE,
+        VerdictEvidence(machines=("l40s",)),
+    )
     assert (new.cause, new.evidence) == (None, None)
     assert {v.reason for v in (other, machines)} == {Reason.FINGERPRINT_DIFFERS}
     assert [v.outcome.value for v in (other, source, machines, new)] == [

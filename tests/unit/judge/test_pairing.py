@@ -194,10 +194,10 @@ def test_soft_facts_that_moved_are_kept() -> None:
         kept(0, held(), soft_facts={"torch": "2.10"}),
         kept(1, held(), soft_facts={"torch": "2.11"}),
     ]
-    found = paired([now], stored, other_slug_exists=True)
+    found = paired([now], stored, other_machines=("l40s",))
     assert found.moved == {"torch": ("2.11", "2.12")}
     assert found.bound_class is BoundClass.MEMORY
-    assert found.other_slug_exists
+    assert found.other_machines
 
 
 def test_a_number_of_the_users_own_brings_its_direction() -> None:
@@ -338,8 +338,8 @@ def test_a_case_knows_how_it_was_measured_and_where_else() -> None:
     found = paired([measured(kind=Kind.RANGE)], [])
 
     assert found.kind is Kind.RANGE
-    assert found.other_slug_exists is False
-    assert paired([measured()], [], other_slug_exists=True).other_slug_exists
+    assert found.other_machines == ()
+    assert paired([measured()], [], other_machines=("l40s",)).other_machines
 
 
 def test_confirming_processes_are_no_control_unless_said() -> None:

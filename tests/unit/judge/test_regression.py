@@ -109,8 +109,9 @@ def test_another_fingerprint_is_incomparable() -> None:
 
 def test_a_baseline_of_another_machine_is_incomparable() -> None:
     """Sessions of another GPU alone do not make a test new."""
-    verdict = one(case(1.2, [], other_slug_exists=True))
+    verdict = one(case(1.2, [], other_machines=("l40s",)))
     assert ruled(verdict) == (Outcome.INCOMPARABLE, Reason.FINGERPRINT_DIFFERS)
+    assert verdict.evidence == VerdictEvidence(machines=("l40s",))
 
 
 def test_another_source_is_incomparable() -> None:

@@ -264,8 +264,10 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "name older run files that agree in these facts",
     ),
     (
-        verdict(Reason.FINGERPRINT_DIFFERS, Cause.OTHER_MACHINE),
-        ("only other machines have stored sessions",),
+        verdict(
+            Reason.FINGERPRINT_DIFFERS, Cause.OTHER_MACHINE, machines=("l40s", "a100")
+        ),
+        ("only other machines have stored sessions: l40s, a100",),
         f"{STORE}, or {BY_ANY_REVISION}",
         "name older run files that agree in these facts",
     ),
