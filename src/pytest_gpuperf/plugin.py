@@ -69,7 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_gpuperf.hooks import child
 
         child.prepare(config)
-    options.check_ini(config)
+    if not options.is_child(config):  # an old revision may have what is repaired now
+        options.check_ini(config)
     if options.is_configured(config):
         options.config_of(config)  # wrong values are told before anything is collected
     if options.is_controller(config):

@@ -174,6 +174,20 @@ def test_a_revision_is_what_it_was_when_the_run_began(project: Project) -> None:
     assert outcomes["test_x[slower]"] == "regressed"
 
 
+def test_an_ini_file_that_was_repaired_since_then_is_no_hindrance(
+    project: Project,
+) -> None:
+    """A name that no option has is refused in the run that was started, not in a side."""
+    repository = Repository(project)
+    project.write("[pytest]\ngpuperf_baselin = store\n", "pytest.ini")
+    repository.commit("misspelt", **OLD)
+    project.write("[pytest]\n", "pytest.ini")
+    ended = project.spawn(*AGAINST)
+
+    assert ended.returncode == 0, ended.stdout
+    assert project.report()["against"]["gap"] is None
+
+
 def test_each_test_is_held_against_the_revision(repository: Repository) -> None:
     """Slower fails; a changed test is incomparable, a new one named; nothing is left."""
     repository.project.write(
