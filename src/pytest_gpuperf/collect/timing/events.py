@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
+from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.runtime import (
     TorchRuntime,
     driver_library,
@@ -44,6 +45,7 @@ _S_PER_MS = 1e-3
 # much longer was work. Our choice; beside CUPTI with buffers of 8 MiB three of six measurements
 # with one stream had 11 us, with buffers of 1 MiB none of three.
 _OUTLIVED_NS = 10_000
+_OUTLIVED_SHARE = 0.005  # of what the events saw: less is judged by no rule
 _IDLE_WAITS = 3  # the shortest of them was not interrupted
 _READING = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
 
@@ -280,7 +282,7 @@ class EventTimer:
             self._free.clear()  # of a context that may be gone
             return Void(code=VoidCode.EVENTS_FAILED, reason=str(failure))
         longest_ns = max(least_ns, default=0)
-        if longest_ns <= _OUTLIVED_NS:
+        if not longest_ns:
             return None
         reason = (
             f"the device worked for {longest_ns / 1000:.0f} us after the call's current"
@@ -300,11 +302,15 @@ class EventTimer:
             if pair is None or self._failure is not None:
                 synchronize()
                 return
+            allowed_ns = float(_OUTLIVED_NS)
             try:
                 pair.events.wait(pair.end)
+                seen_s = pair.events.elapsed_s(pair.start, pair.end) or 0.0
+                allowed_ns = max(allowed_ns, _OUTLIVED_SHARE * seen_s * NS_PER_S)
             except CollectError as error:
                 self._failure = error
-            outlived_ns.append(self._time(synchronize) - idle_ns)
+            waited_ns = self._time(synchronize) - idle_ns
+            outlived_ns.append(waited_ns if waited_ns > allowed_ns else 0)
 
         return wait
 
