@@ -110,11 +110,17 @@ def test_a_run_that_lost_its_events_is_judged_by_the_host(
     project.environment.setenv("SLOWER", "2000000")
     said = run(project, f"--gpuperf-collectors={now_by}", "--gpuperf-baseline=.gpuperf")
 
+    outcomes = dict(project.outcomes())
+
     assert (project.path / ".gpuperf" / "nvidia-h200").is_dir()
-    assert ("test_call[1]", "regressed") in project.outcomes(), said
-    assert {outcome for _, outcome in project.outcomes()} <= {
-        *("regressed", "unchanged", "inconclusive")
-    }, said
+    # on a busy machine twice the time may not be significant
+    assert outcomes["test_call[1]"] in {"regressed", "inconclusive"}, said
+    assert {*outcomes.values()} <= {"regressed", "unchanged", "inconclusive"}, said
+    assert {
+        verdict["estimate"]["source"]
+        for verdict in project.report()["verdicts"]
+        if verdict["metric"] == "time"
+    } == {"host"}
 
 
 def test_a_host_time_of_another_gpu_is_incomparable(project: Project) -> None:

@@ -605,6 +605,29 @@ def test_a_block_whose_work_outlives_its_events_is_the_hosts(rig: Rig) -> None:
     assert [note.code for note in timer.timing.notes] == ["outlives-events"]
 
 
+def test_a_block_has_the_clock_that_the_device_has_at_its_end() -> None:
+    """It is read once, when the device is idle again; what knows none has none."""
+    read_at_ns: list[int] = []
+
+    def clock_hz() -> float:
+        read_at_ns.append(clocked.clock.now_ns())
+        return 1.98e9
+
+    clocked = Rig(sm_clock_hz=clock_hz)
+    with clocked.host.measure_range() as timer:
+        clocked.body(100 * US)()
+    blind = Rig()
+    with blind.host.measure_range() as without:
+        blind.body(100 * US)()
+
+    assert timer.timing is not None
+    assert without.timing is not None
+    assert timer.timing.sm_clock_hz == 1.98e9
+    assert without.timing.sm_clock_hz is None
+    assert read_at_ns == [102 * US]
+    assert timer.timing.samples == without.timing.samples
+
+
 def test_a_block_that_starts_the_device_is_the_hosts(rig: Rig) -> None:
     """There was nothing to record an event in when it began, and that is said."""
     rig.driver.context = None

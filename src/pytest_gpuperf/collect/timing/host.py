@@ -169,7 +169,9 @@ class HostCollector:
         No warm-up, no flush, garbage collection as it is: one sample, from an idle device
         to an idle device.
         """
-        return RangeTimer(self._clock, self._runtime, self._timers)
+        return RangeTimer(
+            self._clock, self._runtime, self._timers, sm_clock_hz=self._sm_clock_hz
+        )
 
     def _fill(
         self,
@@ -258,6 +260,8 @@ class RangeTimer:
         clock: Clock,
         runtime: DeviceRuntime,
         timers: Sequence[DeviceTimer] = (),
+        *,
+        sm_clock_hz: Callable[[], float | None] | None = None,
     ) -> None:
         self.timing: Timing | None = None
         self._clock = clock
@@ -265,6 +269,7 @@ class RangeTimer:
         self._runtime = runtime
         self._wait = runtime.synchronize
         self._device_timers = timers
+        self._sm_clock_hz = sm_clock_hz
         self._timers: Timers | None = None  # None where the device was not in use yet
         self._modules_count = 0
         self._waits_count: int | None = None
@@ -274,7 +279,7 @@ class RangeTimer:
         """Wait for the device, then start."""
         self._runtime.synchronize()
         if self._device_timers and self._runtime.active():
-            self._timers = Timers(self._device_timers)
+            self._timers = Timers(self._device_timers, self._sm_clock_hz)
             self._wait = self._timers.watched(self._wait)
             for begin in self._timers.begins:
                 begin()
@@ -300,11 +305,15 @@ class RangeTimer:
                 end()
         self._wait()
         elapsed_ns = self._now_ns() - self._start_ns
+        clock_hz = None
+        if self._timers is not None and self._timers.sm_clock_hz is not None:
+            clock_hz = self._timers.sm_clock_hz()  # at once: it falls while idle
         loaded = len(sys.modules) != self._modules_count
         in_use = self._runtime.active()
         reading = Reading(
             wall_s=elapsed_ns / NS_PER_S,
             returned_s=returned_ns / NS_PER_S if in_use else None,
+            clock_hz=clock_hz,
         )
         notes = [_LOADED_NOTE] if loaded else []
         if waits and not in_use:  # the wait for a device is part of a block
@@ -342,6 +351,7 @@ class RangeTimer:
                 name: chosen.values((reading,), name) for name in slower_sources
             },
             returned=() if returned_s is None else (returned_s,),
+            sm_clock_hz=None if chosen.unused else reading.clock_hz,
             unused=chosen.unused,
             notes=(*chosen.notes, *notes, *tracer_notes(self._clock)),
         )
