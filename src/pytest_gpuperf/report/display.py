@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import re
 from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
@@ -70,6 +71,7 @@ _ROUND_FACTOR = 10.0  # from it on a factor needs no decimal
 _MOST_FACTOR = 1000  # a larger one is not a figure that anybody can use
 _DIGITS = 3  # significant digits of a measured value
 _LIMIT_DIGITS = 6  # of a limit: people write fewer, computed limits have more
+_SAME_SHARE = 1e-9  # two values nearer than that differ by rounding, not by measurement
 _ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
 _PLAIN_EXPONENTS = range(-4, 16)  # outside, 1.23e-09 is shorter than the zeros
 
@@ -220,6 +222,8 @@ def pair(
     """
     Return two values in one unit, with enough digits to show which is larger.
 
+    A value that differs from an older one by less than 1e-9 of it is shown as equal.
+
     Args:
         number: A value, in `unit`.
 
@@ -237,6 +241,8 @@ def pair(
     kib = _in_kib(left, unit), _in_kib(right, unit)
     if all(kib):
         return kib
+    if not is_limit and math.isclose(number, reference, rel_tol=_SAME_SHARE):
+        left = right  # what arithmetic has left of equal values
     shown, shown_reference = left, right
     for digits in range(_DIGITS, _ALL_DIGITS):
         shown = _rounded(left, unit, digits)
