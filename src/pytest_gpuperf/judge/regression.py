@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
@@ -38,6 +38,8 @@ __all__ = [
     "with_kernels",
     "with_suite",
 ]
+
+_LEADING = 5  # one suspect of so many tests: fewer do not move a class's median far
 
 _NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
 
@@ -224,7 +226,73 @@ def _decisive_changes(
     )
     for place, change in zip(places, fresh_changes, strict=True):
         decisive[place] = change or decisive[place]
+    moved = [
+        look.suspect and _is_far(case, change, policy)
+        for case, look, change in zip(cases, looks, decisive, strict=True)
+    ]
+    if not any(moved):
+        return decisive
+    for place, change in _beside_suspects(cases, looks, moved, references, policy):
+        decisive[place] = change
     return decisive
+
+
+def _is_far(case: Case, change: Change | None, policy: Policy) -> bool:
+    """Return whether fresh processes, too, are off by more than is suspected."""
+    if change is None or case.limit is None:
+        return False
+    return abs(worsening_of(case, change)) > policy.suspect_share * case.limit
+
+
+def _beside_suspects(
+    cases: Sequence[Case],
+    looks: Sequence[Look],
+    moved: Sequence[bool],
+    references: Sequence[Reference],
+    policy: Policy,
+) -> Iterator[tuple[int, Change]]:
+    """
+    Yield the changes of cases that were not suspected, with their places.
+
+    In the first look suspects say what the machine did, too. Where those that did change
+    are a fifth of a class, the median of its tests may be theirs: the machine would be
+    slower, and all other tests faster.
+
+    Args:
+        cases: All cases.
+
+        looks: The first look at them.
+
+        moved: Which of them were suspected, and are off in fresh processes, too.
+
+        references: Reference workloads.
+
+        policy: The rule's constants.
+    """
+    compared = [comparable(case, policy) for case in cases]
+    classes: dict[str, list[bool]] = {}
+    for comparison, is_moved in zip(compared, moved, strict=True):
+        if comparison is not None:
+            classes.setdefault(comparison.shift_group, []).append(is_moved)
+    led = {name for name, of in classes.items() if _LEADING * sum(of) >= len(of)}
+    groups = {c.group for c in compared if c is not None and c.shift_group in led}
+    level = sureness_of(cases, compared, policy)
+    # the whole group says what is usual
+    places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
+    several = [c for p in places if (c := compared[p]) is not None]
+    again = changes(
+        several,
+        level=level,
+        references=reference_comparisons(references, several),
+        controls=[not moved[p] for p in places],
+        judged=[
+            c.shift_group in led and not (looks[p].suspect or looks[p].shared)
+            for p, c in zip(places, several, strict=True)
+        ],
+    )
+    for place, change in zip(places, again, strict=True):
+        if change is not None:
+            yield place, change
 
 
 def _fresh_values(

@@ -272,3 +272,40 @@ def test_noise_is_a_likely_explanation_at_its_border() -> None:
 
     assert not first_look([subject], Policy(suspect_p=p_value))[0].suspect
     assert first_look([subject], Policy(suspect_p=above))[0].suspect
+
+
+# suspects
+
+
+@pytest.mark.parametrize("slower_count", [2, 3])
+def test_suspects_say_nothing_of_the_machine_for_those_beside_them(
+    slower_count: int,
+) -> None:
+    """Two of five tests regressed: the other three did not get faster for that."""
+    draw = random.Random(5)
+    cases = [
+        case(
+            1.1 if n < slower_count else 1.0,
+            [draw.lognormvariate(0, 0.001) for _ in THEN],
+            key=RecordKey(test_id=f"t{n}"),
+            bound_class=BoundClass.COMPUTE,
+        )
+        for n in range(5)
+    ]
+    looks = first_look(cases)
+    suspects = [look.suspect for look in looks]
+    fresh = {
+        one.name: confirmation(*[1.1] * 5)
+        for one, suspect in zip(cases, suspects, strict=True)
+        if suspect
+    }
+    verdicts = settle(cases, fresh, looks=looks)
+
+    assert suspects == [n < slower_count for n in range(5)]
+    assert [v.outcome for v in verdicts] == [
+        Outcome.REGRESSED if suspect else Outcome.UNCHANGED for suspect in suspects
+    ]
+    for verdict in verdicts[slower_count:]:
+        assert verdict.change is not None
+        assert abs(verdict.change.machine_shift or 0.0) < 0.001
+        assert abs(verdict.change.effect or 0.0) < 0.002
