@@ -24,7 +24,7 @@ from pytest_gpuperf.judge.case import (
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.metric import Better, Family
+from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import Kind, SessionValue
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
@@ -463,9 +463,11 @@ def _as_metric(value: SessionValue, like: Comparison) -> SessionValue:
 
 @lru_cache(maxsize=1024)  # a run has few, and asks for each test
 def _grouping(metric: str, source: str) -> tuple[str, TimeBase, bool]:
-    """Return a metric's group and clock, and whether it is a time."""
+    """Return a metric's group and clock, and whether the machine moves it as a time."""
     is_time = family_of(metric, source) in _TIMES
-    return group_of(metric, source), clock_of(metric, source), is_time
+    # a speedup is of two times that were taken by turns: the machine moves both
+    is_ratio = metric in METRICS and METRICS[metric].kinds == (Kind.COMPARE,)
+    return group_of(metric, source), clock_of(metric, source), is_time and not is_ratio
 
 
 def clock_of(metric: str, source: str) -> TimeBase:

@@ -770,6 +770,19 @@ def test_a_rate_falls_where_the_times_of_references_grow() -> None:
     assert found.outcome is Outcome.UNCHANGED
 
 
+def test_no_machine_moves_a_speedup() -> None:
+    """Its two sides took turns: a machine that is slower makes both slower."""
+    then = (1.25, 1.26, 1.24, 1.25, 1.255)
+    base = [case(1.2, then, "speedup", bound_class=BoundClass.MEMORY)]
+    again = {base[0].name: confirmation(*[1.1] * 5)}
+    (found,) = settle(base, again, references=references(1.2))
+
+    assert found.change is not None
+    assert found.change.machine_shift is None
+    assert found.outcome is Outcome.REGRESSED
+    assert machine_shifts(base, again, references=references(1.2)) == ()
+
+
 def test_a_value_that_does_not_fit_is_left_out_and_told() -> None:
     """The change is of the others, and which session it was is evidence."""
     suite = [case(1.6, (3.0, *THEN[1:])), *others(20)]
