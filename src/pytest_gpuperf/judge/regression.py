@@ -272,7 +272,7 @@ def _beside_suspects(
     compared = [comparable(case, policy) for case in cases]
     classes: dict[str, list[bool]] = {}
     for comparison, is_moved in zip(compared, moved, strict=True):
-        if comparison is not None:
+        if comparison is not None and comparison.shift_group:  # "": nothing moves it
             classes.setdefault(comparison.shift_group, []).append(is_moved)
     led = {name for name, of in classes.items() if _LEADING * sum(of) >= len(of)}
     groups = {c.group for c in compared if c is not None and c.shift_group in led}
