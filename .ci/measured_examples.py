@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-SCHEMA = "pytest-gpuperf/run/2"
+SCHEMA = "pytest-gpuperf/run/3"
 
 
 def main() -> int:

@@ -307,7 +307,7 @@ def test_an_error_says_what_and_where_and_never_shows_a_traceback(
         (b"not a run", "not JSON"),
         (b'{"schema": "pytest-gpuperf/run/99"}', "pytest-gpuperf/run/99"),
         (b'{"half": ', "not JSON"),
-        (b'{"schema": "pytest-gpuperf/run/1"}', "missing required field"),
+        (b'{"schema": "pytest-gpuperf/run/2"}', "missing required field"),
     ],
 )
 def test_a_file_that_is_not_what_it_says_is_named(

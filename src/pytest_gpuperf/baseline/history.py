@@ -234,6 +234,9 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
         facts=first.facts,
         soft_facts=first.soft_facts,
         bound_class=first.bound_class,
+        parameters_digest=first.parameters_digest,
+        test_digest=first.test_digest,
+        code_digest=first.code_digest,
         kernels=tuple(_stored_kernels(first)),
     )
 

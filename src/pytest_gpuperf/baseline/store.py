@@ -139,7 +139,7 @@ class Store(Protocol):
         """The damaged lines that were left out of what was read so far."""
 
     @property
-    def of_first_schema(self) -> bool:
+    def of_earlier_schema(self) -> bool:
         """Whether a file that was read has no arrival numbers and no checksums."""
 
     @property
@@ -258,7 +258,7 @@ class _StoreReader:
         self._place = place
         self._keyed_by = keyed_by
         self._damage: dict[Damage, None] = {}
-        self.of_first_schema = False
+        self.of_earlier_schema = False
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -296,7 +296,7 @@ class _StoreReader:
             test_ids=test_ids,
         )
         self._damage |= dict.fromkeys(stored.damage)
-        self.of_first_schema |= stored.of_first_schema
+        self.of_earlier_schema |= stored.of_earlier_schema
         if whole and stored.damage:
             raise _damaged(path, stored, self._place)
         return stored.sections
@@ -364,9 +364,9 @@ class _FileStore:
         return self._reader.damage
 
     @property
-    def of_first_schema(self) -> bool:
+    def of_earlier_schema(self) -> bool:
         """Whether a file that was read has no arrival numbers and no checksums."""
-        return self._reader.of_first_schema
+        return self._reader.of_earlier_schema
 
     @property
     def unread(self) -> tuple[GpuPerfError, ...]:

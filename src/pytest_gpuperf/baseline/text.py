@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_origin
 
 import msgspec
 from blake3 import blake3
@@ -20,11 +20,13 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused, replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
+    STORE_VERSION,
     BoundClass,
     RecordKey,
     SessionValue,
     StoredRecord,
 )
+from pytest_gpuperf.model.sample import CoreSpeed
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -38,8 +40,11 @@ __all__ = [
     "numbered_sessions",
 ]
 
-SCHEMA_VERSION = "pytest-gpuperf/baseline/2"
-_FIRST_SCHEMA = "pytest-gpuperf/baseline/1"  # without arrival numbers and checksums
+_SCHEMAS = "pytest-gpuperf/baseline/"
+SCHEMA_VERSION = f"{_SCHEMAS}{STORE_VERSION}"
+# by schema: the version that its lines are of. Those of 2 are lines of 3 without what a
+# value is of.
+_READABLE = {SCHEMA_VERSION: STORE_VERSION, f"{_SCHEMAS}2": 2}
 
 # the sessions of each measurement, oldest first
 Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
@@ -50,7 +55,14 @@ KeyedBy = str  # "module", whose name the lines omit from test ids, or "slug"
 _Arrival = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # more is not a count of runs
 
 
-class _StoredRow(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
+class _StoredRow(
+    Frozen,
+    Generic[_V],
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """
     A StoredRecord: one line, whose last field is the checksum of what precedes it.
 
@@ -74,6 +86,17 @@ class _StoredRow(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True)
         kernels: The digest of its kernels.
 
         kernel_times_s: How long each of them took [s], in their order.
+
+        parameters: Digest of the values of the test's parameters.
+
+        source: Digest of the test function's syntax tree.
+
+        code: Digest of the machine code of its kernels.
+
+        schema: The version of the format that the line was first written in; 0: the
+            file's own.
+
+        sum: The checksum.
     """
 
     test: str
@@ -86,9 +109,16 @@ class _StoredRow(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True)
     bound_class: BoundClass = BoundClass.HOST
     kernels: str = ""
     kernel_times_s: tuple[float, ...] = ()
+    parameters: str | None = None
+    source: str | None = None
+    code: str | None = None
+    schema: int = 0
+    sum: str = ""
 
 
-class _StoreHead(Frozen, frozen=True, gc=False, omit_defaults=True):
+class _StoreHead(
+    Frozen, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
+):
     """A Session with its arrival number and the soft facts that its records share."""
 
     id: str
@@ -96,11 +126,25 @@ class _StoreHead(Frozen, frozen=True, gc=False, omit_defaults=True):
     host: str
     commit: str | None = None
     dirty: bool | None = None
+    parent: str | None = None
+    branch: str | None = None
+    machine: str | None = None
+    boot: str | None = None
+    run: str | None = None
+    shard: str | None = None
+    collected: str | None = None
+    collected_count: int | None = None
+    ran_count: int | None = None
     soft_facts: Mapping[str, str] = {}
     arrival: _Arrival = 0
 
 
+# fields that both have
+_OF_SESSION = tuple(
+    name for name in Session.__struct_fields__ if name in _StoreHead.__struct_fields__
+)
 _Facts = dict[str, dict[str, str]]
+_Fields = tuple[tuple[str, str], ...]  # of a later version: names and JSON texts
 
 
 class _LaunchedKernel(Frozen, array_like=True, frozen=True, gc=False):
@@ -163,12 +207,12 @@ class BaselineFile(BulkRecord, frozen=True, kw_only=True):
 
         damage: The lines that were left out.
 
-        of_first_schema: Whether it was written without arrival numbers and checksums.
+        of_earlier_schema: Whether it was written by a version that stored less.
     """
 
     sections: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]]
     damage: tuple[Damage, ...] = ()
-    of_first_schema: bool = False
+    of_earlier_schema: bool = False
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -219,15 +263,16 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
 def _check_rows(text: bytes) -> None:
     """Refuse a text with a line that could not be read back."""
     for section in filter(None, _DECODER.decode(text).sections):
-        for decoder, entries in (
+        tables: tuple[tuple[msgspec.json.Decoder[Any], Iterable[msgspec.Raw]], ...] = (
             (_ROW, section.records),
             (_HEAD, section.sessions.values()),
             (_FACTS, section.facts.values()),
             (_KERNELS, section.kernels.values()),
-        ):
+        )
+        for decoder, entries in tables:
             for entry in entries:
                 if bytes(entry) != b"null":  # which ends each list and each table
-                    decoder.decode(entry)
+                    _decoded(decoder, entry)
 
 
 def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterator[str]:
@@ -250,6 +295,12 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             kernels=kernels.digest(tuple(map(_launched, record.kernels))),
             # msgspec leaves out this very (), and Python 3.10 makes another one
             kernel_times_s=tuple(float(k.total_s) for k in record.kernels) or (),
+            parameters=record.parameters_digest,
+            source=record.test_digest,
+            code=record.code_digest,
+            schema=record.schema_version
+            if record.schema_version != STORE_VERSION
+            else 0,
         )
         for record in ordered
     ]
@@ -261,8 +312,20 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     yield from (f'"{key}":{text},' for key, text in kernels.table())
     yield '"":null},"records":['
     prefix_of_sum = _summed_prefix(name)
-    yield from (f"{_with_checksum(_json(row), prefix_of_sum)}," for row in rows)
+    texts = (
+        _with_fields(_json(row), record.unknown)
+        for row, record in zip(rows, ordered, strict=True)
+    )
+    yield from (f"{_with_checksum(text, prefix_of_sum)}," for text in texts)
     yield "null]},"
+
+
+def _with_fields(text: str, fields: _Fields) -> str:
+    """Return an object of JSON with some more fields."""
+    if not fields:
+        return text
+    more = "".join(f",{_json(name)}:{value}" for name, value in fields)
+    return f"{text[:-1]}{more}}}"
 
 
 def _with_checksum(row: str, prefix: bytes) -> str:
@@ -283,14 +346,23 @@ def _value(value: SessionValue) -> list[object]:
         [*map(float, value.half_widths)],
         value.better,
         [*map(float, value.quantiles)],
-        [[*map(float, msgspec.structs.astuple(core))] for core in value.cores],
+        _cores(value.cores),
         [*map(float, value.sm_clocks_hz)],
         value.series,
+        [*map(float, value.alone_values)],
+        _cores(value.alone_cores),
+        value.suspected,
+        value.accepted,
     ]
     while rest and not rest[-1]:
         rest.pop()
     fields += rest
     return fields
+
+
+def _cores(cores: Sequence[CoreSpeed]) -> list[list[float]]:
+    """Return the speeds of some cores as lists of floats."""
+    return [[*map(float, msgspec.structs.astuple(core))] for core in cores]
 
 
 _Arrived = tuple[int, Session]  # a session of one store
@@ -394,24 +466,16 @@ def _shared_soft_facts(
 
 
 def _head(arrival: int, session: Session, soft_facts: dict[str, str]) -> str:
-    return _json(
-        _StoreHead(
-            id=session.id,
-            started_unix_s=float(session.started_unix_s),
-            host=session.host,
-            commit=session.commit,
-            dirty=session.dirty,
-            soft_facts=soft_facts,
-            arrival=arrival,
-        )
-    )
+    fields = {name: getattr(session, name) for name in _OF_SESSION}
+    fields["started_unix_s"] = float(session.started_unix_s)
+    head = _StoreHead(**fields, soft_facts=soft_facts, arrival=arrival)
+    return _with_fields(_json(head), session.unknown)
 
 
 def _json(value: object) -> str:
     return _ENCODER.encode(value).decode()
 
 
-_SCHEMAS = "pytest-gpuperf/baseline/"
 _RESTORE = "restore it from version control, or remove it and measure again"
 _CHANGED = "it differs from its checksum"
 _BYTE = re.compile(r"^(?P<what>.*) \(byte (?P<byte>\d+)\)$")
@@ -439,7 +503,7 @@ def numbered_sessions(text: bytes) -> dict[str, int]:
     try:
         sections = filter(None, _DECODER.decode(text).sections)
         raws = [bytes(raw) for part in sections for raw in part.sessions.values()]
-        heads = [_HEAD.decode(raw) for raw in raws if raw != b"null"]
+        heads = [_decoded(_HEAD, raw)[0] for raw in raws if raw != b"null"]
     except _UNREADABLE:
         return {}  # whoever needs its records reports it
     return {head.id: head.arrival for head in heads}
@@ -480,8 +544,7 @@ def decode(
     try:
         with collector_paused():
             content = reader.content()
-            of_first = _check_kind(content, keyed_by, path=path)
-            reader.checked = not (of_first or edited)
+            reader.version = _check_kind(content, keyed_by, path=path)
             records: dict[str, list[StoredRecord]] = {}  # a merge may double a section
             for part in content.sections:
                 if part is not None and section in {None, part.name}:
@@ -490,7 +553,7 @@ def decode(
             return BaselineFile(
                 sections={name: by_key(rows) for name, rows in records.items()},
                 damage=tuple(dict.fromkeys(sorted(reader.damage))),
-                of_first_schema=of_first,
+                of_earlier_schema=reader.version < STORE_VERSION,
             )
     except _UNREADABLE as error:
         _refuse_other_text(text, path=path)
@@ -515,6 +578,7 @@ class _LineReader:
         self._text = text
         self._path = path
         self.checked = not edited
+        self.version = STORE_VERSION
         self.damage: list[Damage] = []
 
     def content(self) -> _Content:
@@ -555,7 +619,7 @@ class _LineReader:
             tests = frozenset(name.removeprefix(prefix) for name in whole)
         records = []
         for raw in section.records:
-            row = self._row(raw, prefix_of_sum, tests)
+            row, unknown = self._row(raw, prefix_of_sum, tests)
             if row is None:
                 continue
             if row.session not in heads or row.facts not in facts:
@@ -565,6 +629,9 @@ class _LineReader:
             if names not in keys:
                 keys[names] = RecordKey(test_id=prefix + row.test, name=row.name)
             record = _record(row, keys[names], *heads[row.session], facts[row.facts])
+            if unknown or self.version < STORE_VERSION:
+                version = row.schema or self.version
+                record = replace(record, unknown=unknown, schema_version=version)
             if row.kernels in kernels_of:  # else no verdict misses them
                 kernels = _timed(kernels_of[row.kernels], row.kernel_times_s)
                 record = replace(record, kernels=kernels)
@@ -573,35 +640,39 @@ class _LineReader:
 
     def _row(
         self, raw: msgspec.Raw, prefix: bytes, selected: frozenset[str] | None
-    ) -> _StoredRow[SessionValue] | None:
-        """Return a row; None: it is left out, or not selected, or it ends the list."""
+    ) -> tuple[_StoredRow[SessionValue] | None, _Fields]:
+        """
+        Return a row, and its unknown fields.
+
+        None: it is left out, or not selected, or it ends the list.
+        """
         text = bytes(raw)
         if text == b"null":
-            return None
+            return None, ()
         try:
-            row = _ROW.decode(text)
+            row, unknown = _decoded(_ROW, text)
         except _UNREADABLE as error:
             self._leave_out(_without_place(error), raw)
-            return None
+            return None, ()
         if selected is not None and row.test not in selected:
-            return None
+            return None, ()
         wrong = ""
-        if self.checked and not _is_unchanged(row, text, prefix):
+        if self.checked and not _is_unchanged(row, unknown, text, prefix):
             wrong = _CHANGED
         # our layout has no blanks, and a minus before a number is not an exponent's
         elif b"[-" in text or b",-" in text or b" " in text or b"\n" in text:
             wrong = _negative(row)
         if wrong:
             self._leave_out(wrong, raw)
-        return None if wrong else row
+        return None if wrong else row, unknown
 
     def _heads(self, section: _Section) -> dict[str, tuple[_StoreHead, Session]]:
         """Return the heads of a section by their keys."""
         heads: dict[str, tuple[_StoreHead, Session]] = {}
         for key, raw in section.sessions.items():
-            head = self._entry(key, raw, _HEAD)
-            if head is not None:
-                heads[key] = (head, _session(head))
+            entry = self._entry(key, raw, _HEAD)
+            if entry is not None:
+                heads[key] = (entry[0], _session(*entry))
         return heads
 
     def _facts(self, section: _Section) -> dict[str, _Facts]:
@@ -609,31 +680,36 @@ class _LineReader:
         entries = {
             key: self._entry(key, raw, _FACTS) for key, raw in section.facts.items()
         }
-        return {key: facts for key, facts in entries.items() if facts is not None}
+        return {key: entry[0] for key, entry in entries.items() if entry is not None}
 
     def _kernels(self, section: _Section) -> dict[str, _Kernels]:
         """Return the kernels of a section by their keys."""
         entries = {
             key: self._entry(key, raw, _KERNELS) for key, raw in section.kernels.items()
         }
-        return {key: some for key, some in entries.items() if some is not None}
+        return {key: entry[0] for key, entry in entries.items() if entry is not None}
 
     def _entry(
         self, key: str, raw: msgspec.Raw, decoder: msgspec.json.Decoder[_V]
-    ) -> _V | None:
-        """Return an entry of a table, whose key is its digest; None: it is left out."""
+    ) -> tuple[_V, _Fields] | None:
+        """
+        Return an entry of a table and its unknown fields.
+
+        None: it is left out, because its key is not its digest.
+        """
         text = bytes(raw)
         if text == b"null":
             return None
         try:
-            entry = decoder.decode(text)
+            entry, unknown = _decoded(decoder, text)
         except _UNREADABLE as error:
             self._leave_out(_without_place(error), raw)
             return None
-        if self.checked and key not in {digest(text), digest(_json(entry).encode())}:
+        ours = _with_fields(_json(entry), unknown).encode()
+        if self.checked and key not in {digest(text), digest(ours)}:
             self._leave_out(_CHANGED, raw)
             return None
-        return entry
+        return entry, unknown
 
     def _leave_out(
         self, reason: str, raw: msgspec.Raw | None = None, *, line: int = 0
@@ -658,15 +734,39 @@ def _is_entry(line: bytes) -> bool:
     return True
 
 
-def _is_unchanged(row: _StoredRow[SessionValue], text: bytes, prefix: bytes) -> bool:
+def _decoded(
+    decoder: msgspec.json.Decoder[_V], text: bytes | msgspec.Raw
+) -> tuple[_V, _Fields]:
+    """Return an object, and its fields that this version does not know."""
+    try:
+        return decoder.decode(text), ()
+    except msgspec.ValidationError:
+        kind = get_origin(decoder.type) or decoder.type
+        known = getattr(kind, "__struct_fields__", ())
+        if not known:
+            raise
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        names = [name for name in fields if name not in known]
+        if not names:
+            raise
+    # on one line, whatever the file's layout
+    unknown = tuple(
+        (name, msgspec.json.format(bytes(fields.pop(name)), indent=-1).decode())
+        for name in names
+    )
+    return decoder.decode(msgspec.json.encode(fields)), unknown
+
+
+def _is_unchanged(
+    row: _StoredRow[SessionValue], unknown: _Fields, text: bytes, prefix: bytes
+) -> bool:
     """Return whether a row is what its checksum was made of, in this layout or ours."""
     body, checksum = text[:-_SUM_LENGTH], text[-_SUM_LENGTH:]
     if checksum.startswith(_SUM):
         return checksum[len(_SUM) : -2] == digest(b"%b%b}" % (prefix, body)).encode()
-    stated = msgspec.json.decode(text).get("sum")
     values = tuple(map(_value, row.values))
-    ours = _json(replace(row, values=values)).encode()
-    return bool(digest(prefix + ours) == stated)
+    ours = _with_fields(_json(replace(row, values=values, sum="")), unknown)
+    return digest(prefix + ours.encode()) == row.sum
 
 
 def _record(
@@ -687,6 +787,10 @@ def _record(
         soft_facts={**soft_facts, **row.soft_facts} if row.soft_facts else soft_facts,
         bound_class=row.bound_class,
         arrival=head.arrival,
+        parameters_digest=row.parameters,
+        test_digest=row.source,
+        code_digest=row.code,
+        schema_version=row.schema or STORE_VERSION,
     )
 
 
@@ -702,14 +806,9 @@ def _timed(kernels: _Kernels, times_s: Sequence[float]) -> tuple[KernelTotal, ..
     )
 
 
-def _session(head: _StoreHead) -> Session:
-    return Session(
-        id=head.id,
-        started_unix_s=head.started_unix_s,
-        host=head.host,
-        commit=head.commit,
-        dirty=head.dirty,
-    )
+def _session(head: _StoreHead, unknown: _Fields) -> Session:
+    fields = {name: getattr(head, name) for name in _OF_SESSION}
+    return Session(**fields, unknown=unknown)
 
 
 def _negative(row: _StoredRow[SessionValue]) -> str:
@@ -723,8 +822,8 @@ def _negative(row: _StoredRow[SessionValue]) -> str:
     return ""
 
 
-def _check_kind(content: _Content, keyed_by: KeyedBy, *, path: str) -> bool:
-    """Refuse another schema or kind of store; return whether it is the first schema."""
+def _check_kind(content: _Content, keyed_by: KeyedBy, *, path: str) -> int:
+    """Refuse another schema or kind of store; return the version of its lines."""
     _check_schema(content.schema, path=path)
     if content.keyed_by != keyed_by:
         raise BaselineCorruptError(
@@ -732,7 +831,7 @@ def _check_kind(content: _Content, keyed_by: KeyedBy, *, path: str) -> bool:
             remedy="name the whole store: its folder, or a single-file store",
             path=path,
         )
-    return content.schema == _FIRST_SCHEMA
+    return _READABLE[content.schema]
 
 
 def _check_schema(schema: str, *, path: str) -> None:
@@ -742,7 +841,7 @@ def _check_schema(schema: str, *, path: str) -> None:
             remedy="name a store that --gpuperf-update has written",
             path=path,
         )
-    if schema not in {SCHEMA_VERSION, _FIRST_SCHEMA}:
+    if schema not in _READABLE:
         raise SchemaVersionError(schema=schema, supported=SCHEMA_VERSION, path=path)
 
 

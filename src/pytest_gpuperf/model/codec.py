@@ -1,7 +1,8 @@
 """Records as JSON and back, the only place that does it.
 
-Schema of a run: 1 — the first. 2 — comparisons with a revision; a run of the first is one
-without any.
+Schema of a run: 2 — comparisons with a revision. 3 — what a value is of: machine, branch,
+shard and collection of its session, parameters and source of its test; all optional, so that
+a run of the second is one without any.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ __all__ = [
     "to_text",
 ]
 
-SCHEMA_VERSION = "pytest-gpuperf/run/2"
-_READABLE = frozenset({SCHEMA_VERSION, "pytest-gpuperf/run/1"})
+SCHEMA_VERSION = "pytest-gpuperf/run/3"
+_READABLE = frozenset({SCHEMA_VERSION, "pytest-gpuperf/run/2"})
 _RUNS, _BASELINES = "pytest-gpuperf/run/", "pytest-gpuperf/baseline/"
 
 _REMEDY = "give a file written by --gpuperf-json"

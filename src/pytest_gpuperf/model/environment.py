@@ -63,6 +63,30 @@ class Session(Frozen, frozen=True, kw_only=True):
         commit: The revision of the project; None outside a repository.
 
         dirty: Whether the working tree differed from `commit`; None: unknown.
+
+        parent: The first parent of `commit`; None: unknown.
+
+        branch: The branch, or what the CI system calls it; None: unknown.
+
+        machine: The machine's label, or a hash of machine id and host name that
+            outlives a boot; None: unknown, as in a container without a label.
+
+        boot: A hash of the boot; None: unknown.
+
+        run: The CI run that the session is part of; None: it is no part of one.
+
+        shard: Which part of the run's tests, as "3/8"; None: all of them.
+
+        collected: A digest of the ids of all tests that were collected, before any was
+            deselected; None: unknown.
+
+        collected_count: How many these are.
+
+        ran_count: Test bodies that ran in the session's process, measured or not; None:
+            unknown.
+
+        unknown: Fields of a later version, as names and JSON texts: kept when a store
+            is rewritten.
     """
 
     id: str
@@ -70,6 +94,16 @@ class Session(Frozen, frozen=True, kw_only=True):
     host: str
     commit: str | None = None
     dirty: bool | None = None
+    parent: str | None = None
+    branch: str | None = None
+    machine: str | None = None
+    boot: str | None = None
+    run: str | None = None
+    shard: str | None = None
+    collected: str | None = None
+    collected_count: int | None = None
+    ran_count: int | None = None
+    unknown: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

@@ -28,6 +28,8 @@ from pytest_gpuperf.model.work import Work
 __all__ = [
     "QUANTILES",
     "REFERENCES",
+    "STORE_VERSION",
+    "AcceptedLevel",
     "BoundClass",
     "Kind",
     "Note",
@@ -42,6 +44,8 @@ __all__ = [
 
 # the test id of the reference workloads, which no test of a project has
 REFERENCES = "gpuperf::references"
+
+STORE_VERSION = 3  # of the format that StoredRecords are written in
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the samples of a SessionValue
 
@@ -200,6 +204,13 @@ class Record(BulkRecord, frozen=True, kw_only=True):
 
         choice: Hash of the kernels that ran; None: not known.
 
+        parameters_digest: Digest of the values of the test's parameters; None: it has none,
+            or they have no digest.
+
+        test_digest: Digest of the test function's syntax tree; None: not known.
+
+        code_digest: Digest of the machine code of its kernels; None: not known.
+
         bound_class: What moves together with it when the machine moves.
 
         role: Which process of the run made it.
@@ -234,6 +245,9 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     soft_facts: Mapping[str, str] = {}
     work: Work | None = None
     choice: str | None = None
+    parameters_digest: str | None = None
+    test_digest: str | None = None
+    code_digest: str | None = None
     bound_class: BoundClass = BoundClass.HOST
     role: Role = Role.MAIN
     process_index: int = 0
@@ -245,6 +259,27 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     analyses: tuple[KernelAnalysis, ...] = ()
     utilization: tuple[UtilizationWindow, ...] = ()
     time_lines: tuple[TimeLine, ...] = ()
+
+
+class AcceptedLevel(BulkRecord, array_like=True, frozen=True, kw_only=True):
+    """
+    The level of a series when it was last accepted; in a file, a list.
+
+    Attributes:
+        value: Mean of the sessions that followed [the series's unit].
+
+        session_count: How many these are.
+
+        started_unix_s: When the first of them began, since the epoch [s].
+    """
+
+    value: float
+    session_count: Annotated[int, msgspec.Meta(ge=1)]
+    started_unix_s: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("accepted", self.value, self.started_unix_s)
 
 
 class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
@@ -274,6 +309,17 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
         series: How often its metric's series has been started anew; a stored value of an
             earlier series does not count.
+
+        alone_values: The value of each fresh process of the session that ran the test
+            alone [unit]; empty where there was none.
+
+        alone_cores: How fast the core of each of these was; empty where one of them cannot
+            tell.
+
+        suspected: Whether the test ran alone because it was a suspect of the session, and
+            not because it was drawn.
+
+        accepted: The level that its series had when it was last accepted; None: unknown.
     """
 
     metric: str
@@ -286,20 +332,31 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     cores: tuple[CoreSpeed, ...] = ()
     sm_clocks_hz: tuple[float, ...] = ()
     series: Annotated[int, msgspec.Meta(ge=0)] = 0
+    alone_values: tuple[float, ...] = ()
+    alone_cores: tuple[CoreSpeed, ...] = ()
+    suspected: bool = False
+    accepted: AcceptedLevel | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite, and cores and clocks of other processes."""
-        numbers = (*self.half_widths, *self.quantiles, *self.sm_clocks_hz)
+        numbers = (
+            *self.half_widths,
+            *self.quantiles,
+            *self.sm_clocks_hz,
+            *self.alone_values,
+        )
         # nearly all are: a report holds tens of thousands
         if not all_finite((*self.run_values, *numbers)):
             finite("session.run_values", *self.run_values)
             finite("session.half_widths", *self.half_widths)
             finite("session.quantiles", *self.quantiles)
             finite("session.sm_clocks_hz", *self.sm_clocks_hz)
-        process_count = len(self.run_values)
-        for name, several in (
-            ("cores", self.cores),
-            ("sm_clocks_hz", self.sm_clocks_hz),
+            finite("session.alone_values", *self.alone_values)
+        run_count = len(self.run_values)
+        for name, several, process_count in (
+            ("cores", self.cores, run_count),
+            ("sm_clocks_hz", self.sm_clocks_hz, run_count),
+            ("alone_cores", self.alone_cores, len(self.alone_values)),
         ):
             if several and len(several) != process_count:
                 message = f"{len(several)} {name} of {process_count} processes"
@@ -351,6 +408,18 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
 
         kernels: Those that ran in the first process, most time first: all of them, or
             none where they are many or not known.
+
+        parameters_digest: Digest of the values of the test's parameters; None: not stored.
+
+        test_digest: Digest of the test function's syntax tree; None: not stored.
+
+        code_digest: Digest of the machine code of its kernels; None: not stored.
+
+        schema_version: The version of the format that it was first written in: what that
+            version had no field for was not stored.
+
+        unknown: Fields of a later version, as names and JSON texts: kept when a store
+            is rewritten.
     """
 
     key: RecordKey
@@ -362,3 +431,8 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     bound_class: BoundClass = BoundClass.HOST
     arrival: int = 0
     kernels: tuple[KernelTotal, ...] = ()
+    parameters_digest: str | None = None
+    test_digest: str | None = None
+    code_digest: str | None = None
+    schema_version: int = STORE_VERSION
+    unknown: tuple[tuple[str, str], ...] = ()

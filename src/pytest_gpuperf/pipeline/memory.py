@@ -164,7 +164,7 @@ class Memory:
             more = len(damage) - _SHOWN_LINES
             lines = f"{more} more; " if more > 0 else ""
             yield f"{lines}{damage_remedy(self.place())}"
-        if self._store.of_first_schema:
+        if self._store.of_earlier_schema:
             yield (
                 f"{self.place()} has the format of an earlier version; its sessions "
                 "count, and the next stored session rewrites it"

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import (
+    STORE_VERSION,
+    AcceptedLevel,
     BoundClass,
     RecordKey,
     SessionValue,
@@ -79,10 +81,19 @@ _cores = st.builds(
 )
 
 
+_accepted = st.builds(
+    AcceptedLevel,
+    value=_finite,
+    session_count=st.integers(min_value=1, max_value=9),
+    started_unix_s=_finite,
+)
+
+
 @st.composite
 def _values(draw: st.DrawFn) -> SessionValue:
     """Draw the values of a metric; each process has a core, or none has."""
     runs = draw(st.lists(_finite, min_size=1, max_size=3))
+    alone = draw(st.lists(_finite, max_size=2))
     known = draw(st.booleans())
     return SessionValue(
         metric=draw(_names),
@@ -93,6 +104,10 @@ def _values(draw: st.DrawFn) -> SessionValue:
         better=draw(st.none() | st.sampled_from(["lower", "higher", "neither"])),
         cores=tuple(draw(_cores) for _ in runs) if known else (),
         series=draw(st.sampled_from([0, 0, 1])),
+        alone_values=tuple(alone),
+        alone_cores=tuple(draw(_cores) for _ in alone) if known else (),
+        suspected=draw(st.booleans()),
+        accepted=draw(st.none() | _accepted),
     )
 
 
@@ -103,6 +118,15 @@ sessions = st.builds(
     host=_names,
     commit=st.none() | _names,
     dirty=st.none() | st.booleans(),
+    parent=st.none() | _names,
+    branch=st.none() | _names,
+    machine=st.none() | _names,
+    boot=st.none() | _names,
+    run=st.none() | _names,
+    shard=st.none() | _names,
+    collected=st.none() | _names,
+    collected_count=st.none() | st.integers(0, 10**6),
+    ran_count=st.none() | st.integers(0, 10**6),
 )
 
 test_ids = st.one_of(
@@ -138,4 +162,8 @@ stored_records = st.builds(
         ),
         max_size=3,
     ).map(tuple),
+    parameters_digest=st.none() | _names,
+    test_digest=st.none() | _names,
+    code_digest=st.none() | _names,
+    schema_version=st.sampled_from([2, STORE_VERSION]),
 )

@@ -592,3 +592,14 @@ def test_too_long_a_place_is_named(tmp_path: Path) -> None:
     """The system's own reason is passed on."""
     with pytest.raises(BaselineError, match=r"cannot be read .*too long"):
         open_store("a" * 300, tmp_path)
+
+
+def test_a_store_of_the_second_schema_is_read() -> None:
+    """Every session that an earlier version has stored counts, and says that it is of that."""
+    store = DirectoryStore(Path(__file__).parents[2] / "gold/store-2")
+    records = [r for rs in store.load("amd-epyc-2").values() for r in rs]
+
+    assert store.damage == ()
+    assert store.of_earlier_schema
+    assert len(records) == 24  # three of four tests and four reference workloads
+    assert {record.schema_version for record in records} == {2}

@@ -25,7 +25,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import StoredRecord
-from unit.baseline.samples import TEST, key, stored, stored_records, value
+from unit.baseline.samples import TEST, key, session, stored, stored_records, value
 
 MODULE = "tests/test_gemm.py"
 
@@ -82,7 +82,7 @@ def test_the_text_is_json() -> None:
     """Any JSON tool reads it, in any layout."""
     loose = json.loads(text_of(stored(1)))
 
-    assert loose["schema"] == "pytest-gpuperf/baseline/2"
+    assert loose["schema"] == "pytest-gpuperf/baseline/3"
     assert read(json.dumps(loose, indent=3).encode()) == (stored(1),)
 
 
@@ -316,17 +316,48 @@ def test_a_file_that_was_laid_out_anew_is_read() -> None:
     ]
 
 
-def test_the_first_schema_is_read() -> None:
-    """It has no numbers and no checksums; a line of it is taken as it stands."""
-    text = re.sub(rb',"sum":"\w+"', b"", GOOD).replace(b"baseline/2", b"baseline/1")
-    stored_text = decode(
-        text.replace(b"[0.28", b"[0.29"), path="x.json", keyed_by="module"
-    )
+SECOND = GOOD.replace(b"baseline/3", b"baseline/2")
 
-    assert stored_text.of_first_schema
-    assert stored_text.damage == ()
-    assert len(stored_text.sections[MODULE][key()]) == 2
-    assert read(text) == (stored(1), stored(2))
+
+def test_the_second_schema_is_read() -> None:
+    """Its sessions say that its version stored them, also after the file is rewritten."""
+    old = (stored(1, schema_version=2), stored(2, schema_version=2))
+    second = decode(SECOND, path="x.json", keyed_by="module")
+    rewritten = text_of(*read(SECOND), stored(3))
+
+    assert second.of_earlier_schema
+    assert second.damage == ()
+    assert read(SECOND) == old
+    assert read(rewritten) == (*old, stored(3))
+    assert not decode(rewritten, path="x", keyed_by="module").of_earlier_schema
+
+
+def test_a_changed_line_of_the_second_schema_is_damaged() -> None:
+    """The lines of both schemas have checksums."""
+    assert damage_of(SECOND.replace(b"[0.28", b"[0.29")) == [
+        "x.json, line 10: it differs from its checksum"
+    ]
+
+
+def test_fields_of_a_later_version_are_kept() -> None:
+    """Lines and heads keep their unknown fields when another session is stored."""
+    later = session(1, unknown=(("site", '"cern"'),))
+    record = stored(1, session=later, unknown=(("é", '{"a":[1,null]}'), ("z", "1.5")))
+    text = text_of(record)
+
+    assert b'"site":"cern"' in text
+    assert read(text) == (record,)
+    assert read(text_of(*read(text), stored(2))) == (record, stored(2))
+    assert read(json.dumps(json.loads(text), indent=1).encode()) == (record,)
+
+
+def test_a_later_field_that_was_edited_is_damage() -> None:
+    """The checksum of a line covers what this version does not know."""
+    text = text_of(stored(1, unknown=(("z", "1"),)))
+
+    assert damage_of(text.replace(b'"z":1', b'"z":2')) == [
+        "x.json, line 9: it differs from its checksum"
+    ]
 
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, 7))
@@ -370,14 +401,17 @@ def test_no_damage_is_an_unexpected_error(place: int, damage: bytes) -> None:
 
 
 NEWER = [
-    b'{"schema":"pytest-gpuperf/baseline/3"}',
-    b'{"schema":"pytest-gpuperf/baseline/3","sections":{},"more":1}',
-    GOOD.replace(b"baseline/2", b"baseline/3"),
+    b'{"schema":"pytest-gpuperf/baseline/4"}',
+    b'{"schema":"pytest-gpuperf/baseline/4","sections":{},"more":1}',
+    GOOD.replace(b"baseline/3", b"baseline/4"),
+    GOOD.replace(b"baseline/3", b"baseline/1"),
 ]
 
 
-@pytest.mark.parametrize("text", NEWER, ids=["bare", "other shape", "same shape"])
-def test_a_newer_schema_is_named(text: bytes) -> None:
+@pytest.mark.parametrize(
+    "text", NEWER, ids=["bare", "other shape", "same shape", "gone"]
+)
+def test_another_schema_is_named(text: bytes) -> None:
     """A file of a later version is not called corrupt, whatever else it holds."""
     with pytest.raises(SchemaVersionError, match=r"x\.json.*baseline/3") as caught:
         read(text)

@@ -16,7 +16,7 @@ from pytest_gpuperf import model
 from pytest_gpuperf.model.activity import KernelResources, Track
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.record import SessionValue
+from pytest_gpuperf.model.record import AcceptedLevel, SessionValue
 from pytest_gpuperf.model.roofline import Peak, Roofline, TimeBound
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import CoreSpeed, Estimate, SourceLabel
@@ -154,13 +154,20 @@ def _with_values(given: dict[str, Any]) -> dict[str, Any]:
     widths = tuple(map(abs, given["half_widths"]))
     values = given["run_values"] or (1.0,)
     cores = given["cores"] if len(given["cores"]) == len(values) else ()
+    alone = given["alone_cores"]
     clocks = tuple(abs(each) or 1.0 for each in given["sm_clocks_hz"])
     return given | {
         "run_values": values,
         "half_widths": widths,
         "cores": cores,
         "sm_clocks_hz": clocks if len(clocks) == len(values) else (),
+        "alone_cores": alone if len(alone) == len(given["alone_values"]) else (),
     }
+
+
+def _of_some_sessions(given: dict[str, Any]) -> dict[str, Any]:
+    """Make a level that a session stands behind."""
+    return given | {"session_count": 1 + abs(given["session_count"])}
 
 
 def _as_long(given: dict[str, Any]) -> dict[str, Any]:
@@ -170,6 +177,7 @@ def _as_long(given: dict[str, Any]) -> dict[str, Any]:
 
 
 _REPAIRS: Mapping[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    AcceptedLevel: _of_some_sessions,
     Compiled: _above_zero,
     CoreSpeed: _looped,
     StepSummary: _above_zero,

@@ -222,7 +222,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 
 def test_another_version_is_named() -> None:
     """A file of another version says so before any of its fields is looked at."""
-    found = "pytest-gpuperf/run/3"
+    found = "pytest-gpuperf/run/4"
     text = json.dumps({"schema": found, "records": 5}).encode()
 
     with pytest.raises(SchemaVersionError) as caught:
@@ -237,7 +237,7 @@ def test_another_version_is_named() -> None:
 @pytest.mark.parametrize(
     ("found", "kind", "remedy"),
     [
-        ("pytest-gpuperf/baseline/1", "a store of baselines", "gpuperf baseline list"),
+        ("pytest-gpuperf/baseline/3", "a store of baselines", "gpuperf baseline list"),
         ("pytest-gpuperf/baseline/9", "a store of baselines", "gpuperf baseline list"),
         ("pytest-gpuperf/doctor/1", "pytest-gpuperf/doctor/1", "--gpuperf-json"),
         ("pytest-benchmark", "pytest-benchmark", "--gpuperf-json"),
@@ -259,18 +259,28 @@ def test_what_is_not_a_run_is_told(found: object, kind: str, remedy: str) -> Non
     assert "version" not in caught.value.remedy
 
 
-def test_a_run_of_the_first_schema_is_still_read() -> None:
-    """It is one that was compared with no revision."""
+def test_a_run_of_the_second_schema_is_read() -> None:
+    """A run without what a value is of has unknown machines and tests without digests."""
     loose = _loose()
-    loose["schema"] = "pytest-gpuperf/run/1"
-    loose.pop("against")
-    for verdict in loose["verdicts"]:
-        verdict.pop("against")
+    loose["schema"] = "pytest-gpuperf/run/2"
+    for name in ("machine", "boot", "branch", "parent", "run", "shard", "ran_count"):
+        loose["header"]["session"].pop(name)
+    for record in loose["records"]:
+        for name in ("parameters_digest", "test_digest", "code_digest"):
+            record.pop(name)
 
     read = decode_run(json.dumps(loose).encode())
 
-    assert read == replace(EXAMPLE, schema="pytest-gpuperf/run/1")
-    assert read.against is None
+    assert read == replace(EXAMPLE, schema="pytest-gpuperf/run/2")
+    assert read.header.session.machine is None
+
+
+def test_a_run_of_the_first_schema_is_refused() -> None:
+    """The message names the schema, and the version that reads it."""
+    loose = {**_loose(), "schema": "pytest-gpuperf/run/1"}
+
+    with pytest.raises(SchemaVersionError, match="run/1"):
+        decode_run(json.dumps(loose).encode())
 
 
 def test_a_later_field_is_let_through() -> None:
