@@ -278,6 +278,11 @@ class Config(Frozen, frozen=True, kw_only=True):
         )
 
     @property
+    def names_limit(self) -> bool:
+        """Whether an option or the ini file sets `max_regression`."""
+        return "gpuperf_max_regression" in self.option_texts
+
+    @property
     def shows_samples(self) -> bool:
         """Whether the table says more of samples than their median."""
         return not frozenset(STATISTICS).isdisjoint((*self.columns, self.sort))

@@ -102,7 +102,6 @@ def change(
         session_count=6,
         run_count=5,
         detectable_effect=sees,
-        blind=sees > 0.05,  # the limit of these runs
     )
 
 

@@ -107,7 +107,12 @@ def compare(arguments: argparse.Namespace) -> int:
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
     max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
-    judged = _judged(sides.stored, sides.current, max_regression=max_regression)
+    judged = _judged(
+        sides.stored,
+        sides.current,
+        max_regression=max_regression,
+        default_limit="max_regression" not in arguments,
+    )
     pairs = _pairs(sides.stored, judged)
     remarks = [*_about_files(files, sides, pairs)]
     content = comparison_bytes(
@@ -354,7 +359,13 @@ def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:
             stored.setdefault(record.key, []).append(record)
 
 
-def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) -> Run:
+def _judged(
+    stored: _Sessions,
+    current: Run,
+    *,
+    max_regression: float | None,
+    default_limit: bool,
+) -> Run:
     """
     Return a run, judged against sessions.
 
@@ -377,6 +388,7 @@ def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) ->
                 metric=metric,
                 limit=None if own else max_regression,
                 session_id=_CURRENT,
+                default_limit=default_limit,
             )
             for metric, own in sorted(metrics)
         ]

@@ -537,8 +537,6 @@ def change_of(
         high=high,
         # one session says nothing of its own spread
         detectable_effect=_found_mostly(test, sure, miss, level),
-        blind=bool(test.dof)
-        and noise + sure > test.on_scale(test.comparison.limit or 0.0) > 0,
     )
 
 

@@ -78,6 +78,12 @@ class Policy(Frozen, frozen=True, kw_only=True):
         usual_sessions: Stored sessions that a baseline has unless another number is asked
             for.
 
+        blind_limits: A detectable change of so many limits says that a value is unchanged,
+            where the limit is the user's own.
+
+        blind_fraction: Likewise where it is the plugin's own: a detectable change
+            [fraction].
+
         selected: Whether suspects are confirmed. Between files of whole runs nothing was
             selected for being bad, so that nothing need be confirmed.
     """
@@ -93,6 +99,8 @@ class Policy(Frozen, frozen=True, kw_only=True):
     control_count: int = 8
     noisy_spread: float = 0.2
     usual_sessions: int = 5
+    blind_limits: float = 2.0
+    blind_fraction: float = 0.5
     selected: bool = True
 
     def level(self, pair_count: int) -> float:
@@ -155,6 +163,8 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         limit: Largest change that passes [fraction]; None: it is only shown.
 
+        default_limit: Whether that is the plugin's own.
+
         estimate: The value now; None: there is none.
 
         current: The same with the value of each process; None: there is none.
@@ -198,6 +208,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     moved: Facts = NO_FACTS
     kind: Kind | None = None
     tracer: str = ""
+    default_limit: bool = False
 
     @property
     def name(self) -> tuple[RecordKey, str]:
@@ -314,6 +325,7 @@ def case_of(
     session_id: str,
     across: Collection[str] = (),
     other_machines: tuple[str, ...] = (),
+    default_limit: bool = False,
 ) -> Case:
     """
     Return a case of what was measured and what is stored.
@@ -333,6 +345,8 @@ def case_of(
         across: Hard facts that may differ.
 
         other_machines: The other machines or GPUs that have stored sessions of it.
+
+        default_limit: Whether `limit` is the plugin's own.
     """
     usable = [record for record in records if record.void is None]
     sessions = [s for s in stored if s.session.id != session_id]
@@ -362,6 +376,7 @@ def case_of(
         kind=first.kind,
         moved=_moved(first, comparable, sessions),
         tracer="" if estimate is None else _tracer(about, metric, estimate.source),
+        default_limit=default_limit,
     )
 
 

@@ -118,6 +118,7 @@ def verdict_of(
         reason=reason,
         cause=cause,
         threshold=case.limit,
+        default_limit=case.default_limit,
         estimate=case.estimate,
         baseline=_span(case, case.stored),
         change=change,
@@ -132,6 +133,8 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         outcome, reason = by_equality(ruling.worsening, limit)
     else:
         outcome, reason = _by_evidence(ruling, limit, policy)
+        if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
+            outcome, reason = Outcome.BLIND, Reason.NOT_DETECTABLE
     moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
     # nothing is measured again in a run that ended early: that is why
     if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
@@ -149,6 +152,21 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     if not confirmations:  # nearly all
         return verdict
     return replace(verdict, confirmations=confirmations)
+
+
+def _is_blind(case: Case, change: Change, policy: Policy) -> bool:
+    """
+    Return whether only a change far beyond the limit would be found.
+
+    A change that equality decides has no detectable effect, and one stored session has
+    no spread of its own.
+    """
+    if change.reference == 0 or change.session_count < policy.least_sessions:
+        return False
+    limit = case.limit or 0.0
+    most = policy.blind_fraction if case.default_limit else policy.blind_limits * limit
+    detectable = change.detectable_effect
+    return detectable is None or detectable > most  # None: it is not finite
 
 
 def _holds_in_cycles(case: Case, change: Change) -> bool:

@@ -32,6 +32,7 @@ PRECEDENCE = (
     Outcome.UNMEASURED,
     Outcome.INCONCLUSIVE,
     Outcome.IMPROVED,
+    Outcome.BLIND,
     Outcome.UNCHANGED,
     Outcome.PASSED,  # a kept limit is one, whatever the baseline has to compare
     Outcome.INCOMPARABLE,
@@ -40,6 +41,7 @@ PRECEDENCE = (
 
 
 _UNDECIDED = frozenset({Outcome.NEW, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE})
+_OPEN = _UNDECIDED | {Outcome.BLIND}  # a decided verdict speaks for a test before these
 
 
 class Complaint(str, Enum):
@@ -175,7 +177,7 @@ def _open_beside(
     """Return the worst undecided verdict of each test that another one judged."""
     open_beside: dict[str, Verdict] = {}
     for test_id, several in by_test.items():
-        undecided = [verdict for verdict in several if verdict.outcome in _UNDECIDED]
+        undecided = [verdict for verdict in several if verdict.outcome in _OPEN]
         if undecided and verdicts[test_id].outcome in JUDGED:
             open_beside[test_id] = worst(undecided)
     return open_beside
@@ -228,7 +230,7 @@ def speaking(verdicts: Sequence[Verdict]) -> Verdict:
         verdicts: One or more.
     """
     first = worst(verdicts)
-    if first.outcome not in _UNDECIDED:
+    if first.outcome not in _OPEN:
         return first
     decided = [verdict for verdict in verdicts if verdict.outcome in JUDGED]
     return worst(decided) if decided else first
@@ -255,6 +257,8 @@ def is_fatal(verdict: Verdict, config: Config) -> bool:
         # a store that was only found shows; an update of all accepts what regressed
         gated = config.baseline_named and config.update is not Update.ALL
         return gated or verdict.of_revision
+    if verdict.outcome is Outcome.BLIND:
+        return config.strict and not verdict.default_limit
     return config.strict and verdict.outcome in _UNDECIDED
 
 

@@ -58,8 +58,6 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         detectable_effect: Smallest effect found in 9 of 10 tries, beyond the limit if
             there is one; None: not known.
 
-        blind: Whether an effect a little beyond the limit would be taken for noise.
-
         current: The current value [the metric's unit].
 
         reference: The baseline's value [the metric's unit].
@@ -98,7 +96,6 @@ class Change(BulkRecord, frozen=True, kw_only=True):
     p_worse: float | None = None
     p_better: float | None = None
     detectable_effect: float | None = None
-    blind: bool = False
     exact: bool = False
     machine_shift: float | None = None
     session_spread: float | None = None

@@ -38,6 +38,7 @@ class Outcome(str, Enum):
     INCOMPARABLE = "incomparable"
     NEW = "new"
     IMPROVED = "improved"
+    BLIND = "blind"
     UNCHANGED = "unchanged"
     PASSED = "passed"
 
@@ -78,6 +79,7 @@ class Reason(str, Enum):
     SIDE_WITHOUT_VALUE = "side-without-value"
     TEST_CHANGED = "test-changed"
     TOO_FEW_BLOCKS = "too-few-blocks"
+    NOT_DETECTABLE = "not-detectable"
     WITHIN_NOISE = "within-noise"
     EQUAL = "equal"
 
@@ -295,6 +297,9 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
         threshold: The largest change allowed (a fraction); None for a limit, or where a
             change is only shown.
 
+        default_limit: Whether `threshold` is the plugin's own, because neither a marker
+            nor an option names one.
+
         estimate: The value now; None where there is none.
 
         low: Lower end of the interval that decided a limit [unit].
@@ -333,6 +338,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     cause: Cause | None = None
     limit: Limit | None = None
     threshold: float | None = None
+    default_limit: bool = False
     estimate: Estimate | None = None
     low: float | None = None
     high: float | None = None

@@ -127,6 +127,7 @@ def _cases(
             session_id=suite.site.session.id,
             across=suite.config.compare_across,
             other_machines=other_machines,
+            default_limit=not (measured.max_regression or suite.config.names_limit),
         )
         for metric, limit in _compared(measured, records[0], suite.config).items()
         if _has(records, metric) or _stands_for(records[0], metric, measured)

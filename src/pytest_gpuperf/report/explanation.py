@@ -68,7 +68,7 @@ _JUDGING = (
 # an update changes the store that is compared with, and nothing else
 _ACCEPTING = ("baseline", "compare-across", "runs", "collectors", "replay")
 
-_QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED})
+_QUIET = frozenset({Outcome.BLIND, Outcome.UNCHANGED, Outcome.PASSED})
 
 # reasons that their evidence does not show by itself
 _UNDECIDED = frozenset(

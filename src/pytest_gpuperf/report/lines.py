@@ -92,6 +92,7 @@ STYLES = {
     Outcome.INCOMPARABLE: Style.DOUBT,
     Outcome.NEW: Style.DOUBT,
     Outcome.IMPROVED: Style.GOOD,
+    Outcome.BLIND: Style.DOUBT,
     Outcome.UNCHANGED: Style.PLAIN,
     Outcome.PASSED: Style.PLAIN,
 }

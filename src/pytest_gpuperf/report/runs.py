@@ -359,7 +359,7 @@ def run_markdown(
         paper.add_whole(text)
     if quiet:
         count = display.plural(len(quiet), "measurement")
-        paper.add(f"<details><summary>{count} passed or unchanged</summary>", "")
+        paper.add(f"<details><summary>{count} passed, unchanged or blind</summary>", "")
         paper.add_tables(quiet, codes, share=1.0)
         paper.add("</details>", "")
     return paper.text

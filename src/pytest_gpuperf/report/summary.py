@@ -37,7 +37,8 @@ _MANY_ROWS = 40  # a longer table hides what matters
 _NO_GROUP = "no group"  # heads the rows of none, where others have one
 _SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
-_OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
+_OPEN_ORDER = ("blind", "inconclusive", "unmeasured", "incomparable", "new")
+_REASONED = frozenset({"inconclusive", "unmeasured", "incomparable"})  # have several
 
 
 class View(Frozen, frozen=True, kw_only=True):
@@ -99,7 +100,7 @@ def table_lines(
             yield from _below(row, width, verbose=verbose)
     if len(shown) < len(table):
         hidden = display.plural(len(table) - len(shown), "row")
-        yield Line(f"{hidden} passed or unchanged: show with -v", Style.FAINT)
+        yield Line(f"{hidden} passed, unchanged or blind: show with -v", Style.FAINT)
     if any(cell.endswith(words.MARK) for column in cells[1:] for cell in column.cells):
         yield from wrapped(words.ADJUSTED, width=width, style=Style.FAINT)
 
@@ -278,6 +279,11 @@ def judged_line(
         (*_undecided(counted, run.header.options, of_files=of_files), interrupted),
     )
     text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
+    blind = counted.of(Outcome.BLIND)
+    if blind and len(blind) == counted.expected_count:
+        seen = f"{_smallest_detectable(blind)}; --gpuperf-against=REV sees more"
+        seen = seen.removeprefix("; ")
+        return Line(f"0 judged, {len(blind)} blind: {seen}", Style.DOUBT)
     head = f"judged {counted.judged_count} of {counted.expected_count}"
     return Line(f"{head}: {text}" if text else head, _style(counted))
 
@@ -391,7 +397,8 @@ def _style(counted: Tally) -> Style:
     outcomes = {verdict.outcome for verdict in counted.verdicts.values()}
     if outcomes <= {Outcome.NEW}:  # nothing is gated yet
         return Style.DOUBT
-    if counted.own_failed_count or not counted.judged_count:
+    compared = counted.judged_count or counted.of(Outcome.BLIND)
+    if counted.own_failed_count or not compared:
         return Style.BAD
     gravest = worst(counted.verdicts.values()).outcome
     good = gravest in JUDGED and gravest not in FAILING
@@ -419,32 +426,22 @@ def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
     if name == Outcome.IMPROVED:  # what is not confirmed is counted apart
         labels = Counter(words.label(v.outcome, v.reason) for v in verdicts)
         return ", ".join(f"{labels[text]} {text}" for text in sorted(labels))
-    if name == "unchanged":
-        aside = _blind(verdicts)
-    else:
-        aside = _reasons_of(verdicts) if name in _OPEN_ORDER[:3] else ""
+    aside = _reasons_of(verdicts) if name in _REASONED else ""
+    if name == Outcome.BLIND:
+        aside = _smallest_detectable(verdicts)
     return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
 
 
-def _blind(verdicts: Sequence[Verdict]) -> str:
-    """
-    Return how many unchanged tests could not have seen a change as large as the limit.
-
-    Against a revision there is none: unchanged is what both bounds show to be within it.
-    """
-    limits = [
-        verdict.threshold
+def _smallest_detectable(verdicts: Iterable[Verdict]) -> str:
+    """Return the smallest change that any of some tests would show; "": none is known."""
+    known = [
+        verdict.change.detectable_effect
         for verdict in verdicts
-        if verdict.change is not None
-        and verdict.threshold is not None
-        and verdict.change.blind
-        and not verdict.of_revision
+        if verdict.change is not None and verdict.change.detectable_effect is not None
     ]
-    if not limits:
+    if not known:
         return ""
-    same = len(set(limits)) == 1
-    size = display.exactly(limits[0], "fraction") if same else "their limits"
-    return f"{len(limits)} could not have seen {size}"
+    return f"smallest slowdown detectable here {display.least(min(known))}"
 
 
 def _reasons_of(verdicts: Sequence[Verdict]) -> str:

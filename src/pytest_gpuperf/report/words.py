@@ -53,6 +53,7 @@ OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
         Outcome.INCOMPARABLE: "The stored values were measured under other conditions.",
         Outcome.NEW: "Nothing is stored to compare it with.",
         Outcome.IMPROVED: "It is better than its baseline by more than the limit.",
+        Outcome.BLIND: "A change of this size would not be found here.",
         Outcome.UNCHANGED: "It did not change by more than the limit.",
         Outcome.PASSED: "It was measured and meets its limit.",
     }
@@ -112,6 +113,9 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
         ),
         Reason.TOO_FEW_BLOCKS: (
             "The blocks do not show whether it changed by more than the limit."
+        ),
+        Reason.NOT_DETECTABLE: (
+            "The change is within the limit, and only one far beyond it would be found."
         ),
         Reason.WITHIN_NOISE: "The change is within the limit.",
         Reason.EQUAL: "It equals the stored value.",
@@ -233,6 +237,10 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
             f"record {{least}} or more steps of the loop, or {_BY_REVISION}"
         ),
+        (Reason.NOT_DETECTABLE, None): (
+            "store more sessions with --gpuperf-update=new, measure where nothing else "
+            f"runs, or {_BY_REVISION}"
+        ),
         (Reason.SLOWER_IN_SUITE, None): (
             "find the test that slows it down, and make that one clean up; if the machine "
             "was busy, run the suite again"
@@ -314,6 +322,7 @@ _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
         Reason.OTHER_KERNEL: "pin the kernel, or name more run files",
         Reason.NOT_CONFIRMED: "name more run files",
         Reason.NOT_SIGNIFICANT: "name more run files",
+        Reason.NOT_DETECTABLE: "name more run files",
         Reason.VOID: _WHEN_OVER,
     }
 )

@@ -80,7 +80,7 @@ def case(
     metric: str = "time",
     **fields: Any,
 ) -> Case:
-    """A case with a limit of 5 %."""
+    """A case with the plugin's own limit of 5 %."""
     value = None
     if now is not None:
         value = processes(runs(now))
@@ -88,6 +88,7 @@ def case(
         "key": KEY,
         "metric": METRICS[metric],
         "limit": 0.05,
+        "default_limit": "limit" not in fields,
         "estimate": None if value is None else estimate(value.run_values[0], metric),
         "current": value,
         "choice": "A",

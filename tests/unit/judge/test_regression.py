@@ -420,13 +420,50 @@ def test_files_of_whole_runs_need_no_confirmation() -> None:
     assert verdict.outcome is Outcome.REGRESSED
 
 
-def test_unchanged_says_how_blind_it_is() -> None:
-    """The smallest change that would have been seen comes with the verdict."""
-    verdict = one(case(1.0, (1.0, 1.2, 0.85, 1.1, 0.9)))
-    assert ruled(verdict) == (Outcome.UNCHANGED, Reason.WITHIN_NOISE)
+QUIET, NOISY = (1.0, 1.002, 0.998, 1.001, 0.999), (1.0, 1.06, 0.96, 1.03, 0.98)
+
+
+@pytest.mark.parametrize(
+    ("then", "limit", "outcome"),
+    [
+        (QUIET, None, Outcome.UNCHANGED),
+        (NOISY, None, Outcome.UNCHANGED),  # 32 % is detectable: below 50 %
+        ((1.0, 1.2, 0.85, 1.1, 0.9), None, Outcome.BLIND),
+        (QUIET, 0.05, Outcome.UNCHANGED),
+        (NOISY, 0.05, Outcome.BLIND),  # beyond twice the limit
+        (NOISY, 0.2, Outcome.UNCHANGED),
+        ((1.0, 1.02), 0.05, Outcome.BLIND),
+        ((1.0, 1.06), None, Outcome.BLIND),
+    ],
+)
+def test_what_could_not_be_detected_is_blind(
+    then: Sequence[float], limit: float | None, outcome: Outcome
+) -> None:
+    """A change within the limit is unchanged only if one not far beyond it would be found."""
+    fields = {} if limit is None else {"limit": limit}
+    verdict = one(case(1.0, then, **fields))
+
+    assert verdict.outcome is outcome
     assert verdict.change is not None
     assert verdict.change.detectable_effect is not None
-    assert verdict.change.detectable_effect > 0.05
+    assert verdict.default_limit == (limit is None)
+    assert (verdict.reason is Reason.NOT_DETECTABLE) == (outcome is Outcome.BLIND)
+
+
+@pytest.mark.parametrize("now", [1.2, 0.8])
+def test_what_is_beyond_the_limit_is_never_blind(now: float) -> None:
+    """It is inconclusive, improved or regressed."""
+    verdict = one(case(now, (1.0, 1.2, 0.85, 1.1, 0.9)))
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_what_equality_decides_is_never_blind() -> None:
+    """Counts that agree have no smallest detectable change."""
+    same = one(case(64.0, [64.0], "registers", limit=0.05))
+    nothing = one(case(0.0, [0.0, 0.0], limit=0.05))
+
+    assert same.outcome is nothing.outcome is Outcome.UNCHANGED
 
 
 # counts and resources
@@ -469,7 +506,7 @@ def test_stored_counts_that_disagree_are_judged_like_times() -> None:
     few = one(case(12.0, [(10.0, 11.0)], "launches.count"))
     enough = one(case(10.0, [10.0, 11.0, 10.0], "launches.count"))
     assert few.reason is Reason.TOO_FEW_SESSIONS
-    assert ruled(enough) == (Outcome.UNCHANGED, Reason.WITHIN_NOISE)
+    assert ruled(enough) == (Outcome.BLIND, Reason.NOT_DETECTABLE)
 
 
 def test_counts_agree_inside_their_choice() -> None:
@@ -701,7 +738,7 @@ def references(now: float, then: Sequence[float] = MOVES) -> list[Reference]:
 
 @pytest.mark.parametrize(
     ("machine", "outcome"),
-    [(1.2, Outcome.UNCHANGED), (1.0, Outcome.REGRESSED)],
+    [(1.2, Outcome.BLIND), (1.0, Outcome.REGRESSED)],
 )
 def test_references_tell_what_no_test_is_left_to_tell(
     machine: float, outcome: Outcome

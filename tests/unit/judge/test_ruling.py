@@ -45,6 +45,7 @@ def ruled(
         session_spread=spread,
         p_worse=p_value if worsening > 0 else 1.0,
         p_better=p_value if worsening <= 0 else 1.0,
+        detectable_effect=None if exact else 0.1,
         exact=exact,
     )
     given: dict[str, Any] = {

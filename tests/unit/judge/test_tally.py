@@ -357,10 +357,10 @@ def test_a_strict_run_misses_tests_that_never_reported() -> None:
         ({"baseline_named": True, "update": Update.NEW}, "failed regressed"),
         ({"baseline_named": True, "update": Update.IMPROVED}, "failed regressed"),
         ({"baseline_named": True, "update": Update.ALL}, "failed"),
-        ({"strict": True}, "failed inconclusive incomparable new"),
+        ({"strict": True}, "failed inconclusive incomparable new blind"),
         (
             {"strict": True, "baseline_named": True},
-            "failed inconclusive incomparable new regressed",
+            "failed inconclusive incomparable new blind regressed",
         ),
     ],
 )

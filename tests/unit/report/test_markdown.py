@@ -149,7 +149,7 @@ def test_what_passed_is_folded_below_what_needs_attention() -> None:
     lines = run_markdown(run).splitlines()
 
     fold = lines.index(
-        "<details><summary>12 measurements passed or unchanged</summary>"
+        "<details><summary>12 measurements passed, unchanged or blind</summary>"
     )
     (regressed,) = (
         place for place, line in enumerate(lines) if line.startswith("| `test_gemm")

@@ -179,6 +179,10 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
         judged(case(9.54 * US, (9 * US, 9.6 * US, 8.6 * US))), GATHER
     ),
     Reason.SLOWER_IN_SUITE: lambda: block(left_behind()),
+    Reason.NOT_DETECTABLE: lambda: row(
+        judged(case(168 * US, [v * 1.2**n for n, v in enumerate(THEN[:3], -1)])),
+        GEMM,
+    ),
     Reason.WITHIN_NOISE: lambda: row(
         judged(case(168 * US, THEN)),
         GEMM,
@@ -247,7 +251,7 @@ ERRORS: dict[str, Callable[[], str]] = {
     "record": lambda: wrapped(raised(lambda: decode_run(WRONG, path="run.json"))),
     "schema-version": lambda: wrapped(
         raised(
-            lambda: decode_run(b'{"schema":"pytest-gpuperf/run/3"}', path="run.json")
+            lambda: decode_run(b'{"schema":"pytest-gpuperf/run/4"}', path="run.json")
         )
     ),
     "baseline-missing": lambda: wrapped(

@@ -90,9 +90,8 @@ def test_a_wide_terminal_shows_everything() -> None:
         accept:    pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf --gpuperf-update=all
     FAILED test_registers: registers["rmsnorm"] 72, limit registers["rms*"] <= 64, missed by 12.5 %
         reproduce: pytest tests/test_gemm.py::test_registers --gpuperf-baseline=.gpuperf
-    judged 3 of 7: 1 failed, 1 regressed, 1 unchanged (1 could not have seen 5 %); 2 inconclusive
-        (1 straddles limit, 1 too few sessions), 1 unmeasured (counters: no permission), 1 without a
-        result
+    judged 3 of 7: 1 failed, 1 regressed, 1 unchanged; 2 inconclusive (1 straddles limit, 1 too few
+        sessions), 1 unmeasured (counters: no permission), 1 without a result
     """)
 
     assert screen(terminal.run_lines(runs.gpu_run(), width=100)) == expected
@@ -226,7 +225,7 @@ def test_what_was_slower_in_the_suite_stands_below_its_row() -> None:
         "state behind, or the machine was busy"
     )
     assert shown[3:] == [
-        "49 rows passed or unchanged: show with -v",
+        "49 rows passed, unchanged or blind: show with -v",
     ]
 
 
@@ -238,7 +237,7 @@ def test_a_long_table_shows_what_matters() -> None:
     heads, row, hidden = table(run)
 
     assert row.text.startswith("test_7 ")
-    assert hidden.text == "198 rows passed or unchanged: show with -v"
+    assert hidden.text == "198 rows passed, unchanged or blind: show with -v"
     # the heads, 199 rows, and what the suite measured of the row that others judged
     assert len(list(table(run, verbose=True))) == 201
     assert heads.style is Style.FAINT
@@ -1000,25 +999,38 @@ def test_a_table_is_sorted(sort: str | None, first: str) -> None:
     assert table[0].split()[0] == first
 
 
-@pytest.mark.parametrize(
-    ("against", "aside"), [(None, " (1 could not have seen 5 %)"), (BLOCKS, "")]
-)
-def test_what_is_unchanged_against_a_revision_was_seen(
-    against: AgainstEvidence | None, aside: str
-) -> None:
-    """Both of its bounds lie within the limit; a baseline may have been blind below it."""
-    wide = runs.change(0.01, 1e-3, sees=0.2)
-    judged = runs.changed(
-        "test_a",
-        Outcome.UNCHANGED,
-        Reason.WITHIN_NOISE,
-        wide,
-        against=against,
-        baseline=None if against else runs.SPAN,
-    )
-    run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), (judged,))
+def blind(name: str, sees: float) -> Verdict:
+    """Return the verdict of a time whose baseline detects a change of a size."""
+    wide = runs.change(0.01, 1e-3, sees=sees)
+    return runs.changed(name, Outcome.BLIND, Reason.NOT_DETECTABLE, wide)
 
-    assert summary.judged_line(run).text == f"judged 1 of 1: 1 unchanged{aside}"
+
+def test_a_run_of_blind_tests_says_what_it_would_have_detected() -> None:
+    """The last line names the smallest slowdown, and what detects more."""
+    measured = [runs.record(name, runs.time_of(1e-3)) for name in ("test_a", "test_b")]
+    run = runs.run(measured, (blind("test_a", 0.8), blind("test_b", 0.63)))
+    line = summary.judged_line(run)
+
+    assert line.style is Style.DOUBT
+    assert line.text == (
+        "0 judged, 2 blind: smallest slowdown detectable here 63.0 %; "
+        "--gpuperf-against=REV sees more"
+    )
+
+
+def test_blind_tests_among_others_are_counted() -> None:
+    """They are not among the judged ones, and a judged test may have a blind change."""
+    calm = runs.changed(
+        "test_b", Outcome.UNCHANGED, Reason.WITHIN_NOISE, runs.change(0.01, 1e-3)
+    )
+    beside = replace(blind("test_b", 4.0), metric="time.p95")
+    measured = [runs.record(name, runs.time_of(1e-3)) for name in ("test_a", "test_b")]
+    run = runs.run(measured, (blind("test_a", 0.63), calm, beside))
+
+    assert summary.judged_line(run).text == (
+        "judged 1 of 2: 1 unchanged; 1 blind (smallest slowdown detectable here 63.0 %), "
+        "also 1 blind (smallest slowdown detectable here 5.0 x) in judged tests"
+    )
 
 
 def test_an_improvement_that_was_not_confirmed_is_not_a_plain_one() -> None:

@@ -101,6 +101,7 @@ _OUTCOMES_IN_ORDER = (
     Outcome.INCOMPARABLE,
     Outcome.NEW,
     Outcome.IMPROVED,
+    Outcome.BLIND,
     Outcome.UNCHANGED,
     Outcome.PASSED,
 )
