@@ -24,7 +24,9 @@ from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 __all__ = [
     "NO_FACTS",
+    "OVERSUBSCRIBED",
     "POLICY",
+    "WAITING",
     "Case",
     "Confirmation",
     "Facts",
@@ -43,6 +45,10 @@ __all__ = [
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
+NO_NOTES: Mapping[str, str] = MappingProxyType({})
+OVERSUBSCRIBED = "oversubscribed"  # several threads, and more runnable ones than cores
+# of tests whose time depends on what else the machine does
+WAITING = frozenset({"waits", "several-threads", OVERSUBSCRIBED})
 _FILES = frozenset({Source.BINARY, Source.NCU_REPORT})  # they say the same each time
 
 
@@ -180,6 +186,9 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         kind: How it was measured; None: not known.
 
         tracer: What its work is part of the value now; "": nothing.
+
+        notes: What of its notes bears on a verdict, by code: that it waits, has several
+            threads, or shared the cores with others.
     """
 
     key: RecordKey
@@ -198,6 +207,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     moved: Facts = NO_FACTS
     kind: Kind | None = None
     tracer: str = ""
+    notes: Mapping[str, str] = NO_NOTES
 
     @property
     def name(self) -> tuple[RecordKey, str]:
@@ -241,6 +251,8 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
         lacking: What processes could not measure, where none gave a value.
 
         control: Whether it was measured to see what the machine does, not suspected.
+
+        notes: What of the processes' notes bears on a verdict, by code.
     """
 
     value: SessionValue | None = None
@@ -250,6 +262,7 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
     differences: Facts = NO_FACTS
     lacking: tuple[Unmeasured, ...] = ()
     control: bool = False
+    notes: Mapping[str, str] = NO_NOTES
 
     @property
     def run_values(self) -> tuple[float, ...]:
@@ -362,7 +375,14 @@ def case_of(
         kind=first.kind,
         moved=_moved(first, comparable, sessions),
         tracer="" if estimate is None else _tracer(about, metric, estimate.source),
+        notes=_notes(usable),
     )
+
+
+def _notes(records: Iterable[Record]) -> Mapping[str, str]:
+    """Return the texts of the notes that bear on a verdict, by code."""
+    notes = {n.code: n.text for r in records for n in r.notes if n.code in WAITING}
+    return notes or NO_NOTES
 
 
 def newest_case(
@@ -454,6 +474,7 @@ def confirmation_of(
         differences=differing,
         lacking=lacking,
         control=control,
+        notes=_notes(usable),
     )
 
 

@@ -21,6 +21,7 @@ from pytest_gpuperf.judge.case import (
     StoredValue,
     direction,
 )
+from pytest_gpuperf.judge.modes import seen_before, text_of_oversubscription
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -142,6 +143,10 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         cause = Cause.CLOCK_MOVED
     undecided = outcome is Outcome.INCONCLUSIVE
     evidence = _evidence(ruling, cause) if undecided else None
+    if (outcome, reason) in _DOUBTED and not ruling.change.exact:
+        doubt = _doubt_of(case, ruling, policy)
+        if doubt is not None:
+            (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
@@ -149,6 +154,32 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     if not confirmations:  # nearly all
         return verdict
     return replace(verdict, confirmations=confirmations)
+
+
+# a worsening that may be of the machine fails nothing, and such an improvement is not stored
+_OPEN = (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+_DOUBTED = {
+    (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT): _OPEN,
+    (Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT): (
+        Outcome.IMPROVED,
+        Reason.NOT_CONFIRMED,
+    ),
+    _OPEN: _OPEN,  # the machine is the better reason
+}
+
+
+def _doubt_of(
+    case: Case, ruling: Ruling, policy: Policy
+) -> tuple[Cause, VerdictEvidence] | None:
+    """Return why a change may be of what else the machine does; None: nothing says so."""
+    compared = comparison_of(case, policy, ruling.confirmation)
+    alike = seen_before(case, compared, ruling.confirmation)
+    if alike:
+        return Cause.SEEN_BEFORE, VerdictEvidence(alike=alike)
+    text = text_of_oversubscription(case, ruling.confirmation)
+    if text:
+        return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
+    return None
 
 
 def _holds_in_cycles(case: Case, change: Change) -> bool:
