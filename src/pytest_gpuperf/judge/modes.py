@@ -20,7 +20,11 @@ _NEAR_WAITING = math.log1p(0.25)  # what a neighbour takes of a disk or a core v
 
 
 def seen_before(
-    case: Case, comparison: Comparison | None, confirmation: Confirmation | None
+    case: Case,
+    comparison: Comparison | None,
+    confirmation: Confirmation | None,
+    *,
+    effect: float | None,
 ) -> tuple[SeenValue, ...]:
     """
     Return the stored values that are a mode with the value now; empty: they are none.
@@ -33,12 +37,13 @@ def seen_before(
         comparison: Its values at one speed of the core; None: there is none.
 
         confirmation: What fresh processes gave; None: there were none.
+
+        effect: The change: its sign says which values are beyond it; None: not known.
     """
-    if comparison is None or not _is_positive(comparison):
+    if comparison is None or not effect or not _is_positive(comparison):
         return ()
     now = math.log(median(comparison.current.run_values))
-    usual = _mean_log(comparison)
-    sign = 1.0 if now > usual else -1.0
+    sign = math.copysign(1.0, effect)
     waits = case.notes or (confirmation is not None and confirmation.notes)
     near = min(_NEAR, _NEAR_LIMITS * math.log1p(case.limit or 0.0))
     least = sign * now - (_NEAR_WAITING if waits else near)
@@ -64,12 +69,6 @@ def _is_positive(comparison: Comparison) -> bool:
     """Return whether all values have a logarithm."""
     sessions = (comparison.current, *comparison.stored)
     return all(value > 0 for session in sessions for value in session.run_values)
-
-
-def _mean_log(comparison: Comparison) -> float:
-    """Return the mean of the stored sessions on a log scale."""
-    logs = [math.log(median(value.run_values)) for value in comparison.stored]
-    return math.fsum(logs) / len(logs)
 
 
 def _seen(stored: StoredValue) -> SeenValue:
