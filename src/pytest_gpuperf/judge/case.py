@@ -24,7 +24,9 @@ from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 __all__ = [
     "NO_FACTS",
+    "OVERSUBSCRIBED",
     "POLICY",
+    "WAITING",
     "Case",
     "Confirmation",
     "Facts",
@@ -43,6 +45,10 @@ __all__ = [
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
+NO_NOTES: Mapping[str, str] = MappingProxyType({})
+OVERSUBSCRIBED = "oversubscribed"  # several threads, and more runnable ones than cores
+# of tests whose time depends on what else the machine does
+WAITING = frozenset({"waits", "several-threads", OVERSUBSCRIBED})
 _FILES = frozenset({Source.BINARY, Source.NCU_REPORT})  # they say the same each time
 
 
@@ -190,6 +196,9 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         kind: How it was measured; None: not known.
 
         tracer: What its work is part of the value now; "": nothing.
+
+        notes: What of its notes bears on a verdict, by code: that it waits, has several
+            threads, or shared the cores with others.
     """
 
     key: RecordKey
@@ -209,6 +218,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     kind: Kind | None = None
     tracer: str = ""
     default_limit: bool = False
+    notes: Mapping[str, str] = NO_NOTES
 
     @property
     def name(self) -> tuple[RecordKey, str]:
@@ -252,6 +262,8 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
         lacking: What processes could not measure, where none gave a value.
 
         control: Whether it was measured to see what the machine does, not suspected.
+
+        notes: What of the processes' notes bears on a verdict, by code.
     """
 
     value: SessionValue | None = None
@@ -261,6 +273,7 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
     differences: Facts = NO_FACTS
     lacking: tuple[Unmeasured, ...] = ()
     control: bool = False
+    notes: Mapping[str, str] = NO_NOTES
 
     @property
     def run_values(self) -> tuple[float, ...]:
@@ -377,7 +390,14 @@ def case_of(
         moved=_moved(first, comparable, sessions),
         tracer="" if estimate is None else _tracer(about, metric, estimate.source),
         default_limit=default_limit,
+        notes=_notes(usable),
     )
+
+
+def _notes(records: Iterable[Record]) -> Mapping[str, str]:
+    """Return the texts of the notes that bear on a verdict, by code."""
+    notes = {n.code: n.text for r in records for n in r.notes if n.code in WAITING}
+    return notes or NO_NOTES
 
 
 def newest_case(
@@ -469,6 +489,7 @@ def confirmation_of(
         differences=differing,
         lacking=lacking,
         control=control,
+        notes=_notes(usable),
     )
 
 

@@ -21,6 +21,7 @@ from pytest_gpuperf.judge.case import (
     StoredValue,
     direction,
 )
+from pytest_gpuperf.judge.modes import seen_before, text_of_oversubscription
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -145,6 +146,10 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         cause = Cause.CLOCK_MOVED
     undecided = outcome is Outcome.INCONCLUSIVE
     evidence = _evidence(ruling, cause) if undecided else None
+    if (outcome, reason) in _DOUBTED and not ruling.change.exact:
+        doubt = _doubt_of(case, ruling, policy)
+        if doubt is not None:
+            (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
@@ -167,6 +172,33 @@ def _is_blind(case: Case, change: Change, policy: Policy) -> bool:
     most = policy.blind_fraction if case.default_limit else policy.blind_limits * limit
     detectable = change.detectable_effect
     return detectable is None or detectable > most  # None: it is not finite
+
+
+# a worsening that may be of the machine fails nothing, and such an improvement is not stored
+_OPEN = (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+_DOUBTED = {
+    (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT): _OPEN,
+    (Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT): (
+        Outcome.IMPROVED,
+        Reason.NOT_CONFIRMED,
+    ),
+    _OPEN: _OPEN,  # the machine is the better reason
+}
+
+
+def _doubt_of(
+    case: Case, ruling: Ruling, policy: Policy
+) -> tuple[Cause, VerdictEvidence] | None:
+    """Return why a change may be of what else the machine does; None: nothing says so."""
+    compared = comparison_of(case, policy, ruling.confirmation)
+    effect = ruling.change.effect
+    alike = seen_before(case, compared, ruling.confirmation, effect=effect)
+    if alike:
+        return Cause.SEEN_BEFORE, VerdictEvidence(alike=alike)
+    text = text_of_oversubscription(case, ruling.confirmation)
+    if text:
+        return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
+    return None
 
 
 def _holds_in_cycles(case: Case, change: Change) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "Operator",
     "Outcome",
     "Reason",
+    "SeenValue",
     "Verdict",
     "VerdictEvidence",
 ]
@@ -110,6 +111,7 @@ class Cause(str, Enum):
     OLD_SIDE = "old-side"  # the revision is without a value
     ONE_PROCESS = "one-process"  # gave the value, and more of them would show more
     OTHER_MACHINE = "other-machine"  # which alone has stored sessions
+    SEEN_BEFORE = "seen-before"  # stored sessions were as slow
     SHARED_MOVE = "shared-move"  # most tests of its class moved alike
     SHORT_LOOP = "short-loop"  # a loop of few steps
     STILL_STRADDLES = "still-straddles"  # in fresh processes, too
@@ -174,6 +176,27 @@ class LeftOut(BulkRecord, frozen=True, kw_only=True):
         finite("left_out", self.started_unix_s, self.ratio)
 
 
+class SeenValue(BulkRecord, frozen=True, kw_only=True):
+    """
+    A stored value that is near a value of now, or beyond it.
+
+    Attributes:
+        session_id: The session that it is of.
+
+        started_unix_s: When that began [s].
+
+        value: The value [the metric's unit].
+    """
+
+    session_id: str
+    started_unix_s: float
+    value: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("seen", self.started_unix_s, self.value)
+
+
 class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     """
     What decided besides numbers; report puts it into words.
@@ -212,6 +235,8 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
             this one; "": there are none.
 
         machines: The other machines or GPUs that alone have stored sessions.
+
+        alike: The stored sessions that were as slow, or as fast, as the value now.
     """
 
     gap: Unmeasured | None = None
@@ -228,6 +253,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     left_out: LeftOut | None = None
     ended_in: str = ""
     machines: tuple[str, ...] = ()
+    alike: tuple[SeenValue, ...] = ()
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.model.change import Change
@@ -15,6 +15,7 @@ from pytest_gpuperf.model.verdict import (
     LeftOut,
     Outcome,
     Reason,
+    SeenValue,
     Verdict,
     VerdictEvidence,
 )
@@ -220,6 +221,10 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "sessions of this machine differ by more than a stored baseline can see "
             f"through: measure where nothing else runs, or {_BY_REVISION}"
         ),
+        (Reason.NOT_SIGNIFICANT, Cause.SEEN_BEFORE): (
+            "find what makes it take one of several times, as threads, a disk or a cache; "
+            f"or {_BY_REVISION}"
+        ),
         (Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE): (
             f"store sessions of a calmer machine, or {_BY_REVISION}"
         ),
@@ -328,6 +333,7 @@ _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
 )
 _NEVER_AGAIN = "and no fresh process measured it again"
 _NOTHING = VerdictEvidence()
+_SHOWN_SESSIONS = 3  # that were as slow as now, the newest; more are counted
 _OF_CAUSES = {
     Cause.SHARED_MOVE: (
         "most tests of its class moved alike: by a change that they share, or by the "
@@ -346,6 +352,15 @@ _OF_CAUSES = {
 USUAL_INTERVAL = (
     "the interval is the usual one of such a value: no 3 comparable sessions are stored"
 )
+# sentences of causes that are not the code's
+_OF_OTHERS = {
+    Cause.CLOCK_MOVED: (
+        "It is slower by more than the limit, but not in cycles: the clock moved."
+    ),
+    Cause.SEEN_BEFORE: (
+        "It changed by more than the limit, but stored sessions were like that, too."
+    ),
+}
 MARK = "*"  # behind a change that is not what the two values differ by
 ADJUSTED = f"{MARK} without what a faster or slower core and the machine's drift did"
 _DRIFT = 0.001  # less machine drift does not change a printed digit
@@ -475,6 +490,7 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     for gap in evidence.lacking:
         yield f"{gap.metric} was not measured{again}: {gap.reason}"
     yield from _compared(verdict, evidence)
+    yield from _alike(verdict, evidence.alike)
     if evidence.account is not None:
         # loaded here as in _compared
         from pytest_gpuperf.report.kernels import account_lines
@@ -507,6 +523,20 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if verdict.cause is Cause.OTHER_MACHINE:
         names = f": {', '.join(evidence.machines)}" if evidence.machines else ""
         yield f"only other machines have stored sessions{names}"
+
+
+def _alike(verdict: Verdict, alike: Sequence[SeenValue]) -> Iterator[str]:
+    """Yield which stored sessions were as slow, or as fast, as the value now."""
+    if not alike:
+        return
+    unit = "" if verdict.estimate is None else verdict.estimate.unit
+    shown = alike[-_SHOWN_SESSIONS:]
+    texts = [
+        f"{display.value(seen.value, unit)} on {display.date(seen.started_unix_s)}"
+        for seen in shown
+    ]
+    more = f", and {len(alike) - len(shown)} more" if len(alike) > len(shown) else ""
+    yield f"seen before: {', '.join(texts)}{more}"
 
 
 def _left_out(left_out: LeftOut) -> str:
@@ -574,12 +604,8 @@ def sentence(verdict: Verdict) -> str:
         if verdict.cause is Cause.BEFORE_FIRST_LOOK and verdict.evidence is not None:
             return f"A decision needs {verdict.evidence.least_count} blocks."
         return _OF_REVISION.get(verdict.reason, text)
-    if verdict.cause is Cause.CLOCK_MOVED:
-        return (
-            "It is slower by more than the limit, but not in cycles: the clock moved."
-        )
     if verdict.reason is not Reason.NOT_CONFIRMED:
-        return text
+        return _OF_OTHERS.get(verdict.cause, text)
     if verdict.cause is Cause.NOTHING_USABLE:
         text = text.replace(_NEVER_AGAIN, "and no value of fresh processes counts")
     if moved is not None and None not in {moved.p_worse, moved.p_better}:

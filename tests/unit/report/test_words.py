@@ -19,6 +19,7 @@ from pytest_gpuperf.model.verdict import (
     LeftOut,
     Outcome,
     Reason,
+    SeenValue,
     Verdict,
     VerdictEvidence,
 )
@@ -467,6 +468,22 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         (
             "lock the clock (sudo nvidia-smi --lock-gpu-clocks, see gpuperf doctor), and "
             f"store new sessions; or {BY_ANY_REVISION}"
+        ),
+        "name more run files",
+    ),
+    (
+        verdict(
+            Reason.NOT_SIGNIFICANT,
+            Cause.SEEN_BEFORE,
+            alike=tuple(
+                SeenValue(session_id=f"s{n}", started_unix_s=86400.0 * n, value=n)
+                for n in range(1, 5)
+            ),
+        ),
+        ("seen before: 2 on 1970-01-03, 3 on 1970-01-04, 4 on 1970-01-05, and 1 more",),
+        (
+            "find what makes it take one of several times, as threads, a disk or a "
+            f"cache; or {BY_ANY_REVISION}"
         ),
         "name more run files",
     ),
