@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from os import environ
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from pytest_gpuperf.errors import (
     ConfigError,
     GpuPerfError,
     PerfAssertionError,
+    ReportError,
     UnitError,
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
@@ -31,7 +33,7 @@ from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.model.run import Expected, Measured
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.pipeline.memory import Memory
+from pytest_gpuperf.pipeline.memory import Memory, slugs_of_machine
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.terminal import start_lines
 
@@ -310,8 +312,9 @@ class Measuring:
         return [line.text for line in lines]
 
     def pytest_unconfigure(self) -> None:
-        """Close what was opened to observe the device."""
+        """Close what was opened to observe the device, and the readings."""
         self.bench.measurer.close()
+        self.bench.site.close()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(
@@ -323,8 +326,34 @@ class Measuring:
             and not session.config.option.continue_on_collection_errors
         )
         if not (broken or options.only_shows(session.config)):
+            self._prepare(session)
             _count_before(session, self.bench)
         return (yield)
+
+    def _prepare(self, session: pytest.Session) -> None:
+        """
+        Open, read and load what measuring needs of files.
+
+        A fixture may replace the file system for as long as its tests run.
+        """
+        site = self.bench.site
+        replays = site.config.replay is not None
+        if replays or site.config.disable or not site.expected.test_ids:
+            return
+        with suppress(ReportError):  # the first test that has a value fails with it
+            site.prepare()
+        _ = self.bench.measurer.references  # which loads them
+        if not self.judging:
+            return
+        if not self.in_worker_process:  # else its controller tells the commit
+            _ = site.session
+        plans = (item.stash[PLAN] for item in session.items if PLAN in item.stash)
+        if any(plan.limits or plan.min_grade for plan in plans):
+            import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - which judge while a test runs
+
+            device = site.device()
+            gpu_name = None if device is None else device.name
+            self.memory.read(slugs_of_machine(site.environment, gpu_name))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
@@ -231,8 +232,18 @@ class Suite:
         self.verdicts = ()
         self.run = None
 
+    def sees_files(self) -> bool:
+        """Return whether the file system is the one that the run began with."""
+        if self._scratch is None:
+            return True
+        try:
+            return Path(self._scratch.path).is_dir()
+        except Exception:  # noqa: BLE001 - what a test has put into os may raise anything
+            return False
+
     def tidy(self) -> None:
-        """Remove what was kept for this run alone."""
+        """Close and remove what was kept for this run alone."""
+        self.site.close()
         if self._scratch is not None:
             self._scratch.remove()
 
