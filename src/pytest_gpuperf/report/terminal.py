@@ -64,7 +64,6 @@ _TESTS_MINE = "--gpuperf-against-tests=mine runs them on both sides"
 _RULES = 4  # characters of the rules that pytest writes around the title
 _LEAST_LEFT_S = 1.0  # less is not worth a word, and "0 s left" looks stuck
 _LONG_S = 10.0  # a shorter wait needs no warning
-_MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
 _OF_FILES = frozenset({Source.BINARY.value, Source.NCU_REPORT.value})
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
@@ -436,7 +435,7 @@ def held_line(
     processes = display.plural(confirm, "fresh process", "fresh processes")
     takes = ""
     if expected_s >= _LONG_S:
-        takes = f", which takes about {_about(expected_s)}"
+        takes = f", which takes about {display.about(expected_s)}"
     if confirm_by is ConfirmBy.FRESH:
         again = f"; {processes} will measure suspected times and counts again{takes}"
         return text + again if confirm else text
@@ -461,7 +460,7 @@ def slow_line(key: RecordKey, count: int, round_s: float) -> str:
     name = names([key])[key]
     more = f"{count} more take" if count > 1 else "one more takes"
     took = f"the first call took {display.value(round_s, 's')}"
-    return f"gpuperf: {name}: {took}; {more} about {_about(count * round_s)}"
+    return f"gpuperf: {name}: {took}; {more} about {display.about(count * round_s)}"
 
 
 def comparison_line(progress: Progress) -> str:
@@ -471,7 +470,7 @@ def comparison_line(progress: Progress) -> str:
         return f"{head}: {display.escape(progress.text)}"
     left, left_s = "", progress.left_s
     if progress.open_count and left_s is not None and left_s >= _LEAST_LEFT_S:
-        left = f", at most {_about(left_s)} left"
+        left = f", at most {display.about(left_s)} left"
     if not progress.looked:
         tests = display.plural(progress.open_count, "test")
         number = f"block {progress.block_count + 1} of at most {progress.most_blocks}"
@@ -479,16 +478,9 @@ def comparison_line(progress: Progress) -> str:
     decided = progress.test_count - progress.open_count
     blocks = display.plural(progress.block_count, "block")
     return (
-        f"{head}: {blocks} in {_about(progress.elapsed_s)}, "
+        f"{head}: {blocks} in {display.about(progress.elapsed_s)}, "
         f"{decided} of {display.plural(progress.test_count, 'test')} decided{left}"
     )
-
-
-def _about(duration_s: float) -> str:
-    """Return a waiting time, rounded."""
-    if duration_s < _MINUTES_FROM_S:
-        return f"{duration_s:.0f} s"
-    return f"{duration_s / 60:.0f} min"
 
 
 def side_by_side(workers_count: int) -> str:

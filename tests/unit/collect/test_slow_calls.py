@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from fakes.clock import FakeClock
+from fakes.runtime import FakeRuntime, FakeTimer
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.collect.timing.host import HostCollector
@@ -367,3 +368,41 @@ def test_no_time_is_told_of_other_calls(clock: FakeClock) -> None:
     host.measure(TimedCall(fn=clock.taking(then_ns=900 * MS)), stop=Never())
 
     assert told == []
+
+
+@pytest.mark.parametrize(
+    ("iterations", "warm_ups", "samples_count"), [(None, 1, 3), (1, 1, 1), (2, 1, 2)]
+)
+def test_slow_calls_of_a_device_are_timed_by_it(
+    clock: FakeClock, iterations: int | None, warm_ups: int, samples_count: int
+) -> None:
+    """Its first call, which may compile, is never one of the samples."""
+    runtime = FakeRuntime(clock)
+    device_s = [4.5] * (warm_ups + samples_count)
+    timer = FakeTimer("events", *device_s)
+
+    def fn() -> None:
+        runtime.pending_ns += 5 * S
+
+    host = HostCollector(clock, runtime, (timer,))
+    timing = host.measure(TimedCall(fn=fn, iterations=iterations), stop=Never())
+
+    assert (timing.warmup_count, timing.samples) == (warm_ups, (4.5,) * samples_count)
+    assert timing.source == "events"
+    assert timing.other_samples == {"host": (5.0,) * samples_count}
+
+
+def test_a_compilation_for_a_device_is_no_sample(clock: FakeClock) -> None:
+    """Nor is the call in which a graph is recorded."""
+    runtime = FakeRuntime(clock, in_use=False)
+    calls = clock.taking(30 * S, 4 * S, then_ns=MS)
+
+    def fn() -> None:
+        runtime.in_use = True
+        calls()
+
+    host = HostCollector(clock, runtime)
+    timing = host.measure(TimedCall(fn=fn, budget_s=0.1), stop=AtOnce())
+
+    assert timing.first_call_s == 30
+    assert set(timing.samples) == {0.001}
