@@ -51,9 +51,7 @@ _ALIKE_RATIO = 2  # of one order: a compilation or a first touch is more than th
 # the second call, and replay in the third.
 _TRIALS = 2
 _INTERVAL_LEAST = 8  # samples of which a median has an interval of 99 %
-_WIDE = (
-    0.1  # half the range of few samples, over their median: it is said beside the value
-)
+_WIDE = 0.1  # of few samples: half their range over their median
 _SAMPLE_RESOLUTIONS = 100  # a sample this long loses at most 1 % to the clock
 _BATCH_TRIES = 3  # each grows up to 110 times: enough for the shortest call there is
 _BATCH_MARGIN = 1.1  # the first guess is from single calls, which the clock lengthens
@@ -314,9 +312,7 @@ class CallSampler:
         if not self._tells_interruptions:
             cpu_ns = None
         if self._settle is None and not self.on_device:
-            returned_ns = (
-                None  # of the first call, when nothing was known of its output
-            )
+            returned_ns = None  # the first call was waited for, in case it goes on
         lost = cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns)
         waited = lost and self._tells_waits and self._gave_up()
         total_ns = NS_PER_S * self._batch_count
