@@ -27,10 +27,9 @@ from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, state
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+from pytest_gpuperf.pipeline.blocks import BlockRequest, plan, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
-from pytest_gpuperf.pipeline.time_plan import plan
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
 from pytest_gpuperf.report.display import about, moved_fact, plural, some_of
@@ -41,10 +40,10 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.change import Side
     from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.blocks import TimePlan
     from pytest_gpuperf.pipeline.repeat import CommandLine
     from pytest_gpuperf.pipeline.sides import Sides
     from pytest_gpuperf.pipeline.suite import Suite
-    from pytest_gpuperf.pipeline.time_plan import TimePlan
 
 
 __all__ = [

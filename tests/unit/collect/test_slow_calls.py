@@ -11,9 +11,9 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.runtime import FakeRuntime, FakeTimer
 from pytest_gpuperf.collect.base import TimedCall, Timing
+from pytest_gpuperf.collect.environment import has_several_ranks
 from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.collect.timing.host import HostCollector
-from pytest_gpuperf.collect.timing.ranks import has_several_ranks
 
 MS = 1_000_000  # ns
 S = 1_000_000_000  # ns

@@ -19,13 +19,13 @@ from pytest_gpuperf.collect.base import (
     unsettled,
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
+from pytest_gpuperf.collect.environment import has_several_ranks
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.contract import (
     Contract,
     refuse_function,
     refuse_result,
 )
-from pytest_gpuperf.collect.timing.ranks import has_several_ranks
 from pytest_gpuperf.collect.timing.readings import (
     RUNNING_FRACTION,
     CountedSamples,

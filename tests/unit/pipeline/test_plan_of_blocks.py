@@ -1,4 +1,4 @@
-"""pipeline.time_plan: what slow tests cost a comparison is known before it is paid."""
+"""pipeline.blocks: what slow tests cost a comparison is known before it is paid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Source
-from pytest_gpuperf.pipeline.time_plan import least_process_s, plan
+from pytest_gpuperf.pipeline.blocks import least_process_s, plan
 
 
 def measured(
