@@ -93,7 +93,10 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
         cache_asked: Whether that was asked for, and is not the default.
 
         iterations: Calls to time, exactly, one a sample, after exactly four of warm-up,
-            so that all ranks of a job call equally often; None: until it is enough.
+            so that all ranks of a job call equally often; None: until it is enough. Of a
+            call that takes a second, in a process without other ranks, there are as many
+            calls in all, and the first is a sample; where it uses a device or loads modules,
+            or is one of two that are compared, it is one more that warms up.
 
         budget_s: Stop after this long, once there are 10 samples [s], >= 0.
 

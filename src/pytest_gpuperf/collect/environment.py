@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from blake3 import blake3
 
@@ -26,6 +27,7 @@ from pytest_gpuperf.model.environment import (
 
 __all__ = [
     "environment",
+    "has_several_ranks",
     "known_facts",
     "new_session",
     "not_loaded",
@@ -70,6 +72,16 @@ _CUDA_PACKAGES: Mapping[str, tuple[str, ...]] = {
     ),
     "cudnn": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
 }
+
+# how launchers tell the number of ranks, by their own documentation: torchrun, Open MPI,
+# MPICH and Intel MPI, MVAPICH, srun
+_RANK_COUNTS = (
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "SLURM_STEP_NUM_TASKS",
+)
 
 _CPUINFO_BYTES = 4096  # the first core's entry; a file of 200 cores takes 10 ms
 _GIT_TIMEOUT_S = 10.0
@@ -193,6 +205,33 @@ def workers_count(variables: Mapping[str, str] = os.environ) -> int:
     in_worker = "PYTEST_XDIST_WORKER" in variables
     text = variables.get("PYTEST_XDIST_WORKER_COUNT", "") if in_worker else ""
     return int(text) if text.isdecimal() else 1
+
+
+def has_several_ranks(
+    variables: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules
+) -> bool:
+    """
+    Return whether a launcher or torch says that this process has other ranks beside it.
+
+    Args:
+        variables: The environment.
+
+        modules: The loaded modules by name.
+    """
+    if any(_rank_count(variables.get(name, "")) > 1 for name in _RANK_COUNTS):
+        return True
+    group = modules.get("torch.distributed")
+    if group is None:
+        return False
+    try:
+        return bool(group.is_initialized()) and group.get_world_size() > 1
+    except (AttributeError, RuntimeError, ValueError):  # torch was built without it
+        return False
+
+
+def _rank_count(text: str) -> int:
+    """Return a number of ranks; 0 where a variable holds none."""
+    return int(text) if text.isdecimal() else 0
 
 
 def soft_facts(

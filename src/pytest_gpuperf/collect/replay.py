@@ -7,10 +7,11 @@ writer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pytest_gpuperf.collect.scratch import appending
+from pytest_gpuperf.collect.scratch import AppendedFile
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Environment, Session
@@ -100,6 +101,17 @@ class Recorder:
 
     def __init__(self, folder: str, *, writer: str) -> None:
         self.path = Path(folder) / f"readings-{writer}.jsonl"
+        self._file = AppendedFile(self.path)
+
+    def open(self) -> None:
+        """
+        Open the file: while a test runs it may be too late.
+
+        Raises:
+            ReportError: The file cannot be written.
+        """
+        with self._writing():
+            self._file.open()
 
     def keep(self, record: Record) -> None:
         """
@@ -108,9 +120,18 @@ class Recorder:
         Raises:
             ReportError: The file cannot be written.
         """
+        with self._writing(), self._file.appending() as (file, _):
+            file.write(codec.to_text(record).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise ReportError for a file that cannot be written."""
         try:
-            with appending(self.path) as (file, _):
-                file.write(codec.to_text(record).encode() + b"\n")
+            yield
         except OSError as error:
             message = f"{self.path} cannot be written ({error.strerror})"
             raise ReportError(

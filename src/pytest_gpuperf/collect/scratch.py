@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import stat
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 __all__ = [
+    "AppendedFile",
     "ScratchFolder",
-    "appending",
     "open_unlinked",
     "refuse_link",
     "write_whole",
@@ -34,6 +35,7 @@ _UNLOCKED = ".new"
 # where another user may place files, a link or a named pipe is not opened; not on Windows
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows changes line ends without it
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -56,6 +58,22 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+class _Files:
+    """
+    What opens files, as it was when pytest began.
+
+    Tests put other functions into os and io, and fake file systems into the globals of every
+    module; a class keeps its own.
+    """
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    fstat = staticmethod(os.fstat)
+    ftruncate = staticmethod(os.ftruncate)
+    raw = io.FileIO
+    buffered = io.BufferedWriter
+
+
 def open_unlinked(path: str | Path, flags: int) -> int:
     """
     Open a file in a folder that others may write to; return its descriptor.
@@ -65,35 +83,90 @@ def open_unlinked(path: str | Path, flags: int) -> int:
     Raises:
         OSError: It is a link, or cannot be opened. A named pipe is not waited for.
     """
-    file = os.open(path, flags | _NO_LINK | _NO_WAIT, 0o666)
+    file = _Files.open(str(path), flags | _NO_LINK | _NO_WAIT, 0o666)
     try:
-        refuse_link(Path(path), os.fstat(file))
+        refuse_link(path, _Files.fstat(file))
     except OSError:
-        os.close(file)
+        _Files.close(file)
         raise
     return file
 
 
-@contextlib.contextmanager
-def appending(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+class AppendedFile:
     """
-    Yield a file to append to, and its size so far [B]; what fails leaves it as it was.
+    A file that stays open between two writes, because a test may take files away.
 
-    Raises:
-        OSError: It is a link, or cannot be written.
+    Fake file systems, a mocked `open`, a new root and an exhausted limit of descriptors do
+    not reach a file that is open. A test that closes every descriptor does: then the file
+    is opened again, and the number that now belongs to another file is left alone. A fork
+    shares the file, to which each of both appends whole lines.
+
+    Args:
+        path: The file.
     """
-    with open(path, "ab", buffering=0, opener=open_unlinked) as raw:
-        size_bytes = os.fstat(raw.fileno()).st_size
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+        self._identity: tuple[int, int] | None = None  # of the file: device and inode
+
+    def open(self) -> None:
+        """
+        Open the file, which is made if need be, unless it is open.
+
+        Raises:
+            OSError: It is a link, or cannot be opened.
+        """
+        self._opened()
+
+    @contextlib.contextmanager
+    def appending(self) -> Iterator[tuple[BinaryIO, int]]:
+        """
+        Yield a stream to append to, and the file's size so far [B].
+
+        What fails leaves the file as it was.
+
+        Raises:
+            OSError: It is a link, or cannot be written.
+        """
+        descriptor = self._opened()
+        size_bytes = _Files.fstat(descriptor).st_size
         try:
-            with open(raw.fileno(), "ab", closefd=False) as file:
-                yield file, size_bytes
+            raw = _Files.raw(descriptor, "ab", closefd=False)
+            with _Files.buffered(raw) as stream:
+                yield stream, size_bytes
         except BaseException:  # Ctrl-C, too: half a line would spoil the next one
             with contextlib.suppress(OSError):
-                raw.truncate(size_bytes)
+                _Files.ftruncate(descriptor, size_bytes)
             raise
 
+    def close(self) -> None:
+        """Close the file, unless the test has."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None and self._is_file(descriptor):
+            _Files.close(descriptor)
 
-def refuse_link(path: Path, state: os.stat_result) -> None:
+    def _opened(self) -> int:
+        """Return the descriptor of the open file."""
+        if self._descriptor is not None and self._is_file(self._descriptor):
+            return self._descriptor
+        # what it was may be the number of the test's own file by now
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY
+        self._descriptor = descriptor = open_unlinked(self.path, flags)
+        state = _Files.fstat(descriptor)
+        self._identity = state.st_dev, state.st_ino
+        return descriptor
+
+    def _is_file(self, descriptor: int) -> bool:
+        """Return whether a descriptor is still that of the file, which has a name."""
+        try:
+            state = _Files.fstat(descriptor)
+        except OSError:
+            return False
+        return (state.st_dev, state.st_ino) == self._identity and state.st_nlink > 0
+
+
+def refuse_link(path: str | Path, state: os.stat_result) -> None:
     """Raise OSError unless a file has one name, and is not a symbolic link."""
     if stat.S_ISLNK(state.st_mode) or state.st_nlink > 1:
         raise PermissionError(errno.EPERM, "the file is a link", str(path))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Union
 
 import msgspec
 
-from pytest_gpuperf.collect.scratch import appending
+from pytest_gpuperf.collect.scratch import AppendedFile
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.activity import (
     COLUMNS,
@@ -281,10 +281,10 @@ class StreamWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.file = AppendedFile(path)
         self._shapes: tuple[KernelShape, ...] = ()
         self._count = 0
-        _append(path, [Head()])
+        _append(self.file, [Head()])
 
     def put(self, launches: Launches) -> None:
         """
@@ -293,14 +293,15 @@ class StreamWriter:
         Raises:
             ReportError: The file cannot be written; it has none of these launches.
         """
-        _append(self._path, launch_parts(launches, known_count=len(self._shapes)))
+        _append(self.file, launch_parts(launches, known_count=len(self._shapes)))
         self._shapes = launches.shapes
         self._count += len(launches)
 
     def end(self) -> LaunchStream:
         """Return all launches, to be read from the file."""
-        place = TracePlace(file=self._path.name, line=1, offset_bytes=0)
-        return LaunchStream(self._path, place, self._shapes, self._count)
+        path = self.file.path
+        place = TracePlace(file=path.name, line=1, offset_bytes=0)
+        return LaunchStream(path, place, self._shapes, self._count)
 
 
 class TraceKeeper:
@@ -331,7 +332,8 @@ class TraceKeeper:
         self._process_index = process_index
         self._lines_count = 0
         self._streams_count = 0
-        self._begun: list[Path] = []  # streams whose trace has no end yet
+        self._file = AppendedFile(self._folder / f"traces-{writer}.jsonl")
+        self._begun: dict[Path, AppendedFile] = {}  # streams whose trace has no end yet
 
     def stream(self) -> StreamWriter:
         """
@@ -342,8 +344,9 @@ class TraceKeeper:
         """
         self._streams_count += 1
         path = self._folder / f"traces-{self._writer}.{self._streams_count}.jsonl"
-        self._begun.append(path)
-        return StreamWriter(path)
+        writer = StreamWriter(path)
+        self._begun[path] = writer.file
+        return writer
 
     def keep(self, key: RecordKey, trace: Trace) -> TracePlace:
         """
@@ -356,15 +359,21 @@ class TraceKeeper:
         end = _end_of(trace, key, self._role, self._process_index)
         rest = chain(_other_parts(trace), [end])
         if isinstance(launches, LaunchStream) and launches.path in self._begun:
-            self._begun.remove(launches.path)
-            _append(launches.path, rest)
+            file = self._begun.pop(launches.path)
+            _append(file, rest)
+            file.close()
             return launches.place
-        path = self._folder / f"traces-{self._writer}.jsonl"
         parts = chain([Head()], launch_parts(launches, known_count=0), rest)
         line = self._lines_count + 1
-        offset_bytes, count = _append(path, parts)
+        offset_bytes, count = _append(self._file, parts)
         self._lines_count += count
-        return TracePlace(file=path.name, line=line, offset_bytes=offset_bytes)
+        name = self._file.path.name
+        return TracePlace(file=name, line=line, offset_bytes=offset_bytes)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._file, *self._begun.values()):
+            file.close()
 
 
 def read_trace(folder: str, place: TracePlace) -> Trace:
@@ -459,16 +468,16 @@ def _parts(path: Path, place: TracePlace) -> Iterator[tuple[_Position, Part]]:
     raise position.refusal("is missing: the file ends before the trace does")
 
 
-def _append(path: Path, parts: Iterable[Part]) -> tuple[int, int]:
+def _append(file: AppendedFile, parts: Iterable[Part]) -> tuple[int, int]:
     """Append lines, all or none; return their offset [B] and their number."""
     count = 0
     try:
-        with appending(path) as (file, size_bytes):
+        with file.appending() as (stream, size_bytes):
             for part in parts:
-                file.write(line_of(part))
+                stream.write(line_of(part))
                 count += 1
     except OSError as error:
-        message = f"{path} cannot be written ({error.strerror})"
+        message = f"{file.path} cannot be written ({error.strerror})"
         raise ReportError(
             message, remedy="make room, or choose another folder"
         ) from error

@@ -12,6 +12,7 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.loaded_files import FileRecorder
+from pytest_gpuperf.collect.scratch import AppendedFile
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
@@ -82,6 +83,7 @@ class Child:
         self.config = config
         self.spec = _spec(config)
         self._recorder = FileRecorder(None)
+        self._answers = AppendedFile(Path(self.spec.out))
         self._turn_client: TurnClient | None = None
         if self.spec.turns is not None:
             from pytest_gpuperf.measure.turns import TurnClient
@@ -155,7 +157,7 @@ class Child:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note that a test begins: for the turns, and for a profiler."""
-        Path(self.spec.out).touch()  # that there is this file says so, however it ends
+        self._answers.open()  # that there is this file says so, however it ends
         if self._turn_client is not None:
             if self.spec.loaded is not None:  # before what ran is told to have ended
                 self._recorder.store_code(Path(self.spec.loaded))
@@ -183,7 +185,7 @@ class Child:
 
     def _answer(self, answer: ChildAnswer) -> None:
         """Append a line: one write, so that a crash leaves whole ones."""
-        with Path(self.spec.out).open("ab") as file:
+        with self._answers.appending() as (file, _):
             file.write(codec.to_text(answer).encode() + b"\n")
 
 

@@ -86,11 +86,14 @@ class Gate:
         """Take what a report carries; log its inner reports behind it, or hold them."""
         inside = report.__dict__.pop("gpuperf_inside", None)
         if inside is None:
+            self.suite.took(report.nodeid, report.when, report.duration)
             self._take(report)
             if report.when == "call" and self.suite.test_of(report.nodeid):
                 self._calls[report.nodeid] = report
             return (yield)
         call, teardown = (self._unpacked(report, inner) for inner in inside)
+        for phase in (report, call, teardown):
+            self.suite.took(report.nodeid, phase.when, phase.duration)
         self.suite.reported(report.nodeid)  # all three phases have passed
         measured = self._take(call, passed=True)
         held = None
@@ -220,7 +223,7 @@ class Gate:
         finally:  # whatever happens, no test is lost
             self._release()
 
-    def _announce(self, has_suspects: bool) -> None:  # noqa: FBT001 - decide's callback
+    def _announce(self, has_suspects: bool, expected_s: float) -> None:  # noqa: FBT001 - decide's callback
         """Say what the tests are waiting for, on a line before that of their outcomes."""
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or not self._held:
@@ -234,8 +237,11 @@ class Gate:
         starts = config.replay is None and self.suite.completeness().complete
         confirm = config.confirm if starts and has_suspects else None
         against = config.against if starts else None
-        line = terminal.held_line(count, confirm, against, config.confirm_by)
+        line = terminal.held_line(
+            count, confirm, against, config.confirm_by, expected_s=expected_s
+        )
         _write(reporter, line)
+        reporter.flush()  # a log shows it before the time is spent
 
     def _tell(self, progress: Progress) -> None:
         """Say how far a comparison is; on a terminal, over the same line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from functools import partial
 from os import environ
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from pytest_gpuperf.errors import (
     ConfigError,
     GpuPerfError,
     PerfAssertionError,
+    ReportError,
     UnitError,
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
@@ -31,14 +33,15 @@ from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.model.run import Expected, Measured
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.pipeline.memory import Memory
+from pytest_gpuperf.pipeline.memory import Memory, slugs_of_machine
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.terminal import start_lines
+from pytest_gpuperf.report.terminal import slow_line, start_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.pipeline.isolation import CounterRequest
 
 __all__ = [
@@ -51,6 +54,8 @@ __all__ = [
 ]
 
 _LONG_NS = 2 * NS_PER_S  # a shorter measurement needs no live line
+_LONG_WAIT_S = 10.0  # a shorter one needs no line that stays
+_SILENT = -1  # -q says what takes long; -qq does not
 _PAUSE_NS = NS_PER_S  # nothing is written between samples more often
 _NARROWEST = 20  # of what is left of the terminal's line: less says nothing
 _SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"
@@ -146,6 +151,26 @@ def _announce(config: pytest.Config, count: int) -> None:
     tests = f"{count} test{'s' * (count != 1)}"
     reporter.ensure_newline()
     reporter.write_line(f"gpuperf: counting {tests} under ncu, in a separate process")
+
+
+def _write_expected(
+    config: pytest.Config, key: RecordKey, count: int, round_s: float
+) -> None:
+    """Say how long slow calls are going to take; a worker has no terminal."""
+    if count * round_s < _LONG_WAIT_S:
+        return
+    manager = config.pluginmanager
+    reporter = manager.getplugin("terminalreporter")
+    capture = manager.getplugin("capturemanager")
+    if reporter is None or reporter.verbosity < _SILENT:
+        return
+    visible = (
+        nullcontext() if capture is None else capture.global_and_fixture_disabled()
+    )
+    with visible:
+        reporter.ensure_newline()
+        reporter.write_line(slow_line(key, count, round_s))
+        reporter.flush()  # a log shows it before the time is spent
 
 
 class Leases:
@@ -246,8 +271,12 @@ class Measuring:
         self._partial_modules: dict[str, None] = {}
         self._collected: list[pytest.Item] = []  # before any is left out
         self._live_line = _live_line(config, bench.site.clock) if judging else None
-        if self._live_line is not None and isinstance(bench.measurer, TimingMeasurer):
-            bench.measurer.tell(self._live_line.sampled)
+        if judging and isinstance(bench.measurer, TimingMeasurer):
+            live = self._live_line
+            bench.measurer.tell(
+                partial(_write_expected, config),
+                sampled=None if live is None else live.sampled,
+            )
 
     @classmethod
     def in_worker(cls, config: pytest.Config) -> Measuring:
@@ -310,8 +339,9 @@ class Measuring:
         return [line.text for line in lines]
 
     def pytest_unconfigure(self) -> None:
-        """Close what was opened to observe the device."""
+        """Close what was opened to observe the device, and the readings."""
         self.bench.measurer.close()
+        self.bench.site.close()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(
@@ -323,8 +353,35 @@ class Measuring:
             and not session.config.option.continue_on_collection_errors
         )
         if not (broken or options.only_shows(session.config)):
+            self._prepare(session)
             _count_before(session, self.bench)
         return (yield)
+
+    def _prepare(self, session: pytest.Session) -> None:
+        """
+        Open, read and load what measuring needs of files.
+
+        A fixture may replace the file system for as long as its tests run.
+        """
+        site = self.bench.site
+        replays = site.config.replay is not None
+        if replays or site.config.disable or not site.expected.test_ids:
+            return
+        with suppress(ReportError):  # the first test that has a value fails with it
+            site.prepare()
+        _ = self.bench.measurer.references  # which loads them
+        if not self.judging:
+            return
+        if not self.in_worker_process:  # else its controller tells the commit
+            _ = site.session
+        plans = (item.stash[PLAN] for item in session.items if PLAN in item.stash)
+        if any(plan.limits or plan.min_grade for plan in plans):
+            import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - which judge while a test runs
+
+            device = site.device()
+            gpu_name = None if device is None else device.name
+            with suppress(GpuPerfError):  # likewise, of a store that cannot be read
+                self.memory.read(slugs_of_machine(site.environment, gpu_name))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(

@@ -31,6 +31,7 @@ __all__ = [
     "SideRun",
     "changed_test",
     "look_at",
+    "out_of_time",
 ]
 
 
@@ -158,6 +159,20 @@ def changed_test(key: RecordKey, metric: str = "time") -> Verdict:
         metric=metric,
         outcome=Outcome.INCOMPARABLE,
         reason=Reason.TEST_CHANGED,
+        against=AgainstEvidence(block_count=0),
+    )
+
+
+def out_of_time(key: RecordKey, metric: str, limit: float | None) -> Verdict:
+    """Return the verdict on a slow test for which the budget has no time."""
+    return Verdict(
+        key=key,
+        metric=metric,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=Reason.TOO_FEW_BLOCKS,
+        cause=Cause.BEFORE_FIRST_LOOK,
+        threshold=limit,
+        evidence=VerdictEvidence(least_count=AgainstPolicy().look_blocks[0]),
         against=AgainstEvidence(block_count=0),
     )
 

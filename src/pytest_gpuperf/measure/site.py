@@ -175,6 +175,27 @@ class Site:
         if recording is None and self.config.record is not None:
             replay.start_recording(self.config.record, self.session, self.environment)
 
+    def prepare(self) -> None:
+        """
+        Open and read what the tests of this process need, before the first of them runs.
+
+        While one runs, its file system may be a fake one, or out of descriptors.
+
+        Raises:
+            ReportError: The file for its readings cannot be written.
+        """
+        _ = self.absent, self.environment
+        self.clock.waits_count()  # which loads a library of Python
+        if self._recorder is not None:
+            self._recorder.open()
+
+    def close(self) -> None:
+        """Close the files that readings and traces are written to."""
+        if self._recorder is not None:
+            self._recorder.close()
+        if "_traces" in vars(self) and self._traces is not None:  # else none was kept
+            self._traces.close()
+
     @functools.cached_property
     def recording(self) -> replay.Recording | None:
         """

@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
 from pytest_gpuperf.collect.timing.host import HostCollector, RangeTimer
@@ -44,6 +44,10 @@ _HOST_PRECISION, _DEVICE_PRECISION = 0.01, 0.005
 # half of their samples is enough; a busy one interrupts most, and the budget ends it: there
 # half of it would raise the variance of a block's difference by 1.2 to 1.5
 _BLOCK_ENOUGH_S = 0.1
+
+
+# told of a measurement how many rounds of slow calls follow, and how long one takes [s]
+Expect: TypeAlias = "Callable[[RecordKey, int, float], object]"
 
 
 class CounterSource(Protocol):
@@ -123,6 +127,8 @@ class TimingMeasurer:
         self._machine = machine
         self._stop = _MedianKnown(site.runtime)
         self._closing = contextlib.ExitStack()
+        self._expect: Expect = lambda *_: None
+        self._key: RecordKey | None = None  # what is measured now
         self._collector: HostCollector | None = None
         self._timers: tuple[DeviceTimer, ...] = ()  # those of `_collector`
 
@@ -144,18 +150,37 @@ class TimingMeasurer:
                 sm_clock_hz=self.observers.sm_clock_hz,
                 take_turn=self._take_turn,
                 enough_s=_BLOCK_ENOUGH_S if self.in_block else math.inf,
+                expect=self._expected,
             )
         return self._collector
 
-    def tell(self, listener: Callable[[], object]) -> None:
-        """Call a listener before each sample; nothing may be measured yet."""
+    def tell(
+        self, expect: Expect, *, sampled: Callable[[], object] | None = None
+    ) -> None:
+        """
+        Tell how far measurements are; nothing may be measured yet.
+
+        Args:
+            expect: Called before slow calls are repeated.
+
+            sampled: Called before each sample; None: nobody looks on.
+        """
+        self._expect = expect
+        if sampled is None:
+            return
         take_turn = self._take_turn
 
         def take_turn_told(enough: bool) -> bool:  # noqa: FBT001 - as TakeTurn has it
-            listener()
+            sampled()
             return take_turn(enough)
 
         self._take_turn = take_turn_told
+
+    def _expected(self, count: int, round_s: float) -> None:
+        """Tell how often slow calls are going to be repeated."""
+        if self._key is not None:
+            # once more to observe the device, when they have been timed
+            self._expect(self._key, count + self._site.runtime.active(), round_s)
 
     @functools.cached_property
     def turns(self) -> Turns | None:
@@ -223,6 +248,7 @@ class TimingMeasurer:
         work: Work | None = None,
     ) -> tuple[Record, Callable[[], object]]:
         """Return the record of a function, and how to get what it returned."""
+        self._key = key
         with self._measuring(key):
             with self.observers.sensing() as observations:
                 timing = self._host.measure(request, stop=self._stop)
@@ -290,6 +316,7 @@ class TimingMeasurer:
         self, key: RecordKey, requests: tuple[TimedCall, TimedCall], *, plan: Plan
     ) -> tuple[Record, Record, Record]:
         """Return the records of a comparison and of its two sides."""
+        self._key = key
         with self._measuring(key):
             with self.observers.sensing() as observations:
                 timings = [*self._host.interleave(*requests, stop=self._stop)]

@@ -18,6 +18,7 @@ from pytest_gpuperf.judge.against import (
     Block,
     changed_test,
     look_at,
+    out_of_time,
 )
 from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
@@ -26,12 +27,12 @@ from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, state
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+from pytest_gpuperf.pipeline.blocks import BlockRequest, plan, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
-from pytest_gpuperf.report.display import moved_fact, plural, some_of
+from pytest_gpuperf.report.display import about, moved_fact, plural, some_of
 
 if TYPE_CHECKING:
     from pytest_gpuperf.judge.case import Case
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.change import Side
     from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.blocks import TimePlan
     from pytest_gpuperf.pipeline.repeat import CommandLine
     from pytest_gpuperf.pipeline.sides import Sides
     from pytest_gpuperf.pipeline.suite import Suite
@@ -59,6 +61,7 @@ _SHORT = 12  # digits of a commit that name it in any repository
 _WITHOUT_A_BLOCK = frozenset({GapCode.FAILED, GapCode.NOT_STATED})
 _LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
 _PATIENCE_FACTOR = 10.0  # times what a whole block took
+_TOLD_PLAN_S = 30.0  # what is shorter is soon told by the first block
 _TOLD_WAIT_S = 1.0  # a shorter one is not noticed
 _TOLD_LOST = 3  # processes that were ended: more of them say nothing new
 # soft facts that both sides of a comparison share, and that are not software
@@ -98,9 +101,12 @@ class RevisionComparison(Frozen, frozen=True, kw_only=True):
 
         interrupted: What ended it: KeyboardInterrupt, or the name of a signal that ends
             a job; "": nothing did.
+
+        left_out: Why slow tests were not compared, by id.
     """
 
     against: Against
+    left_out: Mapping[str, Gap] = {}
     verdicts: tuple[Verdict, ...] = ()
     remarks: tuple[str, ...] = ()
     interrupted: str = ""
@@ -328,7 +334,7 @@ def _without_comparison(
     for test_id, metrics in limits.items():
         if all(told.get((test_id, metric)) for metric in metrics):
             continue
-        gap = against.gap or _NO_VALUES
+        gap = comparison.left_out.get(test_id) or against.gap or _NO_VALUES
         if test_id in against.changed:
             gap = _TEST_CHANGED
         elif test_id in against.only_new:
@@ -400,6 +406,55 @@ def _compare(
     suite: Suite, revision: str, limits: Limits, *, commit: str = ""
 ) -> RevisionComparison:
     """Compare tests of a run with a revision; `commit`: what that is, where it is known."""
+    config = suite.config
+    least_blocks = AgainstPolicy().look_blocks[0]
+    tests = {name: suite.results[name] for name in limits if name in suite.results}
+    planned = plan(tests, budget_s=config.budget_s, block_count=least_blocks)
+    _tell_plan(suite, planned, revision, least_blocks)
+    compared = {name: limits[name] for name in limits if name not in planned.left_out}
+    if compared:
+        comparison = _compare_in_time(suite, revision, compared, commit)
+    else:
+        gap = next(iter(planned.left_out.values()))
+        comparison = RevisionComparison(against=Against(revision=revision, gap=gap))
+    return replace(
+        comparison,
+        left_out=planned.left_out,
+        verdicts=(*comparison.verdicts, *_out_of_time(suite, planned, limits)),
+    )
+
+
+def _tell_plan(
+    suite: Suite, planned: TimePlan, revision: str, least_blocks: int
+) -> None:
+    """Tell what slow tests take, and which are left out, before anything is measured."""
+    if planned.least_s >= _TOLD_PLAN_S:
+        takes = (
+            f"{least_blocks} blocks of slow tests take {about(planned.least_s)} or more"
+        )
+        suite.tell(Progress(revision=revision, text=takes))
+    for gap in dict.fromkeys(planned.left_out.values()):
+        suite.tell(Progress(revision=revision, text=gap.reason))
+        suite.remark(f"gpuperf: {gap.reason}; {gap.remedy}")
+
+
+def _out_of_time(
+    suite: Suite, planned: TimePlan, limits: Limits
+) -> tuple[Verdict, ...]:
+    """Return a verdict on each gated metric of the tests that were left out."""
+    return tuple(
+        out_of_time(record.key, metric, limit)
+        for test_id in planned.left_out
+        for metric, limit in limits[test_id].items()
+        for record in suite.results[test_id].records
+        if any(estimate.metric == metric for estimate in record.estimates)
+    )
+
+
+def _compare_in_time(
+    suite: Suite, revision: str, limits: Limits, commit: str
+) -> RevisionComparison:
+    """Compare tests for which there is time."""
     config = suite.config
     request = SidesRequest(
         revision=revision,

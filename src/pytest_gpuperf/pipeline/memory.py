@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,13 +89,23 @@ class Memory:
 
     def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
         """Return the stored sessions of a measurement, oldest first."""
+        folder = slug_of(record)
+        self.read([folder])
+        return self._loaded.get(folder, {}).get(record.key, ())
+
+    def read(self, slugs: Iterable[str]) -> None:
+        """
+        Read what is stored of some GPUs, chips and hosts, unless that was done.
+
+        Raises:
+            BaselineError: As `check`.
+        """
         store = self.store()
         if store is None:
-            return ()
-        folder = slug_of(record)
-        if folder not in self._loaded:
-            self._loaded[folder] = store.load(folder)
-        return self._loaded[folder].get(record.key, ())
+            return
+        for slug_name in slugs:
+            if slug_name not in self._loaded:
+                self._loaded[slug_name] = store.load(slug_name)
 
     def test_ids(self, slugs: Collection[str] | None = None) -> tuple[str, ...]:
         """
@@ -111,9 +121,7 @@ class Memory:
         if slugs is not None:
             names = {folder_name(name) for name in slugs} | set(slugs)
             folders = tuple(folder for folder in folders if folder in names)
-        for folder in folders:
-            if folder not in self._loaded:
-                self._loaded[folder] = store.load(folder)
+        self.read(folders)
         keys = (key for folder in folders for key in self._loaded[folder])
         return tuple(
             dict.fromkeys(key.test_id for key in keys if key.test_id != REFERENCES)

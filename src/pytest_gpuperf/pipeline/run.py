@@ -79,12 +79,14 @@ def report_so_far(suite: Suite) -> None:
     """
     if suite.config.json is None or not suite.results:
         return
-    if suite.elapsed_s() < suite.next_report_s:
-        return
+    if suite.elapsed_s() < suite.next_report_s or not suite.sees_files():
+        return  # while a fixture of several tests replaces the file system, too
     from pytest_gpuperf.pipeline import keeping
 
     begun_s = suite.elapsed_s()
-    with contextlib.suppress(GpuPerfError):  # the report at the end says what is wrong
+    # The report at the end says what is wrong. Until then fixtures may have put anything into
+    # the place of what opens files, and it may raise anything.
+    with contextlib.suppress(Exception):
         keeping.write_so_far(suite)
     ended_s = suite.elapsed_s()
     pause_s = max(min(ended_s, _USUAL_PAUSE_S), (ended_s - begun_s) / _REPORT_FRACTION)
@@ -92,7 +94,7 @@ def report_so_far(suite: Suite) -> None:
 
 
 def decide(
-    suite: Suite, announce: Callable[[bool], object] = lambda _: None
+    suite: Suite, announce: Callable[[bool, float], object] = lambda *_: None
 ) -> tuple[MachineShift, ...]:
     """
     Measure again what needs it, and decide every verdict of the run.
@@ -101,7 +103,7 @@ def decide(
         suite: All that the run has gathered.
 
         announce: Called before anything is measured again, with whether there are
-            suspects for fresh processes.
+            suspects for fresh processes, and how long these are going to take [s].
 
     Returns:
         What the machine did meanwhile, by class of tests.
@@ -110,12 +112,14 @@ def decide(
     complete = suite.completeness().complete
     repeats = complete and suite.config.runs > 1
     if repeats:
-        announce(False)  # noqa: FBT003 - nobody knows of suspects yet
+        announce(False, 0.0)  # noqa: FBT003 - nobody knows of suspects yet
         _measure_again(suite)
     with collector_paused():
         first = verdicts.look(suite)
     if not repeats or first.suspects:
-        announce(complete and bool(first.suspects))
+        again = (*first.suspects, *first.controls)
+        expected_s = suite.config.confirm * suite.took_s(again)
+        announce(complete and bool(first.suspects), expected_s)
     by_revision = _confirm_by_revision(suite, first) if complete else Confirmed()
     complete = complete and not suite.stopped  # by Ctrl-C in that comparison
     retests = _confirm(suite, first, by_revision) if complete else {}

@@ -6,7 +6,8 @@ The hooks tell it what arrived; the steps of pipeline/run read it and write into
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
@@ -117,6 +118,7 @@ class Suite:
         self.tell: Callable[[Progress], object] = lambda _: None
         self.looks_into: Callable[[str], bool] = lambda _: False
         self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}
+        self._took_s: dict[tuple[str, str], float] = {}  # by test and phase
         self._reported: set[str] = set()
         self._held: set[str] = set()
         self._interrupted = ""
@@ -169,6 +171,15 @@ class Suite:
     def reported(self, node_id: str) -> None:
         """Note that a test has ended, as xdist spells its id."""
         self._reported.add(node_id)
+
+    def took(self, test_id: str, phase: str, duration_s: float) -> None:
+        """Note how long a phase of a test has taken [s]: "setup", "call" or "teardown"."""
+        self._took_s[test_id, phase] = duration_s
+
+    def took_s(self, test_ids: Collection[str]) -> float:
+        """Return how long some tests have taken, with what they set up [s]."""
+        names = frozenset(test_ids)
+        return sum(s for (test_id, _), s in self._took_s.items() if test_id in names)
 
     def hold(self, test_id: str) -> None:
         """Note that a test's outcome waits for the end of the run."""
@@ -231,8 +242,18 @@ class Suite:
         self.verdicts = ()
         self.run = None
 
+    def sees_files(self) -> bool:
+        """Return whether the file system is the one that the run began with."""
+        if self._scratch is None:
+            return True
+        try:
+            return Path(self._scratch.path).is_dir()
+        except Exception:  # noqa: BLE001 - what a test has put into os may raise anything
+            return False
+
     def tidy(self) -> None:
-        """Remove what was kept for this run alone."""
+        """Close and remove what was kept for this run alone."""
+        self.site.close()
         if self._scratch is not None:
             self._scratch.remove()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SENSORS",
+    "about",
     "change",
     "change_interval",
     "code",
@@ -63,6 +64,7 @@ SENSORS = {
     "gpu_busy_fraction": ("GPU busy", "fraction"),
 }
 
+_MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
 _NAMED = 3  # of the tests or files that a sentence is about
 _SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _COMMIT_DIGITS = 7  # as git shortens them
@@ -441,6 +443,13 @@ def moment(unix_s: float) -> str:
 def second(unix_s: float) -> str:
     """Return the second of a time since the epoch [s], in UTC; "?" where it has none."""
     return _in_utc(unix_s, "%Y-%m-%d %H:%M:%S UTC")
+
+
+def about(duration_s: float) -> str:
+    """Return a waiting time, rounded."""
+    if duration_s < _MINUTES_FROM_S:
+        return f"{duration_s:.0f} s"
+    return f"{duration_s / 60:.0f} min"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

@@ -42,6 +42,7 @@ __all__ = [
     "overruled_line",
     "remarks",
     "run_lines",
+    "slow_line",
     "start_lines",
     "stored_line",
     "summary",
@@ -62,7 +63,7 @@ _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _TESTS_MINE = "--gpuperf-against-tests=mine runs them on both sides"
 _RULES = 4  # characters of the rules that pytest writes around the title
 _LEAST_LEFT_S = 1.0  # less is not worth a word, and "0 s left" looks stuck
-_MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
+_LONG_S = 10.0  # a shorter wait needs no warning
 _OF_FILES = frozenset({Source.BINARY.value, Source.NCU_REPORT.value})
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
@@ -407,6 +408,8 @@ def held_line(
     confirm: int | None,
     revision: str | None = None,
     confirm_by: ConfirmBy = ConfirmBy.FRESH,
+    *,
+    expected_s: float = 0.0,
 ) -> str:
     """
     Return the line before the postponed tests are decided.
@@ -420,6 +423,8 @@ def held_line(
         revision: The revision that the tests are compared with; None: with none.
 
         confirm_by: What decides about suspects.
+
+        expected_s: How long these processes are going to take [s], by what the tests took.
     """
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
     if revision is not None:
@@ -428,14 +433,34 @@ def held_line(
     if confirm is None:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
+    takes = ""
+    if expected_s >= _LONG_S:
+        takes = f", which takes about {display.about(expected_s)}"
     if confirm_by is ConfirmBy.FRESH:
-        again = f"; {processes} will measure suspected times and counts again"
+        again = f"; {processes} will measure suspected times and counts again{takes}"
         return text + again if confirm else text
     text += "; suspects are compared with the commit of their newest session"
     if confirm_by is ConfirmBy.AGAINST:
         return text
     text += " where that is possible"
-    return f"{text}, else measured again by {processes}" if confirm else text
+    return f"{text}, else measured again by {processes}{takes}" if confirm else text
+
+
+def slow_line(key: RecordKey, count: int, round_s: float) -> str:
+    """
+    Return the line before slow calls are repeated.
+
+    Args:
+        key: The measurement.
+
+        count: How many rounds there will be.
+
+        round_s: How long the first one has taken [s]: a call, or a call of each side.
+    """
+    name = names([key])[key]
+    more = f"{count} more take" if count > 1 else "one more takes"
+    took = f"the first call took {display.value(round_s, 's')}"
+    return f"gpuperf: {name}: {took}; {more} about {display.about(count * round_s)}"
 
 
 def comparison_line(progress: Progress) -> str:
@@ -445,7 +470,7 @@ def comparison_line(progress: Progress) -> str:
         return f"{head}: {display.escape(progress.text)}"
     left, left_s = "", progress.left_s
     if progress.open_count and left_s is not None and left_s >= _LEAST_LEFT_S:
-        left = f", at most {_about(left_s)} left"
+        left = f", at most {display.about(left_s)} left"
     if not progress.looked:
         tests = display.plural(progress.open_count, "test")
         number = f"block {progress.block_count + 1} of at most {progress.most_blocks}"
@@ -453,16 +478,9 @@ def comparison_line(progress: Progress) -> str:
     decided = progress.test_count - progress.open_count
     blocks = display.plural(progress.block_count, "block")
     return (
-        f"{head}: {blocks} in {_about(progress.elapsed_s)}, "
+        f"{head}: {blocks} in {display.about(progress.elapsed_s)}, "
         f"{decided} of {display.plural(progress.test_count, 'test')} decided{left}"
     )
-
-
-def _about(duration_s: float) -> str:
-    """Return a waiting time, rounded."""
-    if duration_s < _MINUTES_FROM_S:
-        return f"{duration_s:.0f} s"
-    return f"{duration_s / 60:.0f} min"
 
 
 def side_by_side(workers_count: int) -> str:

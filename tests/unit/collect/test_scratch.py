@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.scratch import ScratchFolder, appending
+from pytest_gpuperf.collect.scratch import AppendedFile, ScratchFolder
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="nothing is swept there: it has no flock"
@@ -139,7 +143,7 @@ assert os.path.exists(folder.path)
 
 def cut_short(path: Path, error: type[BaseException]) -> None:
     """Append half a line, then raise."""
-    with appending(path) as (file, _):
+    with AppendedFile(path).appending() as (file, _):
         file.write(b"tw")
         file.flush()
         raise error
@@ -150,7 +154,7 @@ def test_what_cannot_be_appended_whole_leaves_the_file_as_it_was(
 ) -> None:
     """Half a line would spoil the next one, also where Ctrl-C ends it."""
     path = tmp_path / "readings.jsonl"
-    with appending(path) as (file, size_bytes):
+    with AppendedFile(path).appending() as (file, size_bytes):
         file.write(b"one\n")
     assert size_bytes == 0
     for error in (OSError, KeyboardInterrupt):
@@ -165,7 +169,109 @@ def test_a_link_is_neither_appended_to_nor_cut(tmp_path: Path) -> None:
     target.write_text("mine")
     path.symlink_to(target)
 
-    with pytest.raises(OSError), appending(path):  # noqa: PT011 - ELOOP or EMLINK by system
+    with pytest.raises(OSError), AppendedFile(path).appending():  # noqa: PT011 - ELOOP or EMLINK by system
         pytest.fail("it was opened")
 
     assert target.read_text() == "mine"
+
+
+def append(file: AppendedFile, text: bytes) -> None:
+    """Append a line."""
+    with file.appending() as (stream, _):
+        stream.write(text)
+
+
+@pytest.fixture(name="kept")
+def kept_(tmp_path: Path) -> Iterator[AppendedFile]:
+    """Return a file that is open, with a line in it."""
+    file = AppendedFile(tmp_path / "kept.jsonl")
+    file.open()
+    append(file, b"one\n")
+    yield file
+    file.close()
+
+
+def test_an_open_file_is_written_to_without_opening_any(
+    kept: AppendedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a test has put into the place of what opens files."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a test allows no files")
+
+    for module, name in ((os, "open"), (os, "fstat"), (io, "open"), (builtins, "open")):
+        monkeypatch.setattr(module, name, refuse)
+    append(kept, b"two\n")
+    monkeypatch.undo()
+
+    assert kept.path.read_bytes() == b"one\ntwo\n"
+
+
+def descriptor_of(path: Path) -> int:
+    """Return the number of this process's descriptor of a file."""
+    there = path.stat()
+    numbers = (int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+    for number in numbers:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(number), there):
+                return number
+    raise AssertionError("it is not open")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are listed in /proc")
+def test_a_file_that_a_test_has_closed_is_opened_again(
+    kept: AppendedFile, tmp_path: Path
+) -> None:
+    """Its number is that of the test's own file by now, which gets nothing."""
+    number = descriptor_of(kept.path)
+    os.close(number)
+    victim = tmp_path / "victim"
+    theirs = os.open(victim, os.O_WRONLY | os.O_CREAT)
+    if theirs != number:
+        os.dup2(theirs, number)
+    append(kept, b"two\n")
+    kept.close()
+
+    assert kept.path.read_bytes() == b"one\ntwo\n"
+    assert victim.read_bytes() == b""
+    os.fstat(number)  # and it is still open
+    for ours in {theirs, number}:
+        os.close(ours)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are listed in /proc")
+def test_closing_leaves_the_number_of_another_file_open(
+    kept: AppendedFile, tmp_path: Path
+) -> None:
+    """A test that closed every descriptor opens files of its own."""
+    number = descriptor_of(kept.path)
+    os.close(number)
+    theirs = os.open(tmp_path / "victim", os.O_WRONLY | os.O_CREAT)
+    if theirs != number:
+        os.dup2(theirs, number)
+    kept.close()
+
+    os.fstat(number)
+    for ours in {theirs, number}:
+        os.close(ours)
+
+
+def test_a_file_that_was_removed_is_made_anew(kept: AppendedFile) -> None:
+    """What is written to a file without a name is lost."""
+    kept.path.unlink()
+    append(kept, b"two\n")
+
+    assert kept.path.read_bytes() == b"two\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_appends_whole_lines_to_the_same_file(kept: AppendedFile) -> None:
+    """Nothing that its parent has written is written again."""
+    pid = os.fork()
+    if not pid:
+        append(kept, b"two\n")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    append(kept, b"three\n")
+
+    assert kept.path.read_bytes() == b"one\ntwo\nthree\n"

@@ -137,6 +137,32 @@ def test_a_call_under_a_profiler_is_marked_once_it_is_warm() -> None:
     assert {e.value for e in record.estimates} == {1.0}
 
 
+@pytest.mark.parametrize(
+    ("times_s", "warm_ups"),
+    [
+        ((31.0, 31.0), 2),
+        ((31.0, 0.001, 0.001, 0.001), 4),
+        ((31.0, 0.5, 31.0, 31.0), 4),
+        ((0.5, 31.0, 31.0), 3),
+    ],
+)
+def test_a_slow_call_under_a_profiler_is_warm_after_two(
+    times_s: tuple[float, ...], warm_ups: int
+) -> None:
+    """The second shows that the first was no compilation; four are for short calls."""
+    place = Profiler()
+    left = iter((*times_s, 31.0))
+
+    def fn() -> None:
+        place.events.append("call")
+        place.clock.advance(round(next(left) * 1e9))
+
+    place.bench.measurer.timed(KEY, timed_call(PLAN, fn, (), {}), plan=PLAN)
+
+    assert place.events.index("open") == warm_ups + 1  # a wait, and these calls
+    assert place.events.count("call") == warm_ups + 1
+
+
 def test_a_loop_under_a_profiler_is_one_range() -> None:
     """It is recorded as everywhere else, with what its process may ask for besides."""
     place = Profiler()

@@ -17,7 +17,10 @@ from pytest_gpuperf.config import Config, ConfirmBy
 from pytest_gpuperf.judge.look import FirstLook, first_look
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.run import Measured
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Cause, Outcome
 from pytest_gpuperf.pipeline.against import confirm_suspects, interrupted_by_signals
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
@@ -85,6 +88,47 @@ def test_what_both_sides_share_is_no_matter_of_a_comparison(
         assert confirmed.test_ids == frozenset()
         (remark,) = suite.remarks
         assert "numpy 2.1 -> 2.4 since it was stored, and both sides have it" in remark
+
+
+@pytest.mark.parametrize("confirm_by", [ConfirmBy.AUTO, ConfirmBy.AGAINST])
+def test_what_the_budget_has_no_time_for_is_told_and_not_begun(
+    tmp_path: Path, confirm_by: ConfirmBy
+) -> None:
+    """A suspect of 31 s a call takes 33 minutes; the budget is ten."""
+    runner = Interrupted()
+    suite = suite_of(runner, tmp_path, confirm_by)
+    told: list[str] = []
+    suite.tell = lambda progress: told.append(progress.text)
+    slow = case(31.0, [15.0, 15.1, 14.9])
+    key = slow.key
+    record = Record(
+        key=key,
+        kind=Kind.MEASURE,
+        estimates=(
+            Estimate(
+                metric=slow.metric.name,
+                value=31.0,
+                unit="s",
+                source="host",
+                sample_count=3,
+            ),
+        ),
+    )
+    suite.results[key.test_id] = Measured(test_id=key.test_id, records=(record,))
+    first = FirstLook(cases=(slow,), looks=first_look([slow]), suspects=(key.test_id,))
+    confirmed = confirm_suspects(suite, first)
+
+    assert runner.calls == []
+    (text,) = told
+    assert "take 25 min or more, and the budget is 10 min: it is not compared" in text
+    spoken = (*suite.remarks, *suite.complaints)
+    assert any("--gpuperf-budget=38min" in remark for remark in spoken)
+    if confirm_by is ConfirmBy.AGAINST:
+        (verdict,) = confirmed.verdicts.values()
+        assert verdict.cause is Cause.BEFORE_FIRST_LOOK
+        assert verdict.outcome is Outcome.INCONCLUSIVE
+    else:  # fresh processes decide
+        assert confirmed.test_ids == frozenset()
 
 
 @pytest.fixture

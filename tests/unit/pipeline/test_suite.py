@@ -56,6 +56,17 @@ def test_a_test_fails_for_what_the_run_judges(
     assert suite.failures_of("another") == ()
 
 
+def test_what_tests_took_is_the_sum_of_their_phases(tmp_path: Path) -> None:
+    """Logged twice, as a held report is, a phase counts once."""
+    suite = judged(tmp_path)
+    for phase, duration_s in (("setup", 1.0), ("call", 30.0), ("call", 31.0)):
+        suite.took(TEST_ID, phase, duration_s)
+    suite.took("another", "call", 7.0)
+
+    assert suite.took_s([TEST_ID, "unknown"]) == 32.0
+    assert suite.took_s([TEST_ID, "another", TEST_ID]) == 39.0
+
+
 def test_a_test_that_pytest_fails_after_all_is_judged_no_more(tmp_path: Path) -> None:
     """A strict xfail that passed has no verdicts, and stores nothing."""
     suite = judged(tmp_path, baseline_named=True)

@@ -15,7 +15,15 @@ from pytest_gpuperf.model.change import Against, AgainstEvidence, Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    Kind,
+    Note,
+    Record,
+    RecordKey,
+    Void,
+    VoidCode,
+)
 from pytest_gpuperf.model.run import (
     HeaderNote,
     MachineShift,
@@ -775,6 +783,36 @@ def test_what_was_held_is_announced() -> None:
     assert terminal.held_line(2, 0, confirm_by=ConfirmBy.AUTO) == possible
     assert terminal.held_line(2, 5, confirm_by=ConfirmBy.AUTO) == (
         f"{possible}, else measured again by 5 fresh processes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "takes"),
+    [
+        (9.9, ""),
+        (10.0, ", which takes about 10 s"),
+        (620.0, ", which takes about 10 min"),
+    ],
+)
+def test_a_long_confirmation_is_announced(expected_s: float, takes: str) -> None:
+    """Before it begins: a short one is over before the line is read."""
+    again = "5 fresh processes will measure suspected times and counts again"
+    assert terminal.held_line(1, 5, expected_s=expected_s) == (
+        f"gpuperf: deciding 1 test at the end of the run; {again}{takes}"
+    )
+    line = terminal.held_line(1, 5, confirm_by=ConfirmBy.AUTO, expected_s=expected_s)
+    assert line.endswith(f"else measured again by 5 fresh processes{takes}")
+    assert "about" not in terminal.held_line(1, None, expected_s=expected_s)
+
+
+def test_slow_calls_are_announced() -> None:
+    """With their number, and what they come to."""
+    key = RecordKey(test_id="tests/test_fit.py::test_fit[a]")
+    assert terminal.slow_line(key, 3, 31.0) == (
+        "gpuperf: test_fit[a]: the first call took 31.0 s; 3 more take about 93 s"
+    )
+    assert terminal.slow_line(replace(key, name="b"), 1, 300.0) == (
+        "gpuperf: test_fit[a] b: the first call took 300 s; one more takes about 5 min"
     )
 
 

@@ -43,7 +43,9 @@ from pytest_gpuperf.model.sample import Source
 
 __all__ = ["HostCollector", "RangeTimer"]
 
-_LEAST_SAMPLES = 10  # docs/judging.md section 5
+# docs/judging.md section 5: of calls that take long, fewer, until they take 10 s
+_LEAST_SAMPLES, _LEAST_SLOW_SAMPLES = 10, 3
+_LEAST_S = 10.0
 # More would narrow the spread inside this process only, which is not what limits a
 # verdict; a short noisy call takes 25 ms instead of its whole budget.
 _MOST_SAMPLES = 4096
@@ -52,6 +54,10 @@ _LATE_FRACTION = 0.1  # most samples may be interrupted, and each check looks at
 _MOSTLY_RUNNING = 0.5  # of a block; a brief wait in one that computes is not a sign
 _CLOCK_READINGS = 200
 _FINE_NS = 1_000  # of a tick: the loop that tells the core's speed takes 20 of them
+
+
+def _expect_nothing(_: int, __: float) -> None:
+    """Tell nobody how long it takes."""
 
 
 class HostCollector:
@@ -77,6 +83,9 @@ class HostCollector:
 
         enough_s: The time in samples of one callable that nothing interrupted from which
             on there are enough of them, whatever the stop rule says [s], > 0.
+
+        expect: Called before the samples of slow calls, with how many rounds there will be,
+            if they are as long as the first, and the time of one [s].
     """
 
     name = Source.HOST
@@ -90,6 +99,7 @@ class HostCollector:
         sm_clock_hz: Callable[[], float | None] | None = None,
         take_turn: TakeTurn = operator.not_,
         enough_s: float = inf,
+        expect: Callable[[int, float], object] = _expect_nothing,
     ) -> None:
         self._clock = clock
         self._runtime = runtime
@@ -97,6 +107,7 @@ class HostCollector:
         self._sm_clock_hz = sm_clock_hz
         self._take_turn = take_turn
         self._enough_s = enough_s
+        self._expect = expect
         self._core_loop = CoreLoop(clock)
         self._resolution_ns: int | None = None
         self._cpu_clock_is_fine = False
@@ -105,7 +116,8 @@ class HostCollector:
         """
         Call until the stop rule has enough, or the budget is spent.
 
-        At least 10 samples, however long they take, and at most 4,096.
+        At least 10 samples, or as many as 10 s hold; at least 3, however long they take;
+        at most 4,096.
 
         Args:
             request: What to call, and how.
@@ -158,6 +170,7 @@ class HostCollector:
             )
             for sampler in samplers:
                 sampler.warm_up()
+                sampler.forget_first_call()
             self._fill(samplers, (first, second), stop, instruments)
             chosen = _counted(samplers, instruments.timers, ended=True)
             return samplers[0].timing(chosen), samplers[1].timing(chosen)
@@ -183,28 +196,38 @@ class HostCollector:
         """Take samples of each callable by turns until there are enough."""
         __tracebackhide__ = True
         now_ns, take_turn = instruments.now_ns, self._take_turn
-        budget_ns = sum(request.budget_s for request in requests) * NS_PER_S
-        minimum_ns = sum(request.minimum_s for request in requests) * NS_PER_S
         fixed = requests[0].iterations
+        if fixed is not None and len(samplers[0].readings) >= fixed:
+            return  # the first call was the sample
+        minimum_ns = sum(request.minimum_s for request in requests) * NS_PER_S
         check_at: float = _LEAST_SAMPLES
         order = list(samplers)
+        self._tell_time(samplers, fixed)
         take_turn(False)  # noqa: FBT003 - there is no sample yet
         begun_ns = now_ns()
         while True:
             _sample_by_turns(samplers, order)
             order.reverse()
-            count, refused = len(samplers[0].readings), samplers[0].discarded_count
-            if fixed is not None:  # refused ones too: all ranks must call equally often
-                if count + refused >= fixed:
-                    return
-            else:
-                spent_ns = now_ns() - begun_ns
-                if _exhausted(count, refused, spent=spent_ns >= budget_ns):
-                    return
-                if count >= check_at and spent_ns >= minimum_ns:
-                    check_at = self._next_check(samplers, stop, instruments.timers)
+            if _begun_anew(samplers):
+                begun_ns = now_ns()
+            spent_ns = now_ns() - begun_ns
+            if _is_over(samplers, requests, spent_ns):
+                return
+            is_due = fixed is None and len(samplers[0].readings) >= check_at
+            if is_due and spent_ns >= minimum_ns:
+                check_at = self._next_check(samplers, stop, instruments.timers)
             if not take_turn(check_at == inf):
                 return
+
+    def _tell_time(self, samplers: Sequence[CallSampler], fixed: int | None) -> None:
+        """Tell how long samples of slow calls are going to take."""
+        if not any(sampler.is_slow for sampler in samplers):
+            return
+        round_s = sum(sampler.first_call_s for sampler in samplers)
+        count = _least_count(round_s * NS_PER_S, len(samplers))
+        if fixed is not None:
+            count = fixed - len(samplers[0].readings)
+        self._expect(count, round_s)
 
     def _next_check(
         self, samplers: Sequence[CallSampler], stop: StopRule, timers: Timers
@@ -406,14 +429,45 @@ def _counted(
     )
 
 
-def _exhausted(count: int, refused: int, *, spent: bool) -> bool:
+def _least_count(round_ns: float, callables_count: int) -> int:
+    """
+    Return the fewest samples of each callable.
+
+    Args:
+        round_ns: How long a sample of each takes, with its setup and what it waits for [ns].
+
+        callables_count: How many callables are sampled.
+    """
+    if round_ns <= 0:
+        return _LEAST_SAMPLES
+    allowed_count = round(_LEAST_S * NS_PER_S * callables_count / round_ns)
+    return max(_LEAST_SLOW_SAMPLES, min(_LEAST_SAMPLES, allowed_count))
+
+
+def _is_over(
+    samplers: Sequence[CallSampler], requests: Sequence[TimedCall], spent_ns: int
+) -> bool:
     """Return whether more samples are hopeless, or not allowed."""
-    hopeless = refused >= count + _LEAST_SAMPLES
-    return (
-        hopeless
-        or count >= _MOST_SAMPLES
-        or (spent and count + refused >= _LEAST_SAMPLES)
-    )
+    count, refused = len(samplers[0].readings), samplers[0].discarded_count
+    fixed = requests[0].iterations
+    if fixed is not None:  # refused ones too: all ranks must call equally often
+        return count + refused >= fixed
+    if count >= _MOST_SAMPLES:
+        return True
+    least = _least_count(spent_ns / max(count + refused, 1), len(samplers))
+    budget_ns = sum(request.budget_s for request in requests) * NS_PER_S
+    hopeless = refused >= count + least
+    return hopeless or (spent_ns >= budget_ns and count + refused >= least)
+
+
+def _begun_anew(samplers: Sequence[CallSampler]) -> bool:
+    """Warm up anew if a call was slow only at first; return whether one was."""
+    __tracebackhide__ = True
+    if not any(sampler.is_cold for sampler in samplers):
+        return False
+    for sampler in samplers:
+        sampler.begin_anew()
+    return True
 
 
 def _sample_by_turns(

@@ -19,6 +19,7 @@ from pytest_gpuperf.collect.base import (
     unsettled,
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
+from pytest_gpuperf.collect.environment import has_several_ranks
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.contract import (
     Contract,
@@ -39,11 +40,18 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sample import CacheMode, Source
 
-__all__ = ["CallSampler", "Instruments"]
+__all__ = ["SLOW_S", "CallSampler", "Instruments"]
+# docs/judging.md section 5: a first call this long is warm-up enough
+SLOW_S = 1.0
 # docs/judging.md section 5: graph trees need warm-up, record and replay
 _WARMUP_LEAST = 4
 _WARMUP_ALIKE = 3  # calls running whose times are of one order
 _ALIKE_RATIO = 2  # of one order: a compilation or a first touch is more than this
+# Samples that may still show that only the first calls were slow. CUDA graph trees record in
+# the second call, and replay in the third.
+_TRIALS = 2
+_INTERVAL_LEAST = 8  # samples of which a median has an interval of 99 %
+_WIDE = 0.1  # of few samples: half their range over their median
 _SAMPLE_RESOLUTIONS = 100  # a sample this long loses at most 1 % to the clock
 _BATCH_TRIES = 3  # each grows up to 110 times: enough for the shortest call there is
 _BATCH_MARGIN = 1.1  # the first guess is from single calls, which the clock lengthens
@@ -128,6 +136,11 @@ class CallSampler:
         readings: Accepted samples, in the order they were taken.
 
         discarded_count: Refused samples.
+
+        first_call_s: Time of the very first call [s]; 0 before it.
+
+        is_cold: Whether the last sample was dropped: it is far shorter than the slow calls
+            before it.
     """
 
     def __init__(self, request: TimedCall, instruments: Instruments) -> None:
@@ -135,6 +148,8 @@ class CallSampler:
         refuse_function(request.fn)
         self.readings: list[Reading] = []
         self.discarded_count = 0
+        self.first_call_s = 0.0
+        self.is_cold = False
         self._request = request
         self._instruments = instruments
         self._contract = Contract(request)
@@ -146,7 +161,7 @@ class CallSampler:
         self._cache_mode = CacheMode.UNTOUCHED
         self._batch_count = 1
         self._warmup_count = 0
-        self._first_call_ns = 0
+        self._trials_left = 0
         self._output: object = None
         self._presence: _Presence | None = None  # of the thread, in the warm-up
         self._tells_interruptions = True
@@ -162,24 +177,75 @@ class CallSampler:
 
         Three consecutive calls must load no module and launch the same sequence. Where
         launches cannot be seen, about equal times are the criterion.
+
+        After a first call of a second the samples begin. If they are far shorter, `is_cold`
+        says so, and the warm-up goes on in `begin_anew`.
         """
         __tracebackhide__ = True
-        self._first_call_ns = self._time_first_call()
+        before = _Presence(self._instruments.clock)
+        batch = self._time_first_call()
         refuse_result(self._request.fn, self._output)
         self._contract.very_first_output(self._output, on_device=self.on_device)
-        instruments = self._instruments
-        self._presence = _Presence(instruments.clock)
+        fixed_count = self._request.iterations
+        may_count = fixed_count is not None and not (batch.loaded or self.on_device)
+        self._presence = _Presence(self._instruments.clock)
+        if not self.is_slow:
+            self._warm_up_further()
+            return
+        self._trials_left = _TRIALS
+        if may_count:  # the first call is a sample, and shows whether calls wait
+            self._warmup_count = 0
+            self._presence = before
+            self._note_presence(batch)
+            self._end_warm_up()
+            reading = self._reading_of(batch)
+            if reading is not None:
+                self.accept(reading)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the first call warms up: it is long, and no other rank counts calls."""
+        fixed = self._request.iterations is not None
+        return self.first_call_s >= SLOW_S and not (fixed and has_several_ranks())
+
+    def forget_first_call(self) -> None:
+        """Make the first call one of the warm-up again: it belongs to no pair of calls."""
+        if self.readings:
+            self.readings.clear()
+            self._warmup_count = 1
+
+    def begin_anew(self) -> None:
+        """Turn the samples into warm-up calls, and go on with that if the call is cold."""
+        __tracebackhide__ = True
+        self._warmup_count += self._batch_count * len(self.readings)
+        self.readings.clear()
+        self.discarded_count = 0
+        if self.is_cold:
+            self.is_cold, self._trials_left = False, 0
+            self._presence = _Presence(self._instruments.clock)
+            self._tells_interruptions = True
+            self._warm_up_further()
+
+    def _warm_up_further(self) -> None:
+        """Warm up as calls need it that are not slow."""
+        __tracebackhide__ = True
         call_ns = self._alike_ns()
         if self._may_batch:
             self._choose_batch(call_ns)
-        if not self.on_device:  # the wait for a device is part of every sample
-            self._waiting_notes = self._presence.notes(
+        self._end_warm_up()
+
+    def _end_warm_up(self) -> None:
+        """Learn from the calls so far whether interruptions of samples can be told."""
+        __tracebackhide__ = True
+        instruments, presence = self._instruments, self._presence
+        if not self.on_device and presence is not None:
+            # the wait for a device is part of every sample
+            self._waiting_notes = presence.notes(
                 several_threads=self._several_threads_work(),
                 fine=instruments.cpu_clock_is_fine,
             )
         self._tells_interruptions = not (self.on_device or self._waiting_notes)
-        if self._tells_interruptions:
-            self._core_loop = instruments.core_loop
+        self._core_loop = instruments.core_loop if self._tells_interruptions else None
         self._waits_count = instruments.clock.waits_count()
 
     @property
@@ -210,29 +276,55 @@ class CallSampler:
             clock stood still.
         """
         __tracebackhide__ = True
-        elapsed_ns, returned_ns, cpu_ns, loaded = self._take(self._synchronize)
-        reading = None
-        lost = cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns)
-        waited = lost and self._tells_waits and self._gave_up()
-        if not loaded and elapsed_ns > 0:
-            total_ns = NS_PER_S * self._batch_count
-            reading = Reading(
-                wall_s=elapsed_ns / total_ns,
-                returned_s=None if returned_ns is None else returned_ns / total_ns,
-                calls_count=self._batch_count,
-                interrupted=lost and not waited,
-                waited=waited,
-                cpu_s=None if cpu_ns is None else cpu_ns / total_ns,
-                core_loop_s=None
-                if self._core_loop is None
-                else self._core_loop.around_s(),
-            )
+        if self._trials_left:
+            reading = self._tried()
+        else:
+            reading = self._reading_of(self._take(self._synchronize))
         if self.on_device:
             timers = self._instruments.timers
             if reading is not None and timers.sm_clock_hz is not None:
                 reading.clock_hz = timers.sm_clock_hz()  # at once: it falls while idle
             timers.took(reading)
         return reading
+
+    def _tried(self) -> Reading | None:
+        """Take a sample of a slow call; None: it is refused, or only the first was slow."""
+        __tracebackhide__ = True
+        is_first = self._trials_left == _TRIALS
+        self._trials_left -= 1
+        if is_first and not self.on_device:
+            self._core_loop = self._instruments.core_loop
+        batch = self._observed() if is_first else self._take(self._synchronize)
+        shortest_s = min(SLOW_S, self.first_call_s / _ALIKE_RATIO)
+        if batch.elapsed_ns < shortest_s * NS_PER_S:
+            self.is_cold = True
+            self._warmup_count += 1
+            return None
+        if is_first:
+            self._end_warm_up()
+        return self._reading_of(batch)
+
+    def _reading_of(self, batch: _Batch) -> Reading | None:
+        """Return what a batch says; None: a module was loaded, or the clock stood still."""
+        elapsed_ns, returned_ns, cpu_ns, loaded = batch
+        if loaded or elapsed_ns <= 0:
+            return None
+        if not self._tells_interruptions:
+            cpu_ns = None
+        if self._settle is None and not self.on_device:
+            returned_ns = None  # the first call was waited for, in case it goes on
+        lost = cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns)
+        waited = lost and self._tells_waits and self._gave_up()
+        total_ns = NS_PER_S * self._batch_count
+        return Reading(
+            wall_s=elapsed_ns / total_ns,
+            returned_s=None if returned_ns is None else returned_ns / total_ns,
+            calls_count=self._batch_count,
+            interrupted=lost and not waited,
+            waited=waited,
+            cpu_s=None if cpu_ns is None else cpu_ns / total_ns,
+            core_loop_s=None if self._core_loop is None else self._core_loop.around_s(),
+        )
 
     def accept(self, reading: Reading) -> None:
         """Keep the last sample."""
@@ -262,9 +354,8 @@ class CallSampler:
             self._contract.last_output(self._output)
         best, *other_sources = chosen.sources
         samples = chosen.values(self.readings, best)
-        first_call_s = self._first_call_ns / NS_PER_S
         # a device compiles its kernels in the first call
-        alone_s = None if self.on_device and not chosen.unused else first_call_s
+        alone_s = None if self.on_device and not chosen.unused else self.first_call_s
         notes = self._contract.notes(samples, self._output, alone_s)
         counted = [self.readings[place] for place in chosen.places]
         traced = tracer_notes(self._instruments.clock)
@@ -280,7 +371,7 @@ class CallSampler:
             returned=tuple(r.returned_s for r in counted if r.returned_s is not None),
             iterations_count=self._batch_count,
             discarded_count=self.discarded_count + len(self.readings) - len(counted),
-            first_call_s=first_call_s,
+            first_call_s=self.first_call_s,
             warmup_count=self._warmup_count,
             cache_mode=self._cache_mode,
             result=self._output,
@@ -292,17 +383,19 @@ class CallSampler:
                 *notes,
                 *self._cache_notes(),
                 *self._short_notes(samples, best),
+                *self._few_notes(samples),
                 *self._waiting_notes,
                 *traced,
             ),
             void=self._contract.void(),
         )
 
-    def _time_first_call(self) -> int:
-        """Time the very first call [ns]; it may be the first to use the device."""
+    def _time_first_call(self) -> _Batch:
+        """Time the very first call; it may be the first to use the device."""
         __tracebackhide__ = True
         used_before = self._choose_device()
-        elapsed_ns, _ = self._warm_call()
+        batch = self._warm_call()
+        elapsed_ns = batch.elapsed_ns
         if not used_before and self._choose_device():  # wait for what it has started
             instruments = self._instruments
             elapsed_ns += _timed(
@@ -310,26 +403,38 @@ class CallSampler:
             )[0]
         if not unsettled(self._output):
             self._settle = None
-        return elapsed_ns
+        self.first_call_s = elapsed_ns / NS_PER_S
+        return batch
 
-    def _warm_call(self) -> tuple[int, bool]:
-        """Make a warm-up call; return its time [ns] and whether it loaded a module."""
+    def _warm_call(self) -> _Batch:
+        """Make a warm-up call."""
         __tracebackhide__ = True
         self._warmup_count += self._batch_count
-        timers = self._instruments.timers
-        if self._synchronize is not None and self._watched is None:
-            self._watched = timers.watched(self._synchronize)
-        elapsed_ns, _, cpu_ns, loaded = self._take(self._watched)
-        if self._presence is not None:
-            ran_through = cpu_ns is not None and _ran_through(cpu_ns, elapsed_ns)
-            self._presence.saw(ran_through=ran_through)
-            if ran_through:  # one says enough, and each reading costs a system call
-                self._tells_interruptions = False
-                # what gives it up for a moment and runs on may be interrupted as well
-                self._tells_waits = not self._gave_up()
+        batch = self._observed()
         if self._watched is not None:
-            timers.took(None)
-        return elapsed_ns, loaded
+            self._instruments.timers.took(None)
+        return batch
+
+    def _observed(self) -> _Batch:
+        """Make a call, seen by all that a warm-up call is seen by."""
+        __tracebackhide__ = True
+        if self._synchronize is not None and self._watched is None:
+            self._watched = self._instruments.timers.watched(self._synchronize)
+        batch = self._take(self._watched)
+        self._note_presence(batch)
+        return batch
+
+    def _note_presence(self, batch: _Batch) -> None:
+        """Note whether the thread ran through a call, unless it is only the first one."""
+        if self._presence is None:
+            return
+        cpu_ns = batch.cpu_ns
+        ran_through = cpu_ns is not None and _ran_through(cpu_ns, batch.elapsed_ns)
+        self._presence.saw(ran_through=ran_through)
+        if ran_through:  # one says enough, and each reading costs a system call
+            self._tells_interruptions = False
+            # what gives it up for a moment and runs on may be interrupted as well
+            self._tells_waits = not self._gave_up()
 
     def _alike_ns(self) -> int:
         """Call until times agree or the budget is spent; return the least time [ns]."""
@@ -338,7 +443,7 @@ class CallSampler:
         recent: deque[tuple[int, object]] = deque(maxlen=_WARMUP_ALIKE)
         spent_ns = 0
         while True:
-            elapsed_ns, loaded = self._warm_call()
+            elapsed_ns, _, _, loaded = self._warm_call()
             spent_ns += elapsed_ns
             if loaded:
                 recent.clear()
@@ -420,7 +525,8 @@ class CallSampler:
             growth = _BATCH_MARGIN * sample_ns / known_ns
             self._batch_count = ceil(self._batch_count * growth)
             # the shorter of two: an interrupted call would look long
-            elapsed_ns = min(self._warm_call()[0], self._warm_call()[0])
+            trials = (self._warm_call(), self._warm_call())
+            elapsed_ns = min(trial.elapsed_ns for trial in trials)
 
     def _take(self, wait: Callable[[], None] | None) -> _Batch:
         """Time one batch; `wait` waits for the device after it, None: none is in use."""
@@ -494,12 +600,34 @@ class CallSampler:
         )
         return (Note(code="short-call", text=text),)
 
+    def _few_notes(self, samples: Sequence[float]) -> tuple[Note, ...]:
+        """Return a note if a slow call has too few samples for an interval."""
+        count = len(samples)
+        if not self.is_slow or count >= _INTERVAL_LEAST:
+            return ()
+        middle_s = statistics.median(samples)
+        reason = f"because a call takes {middle_s:.3g} s"
+        if self._request.iterations is not None:
+            reason = "as iterations= says"
+        if count == 1:
+            first = "" if self._warmup_count else ", which is the first call"
+            text = f"1 sample, {reason}{first}: its spread is not known"
+            return (Note(code="few-samples", text=text),)
+        first = "" if self._warmup_count else ", the first call among them"
+        fraction = (max(samples) - min(samples)) / 2 / middle_s
+        text = (
+            f"{count} samples, {reason}{first}: they lie within ±{fraction:.2%} of their"
+            f" median, and {_INTERVAL_LEAST} are needed for an interval"
+        )
+        return (Note(code="few-samples", text=text, doubt=fraction > _WIDE),)
+
 
 class _Presence:
     """
-    Whether a thread ran or waited in the warm-up calls from now on.
+    Whether a thread ran or waited in the calls from now on.
 
-    The first call comes before it: what that imports or compiles says nothing of others.
+    The first call comes before it, unless it is a sample: what that imports or compiles says
+    nothing of others.
 
     Attributes:
         begun_ns: When it began [ns].

@@ -1,0 +1,211 @@
+"""Files that a test takes away from its process: measuring opens none meanwhile."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fakes.project import Project
+
+TESTS = """
+    import pytest
+
+
+    def work():
+        return sum(range(2000))
+
+
+    @pytest.mark.gpuperf(limits="time <= 10 s")
+    def test_limit(gpuperf):
+        gpuperf.measure(work)
+
+    def test_assert(gpuperf):
+        assert gpuperf.measure(work).time < 10
+
+    def test_range(gpuperf):
+        with gpuperf.range("part"):
+            work()
+
+    def test_number(gpuperf):
+        gpuperf.record("x", 1.0, unit="s", better="lower")
+
+    @pytest.mark.gpuperf
+    def test_marked():
+        work()
+"""
+
+# tells which files are opened, listed or run between the first test's setup and the last
+# test's teardown, by a line of the package
+WATCH = """
+    import sys
+
+    import pytest
+
+    running = False
+    opened = []
+    EVENTS = {"open", "os.listdir", "os.scandir", "subprocess.Popen", "import"}
+
+
+    def watch(event, arguments):
+        if not running or event not in EVENTS or isinstance(arguments[0], int):
+            return
+        frame = sys._getframe(1)
+        while frame is not None:
+            if "pytest_gpuperf" in frame.f_code.co_filename:
+                opened.append((event, str(arguments[0])))
+                return
+            frame = frame.f_back
+
+
+    sys.addaudithook(watch)
+
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(item):
+        global running
+        running = True
+        try:
+            return (yield)
+        finally:
+            running = False
+
+
+    def pytest_unconfigure(config):
+        with open(f"opened-{getattr(config, 'workerinput', {}).get('workerid')}", "w") as f:
+            f.writelines(f"{event} {name}\\n" for event, name in opened)
+"""
+
+# what a fake file system does to this process, in as far as no package is needed for it
+TAKEN = """
+    import builtins
+    import io
+    import os
+
+    import pytest
+
+    NAMES = ("open", "listdir", "scandir", "mkdir", "rename", "unlink")
+
+
+    @pytest.fixture(autouse=True, scope={scope!r})
+    def taken():
+        def refuse(*_, **__):
+            raise {error}("a test allows no files")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(builtins, "open", refuse)
+            patch.setattr(io, "open", refuse)
+            for name in NAMES:
+                patch.setattr(os, name, refuse)
+            yield
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--gpuperf-update=all",), ("-p", "xdist.plugin", "-n1", "--gpuperf-html=x")],
+    ids=["plain", "storing", "worker"],
+)
+def test_no_file_is_opened_while_tests_run(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """What measuring needs is opened, read and loaded before the first test."""
+    project.write(TESTS)
+    project.write(WATCH, "conftest.py")
+    ended = project.spawn("-q", *options)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    names = sorted(path.name for path in project.path.glob("opened-*"))
+    opened = [(project.path / name).read_text() for name in names]
+    assert opened == ([""] if len(names) == 1 else ["", ""])
+    assert "5 passed" in ended.stdout
+
+
+@pytest.mark.parametrize("scope", ["function", "module", "session"])
+@pytest.mark.parametrize("error", ["FileNotFoundError", "RuntimeError"])
+def test_tests_without_files_are_measured_stored_and_compared(
+    project: Project, scope: str, error: str
+) -> None:
+    """The same machine, baseline and samples as of any other run."""
+    project.write(TESTS)
+    assert project.spawn("-q", "--gpuperf-update=all").returncode == 0
+    project.write(TAKEN.format(scope=scope, error=error), "conftest.py")
+    ended = project.spawn("-q", "--gpuperf-update=all", "--gpuperf-json=run.json")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report = project.report()
+    cores = {
+        str(facts)
+        for record in report["records"]
+        if record["kind"] == "measure"
+        for facts in record["facts"].values()
+    }
+    assert len(cores) == 1
+    assert all(
+        record["series"] for record in report["records"] if record["kind"] == "measure"
+    )
+    assert len([*(project.path / ".gpuperf").glob("*/test_it.json")]) == 1
+    assert "2 of 5 sessions" in ended.stdout
+
+
+CLOSED = """
+    import os
+
+
+    def work():
+        return sum(range(2000))
+
+    def test_first(gpuperf):
+        gpuperf.measure(work)
+
+    def test_closes_everything(gpuperf):
+        gpuperf.measure(work)
+        os.closerange(3, 64)
+        for number in range(20):
+            os.open(f"victim-{number}", os.O_WRONLY | os.O_CREAT)
+
+    def test_last(gpuperf):
+        gpuperf.measure(work)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pytest itself must survive it")
+def test_samples_survive_a_test_that_closes_every_descriptor(project: Project) -> None:
+    """They do not get into the files that have the numbers now."""
+    project.write(CLOSED)
+    ended = project.spawn("-q", "-s", "--gpuperf-json=run.json")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    records = project.report()["records"]
+    assert [bool(record["series"]) for record in records] == [True] * 3
+    assert {path.stat().st_size for path in project.path.glob("victim-*")} == {0}
+
+
+EXHAUSTED = """
+    import resource
+
+
+    def work():
+        return sum(range(2000))
+
+    def test_leaks(gpuperf):
+        global limits
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        gpuperf.measure(work)
+
+    def test_last(gpuperf):
+        gpuperf.measure(work)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
+def test_tests_are_measured_where_no_descriptor_is_left(project: Project) -> None:
+    """What was open before stays so."""
+    project.write(EXHAUSTED)
+    ended = project.spawn("-q", "-s", "--gpuperf-json=run.json")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    records = project.report()["records"]
+    assert [bool(record["series"]) for record in records] == [True] * 2
