@@ -24,6 +24,8 @@ class FakeRuntime:
 
         facts: What the driver says of the device.
 
+        memory_bytes: Its free memory [B]; None: not known.
+
         events: "flush" and "synchronize", in order.
     """
 
@@ -42,6 +44,7 @@ class FakeRuntime:
         self.pending_ns = 0
         self.flush_ns = flush_ns
         self.facts: DriverFacts | None = None
+        self.memory_bytes: int | None = 80_000_000_000
         self.events: list[str] = []
         self._clock = clock
 
@@ -57,6 +60,9 @@ class FakeRuntime:
     def flush_l2(self) -> None:
         self.events.append("flush")
         self.pending_ns += self.flush_ns
+
+    def free_bytes(self) -> int | None:
+        return self.memory_bytes if self.in_use else None
 
     def device_uuid(self) -> str | None:
         return self.uuid if self.in_use else None
@@ -134,6 +140,8 @@ class FakeDriver:
         uuids: The 16 bytes of each device that is listed.
 
         name: What every device is called.
+
+        free_bytes: Free memory of every device [B].
     """
 
     def __init__(
@@ -157,6 +165,7 @@ class FakeDriver:
         self.attributes = {38: l2_bytes}
         self.uuids = [list(range(16))] * 4
         self.name = b"NVIDIA H200"
+        self.free_bytes = 1 << 30
 
     def cuCtxGetCurrent(self, handle: Any) -> int:
         handle._obj.value = self.context
@@ -231,6 +240,10 @@ class FakeDriver:
         self._extents[0xABC0] = size.value
         address._obj.value = 0xABC0
         return self._called("cuMemAlloc_v2", size.value)
+
+    def cuMemGetInfo_v2(self, free: Any, total: Any) -> int:
+        free._obj.value, total._obj.value = self.free_bytes, self.free_bytes * 2
+        return self._called("cuMemGetInfo_v2")
 
     def cuMemGetAddressRange_v2(self, begin: Any, size: Any, address: Any) -> int:
         begin._obj.value = address.value

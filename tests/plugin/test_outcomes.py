@@ -353,6 +353,47 @@ def test_changed_inputs_make_a_measurement_void(project: Project) -> None:
     assert project.run("--gpuperf-strict").parseoutcomes() == {"failed": 1}
 
 
+def test_an_output_buffer_leaves_a_measurement_valid(project: Project) -> None:
+    """The calling convention of numpy and of kernels passes, in strict mode, too."""
+    project.write(
+        """
+        import numpy as np
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 1 s"])
+        def test_it(gpuperf):
+            x = np.arange(20_000.0)
+            gpuperf.measure(np.sin, x, out=np.empty_like(x))
+        """
+    )
+    ended = project.run("--gpuperf-strict", "--gpuperf-json=run.json", "-v")
+
+    assert ended.parseoutcomes() == {"passed": 1}
+    assert project.outcomes() == {("test_it", "passed")}
+    assert lines(ended, "argument out (ndarray) is an output")
+
+
+def test_a_list_sorted_in_place_is_named_with_its_time(project: Project) -> None:
+    """The block says how much longer the first call had to work, and names out=."""
+    project.write(
+        """
+        import random
+
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 1 s"])
+        def test_it(gpuperf):
+            gpuperf.measure(list.sort, random.Random(1).sample(range(9_000), 9_000))
+        """
+    )
+    ended = project.run("--gpuperf-strict")
+
+    assert ended.parseoutcomes() == {"failed": 1}
+    text = " ".join(line.strip() for line in ended.outlines)
+    assert "a call on the original content takes" in text
+    assert "the same buffer for an output (out=)" in text
+
+
 def test_a_void_value_is_unmeasured_in_its_own_row(project: Project) -> None:
     """Whichever measurement of the test it is; no block calls it by another word."""
     project.write("""

@@ -188,6 +188,18 @@ class TorchRuntime:
         except RuntimeError as error:
             raise torch_failure("torch.Tensor.zero_", error) from error
 
+    def free_bytes(self) -> int | None:
+        """Return the device's free memory [B]; None: torch does not know it (Apple's)."""
+        device = self.device()
+        if device is None:
+            return None
+        torch: Any = self._modules["torch"]
+        tell = getattr(getattr(torch, device.type), "mem_get_info", None)
+        try:
+            return None if tell is None else int(tell()[0])
+        except RuntimeError:  # some drivers of Intel's do not tell
+            return None
+
     def device_uuid(self) -> str | None:
         """Return None: no tool that is asked here knows the device by a name of torch's."""
         return None
@@ -304,6 +316,9 @@ class DeviceRuntime(Protocol):
     def flush_l2(self) -> None:
         """Push everything out of the device's L2, in its default stream, unwaited."""
 
+    def free_bytes(self) -> int | None:
+        """Return the free memory of the device in use [B]; None: not known."""
+
     def device_uuid(self) -> str | None:
         """Return the name for life of the device in use; None: none is in use."""
 
@@ -325,6 +340,10 @@ class NoDevice:
 
     def flush_l2(self) -> None:
         """Do nothing."""
+
+    def free_bytes(self) -> int | None:
+        """Return None."""
+        return None
 
     def device_uuid(self) -> str | None:
         """Return None."""
@@ -398,6 +417,16 @@ class CudaRuntime:
             ctypes.c_ubyte(0),
             ctypes.c_size_t(buffer.size_bytes),
         )
+
+    def free_bytes(self) -> int | None:
+        """Return the free memory of the current context's device [B]; None: not known."""
+        if self._context() is None:
+            return None
+        free_bytes, total_bytes = ctypes.c_size_t(), ctypes.c_size_t()
+        status = self._driver.cuMemGetInfo_v2(  # type: ignore[union-attr] # _context found it
+            ctypes.byref(free_bytes), ctypes.byref(total_bytes)
+        )
+        return free_bytes.value if status == _SUCCESS else None
 
     def device_uuid(self) -> str | None:
         """Return the UUID of the current context's device, as `GPU-…`; None: no context."""
@@ -560,6 +589,10 @@ class FirstInUse:
         """Push everything out of the device's L2."""
         if self.active():
             self._used().flush_l2()
+
+    def free_bytes(self) -> int | None:
+        """Return the free memory of the device in use [B]; None: not known."""
+        return self._used().free_bytes() if self.active() else None
 
     def device_uuid(self) -> str | None:
         """Return the name for life of the device in use; None: none is in use."""

@@ -139,6 +139,12 @@ EXPORT int cuMemAlloc_v2(uint64_t *address, size_t size) {
     return failing("cuMemAlloc_v2");
 }
 
+EXPORT int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    *free = 1u << 30;
+    *total = 1u << 31;
+    return failing("cuMemGetInfo_v2");
+}
+
 EXPORT int cuMemGetAddressRange_v2(uint64_t *begin, size_t *size, uint64_t address) {
     *begin = address;
     *size = allocated;

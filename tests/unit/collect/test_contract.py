@@ -57,6 +57,10 @@ MUTABLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         lambda: memoryview(bytearray(b"abcdef"))[::2],
         lambda x: x.__setitem__(2, 0),
     ),
+    "memoryview by columns": (
+        lambda: memoryview(cast("Any", np.ones((2, 3), order="F"))),
+        lambda x: x.__setitem__((1, 2), 0.0),
+    ),
     "array.array": (lambda: array.array("d", [1, 2]), lambda x: x.append(3)),
     "numpy array": (lambda: np.arange(6.0), lambda x: x.__setitem__(5, 0)),
     "numpy view": (lambda: np.arange(6.0)[::2], lambda x: x.__setitem__(2, 0)),

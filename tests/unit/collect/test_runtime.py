@@ -73,6 +73,18 @@ def test_synchronize_waits_for_the_context() -> None:
     assert driver.calls == [("cuCtxSynchronize",)]
 
 
+@pytest.mark.parametrize(("code", "free_bytes"), [(0, 1 << 30), (2, None)])
+def test_the_driver_tells_the_free_memory(code: int, free_bytes: int | None) -> None:
+    """It is not known without a context, nor where the driver refuses: no error."""
+    driver = FakeDriver()
+    driver.failing["cuMemGetInfo_v2"] = code
+
+    assert runtime_of(driver).free_bytes() == free_bytes
+    assert runtime_of(FakeDriver(context=None)).free_bytes() is None
+    assert runtime_of(None).free_bytes() is None
+    assert NoDevice().free_bytes() is None
+
+
 def test_flush_overwrites_twice_the_l2() -> None:
     """The buffer has 2 x L2, is kept, and persisting lines are reset each time."""
     driver = FakeDriver(l2_bytes=1024)

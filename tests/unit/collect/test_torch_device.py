@@ -179,6 +179,24 @@ def test_a_flush_overwrites_twice_the_l2() -> None:
     assert torch.calls == [("empty", 2048), "zero_", "zero_"]
 
 
+def test_torch_tells_the_free_memory() -> None:
+    """Not of Apple's devices, and some drivers refuse: then it is not known."""
+
+    def refuses() -> tuple[int, int]:
+        raise RuntimeError("the driver does not tell")
+
+    torch = FakeTorch()
+    runtime = FirstInUse(NoDevice(), TorchRuntime(modules(torch)))
+    assert runtime.free_bytes() is None
+    torch.backend.mem_get_info = lambda: (1 << 30, 1 << 31)
+    assert runtime.free_bytes() == 1 << 30
+    torch.backend.mem_get_info = refuses
+    assert runtime.free_bytes() is None
+    not_started(torch)
+    assert TorchRuntime(modules(torch)).free_bytes() is None
+    assert FirstInUse(NoDevice()).free_bytes() is None
+
+
 def test_an_l2_that_torch_does_not_know_is_taken_for_the_largest() -> None:
     """More than any L2 there is: 2 x 128 MiB."""
     torch = FakeTorch()

@@ -268,7 +268,7 @@ def _buffer(value: object) -> _Reader | None:
     def read() -> bytes:
         # a copy: a view held here would stop a bytearray from growing
         with memoryview(value) as now:
-            flat = now.cast("B") if now.contiguous else memoryview(now.tobytes())
+            flat = now.cast("B") if now.c_contiguous else memoryview(now.tobytes())
             return _thinned(flat, size)
 
     return read, size

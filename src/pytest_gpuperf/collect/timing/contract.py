@@ -12,7 +12,10 @@ import math
 import statistics
 from collections.abc import (
     Awaitable,
+    Callable,
+    Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from functools import partial
@@ -22,6 +25,7 @@ from types import (
     MethodType,
     MethodWrapperType,
 )
+from typing import TypeAlias
 
 from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.timing.contents import (
@@ -30,6 +34,12 @@ from pytest_gpuperf.collect.timing.contents import (
     digest,
     holdings,
     scalar_bytes,
+)
+from pytest_gpuperf.collect.timing.originals import Originals
+from pytest_gpuperf.collect.timing.same_work import (
+    Argument,
+    Comparison,
+    not_compared,
 )
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void, VoidCode
@@ -64,15 +74,25 @@ class Contract:
 
     Args:
         request: What is about to be called for the first time.
+
+        originals: Keeps copies of the arguments; None: none are taken.
     """
 
-    def __init__(self, request: TimedCall) -> None:
+    def __init__(self, request: TimedCall, originals: Originals | None = None) -> None:
         self._request = request
-        self._inputs = _input_contents(request)
+        self._originals = originals
+        self._given = [] if request.setup is not None else _given(request)
+        found = [[*contents(value, place)] for place, value, _ in self._given]
+        self._found = found
+        self._inputs = [content for of_argument in found for content in of_argument]
         self._before = [digest(content) for content in self._inputs]
+        if originals is not None and self._inputs:
+            originals.keep(self._given)
         self._owners = [(owner, holdings(owner)) for owner in _owners(request)]
         self._very_first: bytes | None = None
         self._first: bytes | None = None
+        self._changed: list[Content] | None = None  # None: not looked at yet
+        self._change_note: Note | None = None
 
     def very_first_output(self, output: object, *, on_device: bool = False) -> None:
         """
@@ -93,13 +113,17 @@ class Contract:
         """Check the last timed output."""
         self._check(output, "last")
 
-    def void(self) -> Void | None:
-        """Return why the measurement is void; None: it is valid."""
-        changed = [
-            content
-            for content, then in zip(self._inputs, self._before, strict=True)
-            if digest(content) != then or (content.once and then is None)
-        ]
+    def void(
+        self, compare: Callable[[Sequence[Argument]], Comparison] = not_compared
+    ) -> Void | None:
+        """
+        Return why the measurement is void; None: it is valid.
+
+        Args:
+            compare: Compares the work of calls that have changed some arguments with
+                that of calls on the original content.
+        """
+        changed = self._found_changed() if self._changed is None else self._changed
         used_up = [content for content in changed if content.once]
         if used_up:
             return Void(
@@ -108,14 +132,37 @@ class Contract:
                 " to do",
                 remedy=f"{_SETUP} a fresh one for each call",
             )
-        if changed:
-            return Void(
-                code=VoidCode.MUTATES_ITS_INPUTS,
-                reason=f"{_named(changed)} changed between calls, so the calls did"
-                " different work",
-                remedy=f"{_SETUP} fresh arguments",
-            )
-        return None
+        if not changed:
+            return None
+        comparison = compare([*self._arguments(changed)])
+        self._change_note = _change_note(_named(changed), comparison)
+        return _change_void(_named(changed), comparison)
+
+    def look(self) -> None:
+        """Find the changed arguments now: another function may change them until `void`."""
+        self._changed = self._found_changed()
+
+    def _found_changed(self) -> list[Content]:
+        """Return the contents that are not those before the first call."""
+        return [
+            content
+            for content, then in zip(self._inputs, self._before, strict=True)
+            if digest(content) != then or (content.once and then is None)
+        ]
+
+    def _arguments(self, changed: Sequence[Content]) -> Iterator[Argument]:
+        """Yield the arguments that have changed, with their original contents."""
+        then = dict(zip(map(id, self._inputs), self._before, strict=True))
+        changed_ids = set(map(id, changed))
+        for (_, value, entry), found in zip(self._given, self._found, strict=True):
+            if not changed_ids.isdisjoint(map(id, found)):
+                yield Argument(
+                    value=value,
+                    contents=found,
+                    before=[then[id(content)] for content in found],
+                    original=self._originals.of(value) if self._originals else "",
+                    entry=entry,
+                )
 
     def notes(
         self,
@@ -126,6 +173,8 @@ class Contract:
         """
         Return notes on doubtful inputs, outputs and times.
 
+        Notes on changed arguments are known once `void` was called.
+
         Args:
             samples: All samples [s], in the order they were taken.
 
@@ -135,6 +184,7 @@ class Contract:
                 long.
         """
         notes = (
+            self._change_note,
             _unread_note(self._inputs, self._before),
             _constant_note(self._inputs),
             self._differing_note(output),
@@ -260,19 +310,20 @@ def _name(fn: object) -> str:
     return str(getattr(fn, "__qualname__", None) or repr(fn))
 
 
-def _input_contents(request: TimedCall) -> tuple[Content, ...]:
-    """Return the readable contents of the inputs."""
-    if request.setup is not None:
-        return ()
-    bound = _bound_contents(request.fn)
+# Its place in words, the value, and the entry of `inputs` that has it; None: each call has.
+_Given: TypeAlias = "tuple[str, object, int | None]"
+
+
+def _given(request: TimedCall) -> list[_Given]:
+    """Return the arguments of all calls."""
+    bound = _bound(request.fn)
     if request.inputs is None:
-        call_contents = _argument_contents(request.args, dict(request.kwargs), "")
-        return (*bound, *call_contents)
+        return bound + _named_arguments(request.args, request.kwargs)
     pool = (
-        _argument_contents(*arguments(request, entry), f"inputs[{index}] ")
+        _named_arguments(*arguments(request, entry), f"inputs[{index}] ", index)
         for index, entry in enumerate(request.inputs)
     )
-    return (*bound, *chain.from_iterable(pool))
+    return [*bound, *chain.from_iterable(pool)]
 
 
 def _owners(request: TimedCall) -> Iterator[object]:
@@ -290,24 +341,26 @@ def _owners(request: TimedCall) -> Iterator[object]:
     yield fn.__self__ if isinstance(fn, _METHODS) else fn
 
 
-def _bound_contents(fn: object) -> Iterator[Content]:
-    """Yield the readable contents of a function's bound object and arguments."""
+def _bound(fn: object) -> list[_Given]:
+    """Return a function's bound object and arguments."""
     if isinstance(fn, partial):
-        yield from _argument_contents(fn.args, fn.keywords, "bound ")
-        yield from _bound_contents(fn.func)
-    elif isinstance(fn, _METHODS):
-        yield from contents(fn.__self__, f"the object of {fn.__name__}")
+        return _named_arguments(fn.args, fn.keywords, "bound ") + _bound(fn.func)
+    if isinstance(fn, _METHODS):
+        return [(f"the object of {fn.__name__}", fn.__self__, None)]
+    return []
 
 
-def _argument_contents(
-    args: tuple[object, ...], kwargs: dict[str, object], prefix: str
-) -> list[Content]:
-    """Return the readable contents of the arguments of one call."""
-    named = chain(
-        ((f"{prefix}argument {index}", value) for index, value in enumerate(args)),
-        ((f"{prefix}argument {name}", value) for name, value in kwargs.items()),
-    )
-    return [content for place, value in named for content in contents(value, place)]
+def _named_arguments(
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    prefix: str = "",
+    entry: int | None = None,
+) -> list[_Given]:
+    """Return the arguments of one call, or of all."""
+    named: Iterable[tuple[object, object]] = enumerate(args)
+    if kwargs:
+        named = chain(named, kwargs.items())
+    return [(f"{prefix}argument {name}", value, entry) for name, value in named]
 
 
 def _output_digest(output: object) -> bytes | None:
@@ -326,8 +379,32 @@ def _named(inputs: Sequence[Content]) -> str:
     return ", ".join(f"{content.place} ({content.kind})" for content in inputs)
 
 
+def _change_void(named: str, comparison: Comparison) -> Void | None:
+    """Return why changed arguments void a measurement; None: they do not."""
+    if comparison.same:
+        return None
+    did = "did" if comparison.called else "may have done"
+    why = f": {comparison.reason}" if comparison.reason else ""
+    return Void(
+        code=VoidCode.MUTATES_ITS_INPUTS,
+        reason=f"{named} changed between calls, so the calls {did} different work{why}",
+        remedy=f"{_SETUP} fresh arguments, and the same buffer for an output (out=)",
+    )
+
+
+def _change_note(named: str, comparison: Comparison) -> Note | None:
+    """Return a note on changed arguments; None: the void says all."""
+    if comparison.same:
+        text = f"{named} is an output: a call on its original content takes as long"
+        return Note(code="writes-output", text=text)
+    if comparison.called:
+        return None
+    text = f"{named} changed between calls, and {comparison.reason}"
+    return Note(code="original-not-called", text=text)
+
+
 def _unread_note(
-    inputs: tuple[Content, ...], digests: Sequence[bytes | None]
+    inputs: Sequence[Content], digests: Sequence[bytes | None]
 ) -> Note | None:
     """Return a note if an input could not be read."""
     unread = [
@@ -341,7 +418,7 @@ def _unread_note(
     return Note(code="unread-inputs", text=text)
 
 
-def _constant_note(inputs: tuple[Content, ...]) -> Note | None:
+def _constant_note(inputs: Sequence[Content]) -> Note | None:
     """Return a note if an array holds one value only."""
     constant = [content for content in inputs if _constant(content)]
     if not constant:

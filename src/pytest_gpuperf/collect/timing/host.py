@@ -29,6 +29,7 @@ from pytest_gpuperf.collect.base import (
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     CountedSamples,
     Reading,
@@ -173,6 +174,8 @@ class HostCollector:
                 sampler.forget_first_call()
             self._fill(samplers, (first, second), stop, instruments)
             chosen = _counted(samplers, instruments.timers, ended=True)
+            for sampler in samplers:
+                sampler.look()
             return samplers[0].timing(chosen), samplers[1].timing(chosen)
 
     def measure_range(self) -> RangeTimer:
@@ -262,6 +265,7 @@ class HostCollector:
                 runtime=self._runtime,
                 timers=Timers(self._timers, self._sm_clock_hz),
                 core_loop=self._core_loop,
+                originals=Originals(self._runtime.free_bytes),
                 sweep=_sweep if collecting else _leave,
             )
         finally:

@@ -6,8 +6,9 @@ import statistics
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import repeat
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from pytest_gpuperf.collect.base import (
@@ -26,6 +27,7 @@ from pytest_gpuperf.collect.timing.contract import (
     refuse_function,
     refuse_result,
 )
+from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     RUNNING_FRACTION,
     CountedSamples,
@@ -35,8 +37,13 @@ from pytest_gpuperf.collect.timing.readings import (
     resolution_of,
     tracer_notes,
 )
+from pytest_gpuperf.collect.timing.same_work import (
+    Argument,
+    Comparison,
+    compare_work,
+)
 from pytest_gpuperf.errors import MeasureError
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sample import CacheMode, Source
 
@@ -61,6 +68,10 @@ _THREADS_REST_NS = 50_000_000  # OpenBLAS: its new threads spin for 2^26 cycles,
 _THREADS_LOOK_NS = (
     10_000_000  # processor time of a look that a single tick hardly bends
 )
+# docs/judging.md section 5: changed arguments of longer calls are not put back, because
+# the calls on them would take longer than the samples
+_MOST_COMPARED_S = 1.0
+_SINGLE_CALLS_NS = 50_000_000  # of short calls, each after its arguments were put back
 _WAITS_OF_A_SAMPLE = 0.5  # a call that waits does so nearly each time
 
 
@@ -81,6 +92,8 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         core_loop: Tells how fast the core is.
 
+        originals: Copies of the arguments.
+
         sweep: Collects garbage if it is due; never in a sample.
     """
 
@@ -90,6 +103,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     runtime: DeviceRuntime
     timers: Timers
     core_loop: CoreLoop
+    originals: Originals
     sweep: Callable[[], None]
 
     @property
@@ -152,7 +166,9 @@ class CallSampler:
         self.is_cold = False
         self._request = request
         self._instruments = instruments
-        self._contract = Contract(request)
+        # A fixed number of calls leaves none for a call on the original content.
+        fixed = request.iterations is not None
+        self._contract = Contract(request, None if fixed else instruments.originals)
         self._next_call = calls(request)
         self._synchronize: Callable[[], None] | None = None
         self._watched: Callable[[], None] | None = None  # the wait of the warm-up
@@ -333,6 +349,10 @@ class CallSampler:
         if len(self.readings) == 1:
             self._contract.first_output(self._output)
 
+    def look(self) -> None:
+        """Find the arguments that have changed, before those of another function are."""
+        self._contract.look()
+
     def timing(self, chosen: CountedSamples) -> Timing:
         """
         Return the timing, after a last check of the repetition contract.
@@ -354,6 +374,7 @@ class CallSampler:
             self._contract.last_output(self._output)
         best, *other_sources = chosen.sources
         samples = chosen.values(self.readings, best)
+        void = self._contract.void(partial(self._compare, samples, chosen))
         # a device compiles its kernels in the first call
         alone_s = None if self.on_device and not chosen.unused else self.first_call_s
         notes = self._contract.notes(samples, self._output, alone_s)
@@ -387,8 +408,79 @@ class CallSampler:
                 *self._waiting_notes,
                 *traced,
             ),
-            void=self._contract.void(),
+            void=void,
         )
+
+    def single_s(
+        self,
+        call: Callable[[], object],
+        chosen: CountedSamples,
+        prepare: Callable[[], object],
+    ) -> float:
+        """
+        Return the time of a call, taken as one more sample [s]; infinite: it was refused.
+
+        Args:
+            call: The function with its arguments.
+
+            chosen: The sources of the samples.
+
+            prepare: Called before it, untimed.
+        """
+        __tracebackhide__ = True
+
+        def next_call() -> Callable[[], object]:
+            prepare()
+            return call
+
+        self._next_call, self._batch_count = next_call, 1
+        reading = self.sample()
+        if reading is None:
+            return inf
+        if self.on_device:
+            self._instruments.timers.collect()
+        device_s = reading.device_s.get(chosen.sources[0])
+        cpu_s = reading.cpu_s if chosen.by_cpu else None
+        return device_s or cpu_s or reading.wall_s
+
+    def _compare(
+        self,
+        samples: Sequence[float],
+        chosen: CountedSamples,
+        changed: Sequence[Argument],
+    ) -> Comparison:
+        """Compare the samples with calls on the original content of changed arguments."""
+        __tracebackhide__ = True
+        request, usual_s = self._request, statistics.median(samples)
+        if request.iterations is not None or usual_s > _MOST_COMPARED_S:
+            why = "iterations= fixes the number of calls"
+            if request.iterations is None:
+                why = f"a call takes more than {_MOST_COMPARED_S:.0f} s"
+            return Comparison(
+                same=False,
+                reason=f"none was made on the original content: {why}",
+                called=False,
+            )
+        pool = request.inputs or (None,)
+        if len(pool) > 1:
+            usual_s = 0.0  # each entry may have a time of its own
+        output, batch_count = self._output, self._batch_count
+
+        def probe_of(entry: int) -> _SingleCalls:
+            call = calls(replace(request, inputs=request.inputs and (pool[entry],)))()
+            return _SingleCalls(
+                partial(self.single_s, call, chosen),
+                call,
+                usual_s=usual_s,
+                calls_count=1 if self.on_device else batch_count,
+                now_ns=self._instruments.now_ns,
+            )
+
+        self._core_loop = None  # these are no samples
+        try:
+            return compare_work(changed, probe_of)
+        finally:
+            self._output, self._batch_count = output, batch_count
 
     def _time_first_call(self) -> _Batch:
         """Time the very first call; it may be the first to use the device."""
@@ -620,6 +712,70 @@ class CallSampler:
             f" median, and {_INTERVAL_LEAST} are needed for an interval"
         )
         return (Note(code="few-samples", text=text, doubt=fraction > _WIDE),)
+
+
+class _SingleCalls:
+    """
+    Calls a function after its samples (same_work.Probe).
+
+    Args:
+        single_s: Times a call after a preparation [s] (CallSampler.single_s).
+
+        call: The function with its arguments.
+
+        usual_s: The median of the samples [s]; 0: it is not that of these arguments.
+
+        calls_count: Calls that are timed one by one, because the clock does not tell the
+            time of one, >= 1.
+
+        now_ns: The clock [ns].
+    """
+
+    def __init__(
+        self,
+        single_s: Callable[[Callable[[], object]], float],
+        call: Callable[[], object],
+        *,
+        usual_s: float,
+        calls_count: int,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.usual_s = usual_s
+        self._single_s = single_s
+        self._call = call
+        self._calls_count = calls_count
+        self._now_ns = now_ns
+
+    def call(self) -> None:
+        """Call it, and wait for the device."""
+        self._single_s(_nothing)
+
+    def time_s(self, prepare: Callable[[], object]) -> float:
+        """Return the time of a call [s]; infinite: it was refused."""
+        if self._calls_count == 1:
+            return self._single_s(prepare)
+        times_ns: list[int] = []
+        end_ns = self._now_ns() + _SINGLE_CALLS_NS
+        while len(times_ns) < self._calls_count and self._now_ns() < end_ns:
+            prepare()
+            times_ns.append(_timed_alone(self._call, self._now_ns))
+        quarter = len(times_ns) // 4  # interrupted calls, and steps of a coarse clock
+        middle_ns = sorted(times_ns)[quarter : len(times_ns) - quarter]
+        return max(1.0, statistics.fmean(middle_ns)) / NS_PER_S
+
+
+def _nothing() -> None:
+    """Prepare nothing."""
+
+
+@calls_the_test
+def _timed_alone(call: Callable[[], object], now_ns: Callable[[], int]) -> int:
+    """Return the time of one call without the clock's own time [ns]."""
+    __tracebackhide__ = True
+    first_ns = now_ns()
+    start_ns = now_ns()
+    call()
+    return now_ns() - start_ns - (start_ns - first_ns)
 
 
 class _Presence:

@@ -1,0 +1,277 @@
+"""Copies of arguments, taken before the first call and put back after the last one.
+
+A copy is taken of what a call may write: arrays on the host and on a device, buffers, and
+the builtin containers around them. Other objects are not copied. Most tests never need a
+copy, so few functions are called to take one.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import setitem
+from typing import Any, TypeAlias
+
+__all__ = ["Original", "Originals", "copied"]
+
+# What puts the parts of one argument back: each writes the content that it had before.
+Original: TypeAlias = "Sequence[Callable[[], object]]"
+
+# docs/judging.md section 5: what the copies of one measurement take at most. An array of
+# 4096 x 4096 single-precision numbers has 64 MiB.
+_MIB = 1024**2
+_MOST_HOST_BYTES = 64 * _MIB
+_DEVICE_FRACTION = 0.1
+_MOST_DEPTH = 4  # of containers in containers, as their contents are read
+_MOST_PARTS = 100  # of one argument: each takes a microsecond or two
+_IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_OUTPUT = "argument out"  # what numpy, torch and cupy call an output
+_NO_COPY = "it cannot be copied"
+
+_Save: TypeAlias = "Callable[[Any], Callable[[], object]]"
+# Size of a copy [B], whether it is on a device, the value, and what copies it.
+_Part: TypeAlias = "tuple[int, bool, Any, _Save]"
+
+
+class Originals:
+    """
+    The original contents of the arguments of one measurement, within a limit of memory.
+
+    Args:
+        free_device_bytes: Returns the free memory of the device in use [B]; None: not
+            known, so that nothing on a device is copied.
+    """
+
+    def __init__(self, free_device_bytes: Callable[[], int | None]) -> None:
+        self._free_device_bytes = free_device_bytes
+        self._host_left_bytes = _MOST_HOST_BYTES
+        self._device_left_bytes: float | None = None  # asked for when it is needed
+        # Two callables of a comparison have the same arguments: one copy serves both. The
+        # argument is kept with it, so that no other object gets its id.
+        self._kept: dict[int, tuple[object, Original | str]] = {}
+
+    def keep(self, given: Sequence[tuple[str, object, object]]) -> None:
+        """
+        Copy arguments, as many of them as the limit allows.
+
+        Nothing is allocated for an argument that does not fit. Arguments that are called
+        an output come first, then small ones; of equally large ones the later, because
+        outputs tend to come last.
+
+        Args:
+            given: The place of each argument in words, the argument, and what is not used.
+        """
+        wanted: list[tuple[int, int, list[_Part]]] = []
+        for index, (_, value, _) in enumerate(given):
+            if type(value) not in _IMMUTABLE and (key := id(value)) not in self._kept:
+                self._kept[key] = (value, _NO_COPY)
+                parts = _parts_of(value)
+                if parts:
+                    wanted.append((index, key, parts))
+        if len(wanted) > 1:
+            wanted.sort(key=lambda each: _rank(given[each[0]][0], *each))
+        for index, key, parts in wanted:
+            self._kept[key] = (given[index][1], self._copied(parts))
+
+    def of(self, value: object) -> Original | str:
+        """Return the original content of an argument, or why there is no copy of it."""
+        return self._kept[id(value)][1]
+
+    def _copied(self, parts: Sequence[_Part]) -> Original | str:
+        """Return a copy, or why there is none."""
+        host_bytes, device_bytes = _sizes_bytes(parts)
+        if host_bytes > self._host_left_bytes:
+            return _too_large(host_bytes, f"{_MOST_HOST_BYTES // _MIB} MiB")
+        refusal = self._take_of_device(device_bytes) if device_bytes else ""
+        if refusal:
+            return refusal
+        self._host_left_bytes -= host_bytes
+        return _saved(parts) or _NO_COPY
+
+    def _take_of_device(self, size_bytes: int) -> str:
+        """Take memory of the device, or return why it cannot be taken."""
+        if self._device_left_bytes is None:
+            free_bytes = self._free_device_bytes()
+            if free_bytes is None:
+                return "the free memory of its device is not known"
+            self._device_left_bytes = _DEVICE_FRACTION * free_bytes
+        if size_bytes > self._device_left_bytes:
+            limit = f"{_DEVICE_FRACTION:.0%} of the device's free memory"
+            return _too_large(size_bytes, limit)
+        self._device_left_bytes -= size_bytes
+        return ""
+
+
+def copied(value: object) -> Original | None:
+    """Return the content that an argument has now, whatever its size; None: no copy."""
+    return _saved(_parts_of(value))
+
+
+def _saved(parts: Sequence[_Part]) -> Original | None:
+    """Return a copy; None: memory is short, or the type refuses it."""
+    try:
+        return [save(value) for _, _, value, save in parts]
+    except Exception:  # noqa: BLE001 - each library has its own errors
+        return None
+
+
+def _sizes_bytes(parts: Iterable[_Part]) -> tuple[int, int]:
+    """Return what copies take on the host and on a device [B]."""
+    host_bytes = device_bytes = 0
+    for size_bytes, on_device, _, _ in parts:
+        if on_device:
+            device_bytes += size_bytes
+        else:
+            host_bytes += size_bytes
+    return host_bytes, device_bytes
+
+
+def _rank(
+    name: str, index: int, _: int, parts: Iterable[_Part]
+) -> tuple[bool, int, int]:
+    """Return the order in which arguments are copied."""
+    return not name.endswith(_OUTPUT), sum(_sizes_bytes(parts)), -index
+
+
+def _too_large(size_bytes: int, limit: str) -> str:
+    """Return why an argument is not copied, as a fragment."""
+    return (
+        f"with its {size_bytes / _MIB:,.4g} MiB, copies of the arguments would take more"
+        f" than {limit}"
+    )
+
+
+def _parts_of(value: object) -> list[_Part]:
+    """Return the parts of an argument; empty: it has none, or too many."""
+    parts: list[_Part] = []
+    try:
+        _add_parts(parts, set(), value, 0)
+    except Exception:  # noqa: BLE001 - an array that does not even know its size
+        return []
+    return parts if len(parts) <= _MOST_PARTS else []
+
+
+def _add_parts(parts: list[_Part], seen: set[int], value: Any, depth: int) -> None:  # noqa: ANN401 - any argument
+    """Add each part of a value once: itself, and those that it contains."""
+    save = _SAVES.get(type(value))
+    if save is not None:
+        parts.append((sys.getsizeof(value), False, value, save))
+    elif not isinstance(value, tuple):  # which cannot change, and may hold what can
+        part = _library_part(value)
+        if part is not None:
+            parts.append(part)
+        return
+    if depth < _MOST_DEPTH and type(value) not in _FLAT:
+        # The keys of a dict are hashable, and so hold nothing that changes.
+        items = value.values() if isinstance(value, dict) else value
+        if not _IMMUTABLE.issuperset(map(type, items)):
+            seen.add(id(value))
+            for item in _not_seen(items, seen):
+                _add_parts(parts, seen, item, depth + 1)
+                if len(parts) > _MOST_PARTS:
+                    return
+
+
+def _not_seen(items: Iterable[object], seen: set[int]) -> Iterator[object]:
+    """Yield the items that may change and were not seen before."""
+    for item in items:
+        if type(item) not in _IMMUTABLE and id(item) not in seen:
+            seen.add(id(item))
+            yield item
+
+
+def _save_sequence(value: Any) -> Callable[[], object]:  # noqa: ANN401 - list, bytearray or array.array
+    return partial(setitem, value, slice(None), value[:])
+
+
+def _save_deque(value: deque[Any]) -> Callable[[], object]:
+    saved = list(value)
+
+    def put_back() -> None:
+        value.clear()
+        value.extend(saved)
+
+    return put_back
+
+
+def _save_hashed(value: Any) -> Callable[[], object]:  # noqa: ANN401 - a dict or a set
+    saved = value.copy()
+
+    def put_back() -> None:
+        value.clear()
+        value.update(saved)
+
+    return put_back
+
+
+# By exact type: a subclass may hold more than its items.
+_SAVES: dict[type, _Save] = {
+    list: _save_sequence,
+    bytearray: _save_sequence,
+    array: _save_sequence,
+    deque: _save_deque,
+    set: _save_hashed,
+    **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _save_hashed),
+}
+_FLAT = frozenset({bytearray, array, set})  # hold nothing that can change
+
+
+def _library_part(value: Any) -> _Part | None:  # noqa: ANN401 - any argument
+    """Return an array, a tensor or a memoryview as a part; None: it is none, or read-only."""
+    kind = type(value)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and kind in {numpy.ndarray, numpy.memmap}:
+        is_plain = value.flags.writeable and not value.dtype.hasobject
+        return (value.nbytes, False, value, _save_numpy) if is_plain else None
+    if kind is memoryview:
+        return None if value.readonly else (value.nbytes, False, value, _save_view)
+    tensor_type = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor_type is not None and isinstance(value, tensor_type):
+        size_bytes = value.numel() * value.element_size()
+        return size_bytes, value.device.type != "cpu", value, _save_torch
+    return _device_part(value) if hasattr(kind, "__cuda_array_interface__") else None
+
+
+def _device_part(value: Any) -> _Part | None:  # noqa: ANN401 - another library's array
+    """
+    Return an array of cupy or numba as a part; numba's is copied to the host.
+
+    *Unverified on hardware.*
+    """
+    size_bytes = int(value.size) * int(value.dtype.itemsize)
+    if hasattr(value, "copy_to_device"):
+        return size_bytes, False, value, _save_numba
+    return (size_bytes, True, value, _save_cupy) if hasattr(value, "get") else None
+
+
+def _save_numpy(value: Any) -> Callable[[], object]:  # noqa: ANN401 - another library's array
+    numpy: Any = sys.modules["numpy"]
+    return partial(setitem, value, ..., numpy.array(value, order="K", subok=False))
+
+
+def _save_view(view: memoryview) -> Callable[[], object]:
+    saved = view.tobytes()
+    if not view.c_contiguous:
+        return partial(setitem, view, slice(None), memoryview(saved).cast(view.format))  # type: ignore[call-overload] # any format that the view has
+
+    def put_back() -> None:
+        with view.cast("B") as flat:
+            flat[:] = saved
+
+    return put_back
+
+
+def _save_torch(tensor: Any) -> Callable[[], object]:  # noqa: ANN401 - another library's array
+    bare = tensor.detach()  # shares the memory, and is no part of a graph
+    return partial(bare.copy_, bare.clone())
+
+
+def _save_cupy(value: Any) -> Callable[[], object]:  # noqa: ANN401 - another library's array
+    return partial(setitem, value, ..., value.copy())
+
+
+def _save_numba(value: Any) -> Callable[[], object]:  # noqa: ANN401 - another library's array
+    return partial(value.copy_to_device, value.copy_to_host())

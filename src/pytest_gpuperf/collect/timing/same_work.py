@@ -1,0 +1,222 @@
+"""Whether calls that write their arguments do the same work each time.
+
+An output buffer has other content after the first call than before it, and yet each call
+does the same. A list that is sorted in place does not: only the first call had to sort it.
+Calls on the original content tell the two apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
+from typing import NamedTuple, Protocol
+
+from pytest_gpuperf.collect.timing.contents import Content, digest
+from pytest_gpuperf.collect.timing.originals import Original, copied
+from pytest_gpuperf.errors import GpuPerfError
+
+__all__ = ["Argument", "Comparison", "Probe", "compare_work", "not_compared"]
+
+# docs/judging.md section 5: a call on the original content may take this much longer
+_MOST_RATIO = 1.5
+_MOST_ENTRIES = 3  # of a pool of inputs: the same function gets them all
+
+
+class Argument(NamedTuple):
+    """
+    An argument of a call, with the content that it had before the first one.
+
+    Attributes:
+        value: The argument.
+
+        contents: What can be read of it, >= 1 of them.
+
+        before: Their digests before the first call; None: it could not be read.
+
+        original: Its copy, or why there is none.
+
+        entry: Index of the entry of `inputs` that it belongs to; None: each call has it.
+    """
+
+    value: object
+    contents: Sequence[Content]
+    before: Sequence[bytes | None]
+    original: Original | str
+    entry: int | None
+
+
+class Probe(Protocol):
+    """
+    Calls a function with some of its arguments, after the samples.
+
+    Attributes:
+        usual_s: The median of the samples that were taken with these arguments [s]; 0: it
+            is not known.
+    """
+
+    usual_s: float
+
+    def call(self) -> None:
+        """Call it, and wait for the device."""
+
+    def time_s(self, prepare: Callable[[], None]) -> float:
+        """
+        Return the time of a call as the samples tell it [s], > 0; infinite: it was refused.
+
+        Args:
+            prepare: Called before each call, untimed.
+        """
+
+
+class Comparison(NamedTuple):
+    """
+    What calls on the original content have shown.
+
+    Attributes:
+        same: Whether all calls do the same work.
+
+        reason: Why not, as a fragment; "": they do, or nothing was compared.
+
+        called: Whether a call on the original content was tried.
+    """
+
+    same: bool
+    reason: str = ""
+    called: bool = True
+
+
+_SAME = Comparison(same=True)
+
+
+def not_compared(_: Sequence[Argument]) -> Comparison:
+    """Return that changed arguments make other work: nothing is called."""
+    return Comparison(same=False)
+
+
+def compare_work(
+    arguments: Sequence[Argument], probe_of: Callable[[int], Probe]
+) -> Comparison:
+    """
+    Compare calls on what earlier calls have written with calls on the original content.
+
+    Args:
+        arguments: Those that have changed.
+
+        probe_of: Returns what calls the function with an entry of its pool of inputs.
+    """
+    lacking = [a.original for a in arguments if isinstance(a.original, str)]
+    if lacking:
+        return Comparison(same=False, reason=lacking[0], called=False)
+    entries = {a.entry for a in arguments if a.entry is not None} or {0}
+    for entry in sorted(entries)[:_MOST_ENTRIES]:
+        given = [a for a in arguments if a.entry in {None, entry}]
+        try:
+            comparison = _compared(_Changed(given), probe_of(entry))
+        except GpuPerfError:  # the device failed
+            raise
+        except Exception as error:  # noqa: BLE001 - the function's: it has been measured
+            raised = f"one more call raised {type(error).__name__}"
+            return Comparison(same=False, reason=raised)
+        if not comparison.same:
+            return comparison
+    return _SAME
+
+
+class _Changed:
+    """
+    The changed arguments of one call.
+
+    Args:
+        arguments: They, with their copies.
+    """
+
+    def __init__(self, arguments: Sequence[Argument]) -> None:
+        self._arguments = arguments
+        self._before = [then for a in arguments for then in a.before]
+        self._contents = [content for a in arguments for content in a.contents]
+        self._originals = [
+            a.original for a in arguments if not isinstance(a.original, str)
+        ]
+
+    def digests(self) -> list[bytes | None]:
+        """Return the digests of the contents as they are now."""
+        return [digest(content) for content in self._contents]
+
+    def put_back(self) -> None:
+        """Write the original contents."""
+        _write(self._originals)
+
+    def can_be_put_back(self) -> bool:
+        """Put the original contents back, and return whether they are what they were."""
+        try:
+            self.put_back()
+        except Exception:  # noqa: BLE001 - each library has its own errors
+            return False
+        return self.digests() == self._before
+
+    def writer(self) -> Callable[[], None] | None:
+        """Return what writes the contents of now in the way of `put_back`; None: no room."""
+        copies = [copied(argument.value) for argument in self._arguments]
+        written = [copy for copy in copies if copy is not None]
+        return partial(_write, written) if len(written) == len(copies) else None
+
+
+def _write(contents: Iterable[Original]) -> None:
+    for put_back in chain.from_iterable(contents):
+        put_back()
+
+
+def _compared(changed: _Changed, probe: Probe) -> Comparison:
+    """Compare calls with some arguments."""
+    probe.call()  # another function of a comparison may have been the last to write them
+    written = changed.digests()
+    probe.call()
+    if changed.digests() != written:
+        return Comparison(same=False, reason="the content goes on changing")
+    if not changed.can_be_put_back():
+        reason = "the original content cannot be put back"
+        return Comparison(same=False, reason=reason, called=False)
+    original_s = probe.time_s(changed.put_back)
+    if changed.digests() != written:
+        reason = "a call on the original content writes something else"
+        return Comparison(same=False, reason=reason)
+    if original_s <= _MOST_RATIO * probe.usual_s:
+        return _SAME
+    return _compared_alike(changed, probe, original_s)
+
+
+def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> Comparison:
+    """
+    Compare calls that differ in nothing but the content that they find.
+
+    Copying an argument takes others out of the processor's caches, a short call is slower
+    alone than in a batch, and the machine may be slower than it was: so what the calls
+    have written is put back in the same way, and both are timed by turns.
+
+    Args:
+        changed: The arguments, as the last call has left them.
+
+        probe: Makes the calls.
+
+        original_s: Time of a first call on the original content [s].
+    """
+    rewrite = changed.writer()
+    if rewrite is None:
+        return Comparison(same=False, reason="there is no room for a second copy")
+    written_s = math.inf
+    for last in (False, False, True):
+        written_s = min(written_s, probe.time_s(rewrite))
+        if not last:
+            original_s = min(original_s, probe.time_s(changed.put_back))
+        if original_s <= _MOST_RATIO * probe.usual_s:
+            return _SAME
+    if math.isinf(original_s) or math.isinf(written_s):
+        reason = "no call on the original content could be timed"
+        return Comparison(same=False, reason=reason)
+    if original_s <= _MOST_RATIO * written_s:
+        return _SAME
+    ratio = original_s / written_s
+    reason = f"a call on the original content takes {ratio:.3g} times as long"
+    return Comparison(same=False, reason=reason)
