@@ -7,6 +7,8 @@
     perf = gpuperf.measure(rmsnorm, x, work=Work(bytes=2 * x.nbytes))
     assert perf.roofline.fraction >= 0.80
 
+A kernel that writes into a buffer gets it as it is, with `out=out` or as its last argument.
+
 `Work(bytes=…)` is held against the bandwidth of the memory, `Work(flop=…, dtype="bf16")`
 against the peak of its data type, both against the roofline of the two. `Work.matmul`,
 `Work.attention` and `Work.transformer_layer` count for you.

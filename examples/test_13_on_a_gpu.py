@@ -6,6 +6,11 @@ of DRAM than its work needs, most of the bandwidth, so many joules. The tests be
 this of a kernel in Triton, of a product and a training step in PyTorch, and of a sum in
 CuPy. Without a GPU they are *unmeasured*, and skipped with the reason.
 
+A call may write into a buffer that it is given, as most kernels do: an output is not a
+changed input. Torch and CuPy call it `out`:
+
+    gpuperf.measure(torch.matmul, a, b, out=c)
+
 `launches.count` needs `pytest-gpuperf[cupti]`, `registers` and `dram.bytes` the counters
 that they are made of and Nsight Compute on PATH, `energy` the counter of the board.
 

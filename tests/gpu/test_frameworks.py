@@ -76,10 +76,18 @@ MOVED_BYTES = 2 * 4 * (1 << 26)
 LEAST = 0.25  # of the bandwidth: CuPy's addition reaches 35 % of an H200's
 
 
-def measured(project: Project, name: str, collectors: str) -> dict[str, Any]:
+OUTPUT_TEST = """
+        def test_it(gpuperf):
+            gpuperf.measure(lambda out: body(), out, name="add")
+"""
+
+
+def measured(
+    project: Project, name: str, collectors: str, test: str = TEST
+) -> dict[str, Any]:
     """Return the estimate of `time` of a framework's body, with its record."""
     installed(name)
-    project.write(BODIES[name].rstrip() + TEST)
+    project.write(BODIES[name].rstrip() + test)
     ended = project.spawn(
         f"--gpuperf-collectors={collectors}", "--gpuperf-json=run.json", timeout=240
     )
@@ -134,6 +142,16 @@ def test_cupti_times_every_framework(
 
     assert found["source"] == "cupti", found["notes"]
     assert LEAST <= MOVED_BYTES / found["value"] / bandwidth <= 1.05
+
+
+@pytest.mark.parametrize("name", ["torch", "triton", "cupy"])
+def test_an_output_that_a_kernel_writes_leaves_the_time_valid(
+    project: Project, own: Path, name: str
+) -> None:
+    """Its copy of 256 MiB lies on the device, and is put back by its own library."""
+    found = measured(project, name, "events,host", OUTPUT_TEST)
+
+    assert "writes-output" in found["notes"]
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,7 @@ _THREADS_LOOK_NS = (
 # docs/judging.md section 5: changed arguments of longer calls are not put back, because
 # the calls on them would take longer than the samples
 _MOST_COMPARED_S = 1.0
-_SINGLE_CALLS_NS = 50_000_000  # of short calls, each after its arguments were put back
+_SINGLE_CALLS_NS = 20_000_000  # of short calls, each after its arguments were put back
 _WAITS_OF_A_SAMPLE = 0.5  # a call that waits does so nearly each time
 
 
@@ -456,11 +456,8 @@ class CallSampler:
             why = "iterations= fixes the number of calls"
             if request.iterations is None:
                 why = f"a call takes more than {_MOST_COMPARED_S:.0f} s"
-            return Comparison(
-                same=False,
-                reason=f"none was made on the original content: {why}",
-                called=False,
-            )
+            reason = f"{why}, so none was made on the original content"
+            return Comparison(same=False, reason=reason, called=False)
         pool = request.inputs or (None,)
         if len(pool) > 1:
             usual_s = 0.0  # each entry may have a time of its own
