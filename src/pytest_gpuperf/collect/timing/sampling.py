@@ -473,7 +473,7 @@ class CallSampler:
                 now_ns=self._instruments.now_ns,
             )
 
-        self._core_loop = None  # these are no samples
+        self._core_loop, self._trials_left = None, 0  # these are no samples
         try:
             return compare_work(changed, probe_of)
         finally:
