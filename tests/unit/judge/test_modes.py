@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ CROWD = {"oversubscribed": "5 runnable threads on 2 cores"}
 
 
 def judged(
-    now: float, then: Sequence[float], *, again: float | None = None, **fields: object
+    now: float, then: Sequence[float], *, again: float | None = None, **fields: Any
 ) -> Verdict:
     """Return the verdict of a time that five fresh processes confirm."""
     subject = case(now, then, **fields)

@@ -440,7 +440,7 @@ def test_what_could_not_be_detected_is_blind(
     then: Sequence[float], limit: float | None, outcome: Outcome
 ) -> None:
     """A change within the limit is unchanged only if one not far beyond it would be found."""
-    fields = {} if limit is None else {"limit": limit}
+    fields: dict[str, Any] = {} if limit is None else {"limit": limit}
     verdict = one(case(1.0, then, **fields))
 
     assert verdict.outcome is outcome

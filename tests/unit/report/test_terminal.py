@@ -1045,7 +1045,9 @@ def blind(name: str, sees: float) -> Verdict:
 
 def test_a_run_of_blind_tests_says_what_it_would_have_detected() -> None:
     """The last line names the smallest slowdown, and what detects more."""
-    measured = [runs.record(name, runs.time_of(1e-3)) for name in ("test_a", "test_b")]
+    measured = tuple(
+        runs.record(name, runs.time_of(1e-3)) for name in ("test_a", "test_b")
+    )
     run = runs.run(measured, (blind("test_a", 0.8), blind("test_b", 0.63)))
     line = summary.judged_line(run)
 
@@ -1062,7 +1064,9 @@ def test_blind_tests_among_others_are_counted() -> None:
         "test_b", Outcome.UNCHANGED, Reason.WITHIN_NOISE, runs.change(0.01, 1e-3)
     )
     beside = replace(blind("test_b", 4.0), metric="time.p95")
-    measured = [runs.record(name, runs.time_of(1e-3)) for name in ("test_a", "test_b")]
+    measured = tuple(
+        runs.record(name, runs.time_of(1e-3)) for name in ("test_a", "test_b")
+    )
     run = runs.run(measured, (blind("test_a", 0.63), calm, beside))
 
     assert summary.judged_line(run).text == (
