@@ -262,8 +262,11 @@ _OF_GAPS: Mapping[GapCode, str] = MappingProxyType(
 _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
     {
         VoidCode.OTHER_TRACER: (
-            "fresh processes were not traced as the suite was",
-            "measure without a tracer",
+            "fresh processes did not run as the suite did",
+            (
+                "measure without a tracer or profiler, and set what changes all code, as "
+                "PYTHONMALLOC, before pytest starts"
+            ),
         )
     }
 )
@@ -443,7 +446,12 @@ def _worded(verdict: Verdict, remedy: str) -> Verdict:
 
 
 # by the only facts that differ: these may be others on the same machine
-_WHICH = {"peak": "with this peak", "tracer": "traced alike"}
+_WHICH = {
+    "allocator": "with this allocator",
+    "peak": "with this peak",
+    "python_mode": "in this mode of Python",
+    "tracer": "traced alike",
+}
 
 
 def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:

@@ -123,6 +123,10 @@ BUSY = Void(
 GAP = Unmeasured(metric="time", reason="another program holds it", remedy="wait")
 OLD, NEW = "0123456789abcdef", "fedcba9876543210"
 STORE = "store this session with --gpuperf-update=new"
+PLAINLY = (
+    "measure without a tracer or profiler, and set what changes all code, as "
+    "PYTHONMALLOC, before pytest starts"
+)
 OVER = "measure it again when that is over"
 PIN = "pin the kernel, as by a fixed autotuning configuration"
 BY_REVISION = "compare it with a revision on this machine (--gpuperf-against=9be01d4)"
@@ -444,11 +448,11 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             differences={"tracer": ("coverage", "none")},
         ),
         (
-            "fresh processes were not traced as the suite was",
+            "fresh processes did not run as the suite did",
             "tracer: coverage -> none",
         ),
-        "measure without a tracer",
-        "measure without a tracer",
+        PLAINLY,
+        PLAINLY,
     ),
     (
         verdict(Reason.INCOMPLETE_RUN, voids=(BUSY,)),
