@@ -13,8 +13,6 @@ import time
 from collections.abc import Mapping
 from typing import Protocol, final
 
-from pytest_gpuperf.collect import instrumentation
-
 __all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock"]
 
 NS_PER_S = 1_000_000_000
@@ -66,7 +64,10 @@ class SystemClock:
 
     def conditions(self) -> Mapping[str, str]:
         """Return what changes how fast all code runs now, as hard facts."""
-        return instrumentation.conditions()
+        # An xdist controller has a clock before anything measures.
+        from pytest_gpuperf.collect.instrumentation import conditions
+
+        return conditions()
 
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""

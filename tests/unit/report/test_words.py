@@ -114,6 +114,12 @@ def verdict(
     )
 
 
+UNLIKE = Unmeasured(
+    metric="the test",
+    code=GapCode.OTHER_LAUNCHER,
+    reason="pytest was started by `x`",
+    remedy="run pytest itself",
+)
 HOT = Void(code=VoidCode.HARDWARE_THERMAL, reason="it was hot")
 BUSY = Void(
     code=VoidCode.FOREIGN_PROCESS,
@@ -417,6 +423,12 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         ("it was hot",),  # as earlier versions wrote it
         OVER,
         "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_CONFIRMED, Cause.OTHER_LAUNCHER, lacking=(UNLIKE,)),
+        ("the test was not measured again: pytest was started by `x`",),
+        "run pytest itself",
+        "run pytest itself",
     ),
     (
         verdict(Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE, voids=(HOT, HOT, BUSY)),
