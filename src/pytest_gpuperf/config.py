@@ -26,6 +26,7 @@ __all__ = [
     "Config",
     "ConfirmBy",
     "JitCache",
+    "LauncherUse",
     "Lock",
     "NcuClocks",
     "NcuReplay",
@@ -64,6 +65,12 @@ class JitCache(str, Enum):
 
     FRESH = "fresh"
     KEEP = "keep"
+
+
+class LauncherUse(str, Enum):
+    """Whether fresh processes run a script that has started pytest."""
+
+    REPLAY = "replay"
 
 
 class AgainstTests(str, Enum):
@@ -220,7 +227,8 @@ class Config(Frozen, frozen=True, kw_only=True):
             None: not sampled.
 
         option_texts: The options that were set, as text, credentials masked; `rootdir`, relative
-            to the folder in which pytest was started, where the two differ.
+            to the folder in which pytest was started, where the two differ; `launcher`,
+            what else than pytest starts it, or `started_by`, if that is not run again.
 
         peaks: Declared peak by device and field [B/s or FLOP/s].
 

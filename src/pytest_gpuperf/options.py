@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from enum import Enum
     from typing import TypeVar
 
+    from pytest_gpuperf.collect.launcher import Launcher
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
 
@@ -24,17 +26,21 @@ __all__ = [
     "CHILD_TASK",
     "CHILD_VARIABLE",
     "MARKER",
+    "WORKER_START",
     "check_ini",
     "config_of",
     "declare",
+    "enter",
     "is_active",
     "is_child",
     "is_configured",
     "is_controller",
+    "launcher_in",
     "masked",
     "measures",
     "must_judge",
     "only_shows",
+    "process_start",
     "selects_measured",
     "selects_part",
     "writes_reports",
@@ -42,6 +48,8 @@ __all__ = [
 
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
 CHILD_TASK = pytest.StashKey[str]()  # that file, once a child run has begun
+# In workerinput: a worker does not know how pytest was started.
+WORKER_START = "gpuperf_start"
 MARKER = (
     "gpuperf(limits, max_regression, min_grade, counters, records, work, group, cache, "
     "iterations, requires): measure this test, hold it to its limits and its baseline"
@@ -121,6 +129,10 @@ _INI = (
     (
         "gpuperf_jit_cache",
         "compilation caches of confirming processes: fresh (default), or keep",
+    ),
+    (
+        "gpuperf_launcher",
+        "fresh processes run a script that started pytest again: replay",
     ),
     (
         "gpuperf_peaks",
@@ -271,6 +283,8 @@ def config_of(config: pytest.Config) -> Config:
     return read
 
 
+# Those of this process that have not ended: a test may run another pytest in it.
+_running: list[pytest.Config] = []
 _READ = "_gpuperf_config"  # a StashKey[Config] would import Config at plugin start
 
 
@@ -342,6 +356,35 @@ def _read(config: pytest.Config) -> Config:
     return read
 
 
+def process_start(config: pytest.Config) -> dict[str, Any]:
+    """Return how the run was started, whichever of its processes this is: builtins alone."""
+    told: dict[str, Any] = getattr(config, "workerinput", {}).get(WORKER_START, {})
+    if told:
+        return dict(told["process"])
+    return {
+        "argv": list(sys.orig_argv),
+        "args": [str(arg) for arg in config.invocation_params.args],
+        "sys_args": [str(arg) for arg in sys.argv[1:]],
+        "executable": sys.executable or "",
+        "is_nested": any(other is not config for other in _running),
+        "is_interactive": hasattr(sys, "ps1"),
+    }
+
+
+def launcher_in(config: pytest.Config) -> Launcher:
+    """Return what started pytest."""
+    from pytest_gpuperf.collect.launcher import ProcessStart, launcher_of
+
+    replays = config.getini("gpuperf_launcher") not in {None, ""}
+    return launcher_of(ProcessStart(**process_start(config)), replays=replays)
+
+
+def enter(config: pytest.Config) -> None:
+    """Note that a pytest runs in this process, until it has ended."""
+    _running.append(config)
+    config.add_cleanup(lambda: _running.remove(config))
+
+
 class _OptionReader:
     """Reads the options and collects their mistakes."""
 
@@ -351,6 +394,17 @@ class _OptionReader:
         self.texts = _place(config)
         # of the value being read: its name, and the folder of relative paths
         self._dest, self._folder = "", config.rootpath
+        self._note_launcher()
+
+    def _note_launcher(self) -> None:
+        """Note what started pytest, as commands and blocks repeat it."""
+        from pytest_gpuperf.config import LauncherUse, parse_word
+
+        self.read("gpuperf_launcher", parse_word(LauncherUse), None)
+        launcher = launcher_in(self.config)
+        if launcher.shown:
+            name = "launcher" if launcher.gap is None else "started_by"
+            self.texts[name] = masked(launcher.shown)
 
     def _raw(self, dest: str) -> tuple[str | None, str]:
         """Return a value as text, with the option or ini value it comes from."""

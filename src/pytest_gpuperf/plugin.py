@@ -64,6 +64,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; start at once where nothing will be collected."""
     config.add_cleanup(_remove_finder)
+    options.enter(config)
     config.addinivalue_line("markers", options.MARKER)
     if options.CHILD_VARIABLE in os.environ:
         from pytest_gpuperf.hooks import child

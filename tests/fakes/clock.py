@@ -22,6 +22,8 @@ class FakeClock:
         others_ns: The processor time of other threads [ns].
 
         traced_by: The package that traces this thread; "": none.
+
+        also: What else changes how fast all code runs, as facts.
     """
 
     def __init__(self, *, wall_s: float = 1_700_000_000.0) -> None:
@@ -31,6 +33,7 @@ class FakeClock:
         self.waits: int | None = 0
         self.others_ns = 0
         self.traced_by = ""
+        self.also: dict[str, str] = {}
 
     def now_ns(self) -> int:
         return self.reading_ns
@@ -47,8 +50,9 @@ class FakeClock:
     def waits_count(self) -> int | None:
         return self.waits
 
-    def tracer(self) -> str:
-        return self.traced_by
+    def conditions(self) -> dict[str, str]:
+        traced = {"tracer": self.traced_by} if self.traced_by else {}
+        return {**traced, **self.also}
 
     def advance(self, elapsed_ns: int) -> None:
         self.reading_ns += elapsed_ns

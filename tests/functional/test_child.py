@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import shlex
-import subprocess
-import sys
 
 import pytest
 
-from fakes.project import PLUGIN, XDIST, Project, lines
+from fakes.project import XDIST, Project, lines
 
 # each process writes down how it was started and what it ran, in what order
 WITNESS = """
@@ -258,39 +256,6 @@ def test_a_child_that_does_not_start_confirms_nothing(project: Project) -> None:
     assert dict(project.outcomes())["test_x[b]"] == "inconclusive"
     assert lines(ended, "the test was not measured again: a fresh process (python -m")
     assert lines(ended, "RuntimeError: no device in a fresh process")
-
-
-def test_what_a_script_sets_up_before_pytest_is_no_failure(project: Project) -> None:
-    """A child that collects nothing says how it was started, and fails no test."""
-    project.store()
-    project.write("", "lib/helper.py")
-    project.write(
-        """
-        import sys
-        import pytest
-
-        sys.path.insert(0, "lib")
-        sys.exit(pytest.main(sys.argv[1:]))
-        """,
-        "start.py",
-    )
-    test = project.path / "test_it.py"
-    test.write_text("import helper\n" + test.read_text("utf-8"), "utf-8")
-    project.set_values(b=1.2)
-    ended = subprocess.run(
-        [sys.executable, "start.py", *PLUGIN, *GATE, "test_it.py"],
-        capture_output=True,
-        check=False,
-        cwd=project.path,
-        encoding="utf-8",
-        timeout=120,
-    )
-
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "inconclusive test_x[b]" in ended.stdout
-    told = f"(python -m pytest {' '.join((*PLUGIN, *GATE))} test_it.py) began no test: "
-    assert told in ended.stdout
-    assert "1 error" in ended.stdout
 
 
 @pytest.mark.parametrize(

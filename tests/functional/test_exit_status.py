@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
-from pytest_gpuperf.collect.clock import tracer
+from pytest_gpuperf.collect.instrumentation import conditions
 
 GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0")
 ALONE = pytest.param((), id="alone")
@@ -88,7 +88,7 @@ def test_a_baseline_of_another_gpu_compares_nothing(
 
 def test_a_traced_run_is_not_compared_with_untraced_sessions(project: Project) -> None:
     """What coverage adds is neither a regression nor the machine's: some work has none."""
-    if tracer():
+    if conditions():
         pytest.skip("is traced itself: the stored sessions would be, too")
     project.store(VALUES)
     project.write(

@@ -7,12 +7,8 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
-
-import pytest
 
 from fakes.project import PLUGIN, XDIST, Project
-from pytest_gpuperf.hooks import start_of
 
 HEAVY = (
     "blake3",
@@ -266,32 +262,3 @@ def test_it_is_registered_once(project: Project) -> None:
     project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
 
     assert project.run(*PLUGIN, *PLUGIN).parseoutcomes() == {"passed": 1}
-
-
-@pytest.mark.parametrize(
-    ("argv", "expected"),
-    [
-        (["python", "-m", "pytest", "-q"], ["-m", "pytest"]),
-        (["python", "-X", "dev", "-m", "pytest"], ["-X", "dev", "-m", "pytest"]),
-        (["python", "SCRIPT", "tests"], ["SCRIPT"]),
-        (["python", "-B", "SCRIPT"], ["-B", "SCRIPT"]),
-        (["python", "-m", "coverage", "run", "-m", "pytest"], ["-m", "pytest"]),
-        (["python", "tests/pytest", "x"], ["-m", "pytest"]),
-        (["python", "program.py"], ["-m", "pytest"]),
-        (["python"], ["-m", "pytest"]),
-    ],
-)
-def test_it_is_known_how_python_was_told_to_run_pytest(
-    tmp_path: Path, argv: list[str], expected: list[str]
-) -> None:
-    """By `-m` or by the script, which puts no folder on the path; else as by `-m`."""
-    script = tmp_path / "pytest"
-    script.touch()
-    words = [word.replace("SCRIPT", str(script)) for word in argv]
-
-    start = start_of(words)
-
-    assert start == [
-        sys.executable,
-        *(word.replace("SCRIPT", str(script)) for word in expected),
-    ]

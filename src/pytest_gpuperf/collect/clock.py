@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import Protocol, final
 
-__all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock", "tracer"]
+__all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock"]
 
 NS_PER_S = 1_000_000_000
 _LOOP_COUNT = 600  # about 20 us
 _LOOP_EVERY_NS = 1_000_000  # one or two loops a millisecond: 2 to 4 % of the time
 _LOOP_NOISE = 0.01  # what the clock's own reading takes of 20 us
-_TOOLS = range(6)  # that sys.monitoring has numbers for (PEP 669)
 
 
 class Clock(Protocol):
@@ -36,8 +36,8 @@ class Clock(Protocol):
     def waits_count(self) -> int | None:
         """Return how often the calling thread has waited; None: the system does not count."""
 
-    def tracer(self) -> str:
-        """Return the package that traces the calling thread, as `coverage`; "": none."""
+    def conditions(self) -> Mapping[str, str]:
+        """Return the hard facts of what slows all code now, as a tracer; empty: nothing."""
 
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""
@@ -62,9 +62,12 @@ class SystemClock:
 
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
-    def tracer(self) -> str:
-        """Return the package that traces or profiles the thread now; "": none."""
-        return tracer()
+    def conditions(self) -> Mapping[str, str]:
+        """Return what changes how fast all code runs now, as hard facts."""
+        # An xdist controller has a clock before anything measures.
+        from pytest_gpuperf.collect.instrumentation import conditions
+
+        return conditions()
 
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""
@@ -78,7 +81,9 @@ class SystemClock:
 @final
 class CoreLoop:
     """
-    Times the loop at most once a millisecond, and never under a tracer.
+    Times the loop at most once a millisecond, and only in a plain process.
+
+    Under a tracer, another allocator or the like it would tell what that costs.
 
     A collector keeps one: what it timed beside one call is beside the next, if that comes
     within the millisecond.
@@ -98,7 +103,7 @@ class CoreLoop:
 
         Returns:
             The mean of the last time before it and of one after it; None: there was none
-            before, the clock stood still, or a tracer would have been timed instead.
+            before, the clock stood still, or the process is not a plain one.
         """
         before_ns = self._loop_ns
         self.refresh()
@@ -111,7 +116,7 @@ class CoreLoop:
         now_ns = self._clock.now_ns()
         if self._next_ns is not None and now_ns < self._next_ns:
             return
-        if self._clock.tracer():
+        if self._clock.conditions():
             self._loop_ns = 0
         else:
             loop_ns = self._ran_ns()
@@ -129,35 +134,3 @@ class CoreLoop:
         for number in range(_LOOP_COUNT):
             total += number & 7
         return cpu_ns() - begun_ns
-
-
-def tracer() -> str:
-    """
-    Return the package that traces or profiles this thread, as `coverage`; "": none.
-
-    Its work is part of what Python takes for each line, so that a loop of Python tells
-    nothing of the core.
-    """
-    for traces in (sys.gettrace(), sys.getprofile()):
-        if traces is not None:
-            return _package_of(traces)
-    allocations = sys.modules.get("tracemalloc")
-    if allocations is not None and allocations.is_tracing():
-        return "tracemalloc"
-    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
-    if monitoring is None:
-        return ""
-    tools = ((number, monitoring.get_tool(number)) for number in _TOOLS)
-    return next(
-        (name for number, name in tools if name and monitoring.get_events(number)), ""
-    )
-
-
-def _package_of(traces: object) -> str:
-    """Return the package of a trace function; of `python -m NAME` it is NAME."""
-    module = getattr(traces, "__module__", None) or type(traces).__module__
-    if module == "__main__":
-        scope = getattr(traces, "__globals__", None) or vars(sys.modules["__main__"])
-        spec = scope.get("__spec__")  # None: a script's own
-        module = module if spec is None else spec.name
-    return str(module).partition(".")[0]

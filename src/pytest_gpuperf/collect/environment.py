@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from blake3 import blake3
@@ -19,7 +20,6 @@ from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.environment import (
     DEVICE_METHOD,
-    TRACER,
     Device,
     Environment,
     Session,
@@ -171,7 +171,7 @@ def known_facts(
     device: Device | None = None,
     *,
     method: str = _HOST_METHOD,
-    traced_by: str = "",
+    conditions: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """
     Return the hard facts of a process, by the names of model.environment.
@@ -186,14 +186,14 @@ def known_facts(
 
         method: The method and version of the timing by the host's clock.
 
-        traced_by: The package that traces what Python does; "": none.
+        conditions: What changes how fast all code runs, as `instrumentation.conditions`.
     """
     facts: dict[str, object] = {
         "cpu_model": machine.cpu_model,
         "core_count": machine.core_count,
         "python_minor": machine.python_minor,
         "method": method,
-        TRACER: traced_by or None,
+        **conditions,
     }
     if device is not None:
         facts |= _device_facts(device) | {"device_method": DEVICE_METHOD}

@@ -8,10 +8,7 @@ Never: a measurement, a decision, arithmetic.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,12 +23,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.hooks.gate import Gate
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-__all__ = ["Controller", "command_line", "register", "start_of", "worker_start"]
+__all__ = ["Controller", "command_line", "register", "worker_start"]
 
-# in workerinput: a worker does not know how pytest was started
-_START = "gpuperf_start"
-_SCRIPTS = ("pytest", "py.test")
-_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")  # options of Python
 _PAYLOADS = (
     "gpuperf",
     "gpuperf_inside",
@@ -184,10 +177,9 @@ class Controller:
 def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:
     """Return how the run was started, for an xdist worker: builtins alone."""
     return {
-        _START: {
-            "args": [str(arg) for arg in config.invocation_params.args],
+        options.WORKER_START: {
+            "process": options.process_start(config),
             "folder": str(config.invocation_params.dir),
-            "start": start_of(sys.orig_argv),
             "paths": [str(path) for path in config.getoption("file_or_dir") or ()],
             "own_basetemp": bool(config.getoption("basetemp", default=None)),
         }
@@ -200,8 +192,11 @@ def command_line(config: pytest.Config) -> CommandLine:
     from pytest_gpuperf.config import JitCache
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
+    read = options.config_of(config)
     workerinput = getattr(config, "workerinput", None) or worker_start(config)
-    start = workerinput[_START]
+    start = workerinput[options.WORKER_START]
+    launcher = options.launcher_in(config)
+    args = start["process"]["args"]
     present = {
         "xdist": hasattr(config.option, "numprocesses") or "workerid" in workerinput,
         "cacheprovider": config.pluginmanager.hasplugin("cacheprovider"),
@@ -209,33 +204,12 @@ def command_line(config: pytest.Config) -> CommandLine:
         "randomly": hasattr(config.option, "randomly_seed"),
     }
     return CommandLine(
-        args=tuple(start["args"]),
+        args=tuple(args[len(launcher.added) :]),
         folder=start["folder"],
-        start=tuple(start["start"]),
+        launcher=launcher,
         paths=tuple(start["paths"]),
         variable=options.CHILD_VARIABLE,
         plugins=frozenset(name for name, active in present.items() if active),
         own_basetemp=start["own_basetemp"],
-        fresh_caches=options.config_of(config).jit_cache is JitCache.FRESH,
+        fresh_caches=read.jit_cache is JitCache.FRESH,
     )
-
-
-def start_of(argv: Sequence[str]) -> list[str]:
-    """
-    Return the part of a command line that makes Python run pytest.
-
-    `python -m pytest` puts the folder on Python's path, the script `pytest` does not; the
-    options of the interpreter stand before either.
-    """
-    index = 1
-    while index < len(argv) and argv[index].startswith("-") and argv[index] != "-m":
-        index += 2 if argv[index] in _WITH_VALUE else 1
-    interpreter, word = (
-        [sys.executable, *argv[1:index]],
-        "".join(argv[index : index + 1]),
-    )
-    if list(argv[index : index + 2]) == ["-m", "pytest"]:
-        return [*interpreter, "-m", "pytest"]
-    if Path(word).name in _SCRIPTS and Path(word).is_file():
-        return [*interpreter, str(Path(word).absolute())]
-    return [sys.executable, "-m", "pytest"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import ChildAnswer, Measured
-from pytest_gpuperf.pipeline.repeat import ChildSpec
+from pytest_gpuperf.pipeline.repeat import LAUNCHED, ChildSpec, Launch, launch_file
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
@@ -65,6 +67,7 @@ _ENDINGS = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 def prepare(config: pytest.Config) -> None:
     """Read the task, and reset the parent's own options before other plugins read them."""
     _take_task(config)
+    _prove_launch(config)
     # the second is what pytest-cov keeps, which begins before the first is complete
     for given in (config.option, config.known_args_namespace):
         for name in _RESET.keys() & vars(given).keys():
@@ -194,6 +197,44 @@ def _take_task(config: pytest.Config) -> None:
     config.stash[options.CHILD_TASK] = os.environ[options.CHILD_VARIABLE]
     if not options.is_controller(config):  # whose workers are the ones that measure
         del os.environ[options.CHILD_VARIABLE]
+
+
+def _prove_launch(config: pytest.Config) -> None:
+    """
+    Say how this process was started; run nothing if that is not as the parent was.
+
+    A launcher writes its files after pytest, by names from the folder: what it leaves is
+    put beside the answers.
+
+    Raises:
+        pytest.UsageError: It was started otherwise.
+    """
+    spec = _spec(config)
+    if spec.launch is None or hasattr(config, "workerinput"):
+        return
+    file = launch_file(spec.out)
+    code = _start_found(config, spec.launch)
+    try:
+        file.touch(exist_ok=False)
+    except FileExistsError:  # a launcher that forks, or calls pytest.main again
+        code = "twice"
+    with file.open("a", encoding="utf-8") as opened:
+        opened.write(f"{code}\n")
+    config.add_cleanup(partial(os.chdir, file.parent))
+    # Another pytest in this process must not run as if it were a user's own.
+    variable, task = options.CHILD_VARIABLE, config.stash[options.CHILD_TASK]
+    config.add_cleanup(partial(os.environ.__setitem__, variable, task))
+    if code != LAUNCHED:
+        message = f"gpuperf: this process was not started as its parent was ({code})"
+        raise pytest.UsageError(message)
+
+
+def _start_found(config: pytest.Config, launch: Launch) -> str:
+    """Return the code of how this process was started."""
+    if tuple(sys.orig_argv[1:]) != launch.argv:
+        return "other-command"
+    args = tuple(str(arg) for arg in config.invocation_params.args)
+    return LAUNCHED if args == launch.args else "other-arguments"
 
 
 def _spec(config: pytest.Config) -> ChildSpec:

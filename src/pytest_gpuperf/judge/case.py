@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.model.environment import TRACER, Session, differences, facts_of
+from pytest_gpuperf.model.environment import CONDITIONS, Session, differences, facts_of
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (
@@ -195,7 +195,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         kind: How it was measured; None: not known.
 
-        tracer: What its work is part of the value now; "": nothing.
+        conditions: What changed how fast all code ran; empty: nothing.
 
         notes: What of its notes bears on a verdict, by code: that it waits, has several
             threads, or shared the cores with others.
@@ -216,7 +216,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     bound_class: BoundClass = BoundClass.HOST
     moved: Facts = NO_FACTS
     kind: Kind | None = None
-    tracer: str = ""
+    conditions: Mapping[str, str] = MappingProxyType({})
     default_limit: bool = False
     notes: Mapping[str, str] = NO_NOTES
 
@@ -388,7 +388,9 @@ def case_of(
         bound_class=first.bound_class,
         kind=first.kind,
         moved=_moved(first, comparable, sessions),
-        tracer="" if estimate is None else _tracer(about, metric, estimate.source),
+        conditions=(
+            {} if estimate is None else _conditions(about, metric, estimate.source)
+        ),
         default_limit=default_limit,
         notes=_notes(usable),
     )
@@ -474,7 +476,7 @@ def confirmation_of(
     records = [record for record in retest.records if record.key == case.key]
     voids = [record.void for record in records if record.void is not None]
     usable = [record for record in records if record.void is None]
-    usable, differing = _traced_alike(case, usable)
+    usable, differing = _run_alike(case, usable)
     if differing:
         voids.append(Void(code=VoidCode.OTHER_TRACER, reason=""))
     chosen = _alike_now(_whole(case.metric.name, usable), case.estimate)
@@ -493,25 +495,25 @@ def confirmation_of(
     )
 
 
-def _tracer(record: Record, metric: str, source: str) -> str:
-    """Return what its work is part of a value of a record; "": nothing."""
-    return facts_of(record.facts, metric, source).get(TRACER, "")
+def _conditions(record: Record, metric: str, source: str) -> dict[str, str]:
+    """Return what changed how fast all code of a value's process ran; empty: nothing."""
+    facts = facts_of(record.facts, metric, source)
+    return {name: facts[name] for name in CONDITIONS if name in facts}
 
 
-def _traced_alike(case: Case, fresh: list[Record]) -> tuple[list[Record], Facts]:
-    """Return the records that were traced as the suite, and how others differ from it."""
+def _run_alike(case: Case, fresh: list[Record]) -> tuple[list[Record], Facts]:
+    """Return the records whose processes ran as the suite, and how others differ."""
     if case.estimate is None:
         return fresh, NO_FACTS
-    tracers = [
-        _tracer(record, case.metric.name, case.estimate.source) for record in fresh
+    found = [
+        _conditions(record, case.metric.name, case.estimate.source) for record in fresh
     ]
-    other = next((tracer for tracer in tracers if tracer != case.tracer), None)
+    other = next((facts for facts in found if facts != case.conditions), None)
     if other is None:
         return fresh, NO_FACTS
-    pairs = zip(fresh, tracers, strict=True)
-    alike = [record for record, tracer in pairs if tracer == case.tracer]
-    now, then = ({TRACER: name} if name else {} for name in (other, case.tracer))
-    return alike, differences(now, then)
+    pairs = zip(fresh, found, strict=True)
+    alike = [record for record, facts in pairs if facts == case.conditions]
+    return alike, differences(other, case.conditions)
 
 
 def _values_of(session: StoredRecord, metric: str) -> list[SessionValue]:

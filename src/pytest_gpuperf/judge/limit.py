@@ -36,7 +36,7 @@ from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
-from pytest_gpuperf.judge.rule import clock_of, group_of
+from pytest_gpuperf.judge.rule import clock_of, group_of, unusable
 from pytest_gpuperf.judge.selection import select
 from pytest_gpuperf.model.environment import differences, facts_of, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -167,7 +167,7 @@ def judge_limit(
     if not missing or verdict.outcome is not Outcome.INCONCLUSIVE:
         return verdict
     evidence = VerdictEvidence(lacking=missing)
-    return replace(verdict, cause=Cause.NOTHING_USABLE, evidence=evidence)
+    return replace(verdict, cause=unusable(missing), evidence=evidence)
 
 
 def _has(record: Record, metric: str) -> bool:

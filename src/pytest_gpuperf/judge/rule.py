@@ -25,6 +25,7 @@ from pytest_gpuperf.judge.modes import seen_before, text_of_oversubscription
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import Kind, SessionValue
 from pytest_gpuperf.model.sample import Unmeasured
@@ -245,8 +246,16 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
     if reason is not Reason.NOT_CONFIRMED:
         return None
     if ruling.confirmation is not None and not ruling.confirmation.run_values:
-        return Cause.NOTHING_USABLE  # there were processes, and none counts
+        return unusable(ruling.confirmation.lacking)
     return Cause.LOOKED_BETTER if ruling.worsening < 0 else None
+
+
+def unusable(lacking: Iterable[Unmeasured]) -> Cause:
+    """Return why no fresh process counts; `lacking`: what each says of it."""
+    codes = {gap.code for gap in lacking}
+    if codes == {GapCode.OTHER_LAUNCHER}:
+        return Cause.OTHER_LAUNCHER
+    return Cause.NOTHING_USABLE  # there were processes
 
 
 def _noise(change: Change, policy: Policy) -> Cause | None:

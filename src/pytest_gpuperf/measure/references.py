@@ -10,6 +10,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from statistics import median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
@@ -195,7 +196,7 @@ def reference_records(
     role: Role = Role.MAIN,
     process_index: int = 0,
     workers_count: int = 1,
-    traced_by: str = "",
+    conditions: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Record, ...]:
     """
     Return a record for each reference workload of one process.
@@ -211,10 +212,10 @@ def reference_records(
 
         workers_count: How many processes took them side by side.
 
-        traced_by: The package that traced that process; "": none.
+        conditions: What changed how fast all code of that process ran.
     """
     maker = Maker(
-        facts=known_facts(environment, method=METHOD, traced_by=traced_by),
+        facts=known_facts(environment, method=METHOD, conditions=conditions),
         soft_facts=soft_facts(environment, workers_count=workers_count),
         role=role,
         process_index=process_index,

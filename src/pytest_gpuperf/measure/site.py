@@ -460,7 +460,7 @@ class Machine:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._made: tuple[Environment, str, Maker] | None = None
+        self._made: tuple[Environment, Mapping[str, str], Maker] | None = None
         self._peaks: dict[str | None, Peaks] = {}  # by the device's UUID; None: the CPU
 
     def device(self) -> Device | None:
@@ -551,18 +551,18 @@ class Machine:
     def maker(self) -> Maker:
         """Return what makes records of this process now."""
         environment, device = self._site.environment, self.device()
-        traced_by = self._site.clock.tracer()
+        conditions = self._site.clock.conditions()
         if self._made is not None:
             made_in, made_under, maker = self._made
-            # nothing was imported since, and what traces is the same
+            # nothing was imported since, and no tracer came or went
             if (
                 made_in is environment
                 and maker.device is device
-                and made_under == traced_by
+                and made_under == conditions
             ):
                 return maker
         maker = Maker(
-            facts=surroundings.known_facts(environment, device, traced_by=traced_by),
+            facts=surroundings.known_facts(environment, device, conditions=conditions),
             soft_facts=surroundings.soft_facts(
                 environment, device, workers_count=surroundings.workers_count()
             ),
@@ -573,7 +573,7 @@ class Machine:
             host_peaks=self.host_peaks,
             grades=self._site.config.grades,
         )
-        self._made = environment, traced_by, maker
+        self._made = environment, conditions, maker
         return maker
 
 

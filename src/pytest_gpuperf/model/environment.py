@@ -11,8 +11,11 @@ from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 from pytest_gpuperf.model.sample import CacheMode, Source
 
 __all__ = [
+    "ALLOCATOR",
+    "CONDITIONS",
     "DEVICE_METHOD",
     "HARD_FACTS",
+    "PYTHON_MODE",
     "TRACER",
     "ChipLimits",
     "Device",
@@ -238,12 +241,15 @@ class ChipLimits(Frozen, frozen=True, kw_only=True):
 DEVICE_METHOD = "device/1"  # of timing on a device and of counting there
 _PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
 _CACHE = "cache_mode"
-# what follows each line of Python: its work is part of the host's time
-TRACER = "tracer"
+# What changes how fast all code runs. Each is left out in a plain process.
+TRACER = "tracer"  # follows lines, calls or allocations; a sanitizer, a debugger
+ALLOCATOR = "allocator"  # another one than the system's, or its settings
+PYTHON_MODE = "python_mode"  # as -O, dev mode, a debug build
+CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
 # what records the same calls: an H200's events were longer by 20 to 60 us beside CUPTI
 BESIDE = "timed_beside"
 # facts that are left out where there is nothing to name
-_NOT_THERE = {TRACER: "none", BESIDE: "none"}
+_NOT_THERE = {**dict.fromkeys(CONDITIONS, "none"), BESIDE: "none"}
 # of a device; a host alone has no such mode
 _FLUSHED = frozenset({CacheMode.COLD, CacheMode.WARM})
 _GPU_NAME = "gpu_name"
@@ -253,7 +259,7 @@ _HOST = (
     "core_count",
     "python_minor",
     "method",
-    TRACER,
+    *CONDITIONS,
     *_OF_A_DEVICE,
     "parameters",
     _PEAK,
@@ -362,7 +368,7 @@ def differences(
 
     Returns:
         By name, what it was and what it is; "unknown" where a side does not say, "none"
-        where it had no tracer.
+        where it was a plain process.
     """
     if now == then:  # as a rule, and this is asked for every stored session
         return {}

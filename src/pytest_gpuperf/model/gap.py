@@ -69,6 +69,7 @@ class GapCode(str, Enum):
     NO_DEVICE = "no-device"
     NO_KERNEL = "no-kernel"  # none was launched, or none is meant
     NO_SUCH_KERNEL = "no-such-kernel"  # a pattern fits none of those that are there
+    OTHER_LAUNCHER = "other-launcher"  # no process can be started as the suite was
     OTHER_WAY = "other-way"  # another way of the fixture gives it
     NO_OWN_CODE = "no-own-code"  # the tests load no code of the repository
     SHARED_FILE = "shared-file"  # both sides loaded one file of the project

@@ -110,6 +110,7 @@ class Cause(str, Enum):
     OF_NOTHING = "of-nothing"  # the stored values are 0 in the mean
     OLD_SIDE = "old-side"  # the revision is without a value
     ONE_PROCESS = "one-process"  # gave the value, and more of them would show more
+    OTHER_LAUNCHER = "other-launcher"  # no process can be started as the suite was
     OTHER_MACHINE = "other-machine"  # which alone has stored sessions
     SEEN_BEFORE = "seen-before"  # stored sessions were as slow
     SHARED_MOVE = "shared-move"  # most tests of its class moved alike

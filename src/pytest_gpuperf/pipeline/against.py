@@ -29,6 +29,7 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, plan, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
+from pytest_gpuperf.pipeline.repeat import launch_refusal
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
@@ -165,11 +166,11 @@ def compare(
         ):
             remarks = sides.remarks
             against = _of_sides(against, sides)
-            interrupted = looks.take(sides, command.variable)
+            interrupted = looks.take(sides, command)
             built = looks.refuted(sides)
             if built is not None:
                 against = _of_sides(against, built)
-                interrupted = looks.take(built, command.variable)
+                interrupted = looks.take(built, command)
             remarks += (*looks.waited(), *looks.lost(), *looks.changed_files(sides))
     except GpuPerfError as error:
         looks.void(Gap.of(error))
@@ -527,7 +528,7 @@ class _Looks:
         self._patience = Patience(timeout_s)
         self._is_stopped = True  # where it has not come to its end: not by its budget
 
-    def take(self, sides: Sides, variable: str) -> str:
+    def take(self, sides: Sides, command: CommandLine) -> str:
         """Run blocks and judge them; return what has ended them from outside, if so."""
         self._compared = sides.test_ids
         if not self._compared:
@@ -535,7 +536,9 @@ class _Looks:
         if self._measured_ns is None:
             self._measured_ns = self._site.clock.now_ns()
         request = BlockRequest(
-            variable=variable,
+            variable=command.variable,
+            launch=command.launch,
+            refusal=partial(launch_refusal, command),
             patience=self._patience,
             tell=lambda text: self._tell(self.progress(text=text)),
             waited=self._add_wait,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import ChildAnswer, Measured
+    from pytest_gpuperf.pipeline.repeat import Launch
     from pytest_gpuperf.pipeline.turn_server import Patience
 
 
@@ -123,6 +124,11 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     Attributes:
         variable: The environment variable that names a child's file.
 
+        launch: Returns what a process of a command must find of its own start.
+
+        refusal: Returns why a process does not count that was started otherwise, by the
+            file that it answers in; None: it counts.
+
         patience: How long a process may work without being heard of; it learns from each
             block.
 
@@ -142,6 +148,8 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     variable: str
     patience: Patience
     tell: Callable[[str], object]
+    launch: Callable[[Sequence[str]], Launch | None] = lambda _: None
+    refusal: Callable[[str], Gap | None] = lambda _: None
     waited: Callable[[float], object] = lambda _: None
     at_once: int = 4
     fits: Callable[[int], bool] = fits_in_memory
@@ -359,6 +367,7 @@ class _Group:
         ours, theirs = socket.socketpair()
         closing.callback(ours.close)
         with theirs:
+            argv = member.command.argv(member.scratch)
             spec = ChildSpec(
                 test_ids=self._test_ids,
                 identity=replace(
@@ -372,11 +381,12 @@ class _Group:
                 out=_answers_file(member),
                 turns=theirs.fileno(),
                 loaded=_loaded_file(member),
+                launch=self._request.launch(argv),
             )
             spec_file = Path(member.scratch, "spec.json")
             spec_file.write_text(codec.to_text(spec), encoding="utf-8")
             process = self._site.runner.start(
-                member.command.argv(member.scratch),
+                argv,
                 log=_log_file(member),
                 cwd=member.command.folder,
                 env={
@@ -392,6 +402,9 @@ class _Group:
     def _run_of(self, member: _Member, connection: Connection) -> SideRun | Gap:
         """Return what a process measured; nothing where its files cannot be checked."""
         side, fate = member.command.side, _fate(connection)
+        refusal = self._request.refusal(_answers_file(member))
+        if refusal is not None:
+            return refusal
         answers = answers_in(_answers_file(member))
         gap, counted = None, self._test_ids
         if not fate:

@@ -207,7 +207,7 @@ def counted(
         in_block: Whether this process is one of a block, whose sides are counted once.
     """
     collectors = site.config.collectors
-    refusal = refused(site)
+    refusal = refused(site) or command.launcher.gap
     if refusal is not None:
         return NcuCounters(refuse_all(requests, refusal), collectors=collectors)
     ncu = _Ncu(site, command)
@@ -331,7 +331,7 @@ class _Ncu:
         return ProfilerRun(
             answers=ran.answers,
             launches=launches,
-            refused=_refusal(error, ran.answers),
+            refused=ran.refusal or _refusal(error, ran.answers),
             unknown=error.counter if isinstance(error, UnknownCounterError) else "",
             failure=ran.failure,
             hung=isinstance(error, CollectorTimeoutError),

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from pytest_gpuperf.collect.launcher import PYTEST, Launcher, unproven
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.model.sample import Unmeasured
@@ -28,15 +28,20 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner
 
 __all__ = [
+    "LAUNCHED",
     "ChildRun",
     "ChildSpec",
     "CommandLine",
+    "Launch",
     "Start",
     "answers_in",
     "empty_caches",
     "identities_of",
     "last_lines",
+    "launch_file",
+    "launch_refusal",
     "not_begun",
+    "own_coverage",
     "repeat",
     "run_child",
 ]
@@ -44,6 +49,7 @@ __all__ = [
 # starts a child: its command line, a folder that is removed after it, its environment
 Start: TypeAlias = "Callable[[tuple[str, ...], str, Mapping[str, str]], Finished]"
 
+LAUNCHED = "launched"  # a child was started as its parent was
 _DROPPED = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST")
 # where compilers keep what they compiled and what they chose, by their own documentation
 _CACHES = (
@@ -73,8 +79,7 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
 
         variable: The environment variable that names a child's file.
 
-        start: How its interpreter was told to run pytest: `python -m pytest` puts the
-            folder on Python's path, the script `pytest` does not.
+        launcher: What started pytest in it.
 
         paths: Those of its arguments that name tests.
 
@@ -90,7 +95,7 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
     args: tuple[str, ...]
     folder: str
     variable: str
-    start: tuple[str, ...] = (sys.executable, "-m", "pytest")
+    launcher: Launcher = PYTEST
     paths: tuple[str, ...] = ()
     plugins: frozenset[str] = frozenset()
     own_basetemp: bool = False
@@ -108,7 +113,28 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
         # the last -n wins; behind "--" pytest would take options for paths
         end = self.args.index("--") if "--" in self.args else len(self.args)
         args = (*self.args[:end], *extra, *self.args[end:])
-        return (*self.start, *args)
+        return (*self.launcher.command(scratch), *args)
+
+    def launch(self, argv: Sequence[str]) -> Launch | None:
+        """Return what a child must find of its own start; None: pytest itself starts it."""
+        if self.launcher.is_pytest:
+            return None
+        words = argv[len(self.launcher.command("")) :]
+        return Launch(argv=tuple(argv[1:]), args=(*self.launcher.added, *words))
+
+
+class Launch(Frozen, frozen=True, kw_only=True):
+    """
+    How a child was started that pytest itself did not start.
+
+    Attributes:
+        argv: Its command, without the interpreter.
+
+        args: What pytest must get of it.
+    """
+
+    argv: tuple[str, ...]
+    args: tuple[str, ...]
 
 
 class ChildSpec(Frozen, frozen=True, kw_only=True):
@@ -130,6 +156,8 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
 
         loaded: The file to write there, before each test, which code it has loaded so
             far; None: it does not.
+
+        launch: What it must find of its own start, or run nothing; None: it need not look.
     """
 
     test_ids: tuple[str, ...]
@@ -138,6 +166,7 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
     cache_control: str | None = None
     turns: int | None = None
     loaded: str | None = None
+    launch: Launch | None = None
 
 
 class ChildRun(Frozen, frozen=True, kw_only=True):
@@ -150,11 +179,14 @@ class ChildRun(Frozen, frozen=True, kw_only=True):
         failure: The last lines that it printed where it said nothing of a test.
 
         began: Whether it began any test: else it says nothing of them.
+
+        refusal: Why it does not count: it was not started as its parent; None: it was.
     """
 
     answers: Mapping[str, ChildAnswer] = {}
     failure: str = ""
     began: bool = True
+    refusal: Gap | None = None
 
     def failure_of(self, test_id: str) -> str:
         """Return why a test gave no value; "" where it gave one."""
@@ -190,9 +222,13 @@ def repeat(
     def start(argv: tuple[str, ...], _: str, env: Mapping[str, str]) -> Finished:
         return runner.run(argv, timeout_s=timeout_s, cwd=command.folder, env=env)
 
-    return [
-        run_child(command, test_ids, identity, start=start) for identity in identities
-    ]
+    runs: list[ChildRun] = []
+    for identity in identities:
+        run = run_child(command, test_ids, identity, start=start)
+        if run.refusal is not None:  # the others would be started in the same way
+            return [run] * len(identities)
+        runs.append(run)
+    return runs
 
 
 def run_child(
@@ -220,28 +256,50 @@ def run_child(
     with ScratchFolder("child") as scratch:
         out = str(Path(scratch) / "answers.jsonl")
         spec = Path(scratch) / "spec.json"
+        argv = command.for_child(scratch)
         child_spec = ChildSpec(
             test_ids=tuple(test_ids),
             identity=identity,
             out=out,
             cache_control=cache_control,
+            launch=command.launch(argv),
         )
         spec.write_text(codec.to_text(child_spec), encoding="utf-8")
         environment = {
             **_inherited(),
             **(empty_caches(scratch) if _draws_anew(command, identity) else {}),
-            **_own_coverage(command, scratch),
+            **own_coverage(command, scratch),
             command.variable: str(spec),
         }
         try:
-            finished = start(command.for_child(scratch), scratch, environment)
+            finished = start(argv, scratch, environment)
         except CollectError as error:  # it did not start, or did not end
             failure = str(error)
         else:
             failure = last_lines(finished.log_tail, _SHOWN_LINES)
+        refusal = launch_refusal(command, out)
+        if refusal is not None:
+            return ChildRun(failure=refusal.text, began=False, refusal=refusal)
         return ChildRun(
             answers=answers_in(out), failure=failure, began=Path(out).exists()
         )
+
+
+def launch_file(out: str) -> Path:
+    """Return the file in which a child says how it was started; `out`: its answers'."""
+    return Path(out).with_name("launch")
+
+
+def launch_refusal(command: CommandLine, out: str) -> Gap | None:
+    """
+    Return why a child does not count that a launcher was to start; None: it may count.
+
+    A child that never came to the plugin began no test, which is told elsewhere.
+    """
+    file = launch_file(out)
+    found = file.read_text("utf-8").split() if file.exists() else []
+    wrong = [code for code in found if code != LAUNCHED]
+    return unproven(wrong[0], command.launcher) if wrong else None
 
 
 def not_begun(command: CommandLine, failure: str) -> Unmeasured:
@@ -253,14 +311,13 @@ def not_begun(command: CommandLine, failure: str) -> Unmeasured:
 
         failure: The last lines of one of them.
     """
-    words = shlex.join(("python", *command.start[1:], *command.args))
+    words = shlex.join(("python", *command.launcher.start[1:], *command.args))
     told = last_lines(failure, _TOLD_LINES, in_a_sentence=True)
     return Unmeasured(
         metric="the test",
         code=GapCode.NOT_REACHED,
         reason=escape(f"a fresh process ({words}) began no test: {told}"),
-        remedy="start pytest so that this command finds the same tests: what a script sets"
-        " up before it calls pytest.main belongs in a conftest.py",
+        remedy="start pytest so that this command finds the same tests",
     )
 
 
@@ -288,13 +345,13 @@ def _inherited() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
 
 
-def _own_coverage(command: CommandLine, scratch: str) -> dict[str, str]:
+def own_coverage(command: CommandLine, scratch: str) -> dict[str, str]:
     """
-    Return where a child that pytest-cov traces, as its parent, keeps what was covered.
+    Return where a child that coverage traces, as its parent, keeps what was covered.
 
     It begins by erasing what is there: the parent's, and that of xdist's workers.
     """
-    if "pytest_cov" not in command.plugins:
+    if "pytest_cov" not in command.plugins and command.launcher.is_pytest:
         return {}
     return {"COVERAGE_FILE": str(Path(scratch, "coverage"))}
 

@@ -16,6 +16,7 @@ from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
+from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
@@ -25,7 +26,6 @@ from pytest_gpuperf.report.terminal import side_by_side
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine
     from pytest_gpuperf.pipeline.suite import Suite
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _USUAL_PAUSE_S = 30.0  # what a killed run loses, unless a report takes long
+_THE_TEST = "the test"  # what lacks, where a whole process counts for nothing
 _REPORT_FRACTION = 0.02  # of a run's time that such reports may take
 
 
@@ -276,6 +277,10 @@ def _again(
     if not count or not test_ids:
         return {}
     recording = suite.site.recording
+    refusal = suite.command.launcher.gap
+    if refusal is not None and recording is None:
+        gap = Unmeasured.of_metric(_THE_TEST, refusal)
+        return {test_id: Retest(unmeasured=(gap,)) for test_id in test_ids}
     failures: dict[str, str] = {}
     lacking: dict[str, tuple[Unmeasured, ...]] = {}
     if recording is not None:
@@ -315,6 +320,9 @@ def _lacking_in(
     run: ChildRun, test_ids: Sequence[str], command: CommandLine
 ) -> dict[str, tuple[Unmeasured, ...]]:
     """Return what tests lack in one fresh process: any value, where it began none."""
+    if run.refusal is not None:
+        gap = Unmeasured.of_metric(_THE_TEST, run.refusal)
+        return dict.fromkeys(test_ids, (gap,))
     if not run.began:
         return dict.fromkeys(test_ids, (not_begun(command, run.failure),))
     answers = run.answers.values()

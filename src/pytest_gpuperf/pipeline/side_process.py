@@ -38,6 +38,8 @@ from pytest_gpuperf.pipeline.repeat import (
     CommandLine,
     empty_caches,
     last_lines,
+    launch_refusal,
+    own_coverage,
 )
 
 if TYPE_CHECKING:
@@ -158,6 +160,10 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         args = (*args[:end], *undo, *extra, *args[end:])
         # without a folder of its own, pytest would clear those of the user's last runs
         command = replace(command, args=args, own_basetemp=True)
+        launcher = command.launcher
+        start = tuple(map(self._moved, launcher.start[1:]))
+        launcher = replace(launcher, start=(launcher.start[0], *start))
+        command = replace(command, launcher=launcher)
         python, *words = command.for_child(scratch)
         if self.has_overlay:
             python = str(_overlay_python(scratch))
@@ -188,6 +194,7 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         return {
             **inherited,
             **empty_caches(scratch),
+            **own_coverage(self.command, scratch),
             **recording.variables(inherited),
             # a build of minutes, which must be of the own sources, and once is enough
             "TORCH_EXTENSIONS_DIR": str(Path(self.scratch, "torch_extensions")),
@@ -396,10 +403,12 @@ def _list_tests(
     """Run a side's process that writes its tests to a file, in a folder of its own."""
     scratch = str(listing.parent)
     spec = Path(scratch, "spec.json")
+    argv = command.argv(scratch, ("-p", _PLUGIN, "--collect-only", "-q"))
     child = ChildSpec(
         test_ids=(),
         identity=replace(identity, writer="collect", spool=None, expected=None),
         out=str(Path(scratch, "answers.jsonl")),
+        launch=command.command.launch(argv),
     )
     spec.write_text(codec.to_text(child), encoding="utf-8")
     environment = {
@@ -408,16 +417,17 @@ def _list_tests(
         LISTING_VARIABLE: str(listing),
     }
     try:
-        return runner.run(
-            command.argv(scratch, ("-p", _PLUGIN, "--collect-only", "-q")),
-            timeout_s=timeout_s,
-            cwd=command.folder,
-            env=environment,
+        finished = runner.run(
+            argv, timeout_s=timeout_s, cwd=command.folder, env=environment
         )
     except CollectorTimeoutError as error:
         side, remedy = command.side.value, "find out what its imports wait for"
         message = f"the {side} side did not collect its tests within {timeout_s:.3g} s"
         raise CollectorTimeoutError(message, remedy=remedy) from error
+    refusal = launch_refusal(command.command, child.out)
+    if refusal is not None:
+        raise SidesRefusedError(refusal.reason, remedy=refusal.remedy)
+    return finished
 
 
 def _listed(listing: Path) -> CollectedTests | None:

@@ -233,6 +233,7 @@ def open_sides(
 
         CollectError: A process did not start, or did not end.
     """
+    command.launcher.check()
     repository = Repository.at(command.folder, runner, revision=request.revision)
     commit = request.commit or repository.commit_of(request.revision)
     with worktree(repository, commit, carry=request.carry) as tree:

@@ -6,7 +6,7 @@ The hooks tell it what arrived; the steps of pipeline/run read it and write into
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
-from pytest_gpuperf.model.environment import TRACER, family_of
+from pytest_gpuperf.model.environment import CONDITIONS, family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Record, RecordKey, Role
@@ -341,7 +341,7 @@ class Suite:
                 role=role,
                 process_index=process_index,
                 workers_count=self.workers_count() if role is Role.MAIN else 1,
-                traced_by=self._tracer(),
+                conditions=self._conditions(),
             )
         )
 
@@ -350,12 +350,11 @@ class Suite:
         first = self._first_host_time()  # all of a run have the same number
         return 1 if first is None else int(first.soft_facts.get("xdist_workers", "1"))
 
-    def _tracer(self) -> str:
-        """Return what traced the processes of the run; "": nothing."""
+    def _conditions(self) -> Mapping[str, str]:
+        """Return what changed how fast all code of the run ran; empty: nothing."""
         first = self._first_host_time()  # the controller of workers may have none
-        return (
-            "" if first is None else first.facts[Family.HOST_TIME.value].get(TRACER, "")
-        )
+        facts = {} if first is None else first.facts[Family.HOST_TIME.value]
+        return {name: facts[name] for name in CONDITIONS if name in facts}
 
     def _first_host_time(self) -> Record | None:
         """Return the first record with a time by the host's clock."""

@@ -12,7 +12,7 @@ from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, strad
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_regress
-from pytest_gpuperf.model.environment import TRACER
+from pytest_gpuperf.model.environment import CONDITIONS
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -204,7 +204,7 @@ def _reference(
         limit=None,
         session_id=suite.site.session.id if session_id is None else session_id,
         # what coverage adds to Python's work is not the machine's
-        across=suite.config.compare_across - {TRACER},
+        across=suite.config.compare_across.difference(CONDITIONS),
     )
     times = [estimate for record in fresh for estimate in record.estimates]
     return Reference(

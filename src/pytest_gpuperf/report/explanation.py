@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.change import Change
@@ -315,6 +316,9 @@ def _body(
         yield from wrapped(text, width=width, depth=1)
     for command in () if options is None else commands(verdict, options):
         yield Line(f"    {command.kind + ':':<10} {command_text(command)}")
+    started_by = (options or {}).get("started_by")
+    if started_by is not None:
+        yield Line(f"    pytest was started by: {display.escape(started_by)}")
 
 
 def _subject(verdict: Verdict) -> str:
@@ -478,7 +482,8 @@ def _command(
     """Return a pytest command for one test."""
     test = from_root(verdict.key.test_id, options)
     all_flags = (*_with_store(verdict, options, flags), *more)
-    return NextCommand(kind=kind, argv=("pytest", test, *all_flags))
+    start = shlex.split(options.get("launcher", "pytest"))
+    return NextCommand(kind=kind, argv=(*start, test, *all_flags))
 
 
 def from_root(path: str, options: Mapping[str, str]) -> str:

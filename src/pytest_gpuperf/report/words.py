@@ -262,8 +262,11 @@ _OF_GAPS: Mapping[GapCode, str] = MappingProxyType(
 _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
     {
         VoidCode.OTHER_TRACER: (
-            "fresh processes were not traced as the suite was",
-            "measure without a tracer",
+            "fresh processes did not run as the suite did",
+            (
+                "measure without a tracer or profiler, and set what changes all code, as "
+                "PYTHONMALLOC, before pytest starts"
+            ),
         )
     }
 )
@@ -332,6 +335,10 @@ _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
     }
 )
 _NEVER_AGAIN = "and no fresh process measured it again"
+_WITHOUT_FRESH: Mapping[Cause | None, str] = {
+    Cause.NOTHING_USABLE: "and no value of fresh processes counts",
+    Cause.OTHER_LAUNCHER: "and no fresh process can be started as the suite was",
+}
 _NOTHING = VerdictEvidence()
 _SHOWN_SESSIONS = 3  # that were as slow as now, the newest; more are counted
 _OF_CAUSES = {
@@ -353,7 +360,7 @@ USUAL_INTERVAL = (
     "the interval is the usual one of such a value: no 3 comparable sessions are stored"
 )
 # sentences of causes that are not the code's
-_OF_OTHERS = {
+_OF_OTHERS: Mapping[Cause | None, str] = {
     Cause.CLOCK_MOVED: (
         "It is slower by more than the limit, but not in cycles: the clock moved."
     ),
@@ -418,7 +425,7 @@ def _stated_remedy(verdict: Verdict, evidence: VerdictEvidence) -> str:
     """Return what the evidence itself says to do; "": it says nothing."""
     if evidence.gap is not None:
         return evidence.gap.remedy
-    if verdict.cause is not Cause.NOTHING_USABLE:
+    if verdict.cause not in _WITHOUT_FRESH:
         return ""
     remedies = [_void_words(void)[1] for void in evidence.voids]
     remedies += [gap.remedy for gap in evidence.lacking]
@@ -443,7 +450,12 @@ def _worded(verdict: Verdict, remedy: str) -> Verdict:
 
 
 # by the only facts that differ: these may be others on the same machine
-_WHICH = {"peak": "with this peak", "tracer": "traced alike"}
+_WHICH = {
+    "allocator": "with this allocator",
+    "peak": "with this peak",
+    "python_mode": "in this mode of Python",
+    "tracer": "traced alike",
+}
 
 
 def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
@@ -606,8 +618,8 @@ def sentence(verdict: Verdict) -> str:
         return _OF_REVISION.get(verdict.reason, text)
     if verdict.reason is not Reason.NOT_CONFIRMED:
         return _OF_OTHERS.get(verdict.cause, text)
-    if verdict.cause is Cause.NOTHING_USABLE:
-        text = text.replace(_NEVER_AGAIN, "and no value of fresh processes counts")
+    why = _WITHOUT_FRESH.get(verdict.cause, _NEVER_AGAIN)
+    text = text.replace(_NEVER_AGAIN, why)
     if moved is not None and None not in {moved.p_worse, moved.p_better}:
         way = "worse" if (moved.p_worse or 0) < (moved.p_better or 0) else "better"
         text = text.replace("It changed by", f"It looked {way} by")

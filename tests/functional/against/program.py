@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.launcher import Launcher
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.measure.site import ProcessIdentity
@@ -62,7 +63,7 @@ def main() -> None:
     command = CommandLine(
         args=tuple(wish.pop("args")),
         paths=tuple(wish.pop("paths")),
-        start=(sys.executable, *wish.pop("start")),
+        launcher=Launcher(start=(sys.executable, *wish.pop("start")), is_pytest=True),
         folder=str(Path.cwd()),
         variable=CHILD_VARIABLE,
         plugins=frozenset(wish.pop("plugins")),

@@ -273,7 +273,9 @@ def test_soft_facts_are_what_an_upgrade_moves() -> None:
 
 def test_tracer_is_a_hard_fact_where_there_is_one() -> None:
     """Its work is part of the time; nothing is said of a process without."""
-    assert known_facts(MACHINE, traced_by="coverage")["tracer"] == "coverage"
+    assert (
+        known_facts(MACHINE, conditions={"tracer": "coverage"})["tracer"] == "coverage"
+    )
     assert "tracer" not in known_facts(MACHINE)
 
 

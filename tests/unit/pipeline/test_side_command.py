@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.collect.launcher import Launcher
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -101,7 +102,8 @@ def test_it_is_started_as_the_parent_was(trees: tuple[Path, Path]) -> None:
     side = command(trees, Side.NEW, "-q")
     start = ("/env/python", "-X", "dev", "/env/bin/pytest")
     plugins = frozenset({"xdist", "cacheprovider", "pytest_cov", "randomly"})
-    changed = replace(side.command, start=start, plugins=plugins)
+    launcher = Launcher(start=start, is_pytest=True)
+    changed = replace(side.command, launcher=launcher, plugins=plugins)
 
     assert replace(side, command=changed).argv("/s", ("-x",)) == (
         *(*start, "-q", "--no-cov", "--randomly-seed=1", "-x"),

@@ -114,6 +114,12 @@ def verdict(
     )
 
 
+UNLIKE = Unmeasured(
+    metric="the test",
+    code=GapCode.OTHER_LAUNCHER,
+    reason="pytest was started by `x`",
+    remedy="run pytest itself",
+)
 HOT = Void(code=VoidCode.HARDWARE_THERMAL, reason="it was hot")
 BUSY = Void(
     code=VoidCode.FOREIGN_PROCESS,
@@ -123,6 +129,10 @@ BUSY = Void(
 GAP = Unmeasured(metric="time", reason="another program holds it", remedy="wait")
 OLD, NEW = "0123456789abcdef", "fedcba9876543210"
 STORE = "store this session with --gpuperf-update=new"
+PLAINLY = (
+    "measure without a tracer or profiler, and set what changes all code, as "
+    "PYTHONMALLOC, before pytest starts"
+)
 OVER = "measure it again when that is over"
 PIN = "pin the kernel, as by a fixed autotuning configuration"
 BY_REVISION = "compare it with a revision on this machine (--gpuperf-against=9be01d4)"
@@ -415,6 +425,12 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "name more run files",
     ),
     (
+        verdict(Reason.NOT_CONFIRMED, Cause.OTHER_LAUNCHER, lacking=(UNLIKE,)),
+        ("the test was not measured again: pytest was started by `x`",),
+        "run pytest itself",
+        "run pytest itself",
+    ),
+    (
         verdict(Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE, voids=(HOT, HOT, BUSY)),
         ("it was hot", "another program used the GPU"),
         "end {it}",  # what a tool wrote is not filled in
@@ -444,11 +460,11 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             differences={"tracer": ("coverage", "none")},
         ),
         (
-            "fresh processes were not traced as the suite was",
+            "fresh processes did not run as the suite did",
             "tracer: coverage -> none",
         ),
-        "measure without a tracer",
-        "measure without a tracer",
+        PLAINLY,
+        PLAINLY,
     ),
     (
         verdict(Reason.INCOMPLETE_RUN, voids=(BUSY,)),

@@ -27,6 +27,7 @@ from pytest_gpuperf.collect.base import (
     unsettled,
 )
 from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.instrumentation import named
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Source
@@ -368,11 +369,12 @@ def _interrupted_note(interrupted_count: int, count: int, *, by_cpu: bool) -> No
 
 
 def tracer_notes(clock: Clock) -> tuple[Note, ...]:
-    """Return a note on what traces this thread; empty: nothing does."""
-    name = clock.tracer()
-    if not name:
+    """Return a note on what changes how fast all code runs now; empty: nothing does."""
+    conditions = clock.conditions()
+    if not conditions:
         return ()
-    text = f"{name} traces what Python does: its work is part of the time"
+    names = named(conditions)
+    text = f"{names}: part of the time, since it changes how fast all code runs"
     return (Note(code="tracer", text=text),)
 
 

@@ -1,0 +1,259 @@
+"""What changes how fast all code of this process runs.
+
+Tracers and profilers of time and memory, other allocators, sanitizers, and modes of the
+interpreter. A value that was measured under one of them is no value of the code alone.
+"""
+
+from __future__ import annotations
+
+import _tracemalloc
+import functools
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from pytest_gpuperf.model.environment import ALLOCATOR, PYTHON_MODE, TRACER
+
+__all__ = ["conditions", "named", "tracers"]
+
+_TOOLS = range(6)  # that sys.monitoring has numbers for (PEP 669)
+# Timers whose signals may be a sampling profiler's, with their signals.
+_TIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
+_SIGNALS = ("SIGALRM", "SIGVTALRM", "SIGPROF")
+_SAMPLING_S = 0.1  # slower alarms are timeouts, as those of pytest-timeout
+# Symbols of the runtimes that a sanitizer links into the program or its libraries.
+_SANITIZERS = {
+    "asan": "__asan_init",
+    "msan": "__msan_init",
+    "tsan": "__tsan_init",
+    "ubsan": "__ubsan_handle_type_mismatch_v1",
+}
+# Of a file that has malloc: the system's own C library, or Python, whose address of
+# malloc may be its own jump to that library.
+_USUAL_ALLOCATOR = re.compile(r"(libc|libc-.*|ld-musl-.*|libsystem_malloc|libpython.*)")
+# Values of PYTHONMALLOC that name what a release build uses anyway.
+_USUAL_PYTHONMALLOC = frozenset({"", "default", "pymalloc"})
+_TUNABLES, _GLIBC_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
+
+
+def conditions() -> Mapping[str, str]:
+    """
+    Return what slows or speeds up all code now, as hard facts; empty in a plain process.
+
+    What cannot change is looked up once in a process.
+    """
+    return _facts(tuple(tracers()), _has_gil())
+
+
+def named(facts: Mapping[str, str]) -> str:
+    """Return facts of `conditions` as words, as `coverage, -O`; "": there are none."""
+    return ", ".join(facts[name] for name in sorted(facts, reverse=True))
+
+
+def tracers() -> Iterator[str]:
+    """
+    Yield the packages that trace or profile this process now, as `coverage`.
+
+    Their work is part of what Python takes for each line, call or allocation, so that a
+    loop of Python tells nothing of the core.
+    """
+    # Memory profilers and some C profilers show in the functions for new threads alone.
+    for traces in (
+        sys.gettrace(),
+        sys.getprofile(),
+        threading.gettrace(),
+        threading.getprofile(),
+    ):
+        if traces is not None:
+            yield _package_of(traces)
+    # `-X tracemalloc` starts it without its module in Python.
+    if _tracemalloc.is_tracing():
+        yield "tracemalloc"
+    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+    if monitoring is not None:
+        tools = ((number, monitoring.get_tool(number)) for number in _TOOLS)
+        yield from (
+            name for number, name in tools if name and monitoring.get_events(number)
+        )
+    yield from _samplers()
+
+
+def _package_of(traces: object) -> str:
+    """Return the package of a trace function; of `python -m NAME` it is NAME."""
+    module = getattr(traces, "__module__", None) or type(traces).__module__
+    if module == "__main__":
+        scope = getattr(traces, "__globals__", None) or vars(sys.modules["__main__"])
+        spec = scope.get("__spec__")  # None: a script's own
+        module = module if spec is None else spec.name
+    if module == "builtins":  # the argument of a function in C, as a number
+        return "a profiler"
+    return str(module).partition(".")[0]
+
+
+def _samplers() -> Iterator[str]:
+    """Yield the packages that interrupt this process many times a second."""
+    if not hasattr(signal, "getitimer"):  # Windows
+        return
+    for timer, name in zip(_TIMERS, _SIGNALS, strict=True):
+        left_s, every_s = signal.getitimer(getattr(signal, timer))
+        if 0 < (every_s or left_s) <= _SAMPLING_S:
+            handler = signal.getsignal(getattr(signal, name))
+            yield _package_of(handler) if callable(handler) else "a profiler"
+
+
+def _has_gil() -> bool:
+    """Return whether threads of a free-threaded Python wait for each other all the same."""
+    if "free-threading" not in sys.version:
+        return False
+    return bool(getattr(sys, "_is_gil_enabled", lambda: False)())
+
+
+@functools.lru_cache(maxsize=16)  # asked once a millisecond while samples are taken
+def _facts(traced_by: tuple[str, ...], has_gil: bool) -> Mapping[str, str]:  # noqa: FBT001 - a fact, not a switch
+    """Return what is so now and what is so for the whole life of the process."""
+    symbols, allocator = _of_libraries()
+    variables = _first_variables()
+    facts = {
+        TRACER: (*traced_by, *symbols, *_observers(variables)),
+        ALLOCATOR: (*allocator, *_allocator_settings(variables)),
+        PYTHON_MODE: (*_modes(variables), *(["GIL"] if has_gil else [])),
+    }
+    return MappingProxyType(
+        {name: "+".join(dict.fromkeys(parts)) for name, parts in facts.items() if parts}
+    )
+
+
+@functools.cache
+def _of_libraries() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the sanitizers of this process, and its allocator if it is not the usual."""
+    import ctypes  # only runs that measure need it
+
+    try:
+        program = ctypes.CDLL(None)
+        address = ctypes.cast(program.malloc, ctypes.c_void_p)
+        place = _file_of(program, address.value)
+    except (AttributeError, OSError, TypeError):  # Windows, or a static program
+        return (), ()
+    sanitizers = tuple(
+        name for name, symbol in _SANITIZERS.items() if hasattr(program, symbol)
+    )
+    name = Path(place).name.partition(".")[0]
+    # A sanitizer has an allocator of its own.
+    if sanitizers or not name or _USUAL_ALLOCATOR.fullmatch(name):
+        return sanitizers, ()
+    if os.path.realpath(place) == os.path.realpath(sys.executable):
+        return sanitizers, ()
+    return sanitizers, (name.removeprefix("lib"),)
+
+
+def _file_of(program: object, address: int | None) -> str:
+    """Return the file that has a function; "" if the system does not say."""
+    import ctypes
+
+    class Info(ctypes.Structure):
+        _fields_ = (
+            ("file", ctypes.c_char_p),
+            ("base", ctypes.c_void_p),
+            ("symbol", ctypes.c_char_p),
+            ("symbol_address", ctypes.c_void_p),
+        )
+
+    info = Info()
+    dladdr = program.dladdr  # type: ignore[attr-defined] # of a library in C
+    found = dladdr(ctypes.c_void_p(address), ctypes.byref(info))
+    return os.fsdecode(info.file) if found and info.file else ""
+
+
+@functools.cache
+def _first_variables() -> Mapping[str, str]:
+    """
+    Return the environment that this process was started with.
+
+    A variable that is set later, as by a conftest.py, has no effect on an allocator here,
+    but it has on the processes that this one starts.
+    """
+    try:
+        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:  # not Linux
+        return dict(os.environ)
+    texts = (os.fsdecode(entry).partition("=") for entry in entries)
+    variables = {name: value for name, _, value in texts if name}
+    # glibc cuts up the text of its own variable, of which Python has a copy.
+    whole = {
+        name: os.environ.get(name, "") for name in (_TUNABLES,) if name in variables
+    }
+    return {**variables, **whole}
+
+
+def _observers(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the programs that watch or emulate this process from outside."""
+    # Valgrind tells the program alone what it loads.
+    loaded = f"{variables.get('LD_PRELOAD')} {os.environ.get('LD_PRELOAD')}"
+    if "vgpreload_" in loaded:
+        yield "valgrind"
+    number = _status_of_process().get("TracerPid", "0")
+    if number != "0":
+        try:
+            yield Path(f"/proc/{number}/comm").read_text("utf-8", "replace").strip()
+        except OSError:
+            yield "a debugger"
+
+
+def _status_of_process() -> dict[str, str]:
+    """Return what Linux says of this process, by name."""
+    try:
+        lines = Path("/proc/self/status").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in lines)
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def _allocator_settings(variables: Mapping[str, str]) -> Iterable[str]:
+    """Return the variables that change how memory is allocated, as `NAME=VALUE`."""
+    settings: dict[str, str] = {}
+    value = variables.get("PYTHONMALLOC", "")
+    if value not in _USUAL_PYTHONMALLOC and not sys.flags.ignore_environment:
+        settings["PYTHONMALLOC"] = value
+    for tunable in variables.get(_TUNABLES, "").split(":"):
+        if tunable.startswith(_GLIBC_MALLOC):
+            name, _, value = tunable.partition("=")
+            settings[name] = value
+    settings |= {
+        name: value
+        for name, value in variables.items()
+        if name.startswith("MALLOC_") and name != "MALLOC_CONF"  # of jemalloc alone
+    }
+    return [f"{name}={value}" for name, value in sorted(settings.items())]
+
+
+def _modes(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the ways in which this Python runs all code otherwise than usual."""
+    if sys.flags.optimize:
+        yield "-" + "O" * min(sys.flags.optimize, 2)
+    if sys.flags.dev_mode:
+        yield "dev mode"
+    if hasattr(sys, "gettotalrefcount"):
+        yield "debug build"
+    if getattr(sys, "is_stack_trampoline_active", bool)():
+        yield "perf trampoline"
+    if _is_jit(variables):
+        yield "JIT"
+
+
+def _is_jit(variables: Mapping[str, str]) -> bool:
+    """Return whether CPython's own compiler is on."""
+    jit = getattr(sys, "_jit", None)  # since Python 3.14
+    if jit is not None:
+        return bool(jit.is_enabled())
+    switched_on = variables.get("PYTHON_JIT", "0") != "0"
+    if not switched_on or sys.flags.ignore_environment:
+        return False
+    import sysconfig  # Python 3.13 says it nowhere else
+
+    return "experimental-jit" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
