@@ -38,7 +38,7 @@ from pytest_gpuperf.collect.timing.contents import (
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.same_work import (
     Argument,
-    Comparison,
+    SameWork,
     not_compared,
 )
 from pytest_gpuperf.errors import MeasureError
@@ -114,7 +114,7 @@ class Contract:
         self._check(output, "last")
 
     def void(
-        self, compare: Callable[[Sequence[Argument]], Comparison] = not_compared
+        self, compare: Callable[[Sequence[Argument]], SameWork] = not_compared
     ) -> Void | None:
         """
         Return why the measurement is void; None: it is valid.
@@ -379,7 +379,7 @@ def _named(inputs: Sequence[Content]) -> str:
     return ", ".join(f"{content.place} ({content.kind})" for content in inputs)
 
 
-def _change_void(named: str, comparison: Comparison) -> Void | None:
+def _change_void(named: str, comparison: SameWork) -> Void | None:
     """Return why changed arguments void a measurement; None: they do not."""
     if comparison.same:
         return None
@@ -392,7 +392,7 @@ def _change_void(named: str, comparison: Comparison) -> Void | None:
     )
 
 
-def _change_note(named: str, comparison: Comparison) -> Note | None:
+def _change_note(named: str, comparison: SameWork) -> Note | None:
     """Return a note on changed arguments; None: the void says all."""
     if comparison.same:
         text = f"{named} is an output: a call on its original content takes as long"

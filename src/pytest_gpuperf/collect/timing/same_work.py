@@ -17,7 +17,7 @@ from pytest_gpuperf.collect.timing.contents import Content, digest
 from pytest_gpuperf.collect.timing.originals import Original, copied
 from pytest_gpuperf.errors import GpuPerfError
 
-__all__ = ["Argument", "Comparison", "Probe", "compare_work", "not_compared"]
+__all__ = ["Argument", "Probe", "SameWork", "compare_work", "not_compared"]
 
 # docs/judging.md section 5: a call on the original content may take this much longer
 _MOST_RATIO = 1.5
@@ -73,7 +73,7 @@ class Probe(Protocol):
         """
 
 
-class Comparison(NamedTuple):
+class SameWork(NamedTuple):
     """
     What calls on the original content have shown.
 
@@ -90,17 +90,17 @@ class Comparison(NamedTuple):
     called: bool = True
 
 
-_SAME = Comparison(same=True)
+_SAME = SameWork(same=True)
 
 
-def not_compared(_: Sequence[Argument]) -> Comparison:
+def not_compared(_: Sequence[Argument]) -> SameWork:
     """Return that changed arguments make other work: nothing is called."""
-    return Comparison(same=False)
+    return SameWork(same=False)
 
 
 def compare_work(
     arguments: Sequence[Argument], probe_of: Callable[[int], Probe]
-) -> Comparison:
+) -> SameWork:
     """
     Compare calls on what earlier calls have written with calls on the original content.
 
@@ -111,7 +111,7 @@ def compare_work(
     """
     lacking = [a.original for a in arguments if isinstance(a.original, str)]
     if lacking:
-        return Comparison(same=False, reason=lacking[0], called=False)
+        return SameWork(same=False, reason=lacking[0], called=False)
     entries = {a.entry for a in arguments if a.entry is not None} or {0}
     for entry in sorted(entries)[:_MOST_ENTRIES]:
         given = [a for a in arguments if a.entry in {None, entry}]
@@ -121,7 +121,7 @@ def compare_work(
             raise
         except Exception as error:  # noqa: BLE001 - the function's: it has been measured
             raised = f"one more call raised {type(error).__name__}"
-            return Comparison(same=False, reason=raised)
+            return SameWork(same=False, reason=raised)
         if not comparison.same:
             return comparison
     return _SAME
@@ -171,26 +171,26 @@ def _write(contents: Iterable[Original]) -> None:
         put_back()
 
 
-def _compared(changed: _Changed, probe: Probe) -> Comparison:
+def _compared(changed: _Changed, probe: Probe) -> SameWork:
     """Compare calls with some arguments."""
     probe.call()  # another function of a comparison may have been the last to write them
     written = changed.digests()
     probe.call()
     if changed.digests() != written:
-        return Comparison(same=False, reason="the content goes on changing")
+        return SameWork(same=False, reason="the content goes on changing")
     if not changed.can_be_put_back():
         reason = "the original content cannot be put back"
-        return Comparison(same=False, reason=reason, called=False)
+        return SameWork(same=False, reason=reason, called=False)
     original_s = probe.time_s(changed.put_back)
     if changed.digests() != written:
         reason = "a call on the original content writes something else"
-        return Comparison(same=False, reason=reason)
+        return SameWork(same=False, reason=reason)
     if original_s <= _MOST_RATIO * probe.usual_s:
         return _SAME
     return _compared_alike(changed, probe, original_s)
 
 
-def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> Comparison:
+def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> SameWork:
     """
     Compare calls that differ in nothing but the content that they find.
 
@@ -207,7 +207,7 @@ def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> Compa
     """
     rewrite = changed.writer()
     if rewrite is None:
-        return Comparison(same=False, reason="there is no room for a second copy")
+        return SameWork(same=False, reason="there is no room for a second copy")
     written_s = math.inf
     spent_s = 0.0
     for turn in range(_MOST_TURNS):
@@ -221,9 +221,9 @@ def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> Compa
             break
     if math.isinf(original_s) or math.isinf(written_s):
         reason = "no call on the original content could be timed"
-        return Comparison(same=False, reason=reason)
+        return SameWork(same=False, reason=reason)
     if original_s <= _MOST_RATIO * written_s:
         return _SAME
     ratio = original_s / written_s
     reason = f"a call on the original content takes {ratio:.3g} times as long"
-    return Comparison(same=False, reason=reason)
+    return SameWork(same=False, reason=reason)

@@ -39,7 +39,7 @@ from pytest_gpuperf.collect.timing.readings import (
 )
 from pytest_gpuperf.collect.timing.same_work import (
     Argument,
-    Comparison,
+    SameWork,
     compare_work,
 )
 from pytest_gpuperf.errors import MeasureError
@@ -448,7 +448,7 @@ class CallSampler:
         samples: Sequence[float],
         chosen: CountedSamples,
         changed: Sequence[Argument],
-    ) -> Comparison:
+    ) -> SameWork:
         """Compare the samples with calls on the original content of changed arguments."""
         __tracebackhide__ = True
         request, usual_s = self._request, statistics.median(samples)
@@ -457,7 +457,7 @@ class CallSampler:
             if request.iterations is None:
                 why = f"a call takes more than {_MOST_COMPARED_S:.0f} s"
             reason = f"{why}, so none was made on the original content"
-            return Comparison(same=False, reason=reason, called=False)
+            return SameWork(same=False, reason=reason, called=False)
         pool = request.inputs or (None,)
         if len(pool) > 1:
             usual_s = 0.0  # each entry may have a time of its own
