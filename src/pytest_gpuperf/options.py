@@ -43,6 +43,7 @@ __all__ = [
     "process_start",
     "selects_measured",
     "selects_part",
+    "split_part",
     "writes_reports",
 ]
 
@@ -262,6 +263,11 @@ def selects_part(config: pytest.Config) -> bool:
     if any(value for value in chosen if value not in usual):
         return True  # what the ini file always leaves out is no part
     return any("::" in str(arg) for arg in config.args)
+
+
+def split_part(config: pytest.Config) -> tuple[int | None, int | None]:
+    """Return which part of the tests pytest-split keeps, and of how many; None: all."""
+    return config.getoption("group", None), config.getoption("splits", None)
 
 
 def selects_measured(config: pytest.Config) -> bool:

@@ -25,6 +25,12 @@ class FakeGpu:
             pynvml.NVML_CLOCK_MEM: 3201,
         }
     )
+    application_clocks_mhz: dict[int, int] = field(
+        default_factory=lambda: {
+            pynvml.NVML_CLOCK_SM: 1980,
+            pynvml.NVML_CLOCK_MEM: 3201,
+        }
+    )
     power_limit_milliwatts: int = 700_000
     ecc: int = 1
     mig: int = 0
@@ -79,6 +85,9 @@ class FakeNvml(ModuleType):
             ),
             "nvmlDeviceGetCudaComputeCapability": lambda gpu: gpu.compute_capability,
             "nvmlDeviceGetMaxClockInfo": lambda gpu, kind: gpu.max_clocks_mhz[kind],
+            "nvmlDeviceGetApplicationsClock": (
+                lambda gpu, kind: gpu.application_clocks_mhz[kind]
+            ),
             "nvmlDeviceGetPowerManagementDefaultLimit": (
                 lambda gpu: gpu.power_limit_milliwatts
             ),

@@ -384,7 +384,13 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
         Column(head="session", cells=tuple(str(f.arrival) for f in firsts), right=True),
         Column(head="date", cells=dates),
         Column(head="commit", cells=tuple(s.commit for s in sessions), blank="-"),
-        Column(head="host", cells=tuple(f.session.host for f in firsts), rank=2),
+        Column(
+            head="branch",
+            cells=tuple(f.session.branch or "" for f in firsts),
+            blank="-",
+            rank=2,
+        ),
+        Column(head="host", cells=tuple(_host(f) for f in firsts), rank=3),
         Column(
             head="python", cells=tuple(s.python for s in sessions), blank="-", rank=1
         ),
@@ -407,10 +413,21 @@ def _session_facts(session: _StoredSession) -> dict[str, object]:
         "commit": head.commit,
         "dirty": head.dirty,
         "host": head.host,
+        "machine": head.machine,
+        "boot": head.boot,
+        "branch": head.branch,
+        "parent": head.parent,
+        "run": head.run,
+        "shard": head.shard,
         "python": session.python or None,
         "machines": [*session.records],
         "tests": session.test_count,
     }
+
+
+def _host(record: StoredRecord) -> str:
+    """Return the machine of a session; where it is unknown, its host in one boot."""
+    return record.session.machine or record.session.host
 
 
 def _counted(sessions: Sequence[_StoredSession]) -> str:
@@ -536,6 +553,13 @@ def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
             blank="-",
         ),
         Column(
+            head="branch",
+            cells=tuple(r.session.branch or "" for r, _ in values),
+            blank="-",
+            rank=2,
+        ),
+        Column(head="host", cells=tuple(_host(r) for r, _ in values), rank=3),
+        Column(
             head="value",
             cells=tuple(
                 display.value(number, value.unit)
@@ -588,6 +612,9 @@ def _series_facts(slug: str, values: _Values, outlook: _Outlook) -> dict[str, ob
                 "number": r.arrival,
                 "id": r.session.id,
                 "commit": r.session.commit,
+                "branch": r.session.branch,
+                "host": r.session.host,
+                "machine": r.session.machine,
                 "choice": r.choice,
                 "run_values": [*v.run_values],
                 "half_widths": [*v.half_widths],
@@ -627,7 +654,7 @@ def _accept_run(
     by_slug: dict[str, list[Restart]] = {}
     facts = []
     for records in _accepted(run, arguments.test, arguments.run):
-        change = Restart(record=stored_record(records, run.header.session))
+        change = Restart(record=stored_record(records, run.header.session, run.version))
         slug = slug_of(records[0])
         stored = store.load(slug, [change.key.test_id]).get(change.key, ())
         by_slug.setdefault(slug, []).append(change)

@@ -21,8 +21,8 @@ from pytest_gpuperf.cli.output import (
     say,
 )
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.environment import new_session
 from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.session import new_session
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.measure.site import ProcessIdentity, Site

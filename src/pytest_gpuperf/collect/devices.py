@@ -213,7 +213,6 @@ def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> 
     """Return one device; an unsupported property is None."""
     memory = _answer(nvml, "nvmlDeviceGetMemoryInfo", handle)
     capability = _answer(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
-    limit_milliwatts = _answer(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle)
     compute_capability = (
         None if capability is None else (int(capability[0]), int(capability[1]))
     )
@@ -235,10 +234,15 @@ def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> 
         ecc=_enabled(nvml, "nvmlDeviceGetEccMode", handle),
         max_sm_clock_hz=_clock_hz(nvml, handle, nvml.NVML_CLOCK_SM),
         max_memory_clock_hz=_clock_hz(nvml, handle, nvml.NVML_CLOCK_MEM),
-        power_limit_watts=(
-            None
-            if limit_milliwatts is None
-            else limit_milliwatts / _MILLIWATTS_PER_WATT
+        power_limit_watts=_watts(
+            nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle
+        ),
+        enforced_power_limit_watts=_watts(
+            nvml, "nvmlDeviceGetEnforcedPowerLimit", handle
+        ),
+        application_sm_clock_hz=_application_clock_hz(nvml, handle, nvml.NVML_CLOCK_SM),
+        application_memory_clock_hz=_application_clock_hz(
+            nvml, handle, nvml.NVML_CLOCK_MEM
         ),
         driver_version=driver_version,
         memory_bus_bits=bus_bits or None,
@@ -285,6 +289,25 @@ def _clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | None:
     """Return the highest clock of one kind."""
     clock_mhz = _answer(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind)
     return None if clock_mhz is None else int(clock_mhz) * HZ_PER_MHZ
+
+
+def _application_clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | None:
+    """
+    Return the clock that applications are to get; None: the driver does not say.
+
+    CUDA 14 drops it, and NVML reads back no range that was locked.
+    """
+    name = "nvmlDeviceGetApplicationsClock"
+    if not hasattr(nvml, name):
+        return None
+    clock_mhz = _answer(nvml, name, handle, kind)
+    return None if not clock_mhz else int(clock_mhz) * HZ_PER_MHZ
+
+
+def _watts(nvml: ModuleType, function: str, handle: object) -> float | None:
+    """Return a power limit [W]."""
+    milliwatts = _answer(nvml, function, handle)
+    return None if milliwatts is None else milliwatts / _MILLIWATTS_PER_WATT
 
 
 def _text(value: str | bytes) -> str:

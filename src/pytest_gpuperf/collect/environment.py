@@ -1,4 +1,4 @@
-"""The machine, software and session of a measurement."""
+"""The machine and the software of a measurement."""
 
 from __future__ import annotations
 
@@ -7,31 +7,26 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from blake3 import blake3
-
-from pytest_gpuperf.collect.clock import Clock
-from pytest_gpuperf.collect.runner import Runner
-from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.environment import (
     DEVICE_METHOD,
     Device,
     Environment,
-    Session,
 )
 
 __all__ = [
+    "core_count",
+    "cpu_model",
     "environment",
     "has_several_ranks",
     "known_facts",
-    "new_session",
     "not_loaded",
-    "read_git",
+    "python_minor",
+    "read_head",
     "soft_facts",
     "versions_of",
     "workers_count",
@@ -84,8 +79,6 @@ _RANK_COUNTS = (
 )
 
 _CPUINFO_BYTES = 4096  # the first core's entry; a file of 200 cores takes 10 ms
-_GIT_TIMEOUT_S = 10.0
-_HOST_HASH_LENGTH = 12
 
 
 def not_loaded() -> frozenset[str]:
@@ -108,62 +101,21 @@ def environment(
         without: Packages to leave out, because the tests did not import them.
     """
     in_use = frozenset(_PACKAGES.keys() & sys.modules.keys()) - without
-    return _environment(in_use, cpuinfo, _core_count())
+    return _environment(in_use, cpuinfo, core_count())
 
 
 @functools.lru_cache(maxsize=8)  # called with each record
 def _environment(
-    in_use: frozenset[str], cpuinfo: str, core_count: int | None
+    in_use: frozenset[str], cpuinfo: str, cores: int | None
 ) -> Environment:
     """Return machine, software and the versions of the packages in use."""
     return Environment(
-        cpu_model=_cpu_model(cpuinfo),
-        core_count=core_count,
-        python_minor=_python_minor(),
+        cpu_model=cpu_model(cpuinfo),
+        core_count=cores,
+        python_minor=python_minor(),
         platform=sys.platform,
         versions=versions_of(in_use),
     )
-
-
-def new_session(clock: Clock) -> Session:
-    """Return a session that begins now, without its commit."""
-    started_unix_s = clock.unix_s()
-    started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
-    return Session(
-        id=f"{started:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}",
-        started_unix_s=started_unix_s,
-        host=_host_hash(),
-    )
-
-
-def read_git(
-    runner: Runner, root: str | os.PathLike[str]
-) -> tuple[str | None, bool | None]:
-    """
-    Return the commit of a folder and whether tracked files differ from it.
-
-    Untracked files are ignored: reports and caches are untracked.
-
-    Returns:
-        (None, None) where there is no repository, no git, or no answer.
-    """
-    argv = (
-        "git",
-        "--no-optional-locks",  # a test run must not block an editor's git
-        *("-c", "core.fsmonitor=false"),  # it may name a program of the repository
-        *("status", "--porcelain=v2", "--branch", "--untracked-files=no"),
-    )
-    try:
-        finished = runner.run(argv, timeout_s=_GIT_TIMEOUT_S, cwd=os.fspath(root))
-    except CollectError:  # no git, or a repository that takes too long
-        return None, None
-    if finished.exit_code != 0:
-        return None, None
-    lines = finished.stdout.decode("utf-8", "replace").splitlines()
-    oid = next((line[13:] for line in lines if line.startswith("# branch.oid ")), "")
-    if not oid or oid == "(initial)":
-        return None, None
-    return oid, any(not line.startswith("#") for line in lines)
 
 
 def known_facts(
@@ -264,7 +216,7 @@ def _device_facts(device: Device) -> dict[str, object]:
     """Return the hard facts of a GPU; None where the driver does not report one."""
     capability = device.compute_capability
     driver = device.driver_version
-    watts = device.power_limit_watts
+    default, enforced = device.power_limit_watts, device.enforced_power_limit_watts
     return {
         "gpu_name": device.name,
         "gpu_memory_bytes": device.memory_bytes,
@@ -274,7 +226,11 @@ def _device_facts(device: Device) -> dict[str, object]:
         "ecc": _on_or_off(device.ecc),
         "max_sm_clock_hz": device.max_sm_clock_hz,
         "max_memory_clock_hz": device.max_memory_clock_hz,
-        "power_limit_watts": None if watts is None else f"{watts:g}",
+        "power_limit_watts": None if default is None else f"{default:g}",
+        # a limit that differs by less than a watt is a rounded one
+        "enforced_power_limit_watts": None if enforced is None else f"{enforced:.0f}",
+        "application_sm_clock_hz": device.application_sm_clock_hz,
+        "application_memory_clock_hz": device.application_memory_clock_hz,
         "driver_branch": driver and driver.partition(".")[0],
     }
 
@@ -285,10 +241,10 @@ def _on_or_off(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not 
 
 
 @functools.cache  # constant, and read for every record
-def _cpu_model(cpuinfo: str) -> str | None:
+def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str | None:
     """Return the processor's name; on Arm, where it has none, its numbers."""
     fields: dict[str, str] = {}
-    for line in _head(cpuinfo).splitlines():
+    for line in read_head(cpuinfo).splitlines():
         name, _, value = line.partition(":")
         fields.setdefault(name.strip(), value.strip())
     if fields.get("model name"):
@@ -299,13 +255,13 @@ def _cpu_model(cpuinfo: str) -> str | None:
     return os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine() or None
 
 
-def _python_minor() -> str:
+def python_minor() -> str:
     """Return the version without its last part; a free-threaded build is another one."""
     threads = "t" if "free-threading" in sys.version else ""
     return f"{sys.version_info.major}.{sys.version_info.minor}{threads}"
 
 
-def _core_count() -> int | None:
+def core_count() -> int | None:
     """Return the number of logical cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux and the BSDs have it
     return os.cpu_count() if affinity is None else len(affinity(0))
@@ -331,17 +287,7 @@ def _version(distributions: tuple[str, ...]) -> str | None:
     return None
 
 
-def _host_hash() -> str:
-    """Return a short one-way hash of machine, boot and host name."""
-    parts = (
-        _head("/etc/machine-id").strip(),
-        _head("/proc/sys/kernel/random/boot_id").strip(),
-        platform.node(),
-    )
-    return blake3("\0".join(parts).encode()).hexdigest()[:_HOST_HASH_LENGTH]
-
-
-def _head(path: str) -> str:
+def read_head(path: str | os.PathLike[str]) -> str:
     """Return the beginning of a text file; "" where there is none."""
     try:
         with Path(path).open("rb") as file:

@@ -266,15 +266,21 @@ def read_expected(folder: str) -> Expected:
     test_ids: dict[str, None] = {}
     modules: dict[str, None] = {}
     partial: dict[str, None] = {}
+    wholes: set[tuple[str | None, int | None, str | None]] = set()
     for file in sorted(Path(folder).glob("expected-*.json")):
         expected = codec.from_text(file.read_bytes(), Expected, path=str(file))
         test_ids |= dict.fromkeys(expected.test_ids)
         modules |= dict.fromkeys(expected.whole_modules)
         partial |= dict.fromkeys(expected.partial_modules)
+        wholes.add((expected.collected, expected.collected_count, expected.shard))
+    collected, count, shard = wholes.pop() if len(wholes) == 1 else (None,) * 3
     return Expected(
         test_ids=tuple(test_ids),
         whole_modules=tuple(modules),
         partial_modules=tuple(partial),
+        collected=collected,
+        collected_count=count,
+        shard=shard,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
-from pytest_gpuperf.collect.environment import new_session
+from pytest_gpuperf.collect.session import collection_digest, new_session, part_of
 from pytest_gpuperf.errors import (
     ConfigError,
     GpuPerfError,
@@ -35,7 +35,7 @@ from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.memory import Memory, slugs_of_machine
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.terminal import slow_line, start_lines
+from pytest_gpuperf.report.terminal import machine_line, slow_line, start_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -270,6 +270,7 @@ class Measuring:
         self.in_worker_process = hasattr(config, "workerinput")
         self._partial_modules: dict[str, None] = {}
         self._collected: list[pytest.Item] = []  # before any is left out
+        self._collected_ids: list[str] = []
         self._live_line = _live_line(config, bench.site.clock) if judging else None
         if judging and isinstance(bench.measurer, TimingMeasurer):
             live = self._live_line
@@ -284,15 +285,21 @@ class Measuring:
         identity = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
         read = options.config_of(config)
         if isinstance(identity, str):
-            site = Site.in_worker(read, identity)
+            told = codec.from_text(identity, ProcessIdentity)
         else:
-            site = Site.in_process(read, identity_of(identity))
+            told = identity_of(identity)
+        site = Site.in_worker(read, told)
         return cls(config, bench_of(site), Memory(read))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
-        """Keep all tests: some plugins drop a part, as a shard, without deselecting it."""
+        """
+        Keep all tests: some plugins drop a part, as a shard, without deselecting it.
+
+        Their ids are taken now, because xdist appends a group to some later.
+        """
         self._collected = [*items]
+        self._collected_ids = [item.nodeid for item in items]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Note the modules of which some tests do not run that may measure."""
@@ -305,9 +312,11 @@ class Measuring:
         if options.only_shows(session.config):
             return
         measuring = [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
+        collected = self._collected_ids
         kept = set(map(id, session.items))  # xdist changes the node ids of groups
         self.pytest_deselected([i for i in self._collected if id(i) not in kept])
         self._collected.clear()
+        self._collected_ids = []
         option = session.config.option
         # pytest itself leaves out tests of these while it collects, without a hook
         partial = bool(getattr(option, "lf", False)) or any(
@@ -321,6 +330,9 @@ class Measuring:
                     m for m in modules if m not in self._partial_modules
                 ),
                 partial_modules=tuple(self._partial_modules),
+                collected=collection_digest(collected) if collected else None,
+                collected_count=len(collected) or None,
+                shard=part_of(*options.split_part(session.config)),
             )
         )
 
@@ -331,11 +343,13 @@ class Measuring:
         measures = site.config.replay is None and not site.config.disable
         if not (told and measures and site.expected.test_ids):
             return []
-        device = site.device()
-        if device is None:
-            return []
-        choice = site.choice()
-        lines = start_lines(device, choice.collectors, choice.notes)
+        session, device = site.identity.session, site.device()
+        lines = []
+        if option.verbose > 0:
+            lines.append(machine_line(session.machine, session.run, site.shard()))
+        if device is not None:
+            choice = site.choice()
+            lines += start_lines(device, choice.collectors, choice.notes)
         return [line.text for line in lines]
 
     def pytest_unconfigure(self) -> None:

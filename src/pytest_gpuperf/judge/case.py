@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.model.environment import CONDITIONS, Session, differences, facts_of
+from pytest_gpuperf.model.environment import (
+    CONDITIONS,
+    MACHINE_FACTS,
+    Host,
+    Session,
+    differences,
+    differences_from_stored,
+    facts_of,
+)
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (
@@ -37,8 +45,10 @@ __all__ = [
     "best_source",
     "case_of",
     "comparable_sessions",
+    "confirmation_elsewhere",
     "confirmation_of",
     "direction",
+    "is_measured_alike",
     "newest_case",
     "newest_reference",
 ]
@@ -149,6 +159,8 @@ class Reference(Frozen, frozen=True, kw_only=True):
         stored: Its times in the stored sessions, in any order.
 
         fresh: Its time in each fresh process; None: there were none.
+
+        host: Where it was timed; None: where the run is judged.
     """
 
     name: str
@@ -156,6 +168,7 @@ class Reference(Frozen, frozen=True, kw_only=True):
     current: SessionValue | None
     stored: tuple[StoredValue, ...] = ()
     fresh: SessionValue | None = None
+    host: Host | None = None
 
 
 class Case(BulkRecord, frozen=True, kw_only=True):
@@ -195,10 +208,16 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         kind: How it was measured; None: not known.
 
-        conditions: What changed how fast all code ran; empty: nothing.
-
         notes: What of its notes bears on a verdict, by code: that it waits, has several
             threads, or shared the cores with others.
+
+        facts: The hard facts of the value now.
+
+        across: Names of facts that may differ.
+
+        gpu_uuid: The GPU in use; "": none, or unknown.
+
+        host: Where it was measured; None: where the run is judged, as fresh processes.
     """
 
     key: RecordKey
@@ -216,9 +235,12 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     bound_class: BoundClass = BoundClass.HOST
     moved: Facts = NO_FACTS
     kind: Kind | None = None
-    conditions: Mapping[str, str] = MappingProxyType({})
     default_limit: bool = False
     notes: Mapping[str, str] = NO_NOTES
+    facts: Mapping[str, str] = MappingProxyType({})
+    across: Collection[str] = frozenset()
+    gpu_uuid: str = ""
+    host: Host | None = None
 
     @property
     def name(self) -> tuple[RecordKey, str]:
@@ -388,11 +410,14 @@ def case_of(
         bound_class=first.bound_class,
         kind=first.kind,
         moved=_moved(first, comparable, sessions),
-        conditions=(
-            {} if estimate is None else _conditions(about, metric, estimate.source)
-        ),
         default_limit=default_limit,
         notes=_notes(usable),
+        facts=(
+            {} if estimate is None else facts_of(about.facts, metric, estimate.source)
+        ),
+        across=across,
+        gpu_uuid="" if about.device is None else about.device.uuid,
+        host=first.host,
     )
 
 
@@ -476,9 +501,9 @@ def confirmation_of(
     records = [record for record in retest.records if record.key == case.key]
     voids = [record.void for record in records if record.void is not None]
     usable = [record for record in records if record.void is None]
-    usable, differing = _run_alike(case, usable)
+    usable, differing = _measured_alike(case, usable)
     if differing:
-        voids.append(Void(code=VoidCode.OTHER_TRACER, reason=""))
+        voids.append(Void(code=_code_of(differing), reason=""))
     chosen = _alike_now(_whole(case.metric.name, usable), case.estimate)
     lacking = () if chosen else retest.lacking(case.metric.name, usable)
     silent = not (chosen or voids or lacking)
@@ -495,25 +520,92 @@ def confirmation_of(
     )
 
 
-def _conditions(record: Record, metric: str, source: str) -> dict[str, str]:
-    """Return what changed how fast all code of a value's process ran; empty: nothing."""
-    facts = facts_of(record.facts, metric, source)
-    return {name: facts[name] for name in CONDITIONS if name in facts}
+def confirmation_elsewhere(case: Case, here: Host | None) -> Confirmation:
+    """
+    Return what confirms a case that was measured where no fresh process runs: nothing.
+
+    Args:
+        case: What an xdist worker on another host measured.
+
+        here: Where fresh processes run; None: unknown.
+    """
+    now, then = ({} if host is None else host.facts for host in (here, case.host))
+    return Confirmation(
+        voids=(Void(code=VoidCode.OTHER_MACHINE, reason=""),),
+        differences=differences(now, then),
+    )
 
 
-def _run_alike(case: Case, fresh: list[Record]) -> tuple[list[Record], Facts]:
-    """Return the records whose processes ran as the suite, and how others differ."""
+def is_measured_alike(
+    metric: str,
+    fresh: Record,
+    suite: Record,
+    *,
+    source: str,
+    across: Collection[str] = (),
+) -> bool:
+    """
+    Return whether a fresh process measured a metric under the facts of the suite.
+
+    Args:
+        metric: The metric's name.
+
+        fresh: What the fresh process measured.
+
+        suite: What the suite measured.
+
+        source: The collector that gave both values.
+
+        across: Names of facts that may differ.
+    """
+    facts = facts_of(suite.facts, metric, source)
+    uuid = "" if suite.device is None else suite.device.uuid
+    return suite.host == fresh.host and not _unlike(
+        fresh, metric, source, facts, uuid, across
+    )
+
+
+def _measured_alike(case: Case, fresh: list[Record]) -> tuple[list[Record], Facts]:
+    """Return the records that have the facts of the suite's, and how others differ."""
     if case.estimate is None:
         return fresh, NO_FACTS
-    found = [
-        _conditions(record, case.metric.name, case.estimate.source) for record in fresh
+    metric, source = case.metric.name, case.estimate.source
+    apart = [
+        _unlike(record, metric, source, case.facts, case.gpu_uuid, case.across)
+        for record in fresh
     ]
-    other = next((facts for facts in found if facts != case.conditions), None)
-    if other is None:
-        return fresh, NO_FACTS
-    pairs = zip(fresh, found, strict=True)
-    alike = [record for record, facts in pairs if facts == case.conditions]
-    return alike, differences(other, case.conditions)
+    other = next(filter(None, apart), NO_FACTS)
+    pairs = zip(fresh, apart, strict=True)
+    return [record for record, facts in pairs if not facts], other
+
+
+def _unlike(
+    fresh: Record,
+    metric: str,
+    source: str,
+    facts: Mapping[str, str],
+    gpu_uuid: str,
+    across: Collection[str],
+) -> Facts:
+    """Return the facts on which a value of a fresh process differs from some facts."""
+    # what gave no such value has no facts of its family
+    if not any(e.metric == metric and e.source == source for e in fresh.estimates):
+        return NO_FACTS
+    now = facts_of(fresh.facts, metric, source)
+    apart = differences(now, facts, across=across)
+    uuid = "" if fresh.device is None else fresh.device.uuid
+    if "gpu_name" in facts and gpu_uuid and uuid and uuid != gpu_uuid:
+        apart["gpu_uuid"] = (gpu_uuid, uuid)
+    return apart or NO_FACTS
+
+
+def _code_of(apart: Facts) -> VoidCode:
+    """Return what voids values with other facts than the suite's."""
+    if not apart.keys().isdisjoint(CONDITIONS):
+        return VoidCode.OTHER_TRACER
+    if not MACHINE_FACTS.isdisjoint(apart):
+        return VoidCode.OTHER_MACHINE
+    return VoidCode.OTHER_DEVICE if "gpu_uuid" in apart else VoidCode.OTHER_FACTS
 
 
 def _values_of(session: StoredRecord, metric: str) -> list[SessionValue]:
@@ -626,12 +718,14 @@ def _apart(
     metric, source = like.metric, like.source
     facts = facts_of(now.facts, metric, source)
     # the sessions of one machine share their facts: those of a file are one object
-    several = {id(then.facts): then.facts for then, _ in pairs}
+    several = {(id(s.facts), s.schema_version): s.facts for s, _ in pairs}
     apart = {
-        place: differences(facts, facts_of(then, metric, source), across=across)
-        for place, then in several.items()
+        (place, version): differences_from_stored(
+            facts, facts_of(then, metric, source), version=version, across=across
+        )
+        for (place, version), then in several.items()
     }
-    return [apart[id(then.facts)] for then, _ in pairs]
+    return [apart[id(then.facts), then.schema_version] for then, _ in pairs]
 
 
 def _stored(record: StoredRecord, value: SessionValue) -> StoredValue:

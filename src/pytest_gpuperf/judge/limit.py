@@ -34,11 +34,15 @@ from pytest_gpuperf.compute.spread import (
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError
-from pytest_gpuperf.judge.case import Retest
+from pytest_gpuperf.judge.case import Retest, is_measured_alike
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
 from pytest_gpuperf.judge.rule import clock_of, group_of, unusable
 from pytest_gpuperf.judge.selection import select
-from pytest_gpuperf.model.environment import differences, facts_of, family_of
+from pytest_gpuperf.model.environment import (
+    differences_from_stored,
+    facts_of,
+    family_of,
+)
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Family
@@ -157,12 +161,30 @@ def judge_limit(
             estimate=first,
             evidence=VerdictEvidence(lines=tuple(retest.failure.splitlines())),
         )
-    usable = [r for r in retest.records if r.key == record.key and r.void is None]
+    return _by_fresh(limit, record, first, retest, spread)
+
+
+def _by_fresh(
+    limit: Limit,
+    record: Record,
+    first: Estimate,
+    retest: Retest,
+    spread: Spread | None,
+) -> Verdict:
+    """Return the verdict of a limit by the values of fresh processes alone."""
+    fresh = [r for r in retest.records if r.key == record.key and r.void is None]
+    usable = [
+        r
+        for r in fresh
+        if is_measured_alike(limit.metric, r, record, source=first.source)
+    ]
     repeated = (select(limit, retested) for retested in usable)
     estimates = [
         e for e in repeated if isinstance(e, Estimate) and e.source == first.source
     ]
     verdict = _decide(limit, record, first, estimates, spread)
+    if fresh and not usable:
+        return replace(verdict, cause=Cause.MEASURED_ELSEWHERE)
     missing = () if estimates else retest.lacking(limit.metric, usable)
     if not missing or verdict.outcome is not Outcome.INCONCLUSIVE:
         return verdict
@@ -409,9 +431,11 @@ def confirm_limit(
     limit = verdict.limit
     if limit is None or not straddles(verdict):
         return verdict
+    record = next(record for record in records if record.key == verdict.key)
+    if record.host is not None:
+        return replace(verdict, cause=Cause.MEASURED_ELSEWHERE)
     if retest is None:
         return replace(verdict, cause=Cause.ENDED_EARLY) if ended_early else verdict
-    record = next(record for record in records if record.key == verdict.key)
     spread = spread_of(limit.metric, record)
     return judge_limit(limit, record, spread=spread, retest=retest)
 
@@ -522,7 +546,11 @@ def spread_of(
     values = [
         value
         for session in stored
-        if not differences(now, facts_of(session.facts, metric, source))
+        if not differences_from_stored(
+            now,
+            facts_of(session.facts, metric, source),
+            version=session.schema_version,
+        )
         for value in session.values
         if value.metric == metric and value.source == source
     ]

@@ -23,6 +23,7 @@ from pytest_gpuperf.judge.case import (
     Policy,
     Reference,
     Retest,
+    confirmation_elsewhere,
     confirmation_of,
 )
 from pytest_gpuperf.judge.rule import (
@@ -36,6 +37,7 @@ from pytest_gpuperf.judge.rule import (
     worsening_of,
 )
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
+from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.run import MachineShift
@@ -97,12 +99,16 @@ class FirstLook(Frozen, frozen=True, kw_only=True):
 
         suspects: Ids of the tests that fresh processes must confirm.
 
+        elsewhere: Ids of suspects that an xdist worker on another host measured: fresh
+            processes, which run here, cannot confirm these.
+
         controls: Ids of tests that show what the machine itself did.
     """
 
     cases: tuple[Case, ...] = ()
     looks: tuple[Look, ...] = ()
     suspects: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
 
 
@@ -346,7 +352,9 @@ def plan_retests(
     policy = look_policy(config)
     looks = first_look(cases, policy, references=references, compared=compared)
     pairs = list(zip(cases, looks, strict=True))
-    noisy = [case for case, look in pairs if _must_confirm(look, config)]
+    suspected = [case for case, look in pairs if _must_confirm(look, config)]
+    noisy = [case for case in suspected if case.host is None]
+    elsewhere = (case.key.test_id for case in suspected if case.host is not None)
     # of what many tests share a few tell as much as all of them
     shared = {case.name for case, look in pairs if look.shared}
     few = choose_controls([case for case in noisy if case.name in shared], policy)
@@ -365,6 +373,7 @@ def plan_retests(
         cases=tuple(cases),
         looks=looks,
         suspects=tuple(suspects),
+        elsewhere=tuple(dict.fromkeys(elsewhere)),
         controls=choose_controls(steady, policy),
     )
 
@@ -400,7 +409,7 @@ def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
 
 
 def confirmations(
-    first: FirstLook, retests: Mapping[str, Retest]
+    first: FirstLook, retests: Mapping[str, Retest], here: Host | None = None
 ) -> dict[Name, Confirmation]:
     """
     Return what fresh processes gave for each suspected case, and for the controls.
@@ -409,10 +418,16 @@ def confirmations(
         first: The first look at the run.
 
         retests: What fresh processes gave, by test id.
+
+        here: Where these ran; None: unknown.
     """
     confirmed: dict[Name, Confirmation] = {}
     controls: Collection[str] = frozenset(first.controls)
+    elsewhere = frozenset(first.elsewhere)
     for case, look in zip(first.cases, first.looks, strict=True):
+        if look.suspect and case.key.test_id in elsewhere:
+            confirmed[case.name] = confirmation_elsewhere(case, here)
+            continue
         retest = retests.get(case.key.test_id)
         control = case.key.test_id in controls
         if retest is not None and (control or look.suspect):
@@ -481,6 +496,7 @@ def _is_steady(case: Case, look: Look) -> bool:
     return (
         not (look.worse or look.better or look.shared)
         and case.limit is not None
+        and case.host is None
         and not case.counts
         and len(case.stored) >= POLICY.least_sessions
     )

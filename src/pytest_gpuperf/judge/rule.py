@@ -27,7 +27,7 @@ from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS, Better, Family
-from pytest_gpuperf.model.record import Kind, SessionValue
+from pytest_gpuperf.model.record import Kind, SessionValue, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
@@ -246,7 +246,11 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
     if reason is not Reason.NOT_CONFIRMED:
         return None
     if ruling.confirmation is not None and not ruling.confirmation.run_values:
-        return unusable(ruling.confirmation.lacking)
+        # there were processes, and none counts; or there could be none
+        codes = {void.code for void in ruling.confirmation.voids}
+        elsewhere = codes == {VoidCode.OTHER_MACHINE}
+        lacking = ruling.confirmation.lacking
+        return Cause.MEASURED_ELSEWHERE if elsewhere else unusable(lacking)
     return Cause.LOOKED_BETTER if ruling.worsening < 0 else None
 
 
@@ -490,7 +494,7 @@ def reference_comparisons(
         )
         for reference in references
         for name, like in classes.items()
-        if name.startswith(f"{reference.bound_class.value} ")
+        if name.startswith(_class_prefix(reference))
         and (value := reference.fresh if fresh else reference.current) is not None
         for now, then in (_reference_values(value, reference.stored, like),)
         if then
@@ -556,7 +560,13 @@ def _shift_group(case: Case, *, at_one_speed: bool) -> str:
     """Return what moves together with a case when the machine moves."""
     # where the core's speed is taken out already, the machine moves what is left
     left = " at one speed" if at_one_speed else ""
-    return f"{case.bound_class.value} {case.metric.name}{left}"
+    return f"{_class_prefix(case)}{case.metric.name}{left}"
+
+
+def _class_prefix(subject: Case | Reference) -> str:
+    """Return what the names of a class begin with; on another host it is another class."""
+    on_host = "" if subject.host is None else f"{subject.host.key} "
+    return f"{on_host}{subject.bound_class.value} "
 
 
 def may_regress(

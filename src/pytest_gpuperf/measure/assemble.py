@@ -11,7 +11,13 @@ from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import MeasureError, UnitError
 from pytest_gpuperf.judge.grade import grade_of
-from pytest_gpuperf.model.environment import BESIDE, Device, family_facts, family_of
+from pytest_gpuperf.model.environment import (
+    BESIDE,
+    Device,
+    Host,
+    family_facts,
+    family_of,
+)
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.quantity import Unit, unit_named
@@ -70,6 +76,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
 
         process_index: 0 for the main process.
 
+        host: Where it runs; None: where the run is judged.
+
         peaks: Returns the roofs of what this process computes with; None: not known.
 
         host_peaks: Returns those of the CPU, for what used no device; likewise.
@@ -82,6 +90,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
     device: Device | None = None
     role: Role = Role.MAIN
     process_index: int = 0
+    host: Host | None = None
     peaks: Callable[[], Peaks] | None = None
     host_peaks: Callable[[], Peaks] | None = None
     grades: Mapping[str, Bands] = {}
@@ -242,6 +251,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             bound_class=_bound_class(timing),
             role=self.role,
             process_index=self.process_index,
+            host=self.host,
             void=timing.void if timing is not None else None,
             notes=timing.notes if timing is not None else (),
         )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gpuperf.measure.turns import TurnClient
-    from pytest_gpuperf.model.environment import Environment
+    from pytest_gpuperf.model.environment import Environment, Host
 
 __all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
 
@@ -195,6 +195,7 @@ def reference_records(
     environment: Environment,
     role: Role = Role.MAIN,
     process_index: int = 0,
+    host: Host | None = None,
     workers_count: int = 1,
     conditions: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Record, ...]:
@@ -210,6 +211,8 @@ def reference_records(
 
         process_index: 0 for the main process, from 1 for the fresh ones.
 
+        host: Where it ran; None: where the run is judged.
+
         workers_count: How many processes took them side by side.
 
         conditions: What changed how fast all code of that process ran.
@@ -219,6 +222,7 @@ def reference_records(
         soft_facts=soft_facts(environment, workers_count=workers_count),
         role=role,
         process_index=process_index,
+        host=host,
     )
     by_workload: dict[str, list[ReferenceSamples]] = {}
     for taken in samples:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
+from pytest_gpuperf.collect import session as sessions
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.devices import (
     Chosen,
@@ -34,7 +35,7 @@ from pytest_gpuperf.collect.runtime import DeviceRuntime, NoDevice, find_runtime
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.environment import Device, Environment, Session
+from pytest_gpuperf.model.environment import Device, Environment, Host, Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Record, RecordKey, Role, Void, VoidCode
@@ -76,6 +77,8 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
         keeps_traces: Whether every launch is kept beside them.
 
         expected: The folder where a worker says what it will measure; None: no need.
+
+        host: The controller's host, in an xdist worker; None: unknown.
     """
 
     session: Session
@@ -85,6 +88,7 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
     spool: str | None = None
     keeps_traces: bool = False
     expected: str | None = None
+    host: Host | None = None
 
 
 class Site:
@@ -103,6 +107,10 @@ class Site:
         runtime: The device that tests may come to use.
 
         query: Returns the GPUs of this machine; called once, when they are first needed.
+
+    Attributes:
+        foreign_host: The host of an xdist worker that may not be its controller's; None:
+            it is.
     """
 
     def __init__(
@@ -122,6 +130,7 @@ class Site:
         self.runtime = runtime
         self._query = query
         self.expected = Expected()
+        self.foreign_host: Host | None = None
         self.lost: dict[str, Gap] = {}  # what turned out to be of no use, by name
         self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
         self._recorder = (
@@ -133,7 +142,7 @@ class Site:
     @classmethod
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
         """Return the main process, with a session that begins now."""
-        session = surroundings.new_session(SystemClock())
+        session = sessions.new_session(SystemClock())
         keeps_traces = config.record is not None
         identity = ProcessIdentity(
             session=session, spool=spool, keeps_traces=keeps_traces, expected=expected
@@ -152,13 +161,27 @@ class Site:
         )
 
     @classmethod
-    def in_worker(cls, config: Config, text: str) -> Self:
-        """Return an xdist worker, from what its controller told it."""
-        return cls.in_process(config, codec.from_text(text, ProcessIdentity))
+    def in_worker(cls, config: Config, identity: ProcessIdentity) -> Self:
+        """
+        Return an xdist worker, from what its controller told it.
+
+        On another host it may not have the folders of the run: then it keeps no samples,
+        and does not say what it is going to measure.
+        """
+        folders = {
+            name: folder
+            for name in ("spool", "expected")
+            if (folder := getattr(identity, name)) and Path(folder).is_dir()
+        }
+        identity = replace(identity, **{"spool": None, "expected": None, **folders})
+        site = cls.in_process(config, identity)
+        if site.host != identity.host:
+            site.foreign_host = site.host
+        return site
 
     def for_worker(self, name: str) -> str:
         """Return what a worker is told, as text: its identity in this run."""
-        return codec.to_text(replace(self.identity, writer=name))
+        return codec.to_text(replace(self.identity, writer=name, host=self.host))
 
     # what there is
 
@@ -255,8 +278,45 @@ class Site:
         """
         if self.recording is not None:
             return self.recording.session
-        commit, dirty = surroundings.read_git(self.runner, self.config.root)
-        return replace(self.identity.session, commit=commit, dirty=dirty)
+        config, expected = self.config, self.all_expected()
+        keeps = config.update is not None or config.record or config.reports
+        revision = sessions.read_git(self.runner, config.root, with_parent=bool(keeps))
+        return replace(
+            self.identity.session,
+            commit=revision.commit,
+            dirty=revision.dirty,
+            branch=revision.branch or sessions.ci_branch(os.environ),
+            parent=revision.parent,
+            shard=self.shard(),
+            collected=expected.collected,
+            collected_count=expected.collected_count,
+        )
+
+    def shard(self) -> str | None:
+        """Return which part of the run's tests this is, as "3/8"; None: all of them."""
+        return self.all_expected().shard or sessions.shard(os.environ)
+
+    @functools.cached_property
+    def host(self) -> Host:
+        """The machine of this process."""
+        return sessions.this_host()
+
+    def session_of(self, host: Host | None) -> Session:
+        """
+        Return the session of a host; None: of the run's own.
+
+        A session is of one machine: what xdist workers on another one measured has a session
+        of its own.
+        """
+        if host is None or host.id == self.session.host:
+            return self.session
+        return replace(
+            self.session,
+            id=f"{self.session.id}-{host.id}",
+            host=host.id,
+            machine=host.machine,
+            boot=host.boot,
+        )
 
     @property
     def environment(self) -> Environment:
@@ -380,6 +440,12 @@ class Site:
             replay.write_expected(
                 self.identity.expected, self.identity.writer, expected
             )
+
+    def all_expected(self) -> Expected:
+        """Return what the processes of the run are going to measure."""
+        if self.expected.test_ids or self.identity.expected is None:
+            return self.expected
+        return replay.read_expected(self.identity.expected)
 
     def need(self, collector: str) -> None:
         """
@@ -569,6 +635,7 @@ class Machine:
             device=device,
             role=self._site.identity.role,
             process_index=self._site.identity.process_index,
+            host=self._site.foreign_host,
             peaks=self.peaks,
             host_peaks=self.host_peaks,
             grades=self._site.config.grades,

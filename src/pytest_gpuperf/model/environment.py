@@ -15,13 +15,16 @@ __all__ = [
     "CONDITIONS",
     "DEVICE_METHOD",
     "HARD_FACTS",
+    "MACHINE_FACTS",
     "PYTHON_MODE",
     "TRACER",
     "ChipLimits",
     "Device",
     "Environment",
+    "Host",
     "Session",
     "differences",
+    "differences_from_stored",
     "facts_of",
     "family_facts",
     "family_of",
@@ -113,6 +116,51 @@ class Session(Frozen, frozen=True, kw_only=True):
         finite("session.started_unix_s", self.started_unix_s)
 
 
+class Host(Frozen, frozen=True, kw_only=True):
+    """
+    The machine that a process runs on, and what it may use of it.
+
+    Two processes whose hosts are equal can stand for each other.
+
+    Attributes:
+        id: A short hash of host and boot, as in a Session.
+
+        machine: The machine's label, or a hash that outlives a boot; None: unknown.
+
+        boot: A hash of the boot; None: unknown.
+
+        cpu_model: The processor's name; None where the system does not say.
+
+        core_count: Logical cores that the process may use.
+
+        python_minor: "3.12".
+    """
+
+    id: str
+    machine: str | None = None
+    boot: str | None = None
+    cpu_model: str | None = None
+    core_count: int | None = None
+    python_minor: str = ""
+
+    @property
+    def key(self) -> str:
+        """A text that no other host has."""
+        return f"{self.id}/{self.core_count}/{self.python_minor}"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What is known of it, by the names of facts."""
+        facts = {
+            "machine": self.machine,
+            "boot": self.boot,
+            "cpu_model": self.cpu_model,
+            "core_count": self.core_count,
+            "python_minor": self.python_minor,
+        }
+        return {name: str(fact) for name, fact in facts.items() if fact is not None}
+
+
 class Device(Frozen, frozen=True, kw_only=True):
     """
     One GPU, by facts that do not change while tests run.
@@ -139,8 +187,15 @@ class Device(Frozen, frozen=True, kw_only=True):
 
         max_memory_clock_hz: The highest clock of its memory [Hz].
 
-        power_limit_watts: The board's default power limit [W]; the one in force is a
-            fact of a run.
+        power_limit_watts: The board's default power limit [W].
+
+        enforced_power_limit_watts: The power limit in force [W], whoever set it.
+
+        application_sm_clock_hz: The clock that the driver is to hold the multiprocessors
+            at [Hz], as set by `nvidia-smi -ac`; a range of `nvidia-smi -lgc` cannot be
+            read.
+
+        application_memory_clock_hz: The same of the memory [Hz].
 
         driver_version: As the driver writes it.
 
@@ -169,6 +224,9 @@ class Device(Frozen, frozen=True, kw_only=True):
     max_sm_clock_hz: int | None = None
     max_memory_clock_hz: int | None = None
     power_limit_watts: float | None = None
+    enforced_power_limit_watts: float | None = None
+    application_sm_clock_hz: int | None = None
+    application_memory_clock_hz: int | None = None
     driver_version: str | None = None
     vendor: str = "nvidia"
     rated_clock_hz: int | None = None
@@ -179,7 +237,11 @@ class Device(Frozen, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
-        finite("device.power_limit_watts", self.power_limit_watts)
+        finite(
+            "device.power_limit_watts",
+            self.power_limit_watts,
+            self.enforced_power_limit_watts,
+        )
 
 
 class ChipLimits(Frozen, frozen=True, kw_only=True):
@@ -253,6 +315,15 @@ _NOT_THERE = {**dict.fromkeys(CONDITIONS, "none"), BESIDE: "none"}
 # of a device; a host alone has no such mode
 _FLUSHED = frozenset({CacheMode.COLD, CacheMode.WARM})
 _GPU_NAME = "gpu_name"
+_POWER_LIMIT, _ENFORCED = "power_limit_watts", "enforced_power_limit_watts"
+# facts that earlier formats of a store had no field for: the first version that has one
+_SINCE: Mapping[str, int] = {
+    _ENFORCED: 3,
+    "application_sm_clock_hz": 3,
+    "application_memory_clock_hz": 3,
+}
+# by a fact that counts where nothing better is known: what counts in its place
+_SUPERSEDED = {_POWER_LIMIT: _ENFORCED}
 _OF_A_DEVICE = (_GPU_NAME, _CACHE)  # of a host's time, where the call used a device
 _HOST = (
     "cpu_model",
@@ -273,7 +344,8 @@ _DEVICE = (
     "ecc",
     "max_sm_clock_hz",
     "max_memory_clock_hz",
-    "power_limit_watts",
+    _POWER_LIMIT,
+    *_SINCE,
     "driver_branch",
     "device_method",
     BESIDE,
@@ -281,6 +353,25 @@ _DEVICE = (
     "parameters",
     "work",
     _PEAK,
+)
+# what another machine, or a part of this one, would give
+MACHINE_FACTS = frozenset(
+    {
+        "cpu_model",
+        "core_count",
+        _GPU_NAME,
+        "gpu_memory_bytes",
+        "sm_count",
+        "compute_capability",
+        "mig",
+        "mps_share",
+        "ecc",
+        "max_sm_clock_hz",
+        "max_memory_clock_hz",
+        _POWER_LIMIT,
+        *_SINCE,
+        "driver_branch",
+    }
 )
 _COUNTER = (*_DEVICE, "tool_version", "replay_mode", "cache_control", "clock_control")
 
@@ -378,6 +469,39 @@ def differences(
         for name in sorted(now.keys() | then.keys())
         if now.get(name) != then.get(name) and name not in allowed
     }
+
+
+def differences_from_stored(
+    now: Mapping[str, str],
+    then: Mapping[str, str],
+    *,
+    version: int,
+    across: Iterable[str] = (),
+) -> dict[str, tuple[str, str]]:
+    """
+    Return the facts on which a value of today and a stored one disagree.
+
+    What the format of the store had no field for was not stored, which is no difference.
+
+    Args:
+        now: Facts of the value.
+
+        then: Facts of the stored one.
+
+        version: The version of the format that the stored one was first written in.
+
+        across: Names of facts that are allowed to differ.
+
+    Returns:
+        As `differences` does.
+    """
+    if now == then:
+        return {}
+    unstored = (
+        name for name, first in _SINCE.items() if version < first and name not in then
+    )
+    replaced = (old for old, new in _SUPERSEDED.items() if new in now and new in then)
+    return differences(now, then, across={*across, *unstored, *replaced})
 
 
 def _said(facts: Mapping[str, str], name: str) -> str:

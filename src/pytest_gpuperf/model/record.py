@@ -15,7 +15,7 @@ from pytest_gpuperf.model.activity import (
     KernelTotal,
 )
 from pytest_gpuperf.model.counters import KernelAnalysis
-from pytest_gpuperf.model.environment import Device, Session
+from pytest_gpuperf.model.environment import Device, Host, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind
@@ -140,6 +140,8 @@ class VoidCode(str, Enum):
     NO_STREAM = "no-stream"
     NO_WHOLE_STEP = "no-whole-step"
     OTHER_DEVICE = "other-device"
+    OTHER_FACTS = "other-facts"  # of a fresh process than of the suite
+    OTHER_MACHINE = "other-machine"  # the same
     OTHER_TRACER = "other-tracer"  # in a fresh process than in the suite
     OUTLIVES_EVENTS = "outlives-events"
     PASSES_MISSING = "passes-missing"
@@ -217,6 +219,9 @@ class Record(BulkRecord, frozen=True, kw_only=True):
 
         process_index: 0 for the main process, from 1 for the fresh ones.
 
+        host: Where an xdist worker measured it that is not on the run's own host; None:
+            there, as the session says.
+
         void: Why it must not be judged; None: it may.
 
         notes: What its reader should know.
@@ -251,6 +256,7 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     bound_class: BoundClass = BoundClass.HOST
     role: Role = Role.MAIN
     process_index: int = 0
+    host: Host | None = None
     void: Void | None = None
     notes: tuple[Note, ...] = ()
     steps: StepSummary | None = None

@@ -71,11 +71,21 @@ class Expected(Frozen, frozen=True, kw_only=True):
         whole_modules: Test files of which nothing was left out.
 
         partial_modules: Those of which a test was, or all.
+
+        collected: A digest of the ids of all tests that were collected, before any was
+            left out; None: unknown, or the processes of the run do not agree.
+
+        collected_count: How many these are.
+
+        shard: Which part of them pytest-split keeps, as "3/8"; None: all.
     """
 
     test_ids: tuple[str, ...] = ()
     whole_modules: tuple[str, ...] = ()
     partial_modules: tuple[str, ...] = ()
+    collected: str | None = None
+    collected_count: int | None = None
+    shard: str | None = None
 
 
 class HeaderNote(Frozen, frozen=True, kw_only=True):
@@ -243,6 +253,11 @@ class Run(Frozen, frozen=True, kw_only=True):
     tests: tuple[TestPlace, ...] = ()
     stored: tuple[StoredRecord, ...] = ()
     against: Against | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of its schema."""
+        return int(self.schema.rpartition("/")[2])
 
     @property
     def test_ids(self) -> frozenset[str]:

@@ -99,6 +99,7 @@ class Cause(str, Enum):
     FEW_SESSIONS = "few-sessions"  # more of them are wanted, and would show more
     KERNEL_PER_SIDE = "kernel-per-side"  # which each of its processes chose
     LOOKED_BETTER = "looked-better"  # an improvement waits for its confirmation
+    MEASURED_ELSEWHERE = "measured-elsewhere"  # than where fresh processes run
     NEVER_TOGETHER = "never-together"  # no block has a value of both sides
     NEW_SIDE = "new-side"  # the working tree is without a value
     NOISY_MACHINE = "noisy-machine"  # too noisy for a stored baseline

@@ -17,6 +17,7 @@ from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.session import new_session
 from pytest_gpuperf.compute.stats import median, quantile
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.judge.case import Case, case_of, comparable_sessions
@@ -193,8 +194,9 @@ def _by_slug(
     for plan in plans:
         changes.setdefault(plan.slug, []).append(plan.change)
     for records in references if plans else ():
-        measured = [r for r in _in_suite(records) if r.void is None]
-        if measured:
+        valid = [r for r in _in_suite(records) if r.void is None]
+        for host in dict.fromkeys(record.host for record in valid):
+            measured = [record for record in valid if record.host == host]
             change = Append(record=_session(suite, measured))
             changes.setdefault(slug_of(measured[0]), []).append(change)
     return changes
@@ -214,7 +216,7 @@ def confirming(records: Sequence[Record]) -> list[Record]:
 
 def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
     """Return the session of a measurement, with the quantiles of its samples."""
-    session = stored_record(measured, suite.site.session)
+    session = stored_record(measured, suite.site.session_of(measured[0].host))
     samples = {(s.metric, s.unit, s.source): s.values for s in measured[0].series}
     values = []
     for value in session.values:
@@ -569,7 +571,7 @@ def write_interrupted(config: Config) -> None:
     from pytest_gpuperf.report import runs
 
     header = Header(
-        session=surroundings.new_session(SystemClock()),
+        session=new_session(SystemClock()),
         environment=surroundings.environment(),
         completeness=Completeness(
             expected_count=0, reported_count=0, interrupted=_INTERRUPTED

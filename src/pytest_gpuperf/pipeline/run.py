@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.memory import release_unused
 from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.case import Retest
+from pytest_gpuperf.judge.case import Retest, is_measured_alike
 from pytest_gpuperf.judge.limit import straddles, without_repeats
 from pytest_gpuperf.judge.look import FirstLook, confirmations
 from pytest_gpuperf.judge.tally import complaints, tally
@@ -22,10 +22,11 @@ from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
-from pytest_gpuperf.report.terminal import side_by_side
+from pytest_gpuperf.report.terminal import measured_elsewhere, side_by_side
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine
     from pytest_gpuperf.pipeline.suite import Suite
@@ -127,7 +128,7 @@ def decide(
     compared = _compare(suite, complete=complete)
     with collector_paused():
         limits = verdicts.limits(suite, retests)
-        confirmed = confirmations(first, retests)
+        confirmed = confirmations(first, retests, suite.site.host)
         references = verdicts.references_of(suite)  # of the fresh processes, too
         strict = suite.config.strict
         changes = verdicts.changes(
@@ -215,7 +216,11 @@ def _keep(suite: Suite, run: Run) -> Run:
 
 def _measure_again(suite: Suite) -> None:
     """Measure every test once more in each of --gpuperf-runs processes but the first."""
-    test_ids = [test_id for test_id in suite.results if test_id in suite.passed]
+    passed = [m for m in suite.results.values() if m.test_id in suite.passed]
+    here = [m for m in passed if all(r.host is None for r in m.records)]
+    if len(here) < len(passed):
+        suite.remark(measured_elsewhere(len(passed) - len(here)))
+    test_ids = [measured.test_id for measured in here]
     retests = _again(suite, test_ids, Role.REPEAT, suite.config.runs - 1)
     suite.failed_alone |= {
         test_id: retest.failure for test_id, retest in retests.items() if retest.failure
@@ -305,7 +310,7 @@ def _again(
             if run.began:
                 texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
                 failures |= {test_id: text for test_id, text in texts.items() if text}
-    suite.add(records)
+    suite.add(_alike(suite, records) if role is Role.REPEAT else records)
     return {
         test_id: Retest(
             records=tuple(r for r in records if r.key.test_id == test_id),
@@ -314,6 +319,25 @@ def _again(
         )
         for test_id in test_ids
     }
+
+
+def _alike(suite: Suite, records: Sequence[Record]) -> list[Record]:
+    """Return the records of repeated tests that the suite measured under equal facts."""
+    firsts = {r.key: r for m in suite.results.values() for r in m.records}
+    across = suite.config.compare_across
+    alike = [
+        record
+        for record in records
+        if (first := firsts.get(record.key)) is None
+        or all(
+            is_measured_alike(e.metric, record, first, source=e.source, across=across)
+            for e in first.estimates
+        )
+    ]
+    unlike = {record.key.test_id for record in records if record not in alike}
+    if unlike:
+        suite.remark(measured_elsewhere(len(unlike)))
+    return alike
 
 
 def _lacking_in(

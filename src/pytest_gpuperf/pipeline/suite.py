@@ -8,21 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
-from pytest_gpuperf.model.environment import CONDITIONS, family_of
+from pytest_gpuperf.model.environment import (
+    CONDITIONS,
+    Environment,
+    Host,
+    family_of,
+)
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.run import (
     Completeness,
-    Expected,
     Header,
     Measured,
     MissedAssert,
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Suite"]
 
+# a process that times reference workloads, and its host; None: where the run is judged
+_Origin: TypeAlias = "tuple[Role, int, Host | None]"
 _LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
 _TIMEOUT_RATIO = 10  # so many times what the whole run took so far
 
@@ -117,7 +122,7 @@ class Suite:
         self.stopped = ""
         self.tell: Callable[[Progress], object] = lambda _: None
         self.looks_into: Callable[[str], bool] = lambda _: False
-        self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}
+        self._references: dict[_Origin, list[ReferenceSamples]] = {}
         self._took_s: dict[tuple[str, str], float] = {}  # by test and phase
         self._reported: set[str] = set()
         self._held: set[str] = set()
@@ -154,9 +159,14 @@ class Suite:
         """Take what a test measured; `passed`: its body did and no limit was missed."""
         if not self.results:
             _ = self.site.session  # the commit is that of now, not of the run's end
+        host = measured.records[0].host if measured.records else None
+        if host is not None and host == self.site.host:
+            # a worker that was told nothing of its controller's host names its own
+            host, records = None, [replace(r, host=None) for r in measured.records]
+            measured = replace(measured, records=tuple(records))
         self.results[measured.test_id] = measured
         self.site.learn_lost(measured.lost)
-        self.add_references(Role.MAIN, 0, measured.references)
+        self.add_references(Role.MAIN, 0, measured.references, host)
         if passed:
             self.passed.add(measured.test_id)
 
@@ -203,7 +213,7 @@ class Suite:
 
     def sort(self) -> None:
         """Put results into the order of collection: workers finish in any order."""
-        expected = self._expected().test_ids
+        expected = self.site.all_expected().test_ids
         place = {test_id: index for index, test_id in enumerate(expected)}
         last = len(place)
         ordered = sorted(self.results, key=lambda test_id: place.get(test_id, last))
@@ -229,7 +239,7 @@ class Suite:
 
     def measured_anything(self) -> bool:
         """Return whether this run had tests that measure."""
-        return bool(self.results) or bool(self._expected().test_ids)
+        return bool(self.results) or bool(self.site.all_expected().test_ids)
 
     def forget(self) -> None:
         """Free what was measured: pytest collects garbage as it ends, twice."""
@@ -317,11 +327,27 @@ class Suite:
         self.repeated += tuple(records)
 
     def add_references(
-        self, role: Role, process_index: int, samples: Sequence[ReferenceSamples]
+        self,
+        role: Role,
+        process_index: int,
+        samples: Sequence[ReferenceSamples],
+        host: Host | None = None,
     ) -> None:
-        """Take what a process timed of reference workloads; workers are one process."""
+        """
+        Take what a process timed of reference workloads; workers of a host are one process.
+
+        Args:
+            role: What the process measured for.
+
+            process_index: 0 for the main process and its workers.
+
+            samples: What it timed.
+
+            host: Where it ran; None: here.
+        """
         if samples:
-            self._references.setdefault((role, process_index), []).extend(samples)
+            origin = role, process_index, host
+            self._references.setdefault(origin, []).extend(samples)
 
     def reference_records(self) -> tuple[Record, ...]:
         """Return one record for each process and reference workload."""
@@ -334,12 +360,13 @@ class Suite:
 
         return tuple(
             record
-            for (role, process_index), samples in self._references.items()
+            for (role, process_index, host), samples in self._references.items()
             for record in reference_records(
                 samples,
-                environment=self.site.environment,
+                environment=_environment_of(host, self.site.environment),
                 role=role,
                 process_index=process_index,
+                host=host,
                 workers_count=self.workers_count() if role is Role.MAIN else 1,
                 conditions=self._conditions(),
             )
@@ -425,7 +452,7 @@ class Suite:
 
     def completeness(self) -> Completeness:
         """Return which tests reported."""
-        expected = self._expected().test_ids
+        expected = self.site.all_expected().test_ids
         missing = [test_id for test_id in expected if not self._has_reported(test_id)]
         return Completeness(
             expected_count=len(expected),
@@ -453,12 +480,6 @@ class Suite:
             notes=notes,
         )
 
-    def _expected(self) -> Expected:
-        """Return what was going to be measured."""
-        if self.site.expected.test_ids or self.site.identity.expected is None:
-            return self.site.expected
-        return replay.read_expected(self.site.identity.expected)
-
     def absent(self) -> tuple[str, ...]:
         """
         Return the stored tests that are gone from what ran as a whole.
@@ -466,7 +487,7 @@ class Suite:
         A module may no longer have them; or it is gone itself, was skipped as a whole, or
         could not be collected.
         """
-        expected = self._expected()
+        expected = self.site.all_expected()
         there = set(expected.test_ids)
         stored = self.memory.test_ids(self._slugs_here())
         gone = [test_id for test_id in stored if test_id not in there]
@@ -493,6 +514,19 @@ class Suite:
     def _grouped(self) -> Sequence[str]:
         """Return the ids to which xdist has appended a group."""
         return [node_id for node_id in self._reported if "@" in node_id]
+
+
+def _environment_of(host: Host | None, here: Environment) -> Environment:
+    """Return the machine of a worker's host, of whose software nothing is known."""
+    if host is None:
+        return here
+    return replace(
+        here,
+        cpu_model=host.cpu_model,
+        core_count=host.core_count,
+        python_minor=host.python_minor,
+        versions={},
+    )
 
 
 def _module_of(test_id: str) -> str:

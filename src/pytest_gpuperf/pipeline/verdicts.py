@@ -124,7 +124,7 @@ def _cases(
             stored,
             metric=metric,
             limit=limit,
-            session_id=suite.site.session.id,
+            session_id=suite.site.session_of(records[0].host).id,
             across=suite.config.compare_across,
             other_machines=other_machines,
             default_limit=not (measured.max_regression or suite.config.names_limit),
@@ -182,9 +182,11 @@ def references_of(
     if suite.config.disable or suite.memory.store() is None:
         return ()
     timed = [record for record in suite.reference_records() if record.estimates]
+    hosts = dict.fromkeys(record.host for record in timed)
     return tuple(
         reference
-        for several in grouped(timed).values()
+        for host in hosts
+        for several in grouped(r for r in timed if r.host == host).values()
         if (reference := _reference(suite, several, session_id)) is not None
     )
 
@@ -197,12 +199,15 @@ def _reference(
     fresh = [record for record in records if record.role is Role.CONFIRM]
     if not measured:
         return None
+    host = measured[0].host
     case = case_of(
         measured,
         suite.memory.sessions(measured[0]),
         metric="time",
         limit=None,
-        session_id=suite.site.session.id if session_id is None else session_id,
+        session_id=(
+            suite.site.session_of(host).id if session_id is None else session_id
+        ),
         # what coverage adds to Python's work is not the machine's
         across=suite.config.compare_across.difference(CONDITIONS),
     )
@@ -213,6 +218,7 @@ def _reference(
         current=case.current,
         stored=case.stored,
         fresh=SessionValue.of(times) if times else None,
+        host=host,
     )
 
 
@@ -222,6 +228,8 @@ def look(suite: Suite) -> FirstLook:
         measured.test_id
         for measured in suite.results.values()
         if any(map(straddles, measured.verdicts))
+        # fresh processes run here
+        and all(record.host is None for record in measured.records)
     ]
     cases = _cases_of_suite(suite)
     return plan_retests(

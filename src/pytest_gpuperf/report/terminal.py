@@ -289,6 +289,14 @@ def start_lines(
         yield Line(f"gpuperf: {display.escape(sentence)}", Style.DOUBT)
 
 
+def machine_line(machine: str | None, run: str | None, shard: str | None) -> Line:
+    """Return the line of where a run measures, and what it is a part of."""
+    parts = [f"machine {machine or 'unknown'}"]
+    parts += [f"run {run}"] if run else []
+    parts += [f"shard {shard}"] if shard else []
+    return Line(f"gpuperf: {display.escape(', '.join(parts))}", Style.TITLE)
+
+
 def _better_sources(
     notes: Sequence[HeaderNote], device: Device | None
 ) -> tuple[str, ...]:
@@ -488,6 +496,15 @@ def side_by_side(workers_count: int) -> str:
     return (
         f"host times were measured side by side, by {workers_count} xdist workers; -n0"
         " measures them alone"
+    )
+
+
+def measured_elsewhere(test_count: int) -> str:
+    """Return the line of tests that no process here can measure again."""
+    tests = display.plural(test_count, "test")
+    return (
+        f"{tests} not measured again for --gpuperf-runs: other machines, or other facts, "
+        "than those of this process; start pytest on each machine by itself"
     )
 
 

@@ -152,6 +152,10 @@ GIVE_HARDWARE = (
 _WHEN_OVER = "measure it again when that is over"
 _STORE = "store this session with --gpuperf-update=new"
 _ALONE = "make the test pass when it runs alone"
+_ON_ITS_MACHINE = (
+    "start pytest on that machine by itself, without an xdist worker; one store holds the "
+    "sessions of all machines"
+)
 _BY_REVISION = "compare it with a revision on this machine (--gpuperf-against={commit})"
 _Case = tuple[Reason, "Cause | None"]
 
@@ -165,6 +169,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "move the limit away from the value, or reduce the noise"
         ),
         (Reason.STRADDLES_LIMIT, Cause.NOTHING_USABLE): _WHEN_OVER,
+        (Reason.STRADDLES_LIMIT, Cause.MEASURED_ELSEWHERE): _ON_ITS_MACHINE,
         (Reason.STRADDLES_LIMIT, Cause.ENDED_EARLY): (
             "run all the selected tests to their end, so that fresh processes decide it"
         ),
@@ -210,6 +215,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "confirm and store it with --gpuperf-update=improved"
         ),
         (Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE): _WHEN_OVER,
+        (Reason.NOT_CONFIRMED, Cause.MEASURED_ELSEWHERE): _ON_ITS_MACHINE,
         (Reason.NOT_SIGNIFICANT, None): _BY_REVISION,
         (Reason.NOT_SIGNIFICANT, Cause.FEW_SESSIONS): (
             f"store more sessions with --gpuperf-update=new, or {_BY_REVISION}"
@@ -267,7 +273,19 @@ _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
                 "measure without a tracer or profiler, and set what changes all code, as "
                 "PYTHONMALLOC, before pytest starts"
             ),
-        )
+        ),
+        VoidCode.OTHER_MACHINE: (
+            "an xdist worker measured it elsewhere than where fresh processes run",
+            _ON_ITS_MACHINE,
+        ),
+        VoidCode.OTHER_DEVICE: (
+            "fresh processes used another GPU than the suite",
+            "choose one GPU for all processes",
+        ),
+        VoidCode.OTHER_FACTS: (
+            "fresh processes measured under other conditions than the suite",
+            "make what differs equal in both",
+        ),
     }
 )
 
@@ -338,6 +356,9 @@ _NEVER_AGAIN = "and no fresh process measured it again"
 _WITHOUT_FRESH: Mapping[Cause | None, str] = {
     Cause.NOTHING_USABLE: "and no value of fresh processes counts",
     Cause.OTHER_LAUNCHER: "and no fresh process can be started as the suite was",
+    Cause.MEASURED_ELSEWHERE: (
+        "and it can only be confirmed on the machine that measured it"
+    ),
 }
 _NOTHING = VerdictEvidence()
 _SHOWN_SESSIONS = 3  # that were as slow as now, the newest; more are counted
@@ -434,7 +455,8 @@ def _stated_remedy(verdict: Verdict, evidence: VerdictEvidence) -> str:
 
 def _void_words(void: Void) -> tuple[str, str]:
     """Return why a value is void, and what to do about it."""
-    return _OF_VOIDS.get(void.code, (void.reason, void.remedy))
+    measured = void.reason, void.remedy
+    return measured if void.reason else _OF_VOIDS.get(void.code, measured)
 
 
 def _worded(verdict: Verdict, remedy: str) -> Verdict:

@@ -45,6 +45,9 @@ def test_a_device_is_read_in_si_units() -> None:
             max_sm_clock_hz=1_980_000_000,
             max_memory_clock_hz=3_201_000_000,
             power_limit_watts=700.0,
+            enforced_power_limit_watts=700.0,
+            application_sm_clock_hz=1_980_000_000,
+            application_memory_clock_hz=3_201_000_000,
             driver_version="580.95.05",
             vendor="nvidia",
             memory_bus_bits=6016,
@@ -80,6 +83,11 @@ def test_bytes_are_text() -> None:
         ("nvmlDeviceGetCudaComputeCapability", ["compute_capability"]),
         ("nvmlDeviceGetMaxClockInfo", ["max_sm_clock_hz", "max_memory_clock_hz"]),
         ("nvmlDeviceGetPowerManagementDefaultLimit", ["power_limit_watts"]),
+        ("nvmlDeviceGetEnforcedPowerLimit", ["enforced_power_limit_watts"]),
+        (
+            "nvmlDeviceGetApplicationsClock",
+            ["application_sm_clock_hz", "application_memory_clock_hz"],
+        ),
         ("nvmlDeviceGetEccMode", ["ecc"]),
         ("nvmlDeviceGetMigMode", ["mig"]),
         ("nvmlDeviceGetNumGpuCores", ["sm_count"]),
@@ -97,6 +105,27 @@ def test_what_a_device_does_not_support_is_none(
     assert [getattr(query.devices[0], field) for field in fields] == [None] * len(
         fields
     )
+
+
+def test_a_limit_that_was_set_is_the_one_in_force() -> None:
+    """`nvidia-smi -pl` and `-ac` change neither the default limit nor the top clock."""
+    clocks = {pynvml.NVML_CLOCK_SM: 1410, pynvml.NVML_CLOCK_MEM: 3201}
+    gpu = FakeGpu(enforced_milliwatts=450_000, application_clocks_mhz=clocks)
+    (device,) = query_devices(FakeNvml(gpu)).devices
+
+    assert (device.power_limit_watts, device.enforced_power_limit_watts) == (700, 450)
+    assert device.application_sm_clock_hz == 1_410_000_000
+    assert device.max_sm_clock_hz == 1_980_000_000
+
+
+def test_a_binding_without_application_clocks_gives_none() -> None:
+    """They are to leave NVML, and whatever else it says counts."""
+    nvml = FakeNvml(FakeGpu())
+    del nvml.nvmlDeviceGetApplicationsClock
+    (device,) = query_devices(nvml).devices
+
+    assert device.application_sm_clock_hz is None
+    assert device.max_sm_clock_hz == 1_980_000_000
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fakes.clock import FakeClock
-from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.environment import (
     environment,
     known_facts,
-    new_session,
     not_loaded,
-    read_git,
     soft_facts,
     versions_of,
     workers_count,
 )
-from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 from pytest_gpuperf.model.environment import HARD_FACTS, Device, Environment
-
-COMMIT = "3f2a1c9000000000000000000000000000000000"
-STATUS = f"# branch.oid {COMMIT}\n# branch.head main\n".encode()
-CHANGED = b"1 .M N... 100644 100644 100644 aa bb kernel.py\n"
 
 MACHINE = Environment(
     cpu_model="Fast 1",
@@ -146,59 +137,6 @@ def test_users_of_cuda_bring_its_libraries(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(metadata, "version", version)
 
     assert environment().versions == {"torch": "2.11.0", "cublas": "12.9"}
-
-
-def test_a_session_has_a_name_that_no_other_has() -> None:
-    """Two sessions of one moment differ; the name begins with the time."""
-    clock = FakeClock(wall_s=1_700_000_000.0)
-    sessions = [new_session(clock) for _ in "ab"]
-
-    assert sessions[0].id != sessions[1].id
-    assert all(session.id.startswith("20231114T221320Z-") for session in sessions)
-    assert sessions[0].started_unix_s == 1_700_000_000.0
-    assert sessions[0].host == sessions[1].host
-
-
-def test_the_host_is_not_named() -> None:
-    """A session keeps a hash; the host's name is not in it."""
-    session = new_session(FakeClock())
-
-    assert len(session.host) == 12
-    assert platform.node() not in session.host
-
-
-@pytest.mark.parametrize(
-    ("stdout", "found"),
-    [
-        (STATUS, (COMMIT, False)),
-        (STATUS + CHANGED, (COMMIT, True)),
-        (b"# branch.oid (initial)\n", (None, None)),
-        (b"", (None, None)),
-    ],
-)
-def test_git_is_read_in_one_process(
-    stdout: bytes, found: tuple[str | None, bool | None]
-) -> None:
-    """Commit and changes come from one status; before the first commit there is none."""
-    runner = FakeRunner([finished(stdout=stdout)])
-
-    assert read_git(runner, Path("/project")) == found
-    assert len(runner.calls) == 1
-    assert runner.calls[0].cwd == str(Path("/project"))
-    assert "--no-optional-locks" in runner.calls[0].argv
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        finished(exit_code=128, stderr=b"fatal: not a git repository"),
-        CollectorUnavailableError("git cannot be started", remedy="install git"),
-        CollectorTimeoutError("git did not end", remedy="wait"),
-    ],
-)
-def test_without_git_nothing_is_known(answer: Exception) -> None:
-    """No repository, no git and a git that hangs: the session goes on without."""
-    assert read_git(FakeRunner([answer]), ".") == (None, None)
 
 
 def test_facts_have_the_names_of_the_fingerprint() -> None:

@@ -17,6 +17,7 @@ from pytest_gpuperf.judge.look import (
     plan_retests,
 )
 from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass, RecordKey
 from pytest_gpuperf.model.verdict import Cause, Outcome
@@ -305,6 +306,40 @@ def test_fresh_processes_confirm_suspects_and_controls_alone() -> None:
     assert set(found) == {SLOW.name, steady.name}
     assert (found[SLOW.name].control, found[steady.name].control) == (False, True)
     assert found[SLOW.name].run_values == (1.1,)
+
+
+THERE = Host(id="there", machine="h100-3", core_count=8)
+HERE = Host(id="here", machine="head-1", core_count=2)
+
+
+def test_what_was_measured_elsewhere_is_confirmed_by_nothing_here() -> None:
+    """It is no suspect of fresh processes and no control of theirs, and its cause is told."""
+    slow = replace(SLOW, host=THERE)
+    first = looked(slow, replace(measured("steady"), host=THERE))
+    found = confirmations(first, {}, HERE)
+    verdicts = settle(first.cases, found, looks=first.looks)
+    told = {v.key.test_id: (v.outcome, v.cause) for v in verdicts}
+
+    assert (first.suspects, first.elsewhere, first.controls) == ((), ("slow",), ())
+    assert told["slow"] == (Outcome.INCONCLUSIVE, Cause.MEASURED_ELSEWHERE)
+    assert found[slow.name].differences == {
+        "core_count": ("8", "2"),
+        "machine": ("h100-3", "head-1"),
+    }
+
+
+def test_a_machine_moves_its_own_tests_alone() -> None:
+    """Tests and references of another host are another class: they are no controls here."""
+    slower = [measured(f"{n}", 1.2) for n in range(6)]
+    there = [replace(measured(f"there {n}", 1.0), host=THERE) for n in range(6)]
+    moved = [replace(case, host=THERE) for case in slower]
+    still = [replace(reference, host=THERE) for reference in workloads()]
+
+    suspects = looked(*slower, references=workloads()).suspects
+    assert suspects
+    assert looked(*slower).suspects == looked(*slower, *there).suspects == ()
+    assert looked(*moved, references=workloads()).elsewhere == ()
+    assert looked(*moved, references=still).elsewhere == suspects
 
 
 BOOST_HZ = 1980e6  # an H200's clock; nothing but its power and its heat lower it

@@ -14,6 +14,7 @@ from pytest_gpuperf.judge.case import (
     confirmation_of,
     direction,
 )
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import (
@@ -274,6 +275,97 @@ def test_confirming_processes_that_nothing_traced_say_nothing_of_a_traced_suite(
     assert [void.code for void in found.voids] == [VoidCode.OTHER_TRACER]
     assert found.differences == {"tracer": ("coverage", "none")}
     assert confirmation_of(subject, Retest(records=(fresh, now))).run_values == (9.0,)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "code"),
+    [
+        ({"core_count": "1"}, {"core_count": "2"}, VoidCode.OTHER_MACHINE),
+        ({"core_count": "1"}, {}, VoidCode.OTHER_MACHINE),
+        ({"method": "host/1"}, {"method": "host/2"}, VoidCode.OTHER_FACTS),
+    ],
+)
+def test_confirming_processes_with_other_facts_say_nothing(
+    then: dict[str, str], now: dict[str, str], code: VoidCode
+) -> None:
+    """What holds for a stored session holds for a fresh process: it is of something else."""
+    suite = measured(estimate(9.0, source="host"), facts={"host-time": then})
+    stored = replace(kept(0, held(source="host")), facts=suite.facts)
+    fresh = measured(estimate(1.0, source="host"), facts={"host-time": now})
+    found = confirmation_of(
+        paired([suite], [stored]), Retest(records=(fresh, fresh, suite))
+    )
+    across = paired([suite], [stored], across=frozenset(then))
+
+    assert found.run_values == (9.0,)
+    assert [void.code for void in found.voids] == [code]
+    assert found.differences.keys() == then.keys()
+    assert confirmation_of(across, Retest(records=(fresh,))).run_values == (1.0,)
+
+
+def test_another_gpu_of_one_kind_confirms_no_device_time() -> None:
+    """Boards of one model differ; a time that no device took is of none of them."""
+    suite, fresh = (
+        measured(device=Device(index=n, uuid=f"GPU-{n}", name="H200")) for n in (0, 1)
+    )
+    host = {
+        "facts": {"host-time": {"cpu_model": "Fast 1"}},
+        "choice": None,
+    }
+    beside = [
+        replace(r, estimates=(estimate(1.0, source="host"),)) for r in (suite, fresh)
+    ]
+    found = confirmation_of(
+        paired([suite], [kept(0, held())]), Retest(records=(fresh,))
+    )
+    on_host = [replace(r, **host) for r in beside]
+    stored = replace(kept(0, held(source="host")), **host)
+
+    assert found.run_values == ()
+    assert [void.code for void in found.voids] == [VoidCode.OTHER_DEVICE]
+    assert found.differences == {"gpu_uuid": ("GPU-0", "GPU-1")}
+    assert confirmation_of(
+        paired(on_host[:1], [stored]), Retest(records=(on_host[1],))
+    ).run_values == (1.0,)
+
+
+def test_a_fact_that_was_not_stored_is_no_difference() -> None:
+    """A format without a field for it says nothing; what it could have said, counts."""
+    limit = {"enforced_power_limit_watts": "700"}
+    facts = {"device-time": {**FACTS["device-time"], "power_limit_watts": "700"}}
+    now = measured(facts={"device-time": {**facts["device-time"], **limit}})
+    old = kept(0, held(), facts=facts, schema_version=2)
+
+    assert paired([now], [old]).stored
+    # of this format, it could not be read then, or could not be read now
+    assert paired([now], [replace(old, schema_version=3)]).differences == {
+        "enforced_power_limit_watts": ("unknown", "700")
+    }
+    assert paired([measured(facts=facts)], [replace(old, facts=now.facts)]).stored == ()
+    lower = {"device-time": {**facts["device-time"], "power_limit_watts": "600"}}
+    assert paired([now], [replace(old, facts=lower)]).differences == {
+        "power_limit_watts": ("600", "700")
+    }
+
+
+def test_a_limit_in_force_counts_in_place_of_the_default_one() -> None:
+    """Of boards with other defaults and one setting the setting counts."""
+    facts = [
+        {
+            "device-time": {
+                **FACTS["device-time"],
+                "power_limit_watts": default,
+                "enforced_power_limit_watts": enforced,
+            }
+        }
+        for default, enforced in (("700", "450"), ("600", "450"), ("700", "500"))
+    ]
+    now = measured(facts=facts[0])
+
+    assert paired([now], [kept(0, held(), facts=facts[1])]).stored
+    assert paired([now], [kept(0, held(), facts=facts[2])]).differences == {
+        "enforced_power_limit_watts": ("500", "450")
+    }
 
 
 def test_confirming_processes_without_a_value_are_lost() -> None:

@@ -14,7 +14,8 @@ from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.traces import read_trace
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.measure.site import ProcessIdentity, Site
+from pytest_gpuperf.measure.site import Machine, ProcessIdentity, Site
+from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.activity import (
     COLUMNS,
     ActivitySummary,
@@ -25,6 +26,7 @@ from pytest_gpuperf.model.activity import (
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.run import Expected
 
 NO_GPU = DeviceQuery(devices=(), reason="NVML does not start")
 
@@ -81,15 +83,79 @@ def test_a_trace_is_kept_where_a_recording_is_made(tmp_path: Path) -> None:
     assert read_trace(str(tmp_path), kept) == seen
 
 
-def test_a_worker_keeps_what_its_controller_keeps() -> None:
+def worker_of(main: Site) -> Site:
+    """Return a worker of a controller, in this process."""
+    told = codec.from_text(main.for_worker("gw1"), ProcessIdentity)
+    return Site.in_worker(main.config, told)
+
+
+def test_a_worker_keeps_what_its_controller_keeps(tmp_path: Path) -> None:
     """It is told so with its identity."""
-    config = Config(root="/", record="kept")
-    main = Site.in_main(config, spool="kept", expected="scratch")
-    worker = Site.in_worker(config, main.for_worker("gw1"))
+    kept = str(tmp_path)
+    config = Config(root="/", record=kept)
+    worker = worker_of(Site.in_main(config, spool=kept, expected=kept))
     reporting = Site.in_main(Config(root="/"), spool="scratch", expected="scratch")
 
-    assert (worker.identity.spool, worker.identity.keeps_traces) == ("kept", True)
+    assert (worker.identity.spool, worker.identity.keeps_traces) == (kept, True)
     assert not reporting.identity.keeps_traces
+
+
+def test_a_worker_elsewhere_does_without_the_folders_of_a_run(tmp_path: Path) -> None:
+    """Another host may not have them: it measures all the same, and keeps no samples."""
+    gone = str(tmp_path / "gone")
+    worker = worker_of(Site.in_main(Config(root="/"), spool=gone, expected=gone))
+    worker.expect(Expected(test_ids=("a",)))
+    worker.remark("gpu", "it is warm")
+
+    assert (worker.identity.spool, worker.identity.expected) == (None, None)
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_record_names_a_host_that_is_not_its_controllers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A label is enough to tell them apart; of one host no record says anything."""
+    main = Site.in_main(Config(root="/"), spool=None, expected="")
+    here = Machine(worker_of(main)).maker().host
+    told = codec.from_text(main.for_worker("gw1"), ProcessIdentity)
+    monkeypatch.setenv("GPUPERF_MACHINE", "h100-3")
+    there = Machine(Site.in_worker(main.config, told)).maker().host
+
+    assert here is None
+    assert there is not None
+    assert there.machine == "h100-3"
+    # without an option the controller has loaded nothing, and tells nothing of itself
+    untold = Site.in_worker(main.config, replace(told, host=None))
+    assert Machine(untold).maker().host == there
+
+
+def test_a_session_says_of_what_it_is_a_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of which tests, of which run and branch; pytest-split goes before a scheduler."""
+    for name, value in {
+        "GITHUB_RUN_ID": "77",
+        "GITHUB_RUN_ATTEMPT": "2",
+        "GITHUB_REF_NAME": "main",
+        "GITHUB_REF_TYPE": "branch",
+        "CI_NODE_INDEX": "2",
+        "CI_NODE_TOTAL": "4",
+    }.items():
+        monkeypatch.setenv(name, value)
+    found = []
+    for part in (None, "3/8"):
+        config = Config(root=str(tmp_path))
+        main = Site.in_main(config, spool=None, expected=str(tmp_path))
+        main.expect(
+            Expected(test_ids=("a",), collected="c0ffee", collected_count=9, shard=part)
+        )
+        found.append(main.session)
+
+    assert [session.shard for session in found] == ["2/4", "3/8"]
+    assert {(s.run, s.collected, s.collected_count) for s in found} == {
+        ("77.2", "c0ffee", 9)
+    }
+    assert {session.branch for session in found} == {"main"}
 
 
 def test_another_gpu_is_named_with_the_one_that_is_required() -> None:

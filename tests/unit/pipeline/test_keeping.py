@@ -8,9 +8,9 @@ import pytest
 
 from fakes.clock import FakeClock
 from pytest_gpuperf.baseline.store import DirectoryStore
-from pytest_gpuperf.collect.environment import new_session
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.runtime import find_runtime
+from pytest_gpuperf.collect.session import new_session
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.codec import SCHEMA_VERSION, decode_run

@@ -12,7 +12,7 @@ from pytest_gpuperf.baseline.history import Append, stored_record
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Role
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import ReferenceSamples
 from pytest_gpuperf.model.verdict import Outcome
@@ -98,6 +98,30 @@ def test_references_are_gathered_by_process(tmp_path: Path) -> None:
 
     suite.forget()
     assert suite.reference_records() == ()
+
+
+def test_references_are_those_of_their_host(tmp_path: Path) -> None:
+    """A worker elsewhere times its own machine, and its session is of that one."""
+    suite = judged(tmp_path)
+    own = suite.site.host
+    there = replace(own, id="there", machine="h100-3", core_count=224)
+    samples = (ReferenceSamples(workload="copy", samples_s=(1.0,)),)
+    for name, host in (("a", None), ("b", there), ("c", own)):
+        record = Record(
+            key=RecordKey(test_id=name), kind=Kind.MEASURE, estimates=(), host=host
+        )
+        measured = Measured(test_id=name, records=(record,), references=samples)
+        suite.receive(measured, passed=True)
+    here, foreign = suite.reference_records()
+    session = suite.site.session_of(foreign.host)
+
+    assert (here.host, foreign.host) == (None, there)
+    assert suite.results["c"].records[0].host is None
+    assert foreign.facts["host-time"]["core_count"] == "224"
+    assert here.facts["host-time"]["core_count"] == str(own.core_count)
+    assert (session.machine, session.host) == ("h100-3", "there")
+    assert session.id != suite.site.session.id
+    assert suite.site.session_of(None) == suite.site.session
 
 
 def test_references_say_nothing_where_a_tracer_came_or_went(tmp_path: Path) -> None:

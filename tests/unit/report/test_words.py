@@ -137,6 +137,10 @@ OVER = "measure it again when that is over"
 PIN = "pin the kernel, as by a fixed autotuning configuration"
 BY_REVISION = "compare it with a revision on this machine (--gpuperf-against=9be01d4)"
 ALIKE = "most tests of its class moved alike: by a change that they share, or by the machine"
+ON_ITS_MACHINE = (
+    "start pytest on that machine by itself, without an xdist worker; one store holds the "
+    "sessions of all machines"
+)
 BY_ANY_REVISION = BY_REVISION.replace("9be01d4", "REV")
 
 BESIDE = AgainstEvidence(block_count=0)
@@ -465,6 +469,42 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         ),
         PLAINLY,
         PLAINLY,
+    ),
+    (
+        verdict(
+            Reason.NOT_CONFIRMED,
+            Cause.MEASURED_ELSEWHERE,
+            voids=(Void(code=VoidCode.OTHER_MACHINE, reason=""),),
+            differences={"machine": ("h100-3", "head-1")},
+        ),
+        (
+            "an xdist worker measured it elsewhere than where fresh processes run",
+            "machine: h100-3 -> head-1",
+        ),
+        ON_ITS_MACHINE,
+        ON_ITS_MACHINE,
+    ),
+    (
+        verdict(Reason.STRADDLES_LIMIT, Cause.MEASURED_ELSEWHERE),
+        (),
+        ON_ITS_MACHINE,
+        "",
+    ),
+    (
+        verdict(
+            Reason.NOT_CONFIRMED,
+            Cause.NOTHING_USABLE,
+            voids=(
+                Void(code=VoidCode.OTHER_DEVICE, reason=""),
+                Void(code=VoidCode.OTHER_FACTS, reason=""),
+            ),
+        ),
+        (
+            "fresh processes used another GPU than the suite",
+            "fresh processes measured under other conditions than the suite",
+        ),
+        "choose one GPU for all processes; make what differs equal in both",
+        "choose one GPU for all processes; make what differs equal in both",
     ),
     (
         verdict(Reason.INCOMPLETE_RUN, voids=(BUSY,)),

@@ -1,0 +1,328 @@
+"""The session of a run: its machine, its revision, and its part of a larger run."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from blake3 import blake3
+
+from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.environment import (
+    core_count,
+    cpu_model,
+    python_minor,
+    read_head,
+)
+from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.model.environment import Host, Session
+from pytest_gpuperf.model.frozen import Frozen
+
+__all__ = [
+    "Revision",
+    "ci_branch",
+    "ci_run",
+    "collection_digest",
+    "new_session",
+    "part_of",
+    "read_git",
+    "shard",
+    "this_host",
+]
+
+_GIT_TIMEOUT_S = 10.0
+_DIGEST_LENGTH = 12  # of a machine: two of a thousand are equal once in 10^8 fleets
+_COLLECTION_LENGTH = 16  # of all test ids
+_MAX_NAME_LENGTH = 200  # of a label or a branch: a longer one is cut
+
+MACHINE_LABEL = "GPUPERF_MACHINE"
+# What a container engine, or the program that starts containers, leaves inside.
+_CONTAINER_VARIABLES = (
+    "container",
+    "KUBERNETES_SERVICE_HOST",
+    "APPTAINER_CONTAINER",
+    "SINGULARITY_CONTAINER",
+)
+_CONTAINER_FILES = (
+    ".dockerenv",
+    "run/.containerenv",
+    "run/systemd/container",
+    "run/host/container-manager",
+)
+_CONTAINER_GROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")
+
+# The run of each CI system or scheduler; the values that are there are joined.
+_RUNS = (
+    ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"),
+    ("CI_PIPELINE_ID",),  # GitLab
+    ("BUILDKITE_BUILD_ID",),
+    ("CIRCLE_WORKFLOW_ID",),
+    ("SLURM_ARRAY_JOB_ID",),
+    ("SLURM_JOB_ID",),
+)
+# The branch, where git has none because a commit is checked out.
+_BRANCHES = (
+    "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
+    "CI_COMMIT_BRANCH",
+    "CI_COMMIT_REF_NAME",
+    "BUILDKITE_BRANCH",
+    "CIRCLE_BRANCH",
+)
+
+
+class Revision(Frozen, frozen=True, kw_only=True):
+    """
+    The checked-out revision of a project.
+
+    Attributes:
+        commit: Its id; None outside a repository, or before the first commit.
+
+        dirty: Whether tracked files differ from it; None: unknown.
+
+        branch: The branch; None: unknown, or a commit is checked out.
+
+        parent: The first parent of `commit`; None: it has none, or was not asked for.
+    """
+
+    commit: str | None = None
+    dirty: bool | None = None
+    branch: str | None = None
+    parent: str | None = None
+
+
+def new_session(clock: Clock) -> Session:
+    """Create a session that begins now, without its revision and its tests."""
+    started_unix_s = clock.unix_s()
+    started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
+    host = this_host()
+    return Session(
+        id=f"{started:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}",
+        started_unix_s=started_unix_s,
+        host=host.id,
+        machine=host.machine,
+        boot=host.boot,
+        run=ci_run(os.environ),
+    )
+
+
+def this_host(
+    variables: Mapping[str, str] = os.environ,
+    *,
+    root: Path = Path("/"),
+    node: str | None = None,
+) -> Host:
+    """
+    Return the machine of this process; no host name is kept.
+
+    A machine id alone does not tell machines apart that were made of one image, so that
+    the host name counts, too. In a container both are those of the image or change with
+    each start: without a label its machine is unknown.
+
+    Args:
+        variables: The environment; the label is `GPUPERF_MACHINE`.
+
+        root: The folder of the system's files.
+
+        node: The host name; None: that of the system.
+    """
+    machine_id = read_head(root / "etc/machine-id").strip()
+    boot_id = read_head(root / "proc/sys/kernel/random/boot_id").strip()
+    node = platform.node() if node is None else node
+    label = _cleaned(variables.get(MACHINE_LABEL))
+    # systemd writes a word in place of an id before the first boot has ended
+    is_known = bool(machine_id and node) and machine_id != "uninitialized"
+    machine = label
+    if machine is None and is_known and not _is_container(variables, root):
+        machine = _digest("machine", machine_id, node)
+    return Host(
+        id=_digest("host", machine_id, boot_id, node, label or ""),
+        machine=machine,
+        boot=_digest("boot", boot_id) if boot_id else None,
+        cpu_model=cpu_model(),
+        core_count=core_count(),
+        python_minor=python_minor(),
+    )
+
+
+def _digest(*parts: str) -> str:
+    """Return a one-way hash of some texts."""
+    return blake3("\0".join(parts).encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _cleaned(text: str | None) -> str | None:
+    """Return a name without what no file can hold; None: there is none."""
+    if text is None:
+        return None
+    # bytes that are not UTF-8 are lone surrogates here
+    plain = text.encode("utf-8", "replace").decode()
+    return " ".join(plain.split())[:_MAX_NAME_LENGTH] or None
+
+
+def _is_container(variables: Mapping[str, str], root: Path) -> bool:
+    """Return whether this process runs in a container."""
+    if any(name in variables for name in _CONTAINER_VARIABLES):
+        return True
+    if any((root / name).exists() for name in _CONTAINER_FILES):
+        return True
+    groups = read_head(root / "proc/1/cgroup")
+    if any(name in groups for name in _CONTAINER_GROUPS):
+        return True
+    mounts = (line.split() for line in read_head(root / "proc/mounts").splitlines())
+    # engines name the layers of a root so; image-based systems give theirs another name
+    return any(mount[:3] == ["overlay", "/", "overlay"] for mount in mounts)
+
+
+def read_git(
+    runner: Runner, root: str | os.PathLike[str], *, with_parent: bool = False
+) -> Revision:
+    """
+    Return the revision of a folder.
+
+    Untracked files are ignored: reports and caches are untracked.
+
+    Args:
+        runner: Starts git.
+
+        root: The folder.
+
+        with_parent: Whether to ask for the parent: that starts git once more.
+
+    Returns:
+        The revision, empty where there is no repository, no git, or no answer.
+    """
+    argv = (
+        "git",
+        "--no-optional-locks",  # a test run must not block an editor's git
+        *("-c", "core.fsmonitor=false"),  # it may name a program of the repository
+        *("status", "--porcelain=v2", "--branch", "--untracked-files=no"),
+    )
+    lines = _git_lines(runner, root, argv)
+    about = dict(
+        line[2:].split(" ", 1) for line in lines if line.startswith("# branch.")
+    )
+    commit = about.get("branch.oid", "")
+    if not commit or commit == "(initial)":
+        return Revision()
+    head = about.get("branch.head", "")
+    return Revision(
+        commit=commit,
+        dirty=any(not line.startswith("#") for line in lines),
+        branch=None if head == "(detached)" else _cleaned(head),
+        parent=_parent(runner, root, commit) if with_parent else None,
+    )
+
+
+def _parent(runner: Runner, root: str | os.PathLike[str], commit: str) -> str | None:
+    """
+    Return the first parent of a commit; None: it has none.
+
+    The commit itself names it, also where a shallow clone does not have it.
+    """
+    for line in _git_lines(runner, root, ("git", "cat-file", "commit", commit)):
+        if line.startswith("parent "):
+            return line.split(" ", 1)[1]
+        if not line:  # what follows is the message
+            break
+    return None
+
+
+def _git_lines(
+    runner: Runner, root: str | os.PathLike[str], argv: tuple[str, ...]
+) -> list[str]:
+    """Return what a git command printed; nothing where it failed."""
+    try:
+        finished = runner.run(argv, timeout_s=_GIT_TIMEOUT_S, cwd=os.fspath(root))
+    except CollectError:  # no git, or a repository that takes too long
+        return []
+    if finished.exit_code != 0:
+        return []
+    return finished.stdout.decode("utf-8", "replace").splitlines()
+
+
+def ci_branch(variables: Mapping[str, str]) -> str | None:
+    """
+    Return what the CI system calls the branch; None: unknown, as for a tag.
+
+    A pull request from a fork may be of a branch that is called as its target: that one is
+    named by its number, as `12/merge`.
+    """
+    if variables.get("GITHUB_REF_TYPE") == "tag" or variables.get("CI_COMMIT_TAG"):
+        return None
+    source = variables.get("GITHUB_HEAD_REF")
+    if not source or source == variables.get("GITHUB_BASE_REF"):
+        source = variables.get("GITHUB_REF_NAME")
+    values = (source, *(variables.get(name) for name in _BRANCHES))
+    return next(filter(None, map(_cleaned, values)), None)
+
+
+def ci_run(variables: Mapping[str, str]) -> str | None:
+    """Return the run of the CI system or scheduler; None: this is no part of one."""
+    for names in _RUNS:
+        if variables.get(names[0]):
+            values = (variables.get(name) for name in names)
+            return _cleaned(".".join(filter(None, values)))
+    return None
+
+
+def shard(variables: Mapping[str, str]) -> str | None:
+    """
+    Return which part of the run's tests this process runs, as "3/8"; None: all of them.
+
+    Several ranks of one program are no parts of a suite.
+    """
+    first = _number(variables, "SLURM_ARRAY_TASK_MIN") or 0
+    step = _number(variables, "SLURM_ARRAY_TASK_STEP") or 1
+    task = _number(variables, "SLURM_ARRAY_TASK_ID")
+    index = _number(variables, "JOB_COMPLETION_INDEX")
+    rank = _rank(variables)
+    node = _number(variables, "CI_NODE_INDEX")
+    parts = (
+        (None if index is None else index + 1, _number(variables, "GPUPERF_SHARDS")),
+        (
+            None if task is None else (task - first) // step + 1,
+            _number(variables, "SLURM_ARRAY_TASK_COUNT"),
+        ),
+        (
+            None if rank is None else rank + 1,
+            _number(variables, "SLURM_STEP_NUM_TASKS")
+            or _number(variables, "SLURM_NTASKS"),
+        ),
+        (node, _number(variables, "CI_NODE_TOTAL")),
+    )
+    return next((text for part in parts if (text := part_of(*part))), None)
+
+
+def part_of(number: int | None, count: int | None) -> str | None:
+    """Return the name of a part, counted from 1; None: there are no parts."""
+    if number is None or count is None or count < 2 or not 1 <= number <= count:  # noqa: PLR2004 - one part is the whole
+        return None
+    return f"{number}/{count}"
+
+
+def _rank(variables: Mapping[str, str]) -> int | None:
+    """Return the number of a task of a Slurm step; None: it is in no step."""
+    rank = _number(variables, "SLURM_PROCID")
+    if (_number(variables, "WORLD_SIZE") or 1) > 1:
+        return None
+    # a batch script has the number 0 of a job of several tasks, and is none of them
+    in_step = any(name.startswith("SLURM_STEP") for name in variables)
+    if rank == 0 and "SLURM_JOB_ID" in variables and not in_step:
+        return None
+    return rank
+
+
+def _number(variables: Mapping[str, str], name: str) -> int | None:
+    """Return a variable as a number; None: it is not one."""
+    text = variables.get(name, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else None  # noqa: PLR2004 - digits of no count of tasks
+
+
+def collection_digest(test_ids: Iterable[str]) -> str:
+    """Return a digest of the ids of some tests, in whatever order."""
+    text = "\n".join(sorted(test_ids))
+    digest = blake3(text.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:_COLLECTION_LENGTH]
