@@ -103,25 +103,6 @@ def test_held_tests_arrive_whole(project: Project) -> None:
     assert len(project.junit()) == 6
 
 
-def test_dist_each_measures_on_each_worker(project: Project) -> None:
-    """Every test runs once on each worker and is reported as often."""
-    project.write(
-        """
-        import pytest
-
-        @pytest.mark.gpuperf(limits=["x <= 1"])
-        def test_it(gpuperf):
-            gpuperf.record("x", 1)
-        """
-    )
-    ended = project.run(
-        *XDIST, "--dist=each", "--tx=2*popen", "--gpuperf-strict", "-rA"
-    )
-
-    assert ended.parseoutcomes() == {"passed": 2}
-    assert lines(ended, "INTERNALERROR") == []
-
-
 def test_groups_do_not_change_the_ids(project: Project) -> None:
     """loadgroup appends @group to ids; baselines and reports know the test without it."""
     pytest.importorskip("xdist", reason="the marker is pytest-xdist's")

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from pytest_gpuperf.hooks.gate import Gate
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-__all__ = ["Controller", "command_line", "register", "worker_start"]
+__all__ = [
+    "Controller",
+    "command_line",
+    "refuse_each",
+    "register",
+    "worker_start",
+]
 
 _PAYLOADS = (
     "gpuperf",
@@ -101,6 +107,12 @@ class Controller:
         identity = {**self._run, "writer": node.workerinput["workerid"]}
         node.workerinput |= {"gpuperf": identity, **worker_start(self.config)}
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """Refuse to measure tests on each of several workers, before any test runs."""
+        if self._expects():
+            refuse_each(self.config)
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(
         self, report: pytest.TestReport
@@ -172,6 +184,28 @@ class Controller:
             for node_id in self._ended:  # some of them came to measure, and did not
                 self._gate.suite.reported(node_id)
         return self._gate
+
+
+def refuse_each(config: pytest.Config) -> None:
+    """
+    Refuse `--dist each` of several workers, in a run that measures.
+
+    A run has one value of each test: that of one machine would take the place of the
+    other's.
+
+    Raises:
+        pytest.UsageError: It was asked for.
+    """
+    if config.getoption("dist", default="no") != "each":
+        return
+    workers = config.pluginmanager.getplugin("dsession").nodemanager.specs
+    if len(workers) > 1 and not options.config_of(config).disable:
+        message = (
+            f"gpuperf: --dist each would measure each test on {len(workers)} workers, and "
+            "a run has one value of each: start pytest once for each machine, into one "
+            "store (--gpuperf-baseline); or run the tests unmeasured (--gpuperf-disable)"
+        )
+        raise pytest.UsageError(message)
 
 
 def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:

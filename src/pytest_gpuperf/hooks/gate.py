@@ -12,7 +12,7 @@ import pytest
 
 from pytest_gpuperf import options
 from pytest_gpuperf.errors import GpuPerfError, RecordError
-from pytest_gpuperf.hooks import command_line, outcomes, worker_start
+from pytest_gpuperf.hooks import command_line, outcomes, refuse_each, worker_start
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused
@@ -62,7 +62,6 @@ class Gate:
         self.suite.looks_into = self._looks_into
         self._line_open = False
         self._told: set[str] = set()  # what a comparison did instead of measuring
-        # several of one test with --dist=each
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
         self._failed_parts: set[str] = set()  # ids of tests of which a subtest failed
@@ -78,6 +77,12 @@ class Gate:
             node.workerinput["workerid"]
         )
         node.workerinput |= worker_start(self.config)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """Refuse to measure tests on each of several workers, before any test runs."""
+        if self.suite.measured_anything():
+            refuse_each(self.config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(
@@ -135,6 +140,9 @@ class Gate:
         measured = _measured(payload, report)
         if measured is None:
             return None
+        if measured.test_id in self.suite.results:
+            # a worker on a host without our folder did not say that it would measure
+            refuse_each(self.config)
         self.suite.receive(measured, passed=passed or report.passed)
         if not passed and outcomes.passed_unexpectedly(report):
             self.suite.withdraw(measured.test_id)
