@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -277,6 +278,8 @@ def run_child(
             failure = str(error)
         else:
             failure = last_lines(finished.log_tail, _SHOWN_LINES)
+            if finished.exit_code < 0:  # what a process that is killed cannot print
+                failure = f"{failure}\n{_killed(finished.exit_code)}".lstrip()
         refusal = launch_refusal(command, out)
         if refusal is not None:
             return ChildRun(failure=refusal.text, began=False, refusal=refusal)
@@ -300,6 +303,14 @@ def launch_refusal(command: CommandLine, out: str) -> Gap | None:
     found = file.read_text("utf-8").split() if file.exists() else []
     wrong = [code for code in found if code != LAUNCHED]
     return unproven(wrong[0], command.launcher) if wrong else None
+
+
+def _killed(exit_code: int) -> str:
+    """Return which signal ended a process; `exit_code`: minus its number."""
+    number = -exit_code
+    known = number in {member.value for member in signal.Signals}
+    name = signal.Signals(number).name if known else f"signal {number}"
+    return f"the process was killed by {name}"
 
 
 def not_begun(command: CommandLine, failure: str) -> Unmeasured:

@@ -303,3 +303,17 @@ def test_fresh_processes_have_identities_of_their_own() -> None:
     ]
     assert {(s.session.id, s.expected) for s in identities} == {("s1", None)}
     assert identities_of(IDENTITY, Role.REPEAT, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "failure"),
+    [
+        (-9, "the process was killed by SIGKILL"),
+        (-200, "the process was killed by signal 200"),
+    ],
+)
+def test_a_process_that_was_killed_says_by_what(exit_code: int, failure: str) -> None:
+    """It can print nothing itself, as where memory ran out."""
+    ended, _ = run_child(lambda _: b"", finished(exit_code))
+
+    assert ended.failure_of("a") == failure
