@@ -123,6 +123,7 @@ class Site:
         self._query = query
         self.expected = Expected()
         self.lost: dict[str, Gap] = {}  # what turned out to be of no use, by name
+        self.ran_count = 0  # test bodies that ran in this process, measured or not
         self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
         self._recorder = (
             replay.Recorder(identity.spool, writer=identity.writer)
@@ -257,6 +258,11 @@ class Site:
             return self.recording.session
         commit, dirty = surroundings.read_git(self.runner, self.config.root)
         return replace(self.identity.session, commit=commit, dirty=dirty)
+
+    def note_ran(self, count: int) -> None:
+        """Add to the session how many test bodies ran; a recorded one knows already."""
+        if self.recording is None:
+            self.session = replace(self.session, ran_count=count)
 
     @property
     def environment(self) -> Environment:
