@@ -151,6 +151,8 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         sessions: Stored sessions of a series up to which `new` adds one, >= 1.
 
+        alone: Fresh processes in which a run that stores measures tests alone, >= 0.
+
         max_regression: Largest increase of `time` that passes [fraction]; None: only shown.
 
         min_judged: Share of the tests that must be judged [fraction]; None: any.
@@ -240,6 +242,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     baseline_named: bool = False
     update: Update | None = None
     sessions: int = 5
+    alone: int = 1
     max_regression: float | None = 0.05
     min_judged: float | None = None
     strict: bool = False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from enum import Enum
     from typing import TypeVar
 
@@ -44,6 +44,7 @@ __all__ = [
     "selects_measured",
     "selects_part",
     "split_part",
+    "without_ours",
     "writes_reports",
 ]
 
@@ -122,6 +123,10 @@ _MOST_SESSIONS = 20  # of a test that a store keeps
 # ini values without an option: decided once for a project, or of several lines
 _INI = (
     ("gpuperf_sessions", "sessions of a test that --gpuperf-update=new stores (5)"),
+    (
+        "gpuperf_alone",
+        "fresh processes in which a run that stores measures tests alone (1)",
+    ),
     ("gpuperf_build_command", "builds a side of --gpuperf-against, in its folder"),
     (
         "gpuperf_carry",
@@ -311,6 +316,7 @@ def _read(config: pytest.Config) -> Config:
         baseline_named=named,
         update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
         sessions=reader.read("gpuperf_sessions", count(1, _MOST_SESSIONS), 5),
+        alone=reader.read("gpuperf_alone", count(0), 1),
         max_regression=reader.read(
             "gpuperf_max_regression", texts.parse_regression, _MAX_REGRESSION
         ),
@@ -357,8 +363,7 @@ def _read(config: pytest.Config) -> Config:
         grades=reader.read("gpuperf_grades", _grades, {}),
         option_texts=reader.texts,
     )
-    reader.together(read)
-    reader.finish()
+    reader.finish(read)
     return read
 
 
@@ -552,8 +557,9 @@ class _OptionReader:
             json=read.json, html=read.html, markdown=read.markdown, csv=read.csv
         )
 
-    def finish(self) -> None:
+    def finish(self, read: Config) -> None:
         """Raise all mistakes as one error."""
+        self.together(read)
         if self.mistakes:
             raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
 
@@ -618,6 +624,22 @@ def writes_reports(config: pytest.Config) -> bool:
 def masked(text: str) -> str:
     """Return a text with the credentials of URLs masked."""
     return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
+
+
+def without_ours(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return arguments of pytest without our options; credentials in them are masked."""
+    takes_value = {
+        f"--{option.name}": option.metavar is not None for option in _OPTIONS
+    }
+    others: list[str] = []
+    is_value = False  # of the option before it
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if is_value or name in takes_value:
+            is_value = not is_value and takes_value[name] and not equals
+        else:
+            others.append(masked(argument))
+    return tuple(others)
 
 
 def _not_empty(text: str) -> str:

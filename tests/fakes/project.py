@@ -110,14 +110,15 @@ class Project:
         """Run pytest in this process."""
         _need_xdist(arguments)
         return self._pytester.runpytest_inprocess(
-            *PLUGIN, *arguments, no_reraise_ctrlc=True
+            *PLUGIN, *_without_alone(arguments), *arguments, no_reraise_ctrlc=True
         )
 
     def spawn(
         self, *arguments: str, typed: str = "", timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run pytest in a process of its own."""
-        return self.plain(*PLUGIN, *arguments, typed=typed, timeout=timeout)
+        alone = _without_alone(arguments)
+        return self.plain(*PLUGIN, *alone, *arguments, typed=typed, timeout=timeout)
 
     def plain(
         self, *arguments: str, typed: str = "", timeout: float = 120
@@ -217,6 +218,12 @@ class Case:
 def lines(ended: pytest.RunResult, *parts: str) -> list[str]:
     """Return the lines of a run's output that hold all of some texts."""
     return _having(ended.outlines + ended.errlines, parts)
+
+
+def _without_alone(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Return what spares a run that stores the process that measures tests alone."""
+    stores = any(argument.startswith("--gpuperf-update") for argument in arguments)
+    return ("-ogpuperf_alone=0",) if stores else ()
 
 
 def _need_xdist(arguments: Iterable[str]) -> None:

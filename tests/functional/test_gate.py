@@ -170,26 +170,39 @@ def test_what_only_fresh_processes_measured_is_not_stored(project: Project) -> N
 
 
 @pytest.mark.parametrize("workers", [ALONE, WORKERS])
-def test_what_was_slower_in_the_suite_is_stored_as_it_was_judged(
+def test_what_was_slower_in_the_suite_is_not_stored(
     project: Project, workers: tuple[str, ...]
 ) -> None:
     """What another test left behind is in no baseline, and the stored line says so."""
     project.store(LEFT_BEHIND)
     project.environment.setenv("LEFT", "0.2")
     dist = ("--dist=loadfile",) if workers else ()
-    ended = project.run(*TWICE, *workers, *dist, "--gpuperf-update=all")
+    ended = project.run(*TWICE, *workers, *dist, "--gpuperf-update=new")
+    (stored,) = project.path.glob(".gpuperf/**/test_it.json")
+    values = re.findall(r'"x","s","user",\[([^]]*)\]', stored.read_text("utf-8"))
     again = project.run(*TWICE)
 
     assert lines(ended, LEFT)
     assert lines(
         ended,
-        "stored 3 measurements in .gpuperf",
-        ", 1 of them from fresh processes: slower in the suite",
+        "stored 2 measurements in .gpuperf",
+        "not stored: 1 measurement slower in the suite than alone",
     )
+    assert values == ["1.0"] * 11
+    assert lines(again, LEFT)
+
+
+def test_all_stores_what_was_slower_in_the_suite(project: Project) -> None:
+    """The suite is going to stay as it is: the same value is then as usual as others."""
+    project.store(LEFT_BEHIND)
+    project.environment.setenv("LEFT", "0.2")
+    ended = project.run(*TWICE, "--gpuperf-update=all")
     (stored,) = project.path.glob(".gpuperf/**/test_it.json")
     values = re.findall(r'"x","s","user",\[([^]]*)\]', stored.read_text("utf-8"))
-    assert set(values) == {"1.0", "1.0,1.0"}
-    assert lines(again, LEFT)
+
+    assert lines(ended, LEFT)
+    assert lines(ended, "stored 3 measurements in .gpuperf")
+    assert sorted(values) == [*["1.0"] * 11, "1.2"]
 
 
 def test_the_values_of_a_report_are_those_that_decided(project: Project) -> None:
@@ -699,7 +712,8 @@ def test_a_command_that_is_shown_below_the_root_runs_there(project: Project) -> 
     (command,) = lines(ended, "reproduce: pytest")
     again = project.run(*shlex.split(command.partition("reproduce: pytest ")[2]))
 
-    assert again.parseoutcomes() == {"failed": 1}
+    # all of the suite: nothing is stored of the test alone
+    assert again.parseoutcomes() == {"failed": 1, "passed": 2}
     assert lines(again, "x regressed: 1.20 s")
 
 

@@ -12,7 +12,12 @@ from collections.abc import (
 )
 
 from pytest_gpuperf.model.activity import KernelTotal
-from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.environment import (
+    Session,
+    differences,
+    facts_of,
+    same_company,
+)
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
@@ -36,6 +41,7 @@ __all__ = [
     "keep_newest",
     "slugs_holding",
     "stored_record",
+    "with_alone",
 ]
 
 # docs/judging.md section 2: a baseline has at most so many sessions of a test and choice
@@ -103,18 +109,21 @@ def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
 
     Args:
         records: Sessions of one key, in any order; of two with equal id and choice the
-            later one in this order stays. Of each choice `SESSION_LIMIT` are kept.
+            later one in this order stays. Of each choice and company `SESSION_LIMIT` are
+            kept: runs of a part must not push out those of the whole.
     """
     unique = {(record.choice, record.session.id): record for record in records}
     ordered = sorted(unique.values(), key=_age)
     if len(ordered) <= SESSION_LIMIT:
         return tuple(ordered)
-    kept_count: dict[str | None, int] = {}
-    newest_first = []
+    newest_first: list[StoredRecord] = []
     for record in reversed(ordered):
-        count = kept_count.get(record.choice, 0)
-        if count < SESSION_LIMIT:
-            kept_count[record.choice] = count + 1
+        newer_count = sum(
+            newer.choice == record.choice
+            and same_company(newer.session, record.session)
+            for newer in newest_first
+        )
+        if newer_count < SESSION_LIMIT:
             newest_first.append(record)
     return tuple(reversed(newest_first))
 
@@ -245,6 +254,57 @@ def stored_record(
         kernels=tuple(_stored_kernels(first)),
         schema_version=version,
     )
+
+
+def with_alone(
+    session: StoredRecord, records: Sequence[Record], *, suspected: bool = False
+) -> StoredRecord:
+    """
+    Return a session with what fresh processes measured that ran its test alone.
+
+    A value counts if it has the source, the unit, the choice of kernels and the hard facts
+    of the session's own.
+
+    Args:
+        session: What the suite measured.
+
+        records: One for each fresh process, of the same key, in any order.
+
+        suspected: Whether the test ran alone because it was a suspect.
+    """
+    alike = [
+        record
+        for record in sorted(records, key=lambda record: record.process_index)
+        if record.void is None and record.choice == session.choice
+    ]
+    values = []
+    for value in session.values:
+        estimates = _measured_alike(value, session, alike)
+        if estimates:
+            alone = SessionValue.of(estimates)
+            value = replace(  # noqa: PLW2901 - the same value, completed
+                value,
+                alone_values=alone.run_values,
+                alone_cores=alone.cores,
+                suspected=suspected,
+            )
+        values.append(value)
+    return replace(session, values=tuple(values))
+
+
+def _measured_alike(
+    value: SessionValue, session: StoredRecord, records: Sequence[Record]
+) -> list[Estimate]:
+    metric, source = value.metric, value.source
+    facts = facts_of(session.facts, metric, source)
+    return [
+        estimate
+        for record in records
+        for estimate in record.estimates
+        if (estimate.metric, estimate.unit, estimate.source, estimate.kernel)
+        == (metric, value.unit, source, None)
+        and not differences(facts_of(record.facts, metric, source), facts)
+    ]
 
 
 def _stored_kernels(record: Record) -> Iterator[KernelTotal]:

@@ -8,7 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.history import Drop, Restart, dropped_by, stored_record
+from pytest_gpuperf.baseline.history import (
+    Drop,
+    Restart,
+    dropped_by,
+    stored_record,
+    with_alone,
+)
 from pytest_gpuperf.baseline.store import Store, open_store, storing_command
 from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
 from pytest_gpuperf.compute.stats import mean, relative_change
@@ -399,6 +405,13 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
         Column(
             head="tests", cells=tuple(str(s.test_count) for s in sessions), right=True
         ),
+        Column(
+            head="ran",
+            cells=tuple(_count(f.session.ran_count) for f in firsts),
+            right=True,
+            blank="-",
+            rank=3,
+        ),
         Column(head="id", cells=tuple(f.session.id for f in firsts)),
     )
 
@@ -422,12 +435,18 @@ def _session_facts(session: _StoredSession) -> dict[str, object]:
         "python": session.python or None,
         "machines": [*session.records],
         "tests": session.test_count,
+        "ran": head.ran_count,
     }
 
 
 def _host(record: StoredRecord) -> str:
     """Return the machine of a session; where it is unknown, its host in one boot."""
     return record.session.machine or record.session.host
+
+
+def _count(count: int | None) -> str:
+    """Return a count; "" if it is unknown."""
+    return "" if count is None else str(count)
 
 
 def _counted(sessions: Sequence[_StoredSession]) -> str:
@@ -530,6 +549,11 @@ def _outlook_remarks(values: _Values, outlook: _Outlook, place: str) -> Iterator
             f"it sees {display.least(outlook.sees)} or more at a limit of {limit}; with "
             f"{MORE_SESSIONS} more sessions {display.least(outlook.sees_later)}"
         )
+        if not any(value.alone_values for _, value in values):
+            yield (
+                "no session has measured it alone, so a change of that size is missed more "
+                "often; each run that stores measures some tests alone"
+            )
 
 
 def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
@@ -574,7 +598,22 @@ def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
             right=True,
         ),
         Column(head="against the others", cells=tuple(apart), right=True),
+        Column(
+            head="alone",
+            cells=tuple(_alone(v) for _, v in values),
+            right=True,
+            blank="-",
+            rank=1,
+        ),
     )
+
+
+def _alone(value: SessionValue) -> str:
+    """Return the median of the fresh processes that ran the test alone, or ""."""
+    if not value.alone_values:
+        return ""
+    text = display.value(median(value.alone_values), value.unit)
+    return f"{text} (suspected)" if value.suspected else text
 
 
 def _spread(value: SessionValue) -> str:
@@ -619,6 +658,9 @@ def _series_facts(slug: str, values: _Values, outlook: _Outlook) -> dict[str, ob
                 "run_values": [*v.run_values],
                 "half_widths": [*v.half_widths],
                 "quantiles": [*v.quantiles],
+                "alone_values": [*v.alone_values],
+                "suspected": v.suspected,
+                "ran": r.session.ran_count,
             }
             for r, v in values
         ],
@@ -653,8 +695,15 @@ def _accept_run(
         raise BaselineError(message, remedy="run the tests to their end first")
     by_slug: dict[str, list[Restart]] = {}
     facts = []
+    fresh = grouped(r for r in run.records if not r.role.of_suite)
     for records in _accepted(run, arguments.test, arguments.run):
-        change = Restart(record=stored_record(records, run.header.session, run.version))
+        alone = fresh.get(records[0].key, ())
+        session = with_alone(
+            stored_record(records, run.header.session, run.version),
+            alone,
+            suspected=any(record.role is Role.CONFIRM for record in alone),
+        )
+        change = Restart(record=session)
         slug = slug_of(records[0])
         stored = store.load(slug, [change.key.test_id]).get(change.key, ())
         by_slug.setdefault(slug, []).append(change)
@@ -678,9 +727,7 @@ def _accepted(run: Run, tests: Sequence[str], path: str) -> Iterator[list[Record
         ConfigError: The run has none of a test that was named; none was named and nothing
             of the run regressed or improved.
     """
-    measured = grouped(
-        r for r in run.records if r.role is not Role.CONFIRM and r.void is None
-    )
+    measured = grouped(r for r in run.records if r.role.of_suite and r.void is None)
     ids = sorted({key.test_id for key in measured})
     otherwise = "name a run that measured them"
     _refuse_unknown(tests, ids, where=f"measured in {path}", otherwise=otherwise)

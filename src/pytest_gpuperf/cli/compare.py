@@ -57,7 +57,6 @@ from pytest_gpuperf.model.record import (
     REFERENCES,
     Record,
     RecordKey,
-    Role,
     StoredRecord,
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
@@ -412,7 +411,7 @@ def _measured(run: Run) -> dict[RecordKey, list[Record]]:
     return grouped(
         record
         for record in run.records
-        if record.role is not Role.CONFIRM
+        if record.role.of_suite
         and record.void is None
         and record.key.test_id != REFERENCES
     )

@@ -29,6 +29,7 @@ __all__ = [
     "start_recording",
     "without_samples",
     "write_expected",
+    "write_head",
 ]
 
 SCHEMA = "pytest-gpuperf/recording/1"
@@ -147,17 +148,36 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
         ReportError: The folder holds readings or something else, or cannot be written.
     """
     path = Path(folder)
-    head = _RecordingHead(schema=SCHEMA, session=session, environment=environment)
     try:
         path.mkdir(parents=True, exist_ok=True)
         _clear(path)
-        partial = path / _PARTIAL
+    except OSError as error:
+        raise _unwritten(folder, error) from error
+    write_head(folder, session, environment)
+
+
+def write_head(folder: str, session: Session, environment: Environment) -> None:
+    """
+    Write the head of a recording, in place of an earlier one of the same run.
+
+    Raises:
+        ReportError: It cannot be written.
+    """
+    path = Path(folder)
+    head = _RecordingHead(schema=SCHEMA, session=session, environment=environment)
+    partial = path / _PARTIAL
+    try:
         with partial.open("x", encoding="utf-8") as file:  # never through a link
             file.write(codec.to_text(head) + "\n")
         partial.replace(path / HEAD_FILE)
     except OSError as error:
-        message = f"{folder} cannot be written ({error.strerror})"
-        raise ReportError(message, remedy="choose a folder of your own") from error
+        raise _unwritten(folder, error) from error
+
+
+def _unwritten(folder: str, error: OSError) -> ReportError:
+    """Return the error for a folder in which no recording can be written."""
+    message = f"{folder} cannot be written ({error.strerror})"
+    return ReportError(message, remedy="choose a folder of your own")
 
 
 def _clear(path: Path) -> None:

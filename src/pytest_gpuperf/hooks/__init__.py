@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
 __all__ = [
+    "RAN",
     "Controller",
     "command_line",
     "refuse_each",
     "register",
     "worker_start",
 ]
+
+RAN = "gpuperf_ran"  # in workeroutput: how many test bodies ran in a worker
 
 _PAYLOADS = (
     "gpuperf",
@@ -95,6 +98,7 @@ class Controller:
         }
         self._gate: Gate | None = None
         self._ended: list[str] = []  # ids of tests, before any measured
+        self._down: list[Any] = []  # workers that ended, before any test measured
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
@@ -125,6 +129,14 @@ class Controller:
                 self._ended.append(report.nodeid)
             return (yield)
         return (yield from self._gate.pytest_runtest_logreport(report))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
+        """Take how many test bodies ran in a worker that ends."""
+        if self._gate is None:
+            self._down.append(node)
+        else:
+            self._gate.pytest_testnodedown(node)
 
     def pytest_runtest_logfinish(self) -> None:
         """Report what was measured so far, once a test has ended."""
@@ -183,6 +195,8 @@ class Controller:
             self._gate = Gate(self.config, identity_of({**self._run, "writer": "main"}))
             for node_id in self._ended:  # some of them came to measure, and did not
                 self._gate.suite.reported(node_id)
+            for node in self._down:
+                self._gate.pytest_testnodedown(node)
         return self._gate
 
 
@@ -239,6 +253,7 @@ def command_line(config: pytest.Config) -> CommandLine:
     }
     return CommandLine(
         args=tuple(args[len(launcher.added) :]),
+        others=options.without_ours(args[len(launcher.added) :]),
         folder=start["folder"],
         launcher=launcher,
         paths=tuple(start["paths"]),

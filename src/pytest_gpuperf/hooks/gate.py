@@ -12,10 +12,16 @@ import pytest
 
 from pytest_gpuperf import options
 from pytest_gpuperf.errors import GpuPerfError, RecordError
-from pytest_gpuperf.hooks import command_line, outcomes, refuse_each, worker_start
+from pytest_gpuperf.hooks import (
+    RAN,
+    command_line,
+    outcomes,
+    refuse_each,
+    worker_start,
+)
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.frozen import collector_paused
+from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.model.verdict import FAILING, Verdict
 from pytest_gpuperf.pipeline import run as steps
@@ -83,6 +89,13 @@ class Gate:
         """Refuse to measure tests on each of several workers, before any test runs."""
         if self.suite.measured_anything():
             refuse_each(self.config)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
+        """Take how many test bodies ran in a worker that ends; one that crashed has none."""
+        ran_count = getattr(node, "workeroutput", {}).get(RAN)
+        if ran_count is not None:
+            self.suite.worker_ran_counts.append(ran_count)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(
@@ -292,7 +305,8 @@ class Gate:
 
     def _fail(self, call: pytest.TestReport, failures: Sequence[Verdict]) -> None:
         """Fail a held test, as its xfail mark expects; no mark expects an undecided verdict."""
-        text = outcomes.failure_text(failures, self.suite.config)
+        config = replace(self.suite.config, option_texts=self.suite.option_texts)
+        text = outcomes.failure_text(failures, config)
         self._explained[call.nodeid] = failures
         expected = outcomes.expected_failure(call)
         meant = call.__dict__.pop("gpuperf_expects", False)
@@ -404,7 +418,8 @@ class Gate:
 
             for text in annotation_lines(run):
                 terminalreporter.write_line(text)
-        for remark in self.suite.remarks:
+        details = self.suite.verbose_remarks if verbose else ()
+        for remark in (*self.suite.remarks, *details):
             _write(terminalreporter, remark)
         for frame in self._raised.splitlines():
             terminalreporter.write_line(frame, red=True)

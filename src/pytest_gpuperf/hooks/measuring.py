@@ -21,7 +21,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
-from pytest_gpuperf.hooks import command_line, outcomes
+from pytest_gpuperf.hooks import RAN, command_line, outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
@@ -352,6 +352,12 @@ class Measuring:
             lines += start_lines(device, choice.collectors, choice.notes)
         return [line.text for line in lines]
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Send to an xdist controller how many test bodies ran in its worker."""
+        if self.in_worker_process:
+            self.config.workeroutput[RAN] = self.bench.site.ran_count  # type: ignore[attr-defined] # xdist's own
+
     def pytest_unconfigure(self) -> None:
         """Close what was opened to observe the device, and the readings."""
         self.bench.measurer.close()
@@ -482,7 +488,13 @@ class Measuring:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Measure the call of a test without the fixture, and hold limits after it."""
+        """
+        Measure the call of a test without the fixture, and hold limits after it.
+
+        pytest calls this for each test whose body runs. This object is registered while
+        tests are collected, so that none has run before.
+        """
+        self.bench.site.ran_count += 1
         if TEST_ID not in item.stash:
             return (yield)
         gpuperf, plan = fixture_of(item), _plan(item)

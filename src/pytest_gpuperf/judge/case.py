@@ -31,6 +31,7 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 __all__ = [
+    "FILES",
     "NO_FACTS",
     "OVERSUBSCRIBED",
     "POLICY",
@@ -59,7 +60,7 @@ NO_NOTES: Mapping[str, str] = MappingProxyType({})
 OVERSUBSCRIBED = "oversubscribed"  # several threads, and more runnable ones than cores
 # of tests whose time depends on what else the machine does
 WAITING = frozenset({"waits", "several-threads", OVERSUBSCRIBED})
-_FILES = frozenset({Source.BINARY, Source.NCU_REPORT})  # they say the same each time
+FILES = frozenset({Source.BINARY, Source.NCU_REPORT})  # they say the same each time
 
 
 class Policy(Frozen, frozen=True, kw_only=True):
@@ -250,7 +251,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     @property
     def of_file(self) -> bool:
         """Whether the value was read from a file, which no fresh process can confirm."""
-        return self.estimate is not None and self.estimate.source in _FILES
+        return self.estimate is not None and self.estimate.source in FILES
 
     @property
     def sign(self) -> float:

@@ -43,12 +43,14 @@ from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.run import MachineShift
 
 __all__ = [
+    "Candidate",
     "FirstLook",
     "Look",
     "Name",
     "baseline_spreads",
     "choose_controls",
     "confirmations",
+    "draw_alone",
     "first_look",
     "look_policy",
     "machine_shifts",
@@ -61,6 +63,28 @@ Name = tuple[RecordKey, str]
 # docs/judging.md section 2: no machine was seen to move most tests of a class by more and
 # to leave the reference workloads as they were [fraction]
 _FARTHEST_MOVE = 0.25
+
+
+# The multiples of this fraction of a circle never lie close together, however many there
+# are: tests that are ordered by them come from all over the run, wherever one stops.
+_GOLDEN_FRACTION = (math.sqrt(5) - 1) / 2
+
+
+class Candidate(Frozen, frozen=True, kw_only=True):
+    """
+    A test that may be measured alone.
+
+    Attributes:
+        test_id: The test.
+
+        alone_count: Stored sessions that measured it alone.
+
+        duration_s: How long it took in the suite, with what it set up [s].
+    """
+
+    test_id: str
+    alone_count: int
+    duration_s: float
 
 
 class Look(BulkRecord, frozen=True, kw_only=True):
@@ -406,6 +430,41 @@ def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
         places = (place * len(test_ids) // count for place in range(count))
         chosen |= dict.fromkeys(test_ids[place] for place in places)
     return tuple(chosen)
+
+
+def draw_alone(
+    candidates: Sequence[Candidate], *, budget_s: float, turn: int
+) -> tuple[str, ...]:
+    """
+    Return the ids of the tests to measure alone, in the order of the run.
+
+    Those with the fewest stored alone values come first, and among them some from all over
+    the run. As many are drawn as controls, however long they take, and more while they fit
+    into the budget.
+
+    Args:
+        candidates: The tests that may be measured, in the order of the run.
+
+        budget_s: How long they may take together [s].
+
+        turn: How many sessions were stored before. Another one begins elsewhere in the
+            run, so that tests that fail alone, and never have a value, leave others theirs.
+    """
+    order = sorted(
+        range(len(candidates)),
+        key=lambda place: (
+            candidates[place].alone_count,
+            (place + turn) * _GOLDEN_FRACTION % 1.0,
+        ),
+    )
+    drawn: list[int] = []
+    spent_s = 0.0
+    for place in order:
+        duration_s = candidates[place].duration_s
+        if len(drawn) < POLICY.control_count or spent_s + duration_s <= budget_s:
+            drawn.append(place)
+            spent_s += duration_s
+    return tuple(candidates[place].test_id for place in sorted(drawn))
 
 
 def confirmations(

@@ -23,7 +23,7 @@ from pytest_gpuperf.judge.case import (
 )
 from pytest_gpuperf.judge.modes import seen_before, text_of_oversubscription
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
-from pytest_gpuperf.model.environment import family_of
+from pytest_gpuperf.model.environment import Session, family_of, same_company
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS, Better, Family
@@ -365,7 +365,18 @@ def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
         first_commit=first.commit,
         last_commit=last.commit,
         moved=case.moved,
+        alone_count=sum(bool(session.value.alone_values) for session in stored),
+        of_suite=not case.counts and _is_of_suite(stored),
     )
+
+
+def _is_of_suite(stored: Sequence[StoredValue]) -> bool:
+    """Return whether too few of some sessions compare with a run of one test."""
+    count = sum(same_company(session.session, _OF_ONE_TEST) for session in stored)
+    return count < min(POLICY.least_sessions, len(stored))
+
+
+_OF_ONE_TEST = Session(id="", started_unix_s=0.0, host="", ran_count=1)
 
 
 _TIMES = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # a shift moves them

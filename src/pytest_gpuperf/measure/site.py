@@ -132,6 +132,7 @@ class Site:
         self.expected = Expected()
         self.foreign_host: Host | None = None
         self.lost: dict[str, Gap] = {}  # what turned out to be of no use, by name
+        self.ran_count = 0  # test bodies that ran in this process, measured or not
         self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
         self._recorder = (
             replay.Recorder(identity.spool, writer=identity.writer)
@@ -317,6 +318,11 @@ class Site:
             machine=host.machine,
             boot=host.boot,
         )
+
+    def note_ran(self, count: int) -> None:
+        """Add to the session how many test bodies ran; a recorded one knows already."""
+        if self.recording is None:
+            self.session = replace(self.session, ran_count=count)
 
     @property
     def environment(self) -> Environment:

@@ -28,6 +28,7 @@ __all__ = [
     "facts_of",
     "family_facts",
     "family_of",
+    "same_company",
     "slug",
 ]
 
@@ -88,8 +89,8 @@ class Session(Frozen, frozen=True, kw_only=True):
 
         collected_count: How many these are.
 
-        ran_count: Test bodies that ran in the session's process, measured or not; None:
-            unknown.
+        ran_count: Test bodies that ran in the session's process, measured or not; of
+            several xdist workers their mean. None: unknown.
 
         unknown: Fields of a later version, as names and JSON texts: kept when a store
             is rewritten.
@@ -310,6 +311,9 @@ PYTHON_MODE = "python_mode"  # as -O, dev mode, a debug build
 CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
 # what records the same calls: an H200's events were longer by 20 to 60 us beside CUPTI
 BESIDE = "timed_beside"
+# of the tests that one session ran, the other must have run this share, or neither says
+# how fast a test is in the other's process
+_LEAST_COMPANY = 0.5
 # facts that are left out where there is nothing to name
 _NOT_THERE = {**dict.fromkeys(CONDITIONS, "none"), BESIDE: "none"}
 # of a device; a host alone has no such mode
@@ -502,6 +506,28 @@ def differences_from_stored(
     )
     replaced = (old for old, new in _SUPERSEDED.items() if new in now and new in then)
     return differences(now, then, across={*across, *unstored, *replaced})
+
+
+def same_company(one: Session, other: Session) -> bool:
+    """
+    Return whether two sessions ran about as many tests, so that their values compare.
+
+    What ran before a test in its process (imports, caches, the allocator) is part of its
+    time, and a run of a part leaves out most of it. A session that does not know how many
+    tests it ran was stored before they were counted: it compares with all.
+
+    Example:
+        >>> whole, part = (
+        ...     Session(id=name, started_unix_s=0.0, host="h", ran_count=count)
+        ...     for name, count in (("whole", 40), ("part", 19))
+        ... )
+        >>> same_company(whole, part)
+        False
+    """
+    if one.ran_count is None or other.ran_count is None:
+        return True
+    fewer, more = sorted((one.ran_count, other.ran_count))
+    return fewer >= _LEAST_COMPANY * more
 
 
 def _said(facts: Mapping[str, str], name: str) -> str:

@@ -56,6 +56,12 @@ class Role(str, Enum):
     MAIN = "main"  # the process, or worker, that ran the test for everybody to see
     REPEAT = "repeat"  # a fresh process of --gpuperf-runs
     CONFIRM = "confirm"  # a fresh process that confirms a suspect, or a control
+    ALONE = "alone"  # a fresh process of a run that stores; it confirms nothing
+
+    @property
+    def of_suite(self) -> bool:
+        """Whether the process ran all tests, so that its value is the suite's."""
+        return self in {Role.MAIN, Role.REPEAT}
 
 
 class BoundClass(str, Enum):

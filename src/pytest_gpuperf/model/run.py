@@ -114,7 +114,8 @@ class Header(Frozen, frozen=True, kw_only=True):
 
         environment: Machine and software.
 
-        options: The plugin's options that were set, as text; credentials masked.
+        options: The plugin's options that were set, as text, credentials masked; also
+            `rootdir` and `arguments`: with what else pytest was started.
 
         collectors: The collectors that were used.
 

@@ -274,6 +274,11 @@ class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
         last_commit: The newest's.
 
         moved: Soft facts that differ from the newest session's: name to (then, now).
+
+        alone_count: How many of them measured the test alone, too.
+
+        of_suite: Whether a run of this test alone cannot be compared with them, because
+            they ran more tests.
     """
 
     session_count: int
@@ -282,6 +287,8 @@ class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
     first_commit: str | None = None
     last_commit: str | None = None
     moved: Mapping[str, tuple[str, str]] = {}
+    alone_count: int = 0
+    of_suite: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +12,7 @@ from pytest_gpuperf.baseline.history import (
     StoreChange,
     dropped_by,
     stored_record,
+    with_alone,
 )
 from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.collect import environment as surroundings
@@ -24,10 +25,10 @@ from pytest_gpuperf.judge.case import Case, case_of, comparable_sessions
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.judge.tally import accepted_outcomes
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
+from pytest_gpuperf.model.environment import same_company
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
     QUANTILES,
-    REFERENCES,
     Record,
     RecordKey,
     Role,
@@ -36,6 +37,7 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEvidence
+from pytest_gpuperf.pipeline.alone import MeasureAlone, alone_records, measure_alone
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
 from pytest_gpuperf.report import display, terminal
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = [
-    "confirming",
     "store",
     "with_samples",
     "with_sessions",
@@ -93,26 +94,55 @@ class _Plan(Frozen, frozen=True, kw_only=True):
 
         slug: The machine that it is stored for.
 
-        alone: Whether fresh processes measured it, because it was slower in the suite.
+        before: The sessions that were stored before.
 
         dropped_count: Stored sessions whose values it replaces.
 
         session_count: Sessions that are stored then.
     """
 
-    change: StoreChange
+    change: Append | Restart
     slug: str
-    alone: bool
+    before: tuple[StoredRecord, ...]
     dropped_count: int
     session_count: int
 
 
-def store(suite: Suite, run: Run) -> Run:
+@dataclasses.dataclass(slots=True, kw_only=True)
+class _Planned:
+    """
+    What is stored of a run, and what is not.
+
+    Attributes:
+        plans: What is stored of each measurement.
+
+        noise: Values that say too little to be stored.
+
+        barred_count: Measurements that must not be stored.
+
+        slower_count: Those that lack a metric that was slower in the suite than alone.
+    """
+
+    plans: list[_Plan] = dataclasses.field(default_factory=list)
+    noise: list[_Noise] = dataclasses.field(default_factory=list)
+    barred_count: int = 0
+    slower_count: int = 0
+
+
+def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     """
     Store what this run may store: nothing of an incomplete one, nothing that failed.
 
+    Args:
+        suite: All that the run has gathered.
+
+        run: The run, decided.
+
+        measure: Measures tests alone, in fresh processes.
+
     Returns:
-        The run; verdicts of a baseline that is being built say how far it is.
+        The run, with what was measured alone; verdicts of a baseline that is being built
+        say how far it is.
 
     Raises:
         BaselineError: The store cannot be written; it is as it was.
@@ -122,34 +152,45 @@ def store(suite: Suite, run: Run) -> Run:
     if not run.header.completeness.complete:
         suite.remark(terminal.nothing_stored("not every test reported"))
         return run
-    groups = grouped((*with_samples(suite, run).records, *run.references))
-    judged: dict[RecordKey, list[Verdict]] = {}
-    for verdict in run.verdicts:
-        judged.setdefault(verdict.key, []).append(verdict)
-    references = [groups.pop(key) for key in [*groups] if key.test_id == REFERENCES]
-    barred_count = 0
-    plans: list[_Plan] = []
-    noise: list[_Noise] = []
-    for key, records in groups.items():
-        verdicts = judged.get(key, [])
-        void = any(record.void is not None for record in records)
-        if key.test_id not in suite.passed or void or _is_barred(suite, verdicts):
-            barred_count += 1
-            continue
-        plan, noisy = _planned(suite, records, verdicts)
-        noise += noisy
-        if plan is not None:
-            plans.append(plan)
-    changes = _by_slug(suite, plans, references)
-    suite.memory.write(changes)
+    groups = grouped(with_samples(suite, run).records)
+    planned = _all_planned(suite, groups, run.verdicts)
+    plans = planned.plans
+    if plans:
+        run, plans = _measured_alone(suite, run, plans, measure)
+    suite.memory.write(_by_slug(suite, plans, run.references))
     suite.memory.forget()  # what follows asks for what is stored now
     for text in (
-        *_stored_lines(suite, plans, barred_count, noise, _idle(suite, groups)),
+        *_stored_lines(suite, planned, _idle(suite, groups)),
+        *_company_lines(suite, plans),
         *_accepted_lines(plans),
         *_seen(suite, plans),
     ):
         suite.remark(text)
     return _with_progress(suite, run, plans)
+
+
+def _all_planned(
+    suite: Suite,
+    groups: Mapping[RecordKey, Sequence[Record]],
+    verdicts: Sequence[Verdict],
+) -> _Planned:
+    """Return what is stored of all measurements, and what is not."""
+    judged: dict[RecordKey, list[Verdict]] = {}
+    for verdict in verdicts:
+        judged.setdefault(verdict.key, []).append(verdict)
+    planned = _Planned()
+    for key, records in groups.items():
+        of_key = judged.get(key, [])
+        void = any(record.void is not None for record in records)
+        if key.test_id not in suite.passed or void or _is_barred(suite, of_key):
+            planned.barred_count += 1
+            continue
+        plan, noisy = _planned(suite, records, of_key)
+        planned.noise.extend(noisy)
+        planned.slower_count += bool(_slower_in_suite(suite, of_key))
+        if plan is not None:
+            planned.plans.append(plan)
+    return planned
 
 
 def _is_barred(suite: Suite, verdicts: Sequence[Verdict]) -> bool:
@@ -164,12 +205,15 @@ def _planned(
     suite: Suite, records: Sequence[Record], verdicts: Sequence[Verdict]
 ) -> tuple[_Plan | None, list[_Noise]]:
     """Return what is stored of a measurement, if anything, and what is too noisy."""
-    # what another test has left behind is not a value of this one's
-    alone = any(verdict.in_suite is not None for verdict in verdicts)
-    measured = confirming(records) if alone else _in_suite(records)
+    measured = _in_suite(records)
     if not measured:
         return None, []
     session, noise = _without_noise(suite, _session(suite, measured))
+    slower = _slower_in_suite(suite, verdicts)
+    if slower:
+        slower = _family_of(slower, session.values)
+        kept = tuple(v for v in session.values if v.metric not in slower)
+        session = replace(session, values=kept)
     change = _change(suite, session, measured[0], verdicts)
     if change is None:
         return None, noise
@@ -179,39 +223,68 @@ def _planned(
     plan = _Plan(
         change=change,
         slug=slug_of(measured[0]),
-        alone=alone,
+        before=tuple(stored),
         dropped_count=dropped_count,
         session_count=counted + 1,
     )
     return plan, noise
 
 
+def _slower_in_suite(suite: Suite, verdicts: Sequence[Verdict]) -> frozenset[str]:
+    """
+    Return the metrics of a measurement that were slower in the suite than alone.
+
+    Neither value is stored: what another test left behind is no value of this one, and one
+    that was measured alone would stand in a series of values of the suite. `all` stores
+    that of the suite.
+    """
+    if suite.config.update is Update.ALL:
+        return frozenset()
+    return frozenset(v.metric for v in verdicts if v.in_suite is not None)
+
+
+def _measured_alone(
+    suite: Suite, run: Run, plans: Sequence[_Plan], measure: MeasureAlone
+) -> tuple[Run, list[_Plan]]:
+    """Return a run and its plans with what fresh processes measure alone of some tests."""
+    sessions = {plan.change.key: (plan.change.record, plan.before) for plan in plans}
+    measure_alone(suite, sessions, measure)
+    run = replace(run, records=suite.records(), references=suite.reference_records())
+    records = alone_records(suite)
+    completed = []
+    for plan in plans:
+        key = plan.change.key
+        session = with_alone(
+            plan.change.record,
+            records.get(key, ()),
+            suspected=key.test_id in suite.suspects,
+        )
+        change = replace(plan.change, record=session)
+        completed.append(replace(plan, change=change))
+    return run, completed
+
+
 def _by_slug(
-    suite: Suite, plans: Sequence[_Plan], references: Sequence[Sequence[Record]]
+    suite: Suite, plans: Sequence[_Plan], references: Sequence[Record]
 ) -> dict[str, list[StoreChange]]:
     """Return the changes by machine; reference workloads are stored with any test."""
     changes: dict[str, list[StoreChange]] = {}
     for plan in plans:
         changes.setdefault(plan.slug, []).append(plan.change)
-    for records in references if plans else ():
+    for records in grouped(references).values() if plans else ():
         valid = [r for r in _in_suite(records) if r.void is None]
+        fresh = [record for record in records if not record.role.of_suite]
         for host in dict.fromkeys(record.host for record in valid):
             measured = [record for record in valid if record.host == host]
-            change = Append(record=_session(suite, measured))
+            alone = [record for record in fresh if record.host == host]
+            change = Append(record=with_alone(_session(suite, measured), alone))
             changes.setdefault(slug_of(measured[0]), []).append(change)
     return changes
 
 
 def _in_suite(records: Sequence[Record]) -> list[Record]:
     """Return what the suite measured; empty: only processes that confirm came to it."""
-    return [record for record in records if record.role is not Role.CONFIRM]
-
-
-def confirming(records: Sequence[Record]) -> list[Record]:
-    """Return what fresh processes measured, of the kernels that most of them chose."""
-    confirmed = [record for record in records if record.role is Role.CONFIRM]
-    ((usual, _),) = Counter(record.choice for record in confirmed).most_common(1)
-    return [record for record in confirmed if record.choice == usual]
+    return [record for record in records if record.role.of_suite]
 
 
 def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
@@ -281,7 +354,7 @@ def _without_noise(
 
 def _change(
     suite: Suite, session: StoredRecord, first: Record, judged: Sequence[Verdict]
-) -> StoreChange | None:
+) -> Append | Restart | None:
     """Return what to do with a measurement; None: nothing."""
     update = suite.config.update
     if not session.values:
@@ -310,14 +383,19 @@ def _fewest(
     """
     Return how many stored sessions a measurement may be compared with, now.
 
-    Of those that ran the same choice of kernels: others do not say how far these differ.
+    Of those that ran the same choice of kernels and about as many tests: others do not say
+    how far these differ.
     Of several metrics that are held against something the one with the fewest counts; of
     several sources of a metric the one with the most, which is what is compared.
     """
     measured = suite.results[first.key.test_id]
     held = gates(measured, suite.config).keys() | {v.metric for v in judged}
     gated = [v for v in session.values if v.metric in held] or session.values
-    stored = [s for s in suite.memory.sessions(first) if s.choice == session.choice]
+    stored = [
+        s
+        for s in suite.memory.sessions(first)
+        if s.choice == session.choice and same_company(s.session, session.session)
+    ]
     across = suite.config.compare_across
     most: dict[str, int] = {}
     for value in gated:
@@ -354,27 +432,30 @@ def _storing(suite: Suite) -> str:
 
 
 def _stored_lines(
-    suite: Suite,
-    plans: Sequence[_Plan],
-    barred_count: int,
-    noise: Sequence[_Noise],
-    idle: tuple[str, str],
+    suite: Suite, planned: _Planned, idle: tuple[str, str]
 ) -> Iterator[str]:
-    """Yield how much was stored, and what was not."""
+    """
+    Yield how much was stored, and what was not.
+
+    Args:
+        suite: All that the run has gathered.
+
+        planned: What was stored, and what was not.
+
+        idle: Why a run may have nothing to store, and what stores something.
+    """
     changes: dict[str, list[StoreChange]] = {}
-    for plan in plans:
+    for plan in planned.plans:
         changes.setdefault(plan.slug, []).append(plan.change)
-    alone_count = sum(plan.alone for plan in plans)
-    if plans or barred_count or not noise:
+    left_out = planned.barred_count, planned.slower_count
+    if planned.plans or any(left_out) or not planned.noise:
         place = suite.memory.place()
         otherwise, remedy = idle
-        yield terminal.stored_line(
-            changes, place, barred_count, alone_count, otherwise=otherwise
-        )
-        if remedy and not (plans or barred_count):
+        yield terminal.stored_line(changes, place, *left_out, otherwise=otherwise)
+        if remedy and not (planned.plans or any(left_out)):
             yield remedy  # in a line of its own, so that it can be copied
-    if noise:
-        text = f"too noisy to be stored: {listed(_noise_texts(noise))}"
+    if planned.noise:
+        text = f"too noisy to be stored: {listed(_noise_texts(planned.noise))}"
         yield f"{text}; measure on a quieter machine, or time more work in a call"
 
 
@@ -391,6 +472,19 @@ def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
         widths = [display.change(each, signed=False) for each in (least, most)]
         limit = display.change(max(each.limit for each in several), signed=False)
         yield f"{of} (±{' to ±'.join(dict.fromkeys(widths))}, at most ±{limit})"
+
+
+def _company_lines(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
+    """Yield how many tests a run of a part ran, and the sessions beside which it stores."""
+    session = suite.site.session
+    others = {
+        before.session.id: before.session.ran_count or 0
+        for plan in plans
+        for before in plan.before
+        if not same_company(before.session, session)
+    }
+    if others:
+        yield terminal.company_line(session.ran_count or 0, [*others.values()])
 
 
 def _accepted_lines(plans: Sequence[_Plan]) -> Iterator[str]:
@@ -436,7 +530,7 @@ def _cases_as_stored(suite: Suite) -> list[Case]:
     records = [
         record
         for record in suite.records()
-        if record.role is not Role.CONFIRM and record.key.test_id in suite.passed
+        if record.role.of_suite and record.key.test_id in suite.passed
     ]
     return [
         case_of(

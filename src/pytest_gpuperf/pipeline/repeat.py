@@ -82,6 +82,8 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
 
         launcher: What started pytest in it.
 
+        others: Its arguments without this plugin's options.
+
         paths: Those of its arguments that name tests.
 
         plugins: Those of xdist, cacheprovider, pytest_cov and randomly that are there to
@@ -97,6 +99,7 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
     folder: str
     variable: str
     launcher: Launcher = PYTEST
+    others: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     plugins: frozenset[str] = frozenset()
     own_basetemp: bool = False

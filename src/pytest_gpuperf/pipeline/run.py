@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.memory import release_unused
+from pytest_gpuperf.collect.replay import write_head
 from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest, is_measured_alike
@@ -111,6 +113,7 @@ def decide(
         What the machine did meanwhile, by class of tests.
     """
     suite.sort()
+    suite.count_ran()
     complete = suite.completeness().complete
     repeats = complete and suite.config.runs > 1
     if repeats:
@@ -122,6 +125,7 @@ def decide(
         again = (*first.suspects, *first.controls)
         expected_s = suite.config.confirm * suite.took_s(again)
         announce(complete and bool(first.suspects), expected_s)
+    suite.suspects = frozenset(first.suspects)
     by_revision = _confirm_by_revision(suite, first) if complete else Confirmed()
     complete = complete and not suite.stopped  # by Ctrl-C in that comparison
     retests = _confirm(suite, first, by_revision) if complete else {}
@@ -172,10 +176,10 @@ def finish(
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
-    _keep_references(suite, run)
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
+    _keep_references(suite, suite.run)
     if suite.config.shows_samples:
         from pytest_gpuperf.pipeline.keeping import with_samples
 
@@ -185,11 +189,13 @@ def finish(
 
 
 def _keep_references(suite: Suite, run: Run) -> None:
-    """Put the references of a run into its recording, where there is one."""
-    if suite.config.record is None:
+    """Put the references of a run into its recording, and the session as it ended."""
+    folder = suite.config.record
+    if folder is None:
         return
     try:
         suite.site.keep(run.references)
+        write_head(folder, suite.site.session, suite.site.environment)
     except GpuPerfError as error:
         suite.complain_of(error)
 
@@ -204,7 +210,7 @@ def _keep(suite: Suite, run: Run) -> Run:
     if reports:
         run = keeping.with_sessions(suite, run)
     try:
-        run = keeping.store(suite, run)
+        run = keeping.store(suite, run, partial(_measure_alone, suite))
     except GpuPerfError as error:  # the report is written all the same
         suite.complain_of(error)
     try:
@@ -275,6 +281,13 @@ def _confirm(
     return _again(suite, test_ids, Role.CONFIRM, suite.config.confirm)
 
 
+def _measure_alone(suite: Suite, test_ids: Sequence[str]) -> Mapping[str, Retest]:
+    """Return what fresh processes that confirm nothing gave for some tests."""
+    recorded = suite.site.recording is not None
+    count = 1 if recorded else suite.config.alone  # a recorded value costs no process
+    return _again(suite, test_ids, Role.ALONE, count)
+
+
 def _again(
     suite: Suite, test_ids: Sequence[str], role: Role, count: int
 ) -> Mapping[str, Retest]:
@@ -310,6 +323,7 @@ def _again(
             if run.began:
                 texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
                 failures |= {test_id: text for test_id, text in texts.items() if text}
+        suite.failed_fresh.update(failures)
     suite.add(_alike(suite, records) if role is Role.REPEAT else records)
     return {
         test_id: Retest(

@@ -6,6 +6,7 @@ The hooks tell it what arrived; the steps of pipeline/run read it and write into
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -75,11 +76,20 @@ class Suite:
 
         repeated: What fresh processes measured of the same tests.
 
+        suspects: Ids of the tests that fresh processes had to confirm.
+
+        failed_fresh: Ids of the tests that failed in a fresh process, or never came to be
+            measured there.
+
+        worker_ran_counts: Test bodies that ran in each xdist worker that has ended.
+
         verdicts: What was decided; empty until the tests have run.
 
         run: The whole run; None until it has ended.
 
         remarks: What else it has to say.
+
+        verbose_remarks: The same, if the user asks for details.
 
         complaints: Why the run as a whole fails; empty where it does not.
 
@@ -111,10 +121,14 @@ class Suite:
         self.failed_alone: dict[str, str] = {}
         self.first_cases: dict[RecordKey, tuple[ComparedCase, ...]] = {}
         self.repeated: tuple[Record, ...] = ()
+        self.suspects: frozenset[str] = frozenset()
+        self.failed_fresh: set[str] = set()
+        self.worker_ran_counts: list[int] = []
         self.verdicts: tuple[Verdict, ...] = ()
         self._by_test: dict[str, list[Verdict]] = {}
         self.run: Run | None = None
         self.remarks: tuple[str, ...] = ()
+        self.verbose_remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
         self.against: Against | None = None
         self.against_commit = ""
@@ -188,8 +202,15 @@ class Suite:
 
     def took_s(self, test_ids: Collection[str]) -> float:
         """Return how long some tests have taken, with what they set up [s]."""
-        names = frozenset(test_ids)
-        return sum(s for (test_id, _), s in self._took_s.items() if test_id in names)
+        durations_s = self.durations_s()
+        return sum(durations_s.get(test_id, 0.0) for test_id in frozenset(test_ids))
+
+    def durations_s(self) -> dict[str, float]:
+        """Return how long each test has taken, with what it set up [s]."""
+        durations_s: dict[str, float] = {}
+        for (test_id, _), phase_s in self._took_s.items():
+            durations_s[test_id] = durations_s.get(test_id, 0.0) + phase_s
+        return durations_s
 
     def hold(self, test_id: str) -> None:
         """Note that a test's outcome waits for the end of the run."""
@@ -218,6 +239,17 @@ class Suite:
         last = len(place)
         ordered = sorted(self.results, key=lambda test_id: place.get(test_id, last))
         self.results = {test_id: self.results[test_id] for test_id in ordered}
+
+    def count_ran(self) -> None:
+        """
+        Note in the session how many test bodies ran in its process.
+
+        Of several workers it is their mean: how tests are spread over them differs from
+        run to run, and how many there are together does not.
+        """
+        counts = self.worker_ran_counts or [self.site.ran_count]
+        if self.results and any(counts):  # else every worker crashed, or none measured
+            self.site.note_ran(round(sum(counts) / len(counts)))
 
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """Return the verdicts for which a test fails."""
@@ -270,6 +302,10 @@ class Suite:
     def remark(self, text: str) -> None:
         """Say something at the end that fails nothing."""
         self.remarks += (text,)
+
+    def remark_if_verbose(self, text: str) -> None:
+        """Say something at the end to a user who asks for details."""
+        self.verbose_remarks += (text,)
 
     def complain(self, *texts: str) -> None:
         """Fail the run as a whole."""
@@ -388,6 +424,13 @@ class Suite:
         measured = (r for test in self.results.values() for r in test.records)
         return next((r for r in measured if Family.HOST_TIME.value in r.facts), None)
 
+    @property
+    def option_texts(self) -> Mapping[str, str]:
+        """The options that were set, and `arguments`: the others, as a shell reads them."""
+        texts = self.config.option_texts
+        others = shlex.join(self.command.others)
+        return {**texts, "arguments": others} if others else texts
+
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""
         return self.site.clock.unix_s() - self.site.identity.session.started_unix_s
@@ -474,7 +517,7 @@ class Suite:
             session=self.site.session,
             environment=self.site.environment,
             completeness=replace(self.completeness(), absent=self.absent()),
-            options=self.config.option_texts,
+            options=self.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
             notes=notes,

@@ -76,7 +76,7 @@ def _cases_of_suite(suite: Suite) -> list[ComparedCase]:
     """Return the cases of a whole run: of tests whose body passed, if there is a store."""
     if suite.config.disable or suite.memory.store() is None:
         return []
-    records = [r for r in suite.records() if r.role is not Role.CONFIRM]
+    records = [r for r in suite.records() if r.role.of_suite]
     groups = {
         key: records_of_key
         for key, records_of_key in grouped(records).items()
@@ -195,7 +195,7 @@ def _reference(
     suite: Suite, records: Sequence[Record], session_id: str | None
 ) -> Reference | None:
     """Return one workload; None: fresh processes alone timed it."""
-    measured = [record for record in records if record.role is not Role.CONFIRM]
+    measured = [record for record in records if record.role.of_suite]
     fresh = [record for record in records if record.role is Role.CONFIRM]
     if not measured:
         return None

@@ -248,13 +248,18 @@ def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[NextCommand,
     """
     if verdict.outcome is Outcome.UNMEASURED:
         return ()
-    reproduce = _command(_REPRODUCE, verdict, options, _flags(options, _JUDGING))
+    flags = _flags(options, _JUDGING)
+    reproduce = _command(
+        _REPRODUCE, verdict, options, flags, whole=_repeats_run(verdict)
+    )
     if options.get("gpuperf_update") == "all" or verdict.of_revision:
         return (reproduce,)  # it is accepted already, or nothing can be stored
     if verdict.outcome not in {Outcome.REGRESSED, Outcome.IMPROVED}:
         return (reproduce,)
-    flags = _flags(options, _ACCEPTING)
-    return reproduce, _command(_ACCEPT, verdict, options, flags, "--gpuperf-update=all")
+    flags = (*_flags(options, _ACCEPTING), "--gpuperf-update=all")
+    # a value of the test alone would begin a series that no run of the suite goes on
+    whole = verdict.baseline is not None and verdict.baseline.of_suite
+    return reproduce, _command(_ACCEPT, verdict, options, flags, whole=whole)
 
 
 def command_text(command: NextCommand) -> str:
@@ -314,7 +319,9 @@ def _body(
         texts.append(f"remedy: {display.escape(verdict.remedy)}")
     for text in texts:
         yield from wrapped(text, width=width, depth=1)
-    for command in () if options is None else commands(verdict, options):
+    typed = () if options is None else commands(verdict, options)
+    yield from wrapped(_repeated(typed, verdict) if typed else "", width=width, depth=1)
+    for command in typed:
         yield Line(f"    {command.kind + ':':<10} {command_text(command)}")
     started_by = (options or {}).get("started_by")
     if started_by is not None:
@@ -477,13 +484,42 @@ def _command(
     verdict: Verdict,
     options: Mapping[str, str],
     flags: tuple[str, ...],
-    *more: str,
+    *,
+    whole: bool,
 ) -> NextCommand:
-    """Return a pytest command for one test."""
-    test = from_root(verdict.key.test_id, options)
-    all_flags = (*_with_store(verdict, options, flags), *more)
+    """Return a pytest command for one test, or for the whole of what the run ran."""
+    tests = [from_root(verdict.key.test_id, options)]
+    if whole:
+        tests = shlex.split(options.get("arguments", ""))
     start = shlex.split(options.get("launcher", "pytest"))
-    return NextCommand(kind=kind, argv=(*start, test, *all_flags))
+    all_flags = _with_store(verdict, options, flags)
+    return NextCommand(kind=kind, argv=(*start, *tests, *all_flags))
+
+
+def _repeats_run(verdict: Verdict) -> bool:
+    """
+    Return whether a run of the test alone would not come to a verdict again.
+
+    Alone it is not slower, or nothing stored says how fast it was alone.
+    """
+    if verdict.of_revision or verdict.change is None:
+        return False
+    baseline = verdict.baseline
+    return verdict.in_suite is not None or (
+        baseline is not None and baseline.of_suite and not baseline.alone_count
+    )
+
+
+def _repeated(commands: Sequence[NextCommand], verdict: Verdict) -> str:
+    """Return why commands repeat the run; "" if they name the test."""
+    if verdict.in_suite is not None:
+        return "the commands repeat this run: alone this test is not slower"
+    if _repeats_run(verdict):
+        return "the commands repeat this run: no stored session has measured this test alone"
+    accepts = any(command.kind == _ACCEPT for command in commands)
+    if accepts and verdict.baseline is not None and verdict.baseline.of_suite:
+        return "accepting repeats this run, and accepts all that changed in it"
+    return ""
 
 
 def from_root(path: str, options: Mapping[str, str]) -> str:

@@ -30,14 +30,18 @@ from pytest_gpuperf.report.rows import Row, names, rows, short_id
 from pytest_gpuperf.report.summary import View, judged_line, table_lines
 
 __all__ = [
+    "ALONE_INTERRUPTED",
     "Line",
     "Style",
+    "alone_line",
+    "company_line",
     "comparison_line",
     "explanation_blocks",
     "fitted",
     "header_lines",
     "held_line",
     "longrepr_lines",
+    "not_alone_line",
     "nothing_stored",
     "overruled_line",
     "remarks",
@@ -58,6 +62,10 @@ _EXPLAINED = frozenset(
 # time line
 _BETTER = frozenset({Source.CUPTI, Source.EVENTS, "lock", "telemetry"})
 _COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
+ALONE_INTERRUPTED = (
+    "gpuperf: Ctrl-C ended the process that measures tests alone; what the suite measured "
+    "is stored without it"
+)
 _WIDTH = 100
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _TESTS_MINE = "--gpuperf-against-tests=mine runs them on both sides"
@@ -517,7 +525,7 @@ def stored_line(
     changes: Mapping[str, Sequence[object]],
     place: str,
     barred_count: int,
-    alone_count: int = 0,
+    slower_count: int = 0,
     *,
     otherwise: str,
 ) -> str:
@@ -531,21 +539,74 @@ def stored_line(
 
         barred_count: Measurements that must not be stored.
 
-        alone_count: Of those stored, what was slower in the suite than alone.
+        slower_count: Measurements of which a metric is left out, because it was slower in
+            the suite than alone.
 
         otherwise: Why there is nothing to store, where nothing is barred.
     """
     count = sum(map(len, changes.values()))
     barred = display.plural(barred_count, "measurement")
-    left_out = f"{barred} failed, regressed or void" if barred_count else ""
+    parts = [f"{barred} failed, regressed or void"] if barred_count else []
+    if slower_count:
+        slower = display.plural(slower_count, "measurement")
+        parts.append(
+            f"{slower} slower in the suite than alone (--gpuperf-update=all stores it)"
+        )
+    left_out = ", ".join(parts)
     if not count:
         return nothing_stored(left_out or otherwise)
     stored = display.plural(count, "measurement")
     folders = ", ".join(sorted(changes))
     text = display.escape(f"stored {stored} in {place} ({folders})")
-    if alone_count:
-        text += f", {alone_count} of them from fresh processes: slower in the suite"
     return f"{text}; not stored: {left_out}" if left_out else text
+
+
+def alone_line(
+    count: int, process_count: int, *, failed_count: int, elapsed_s: float
+) -> str:
+    """
+    Return the line that says what it cost to measure tests alone.
+
+    Args:
+        count: The tests.
+
+        process_count: The fresh processes, in each of which all of them ran.
+
+        failed_count: The tests that failed or were skipped there.
+
+        elapsed_s: How long all of it took [s].
+    """
+    tests = display.plural(count, "test")
+    processes = display.plural(process_count, "fresh process", "fresh processes")
+    failed = f", {failed_count} gave no value" if failed_count else ""
+    took = display.value(elapsed_s, "s")
+    return f"gpuperf: measured {tests} alone, in {processes}{failed}: {took}"
+
+
+def not_alone_line(reason: str) -> str:
+    """Return the line of a session that is stored without values of tests alone."""
+    text = display.escape(reason)
+    return f"gpuperf: no test was measured alone for this session: {text}"
+
+
+def company_line(count: int, others: Sequence[int]) -> str:
+    """
+    Return the line of a run that ran far fewer tests than stored sessions, or far more.
+
+    Args:
+        count: The tests that this run ran.
+
+        others: The tests that such sessions ran.
+    """
+    least, most = min(others), max(others)
+    ran = display.plural(most, "test")
+    if least != most:
+        ran = f"{least} to {ran}"
+    sessions = display.plural(len(others), "stored session")
+    return (
+        f"gpuperf: this run ran {display.plural(count, 'test')}, {sessions} ran {ran}: a "
+        "session is compared with those that ran about as many (at least half)"
+    )
 
 
 def overruled_line(verdict: Verdict) -> str:

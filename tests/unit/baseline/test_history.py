@@ -18,6 +18,7 @@ from pytest_gpuperf.baseline.history import (
     keep_newest,
     slugs_holding,
     stored_record,
+    with_alone,
 )
 from pytest_gpuperf.model.activity import (
     ActivitySummary,
@@ -26,7 +27,15 @@ from pytest_gpuperf.model.activity import (
     KernelTotal,
     KernelUse,
 )
-from pytest_gpuperf.model.record import Kind, Record, Role, StoredRecord
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import (
+    Kind,
+    Record,
+    Role,
+    StoredRecord,
+    Void,
+    VoidCode,
+)
 from pytest_gpuperf.model.sample import Estimate
 from unit.baseline.samples import key, session, stored, stored_records, value
 
@@ -53,6 +62,15 @@ def test_each_choice_has_a_limit_of_its_own() -> None:
 
     assert ids(kept)[:3] == ["s0000", "s0001", "s0002"]
     assert len(kept) == SESSION_LIMIT + 3
+
+
+def test_runs_of_a_part_do_not_push_out_those_of_the_whole() -> None:
+    """Each company has its own limit, as each choice has."""
+    whole = [stored(n, session=session(n, ran_count=40)) for n in range(3)]
+    parts = [stored(n, session=session(n, ran_count=1)) for n in range(10, 40)]
+
+    assert ids(keep_newest([*whole, *parts]))[:3] == ["s0000", "s0001", "s0002"]
+    assert len(keep_newest([*whole, *parts])) == SESSION_LIMIT + 3
 
 
 def test_a_session_counts_once() -> None:
@@ -255,3 +273,81 @@ def test_slugs_are_found_by_measurement() -> None:
         key(): ("a", "b")
     }
     assert slugs_holding([], "abc", lambda slug, _: held[slug]) == {}
+
+
+FACTS = {"device-time": {"gpu_name": "NVIDIA H200", "parameters": "4096"}}
+
+
+def alone(number: int, seconds: float, **changed: object) -> Record:
+    """Return what a fresh process measured of the test of `stored`."""
+    given: dict[str, object] = {
+        "key": key(),
+        "kind": Kind.MEASURE,
+        "estimates": (
+            Estimate(metric="time", value=seconds, unit="s", source="events"),
+        ),
+        "facts": FACTS,
+        "choice": "c0ffee",
+        "role": Role.ALONE,
+        "process_index": number,
+    }
+    return Record(**(given | changed))  # type: ignore[arg-type] # any of its fields
+
+
+def in_suite() -> StoredRecord:
+    """Return a session with a time by events and one by the host's clock."""
+    values = (value("time", 1.0, source="events"), value("time", 1.2))
+    return stored(1, facts=FACTS, values=values)
+
+
+def test_a_session_has_what_its_test_took_alone() -> None:
+    """A value for each process, in their order, beside that of the same source."""
+    by_events, by_host = with_alone(in_suite(), [alone(2, 3.0), alone(1, 2.0)]).values
+
+    assert (by_events.alone_values, by_events.suspected) == ((2.0, 3.0), False)
+    assert by_host.alone_values == ()
+
+
+def test_a_suspect_is_marked() -> None:
+    """Its value of the suite was chosen for being high; without a value nothing is."""
+    by_events, by_host = with_alone(in_suite(), [alone(1, 2.0)], suspected=True).values
+
+    assert by_events.suspected
+    assert not by_host.suspected
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"choice": "another"},
+        {"facts": {"device-time": {"gpu_name": "NVIDIA A100"}}},
+        {"void": Void(code=VoidCode.DROPPED_RECORDS, reason="")},
+        {
+            "estimates": (
+                Estimate(metric="time", value=2.0, unit="ms", source="events"),
+            )
+        },
+        {
+            "estimates": (
+                Estimate(
+                    metric="time", value=2.0, unit="s", source="events", kernel="k"
+                ),
+            )
+        },
+    ],
+    ids=["choice", "facts", "void", "unit", "kernel"],
+)
+def test_what_is_of_another_thing_is_no_value_of_a_test_alone(
+    changed: dict[str, object],
+) -> None:
+    """Other kernels, another GPU, what is void, another unit, one kernel of several."""
+    assert with_alone(in_suite(), [alone(1, 2.0, **changed)]) == in_suite()
+
+
+def test_an_accepted_change_drops_what_was_measured_alone() -> None:
+    """It goes with its session: the new level has values of its own."""
+    before = with_alone(in_suite(), [alone(1, 2.0)])
+    after = replace(in_suite(), session=session(2))
+    left = applied({key(): [before]}, [Restart(record=after)])
+
+    assert [v.alone_values for each in left[key()] for v in each.values] == [(), ()]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fakes import runs
 from fakes.clock import FakeClock
 from pytest_gpuperf.baseline.store import DirectoryStore
 from pytest_gpuperf.collect.runner import ProcessRunner
@@ -15,28 +17,21 @@ from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.codec import SCHEMA_VERSION, decode_run
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import REFERENCES, Kind, Record, RecordKey, Role
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    Kind,
+    Record,
+    RecordKey,
+    Role,
+    SessionValue,
+)
 from pytest_gpuperf.model.run import Completeness, Header, Measured, Run
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, ReferenceSamples
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.keeping import confirming, store
+from pytest_gpuperf.pipeline.keeping import store
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.run import report_so_far
 from pytest_gpuperf.pipeline.suite import Suite
-
-
-def record(choice: str, role: Role = Role.CONFIRM) -> Record:
-    """Return what a process measured with a choice of kernels."""
-    key = RecordKey(test_id="a")
-    return Record(key=key, kind=Kind.MEASURE, estimates=(), choice=choice, role=role)
-
-
-def test_processes_that_chose_other_kernels_are_no_part_of_a_session() -> None:
-    """The kernels that most of them chose, which the verdict is of, are stored."""
-    usual = [record("a") for _ in range(4)]
-    drawn = [record("c", Role.REPEAT), record("b"), *usual]
-
-    assert confirming(drawn) == usual
 
 
 def measured(half_width: float, **values: float) -> Measured:
@@ -62,6 +57,7 @@ def stored_by(
     *tests: Measured,
     update: Update = Update.NEW,
     verdicts: tuple[Verdict, ...] = (),
+    before: Callable[[Suite], object] = lambda _: None,
 ) -> tuple[Suite, dict[str, list[str]]]:
     """Return a suite that has stored its tests, and the metrics that the store has."""
     config = Config(root=str(folder), baseline=str(folder / "store"), update=update)
@@ -69,6 +65,7 @@ def stored_by(
     suite = Suite(Site.in_main(config, spool=None, expected=str(folder)), command)
     for test in tests:
         suite.receive(test, passed=True)
+    before(suite)
     run = Run(
         schema=SCHEMA_VERSION,
         header=Header(
@@ -77,6 +74,7 @@ def stored_by(
             completeness=Completeness(expected_count=1, reported_count=1),
         ),
         records=suite.records(),
+        references=suite.reference_records(),
         verdicts=verdicts,
     )
     store(suite, run)
@@ -206,16 +204,163 @@ def test_sessions_are_wanted_of_the_kernels_that_run_now(tmp_path: Path) -> None
     assert kept_choices(tmp_path) == [*"AAAAABBBBB"]
 
 
+def references(seconds: float) -> tuple[ReferenceSamples, ...]:
+    """Return what a process timed of a reference workload."""
+    return (ReferenceSamples(workload="loop", samples_s=(seconds,) * 5),)
+
+
+def kept(folder: Path) -> dict[str, tuple[SessionValue, ...]]:
+    """Return the values of the newest session of each measurement."""
+    stored = DirectoryStore(folder / "store").load("host")
+    return {str(key): records[-1].values for key, records in stored.items()}
+
+
 def test_reference_workloads_are_stored_with_any_test(tmp_path: Path) -> None:
     """They are no tests: no body of theirs passed, and nothing gates them."""
-    key = RecordKey(test_id=REFERENCES, name="loop")
-    test = measured(0.01, time=1.0)
-    (record,) = test.records
-    beside = replace(test, records=(record, replace(record, key=key)))
-    suite, stored = stored_by(tmp_path, beside)
+    test = replace(measured(0.01, time=1.0), references=references(0.1))
+    suite, _ = stored_by(tmp_path, test)
+    stored = {
+        str(key)
+        for slug in DirectoryStore(tmp_path / "store").slugs()
+        for key in DirectoryStore(tmp_path / "store").load(slug)
+    }
 
-    assert stored == {"test_a.py::test_a": ["time"], f"{REFERENCES} loop": ["time"]}
+    assert stored == {"test_a.py::test_a", f"{REFERENCES} loop"}
     assert any("stored 1 measurement in" in text for text in suite.remarks)
+
+
+SLOWER = Verdict(
+    key=RecordKey(test_id="test_a.py::test_a"),
+    metric="time",
+    outcome=Outcome.UNCHANGED,
+    reason=Reason.WITHIN_NOISE,
+    in_suite=runs.change(1.0, 2.0),
+)
+
+
+def test_what_was_slower_in_the_suite_is_not_stored(tmp_path: Path) -> None:
+    """Nor are its parts: no value of another state gets into the series."""
+    test = measured(0.01, **{"time": 1.0, "time.p95": 1.2, "energy": 3.0})
+    suite, stored = stored_by(tmp_path, test, verdicts=(SLOWER,))
+    (line,) = (text for text in suite.remarks if text.startswith("stored"))
+
+    assert stored == {"test_a.py::test_a": ["energy"]}
+    assert line.endswith(
+        "not stored: 1 measurement slower in the suite than alone "
+        "(--gpuperf-update=all stores it)"
+    )
+
+
+def test_what_was_slower_in_the_suite_leaves_nothing_to_store(tmp_path: Path) -> None:
+    """The line says why."""
+    suite, stored = stored_by(tmp_path, measured(0.01, time=1.0), verdicts=(SLOWER,))
+
+    assert stored == {}
+    assert suite.remarks[0].startswith(
+        "nothing was stored: 1 measurement slower in the suite than alone"
+    )
+
+
+def test_all_stores_the_value_of_the_suite(tmp_path: Path) -> None:
+    """It is what the next suite will measure, if nothing is mended."""
+    test = measured(0.01, time=2.0)
+    suite, _ = stored_by(tmp_path, test, update=Update.ALL, verdicts=(SLOWER,))
+    ((value,),) = kept(tmp_path).values()
+
+    assert value.run_values == (2.0,)
+    assert not any("slower in the suite" in text for text in suite.remarks)
+
+
+def confirming(
+    *seconds: float, role: Role = Role.CONFIRM, choice: str | None = None
+) -> list[Record]:
+    """Return what fresh processes measured of the test of `measured`."""
+    return [
+        replace(
+            measured(0.01, time=each).records[0],
+            role=role,
+            process_index=index,
+            choice=choice,
+        )
+        for index, each in enumerate(seconds, start=1)
+    ]
+
+
+@pytest.mark.parametrize("suspected", [True, False])
+def test_what_confirmed_a_test_is_stored_as_its_value_alone(
+    tmp_path: Path, *, suspected: bool
+) -> None:
+    """Of a suspect, and of a control, which is nothing but a test beside it."""
+    test = measured(0.01, time=1.0)
+
+    def confirm(suite: Suite) -> None:
+        suite.add(confirming(2.0, 3.0))
+        suite.suspects = frozenset({test.test_id} if suspected else ())
+
+    stored_by(tmp_path, test, before=confirm)
+    ((value,),) = kept(tmp_path).values()
+
+    assert value.run_values == (1.0,)
+    assert value.alone_values == (2.0, 3.0)
+    assert value.suspected is suspected
+
+
+def test_a_test_that_failed_in_a_fresh_process_has_no_value_alone(
+    tmp_path: Path,
+) -> None:
+    """What it measured before it failed may be of something else."""
+    test = measured(0.01, time=1.0)
+
+    def confirm(suite: Suite) -> None:
+        suite.add(confirming(2.0, 3.0))
+        suite.failed_fresh.add(test.test_id)
+
+    stored_by(tmp_path, test, before=confirm)
+    ((value,),) = kept(tmp_path).values()
+
+    assert value.alone_values == ()
+
+
+def test_references_have_values_of_the_fresh_processes(tmp_path: Path) -> None:
+    """They say what the machine did between the suite and a test alone."""
+    test = replace(measured(0.01, time=1.0), references=references(0.1))
+
+    def confirm(suite: Suite) -> None:
+        suite.add_references(Role.CONFIRM, 1, references(0.2))
+        suite.add_references(Role.ALONE, 1, references(0.3))
+
+    stored_by(tmp_path, test, before=confirm)
+    store_ = DirectoryStore(tmp_path / "store")
+    (value,) = (
+        value
+        for slug in store_.slugs()
+        for key, records in store_.load(slug).items()
+        if key.test_id == REFERENCES
+        for value in records[-1].values
+    )
+
+    assert value.run_values == (0.1,)
+    assert sorted(value.alone_values) == [0.2, 0.3]
+
+
+def test_sessions_of_another_company_do_not_make_a_baseline_complete(
+    tmp_path: Path,
+) -> None:
+    """Five runs of one test say nothing of how fast it is in a suite of 40."""
+    test = measured(0.01, time=1.0)
+    for _ in range(6):
+        stored_by(tmp_path, test, before=lambda suite: suite.site.note_ran(1))
+    suite, _ = stored_by(tmp_path, test, before=lambda suite: suite.site.note_ran(40))
+    ((_, records),) = DirectoryStore(tmp_path / "store").load("host").items()
+
+    assert [record.session.ran_count for record in records] == [1] * 5 + [40]
+    assert any("has 1 of 5 sessions" in text for text in suite.remarks)
+    assert [text for text in suite.remarks if "this run ran" in text] == [
+        (
+            "gpuperf: this run ran 40 tests, 5 stored sessions ran 1 test: a session is "
+            "compared with those that ran about as many (at least half)"
+        )
+    ]
 
 
 class SlowClock(FakeClock):

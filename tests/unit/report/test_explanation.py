@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from pytest_gpuperf.report.explanation import (
     commands,
     completed,
     evidence,
+    explanation,
     first_line,
     longrepr_lines,
 )
@@ -226,6 +228,66 @@ def test_commands_repeat_the_options_that_matter() -> None:
         "--gpuperf-update=all"
     )
     assert typed(runs.FAILED, {}) == ["pytest tests/test_gemm.py::test_registers"]
+
+
+def of_suite(verdict: Verdict, **changed: Any) -> Verdict:
+    """Return a verdict against sessions that ran many more tests than one."""
+    assert verdict.baseline is not None
+    return replace(
+        verdict, baseline=replace(verdict.baseline, of_suite=True, **changed)
+    )
+
+
+ARGUMENTS = {"arguments": "-n2 'tests/my folder' -k 'not slow'"}
+RUN = 'pytest -n2 "tests/my folder" -k "not slow" --gpuperf-baseline=.gpuperf'
+TEST = 'pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf'
+
+
+def below(verdict: Verdict) -> str:
+    """Return the block of a verdict as one text."""
+    lines = explanation(verdict, name="test_gemm[4096]", options=ARGUMENTS)
+    return " ".join(" ".join(line.text for line in lines).split())
+
+
+def test_a_command_repeats_the_run_where_the_test_alone_says_nothing() -> None:
+    """No stored session has measured it alone, and a run of one test is no suite."""
+    verdict = of_suite(runs.REGRESSED)
+
+    assert typed(verdict, ARGUMENTS) == [RUN, f"{RUN} --gpuperf-update=all"]
+    assert typed(verdict, {})[0] == "pytest --gpuperf-baseline=.gpuperf"
+    assert "no stored session has measured this test alone" in below(verdict)
+
+
+def test_a_test_with_a_value_alone_is_named() -> None:
+    """What accepts it stores a session of the suite all the same."""
+    verdict = of_suite(runs.REGRESSED, alone_count=1)
+
+    assert typed(verdict, ARGUMENTS) == [TEST, f"{RUN} --gpuperf-update=all"]
+    assert "accepting repeats this run, and accepts all that changed" in below(verdict)
+    assert "repeats this run" not in below(runs.REGRESSED)
+
+
+def test_what_only_the_suite_shows_is_reproduced_by_the_suite() -> None:
+    """Alone the test is as it was, whatever was stored of it alone."""
+    verdict = of_suite(
+        replace(
+            runs.REGRESSED,
+            outcome=Outcome.INCONCLUSIVE,
+            reason=Reason.SLOWER_IN_SUITE,
+            in_suite=runs.change(1.0, 2.0),
+        ),
+        alone_count=1,
+    )
+
+    assert typed(verdict, ARGUMENTS) == [RUN]
+    assert "alone this test is not slower" in below(verdict)
+
+
+def test_a_comparison_with_a_revision_names_its_test() -> None:
+    """Both sides run alone there, and a limit needs no stored session at all."""
+    assert typed(runs.FAILED, ARGUMENTS) == [
+        "pytest tests/test_gemm.py::test_registers"
+    ]
 
 
 def test_a_reported_run_says_why_and_what_to_type() -> None:

@@ -261,10 +261,10 @@ def _first_records(run: Run) -> Mapping[RecordKey, Record]:
 
 
 def _fresh_records(run: Run) -> Mapping[RecordKey, Sequence[Record]]:
-    """Return what fresh processes measured."""
+    """Return what fresh processes measured that a verdict is of."""
     fresh: dict[RecordKey, list[Record]] = {}
     for record in run.records:
-        if record.role is not Role.MAIN:
+        if record.role not in {Role.MAIN, Role.ALONE}:
             fresh.setdefault(record.key, []).append(record)
     return fresh
 
