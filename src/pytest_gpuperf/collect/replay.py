@@ -266,15 +266,18 @@ def read_expected(folder: str) -> Expected:
     test_ids: dict[str, None] = {}
     modules: dict[str, None] = {}
     partial: dict[str, None] = {}
+    keys: dict[str, str] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
         expected = codec.from_text(file.read_bytes(), Expected, path=str(file))
         test_ids |= dict.fromkeys(expected.test_ids)
         modules |= dict.fromkeys(expected.whole_modules)
         partial |= dict.fromkeys(expected.partial_modules)
+        keys |= expected.keys
     return Expected(
         test_ids=tuple(test_ids),
         whole_modules=tuple(modules),
         partial_modules=tuple(partial),
+        keys=keys,
     )
 
 

@@ -70,12 +70,15 @@ class Expected(Frozen, frozen=True, kw_only=True):
 
         whole_modules: Test files of which nothing was left out.
 
-        partial_modules: Those of which a test was, or all.
+        partial_modules: Those of which a test was, or all. Modules are those of keys.
+
+        keys: The keys of the tests whose id is not their key, by id.
     """
 
     test_ids: tuple[str, ...] = ()
     whole_modules: tuple[str, ...] = ()
     partial_modules: tuple[str, ...] = ()
+    keys: Mapping[str, str] = {}
 
 
 class HeaderNote(Frozen, frozen=True, kw_only=True):
@@ -168,6 +171,11 @@ class TestPlace(Frozen, frozen=True, kw_only=True):
         line: The line of its definition, from 1; None: not known.
 
         group: A heading in reports; None: its marker names none.
+
+        key: What its stored values are of, the same in every checkout; "": its id.
+
+        typed: The test as an argument, from the folder where pytest was started; "": its
+            id, from pytest's root folder.
     """
 
     __test__ = False  # pytest collects what is called like a test
@@ -175,6 +183,13 @@ class TestPlace(Frozen, frozen=True, kw_only=True):
     test_id: str
     line: int | None = None
     group: str | None = None
+    key: str = ""
+    typed: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file of the test, relative to the folder that `typed` or its id starts from."""
+        return (self.typed or self.test_id).partition("::")[0]
 
 
 class MissedAssert(Frozen, frozen=True, kw_only=True):
@@ -283,6 +298,10 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
         references: Samples of reference workloads, taken around it.
 
         line: The line of its definition, from 1; None: not known.
+
+        key: What its stored values are of; "": its id.
+
+        typed: The test as an argument; "": its id, from pytest's root folder.
     """
 
     test_id: str
@@ -298,6 +317,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     lost: tuple[Unmeasured, ...] = ()
     references: tuple[ReferenceSamples, ...] = ()
     line: int | None = None
+    key: str = ""
+    typed: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

@@ -460,6 +460,8 @@ def _compare_in_time(
         revision=revision,
         commit=commit,
         test_ids=tuple(limits),
+        keys=tuple(map(suite.memory.key_of, limits)),
+        checkout=config.checkout,
         identity=suite.site.identity,
         tests_mine=config.against_tests is AgainstTests.MINE,
         build_command=config.build_command,
@@ -536,6 +538,7 @@ class _Looks:
             self._measured_ns = self._site.clock.now_ns()
         request = BlockRequest(
             variable=variable,
+            keys=sides.keys,
             patience=self._patience,
             tell=lambda text: self._tell(self.progress(text=text)),
             waited=self._add_wait,

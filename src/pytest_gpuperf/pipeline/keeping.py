@@ -99,7 +99,7 @@ class _Plan(Frozen, frozen=True, kw_only=True):
         session_count: Sessions that are stored then.
     """
 
-    change: StoreChange
+    change: Append | Restart
     slug: str
     alone: bool
     dropped_count: int
@@ -279,7 +279,7 @@ def _without_noise(
 
 def _change(
     suite: Suite, session: StoredRecord, first: Record, judged: Sequence[Verdict]
-) -> StoreChange | None:
+) -> Append | Restart | None:
     """Return what to do with a measurement; None: nothing."""
     update = suite.config.update
     if not session.values:

@@ -136,8 +136,17 @@ def decide(
         changes = verdicts.with_kernels(suite, changes)
         decided = without_repeats((*limits, *changes, *compared))
         beside = suite.config.against is not None
-        suite.verdicts = tuple(for_pytest(v, compared=beside) for v in decided)
+        typed = {t: m.typed for t, m in suite.results.items() if m.typed}
+        suite.verdicts = tuple(
+            for_pytest(_typed(v, typed), compared=beside) for v in decided
+        )
     return verdicts.shifts(first, confirmed, references)
+
+
+def _typed(verdict: Verdict, typed: Mapping[str, str]) -> Verdict:
+    """Return a verdict with its test as an argument, if its id is none."""
+    argument = typed.get(verdict.key.test_id)
+    return verdict if argument is None else replace(verdict, typed=argument)
 
 
 def finish(

@@ -476,7 +476,7 @@ def _command(
     *more: str,
 ) -> NextCommand:
     """Return a pytest command for one test."""
-    test = from_root(verdict.key.test_id, options)
+    test = verdict.typed or from_root(verdict.key.test_id, options)
     all_flags = (*_with_store(verdict, options, flags), *more)
     return NextCommand(kind=kind, argv=("pytest", test, *all_flags))
 
