@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.errors import UnitError
+from pytest_gpuperf.model.checkout import Checkout
 from pytest_gpuperf.model.environment import HARD_FACTS
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.quantity import parse_quantity
@@ -235,6 +236,8 @@ class Config(Frozen, frozen=True, kw_only=True):
         peaks: Declared peak by device and field [B/s or FLOP/s].
 
         grades: Where grades begin, by roof; absent roofs have the plugin's defaults.
+
+        checkout: The folder of the project, which keys of tests are relative to.
     """
 
     root: str
@@ -280,6 +283,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     option_texts: Mapping[str, str] = {}
     peaks: DeclaredPeaks = MappingProxyType({})
     grades: Mapping[str, Bands] = {}
+    checkout: Checkout = Checkout(root="")
 
     @property
     def junit_waits(self) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.launcher import Launcher
     from pytest_gpuperf.config import Config
+    from pytest_gpuperf.model.checkout import Checkout
     from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
 
     _T = TypeVar("_T")
@@ -362,6 +363,7 @@ def _read(config: pytest.Config) -> Config:
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
         grades=reader.read("gpuperf_grades", _grades, {}),
         option_texts=reader.texts,
+        checkout=_checkout(config),
     )
     reader.finish(read)
     return read
@@ -532,7 +534,7 @@ class _OptionReader:
             raise ValueError(message)
         return self.path(text)
 
-    def together(self, read: Config) -> None:
+    def _together(self, read: Config) -> None:
         """Collect mistakes of options that exclude each other."""
         if read.record and read.replay:
             self.mistakes.append(
@@ -559,7 +561,7 @@ class _OptionReader:
 
     def finish(self, read: Config) -> None:
         """Raise all mistakes as one error."""
-        self.together(read)
+        self._together(read)
         if self.mistakes:
             raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
 
@@ -576,6 +578,16 @@ def _sharing(**reports: str | None) -> list[str]:
         for options in writers.values()
         if len(options) > 1
     ]
+
+
+def _checkout(config: pytest.Config) -> Checkout:
+    """Return the folder of the project that is tested."""
+    from pytest_gpuperf.collect.checkout import checkout_of
+
+    start = config.invocation_params.dir
+    paths = [start / str(arg).partition("::")[0] for arg in config.args]
+    tests = [path for path in paths if path.exists()]  # others are names of packages
+    return checkout_of(config.rootpath, start, tests)
 
 
 def _place(config: pytest.Config) -> dict[str, str]:

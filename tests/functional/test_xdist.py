@@ -293,3 +293,44 @@ def test_a_controller_of_tests_that_measure_nothing_leaves_nothing(
     assert ended.parseoutcomes() == {"passed": 1}
     assert lines(ended, "gpuperf:") == []
     assert run_folders(project) == []
+
+
+def test_two_tests_of_one_id_are_refused_by_all_workers(project: Project) -> None:
+    """The error of one process is that of several, and no other test runs."""
+    for folder in ("reader", "writer"):
+        text = "def test_it(gpuperf):\n    gpuperf(int)\n"
+        project.write(text, f"tests/{folder}/test_speed.py")
+        project.write("", f"tests/{folder}/__init__.py")
+    project.write("def test_plain(): open('ran', 'w')\n", "tests/test_plain.py")
+    project.write("[pytest]\n", "config/pytest.ini")
+    ended = project.run(
+        *XDIST,
+        "-n2",
+        *("-c", "config/pytest.ini", "tests/reader", "tests/writer"),
+        *("tests/test_plain.py", "--gpuperf-update=new"),
+    )
+
+    assert ended.ret == 1
+    assert ended.parseoutcomes() == {"errors": 1}
+    assert lines(ended, "two tests are called test_speed.py::test_it", "--rootdir=.")
+    assert lines(ended, "INTERNALERROR") == []
+    assert not (project.path / "ran").exists()
+
+
+def test_repeats_are_numbered_in_each_worker(project: Project) -> None:
+    """Two workers share the repeats of a test, and none is dropped."""
+    project.write(
+        "def pytest_collection_modifyitems(items):\n    items[:] = items * 3\n",
+        "conftest.py",
+    )
+    project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
+    ended = project.run(*XDIST, "-n2", "--gpuperf-json=run.json")
+    report = project.report()
+
+    assert ended.parseoutcomes() == {"passed": 3}
+    assert [test["test_id"] for test in report["tests"]] == [
+        "test_it.py::test_it",
+        "test_it.py::test_it#2",
+        "test_it.py::test_it#3",
+    ]
+    assert report["header"]["completeness"]["reported_count"] == 3

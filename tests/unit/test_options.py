@@ -11,6 +11,7 @@ import pytest
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.project import PLUGIN
 from pytest_gpuperf import options
+from pytest_gpuperf.collect.checkout import checkout_of
 from pytest_gpuperf.config import (
     AgainstTests,
     Config,
@@ -242,7 +243,8 @@ def test_defaults_are_those_of_config(pytester: pytest.Pytester, root: str) -> N
     """With nothing said, a run is what Config says by itself."""
     config = pytester.parseconfig(*PLUGIN)
 
-    assert options.config_of(config) == Config(root=root)
+    checkout = checkout_of(root, root)
+    assert options.config_of(config) == Config(root=root, checkout=checkout)
     assert options.is_configured(config) is False
 
 

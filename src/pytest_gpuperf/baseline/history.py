@@ -32,12 +32,14 @@ __all__ = [
     "SESSION_LIMIT",
     "Append",
     "Drop",
+    "Move",
     "Restart",
     "StoreChange",
     "applied",
     "arrived",
     "by_key",
     "dropped_by",
+    "joined",
     "keep_newest",
     "slugs_holding",
     "stored_record",
@@ -100,7 +102,21 @@ class Drop(Frozen, frozen=True, kw_only=True):
     session_ids: frozenset[str]
 
 
-StoreChange = Append | Restart | Drop
+class Move(Frozen, frozen=True, kw_only=True):
+    """
+    Give the sessions that were stored under an id of pytest the key of their test.
+
+    Attributes:
+        key: The measurement.
+
+        old: The measurement with the id.
+    """
+
+    key: RecordKey
+    old: RecordKey
+
+
+StoreChange = Append | Restart | Drop | Move
 
 
 def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
@@ -140,7 +156,17 @@ def by_key(
     lists: dict[RecordKey, list[StoredRecord]] = {}
     for record in records:
         lists.setdefault(record.key, []).append(record)
-    return {key: keep_newest(_newest_series(lists[key])) for key in sorted(lists)}
+    return {key: joined(lists[key]) for key in sorted(lists)}
+
+
+def joined(records: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
+    """Return the sessions of one measurement, out of several places, as `by_key` does."""
+    return keep_newest(_newest_series(records))
+
+
+def _keyed(record: StoredRecord, key: RecordKey) -> StoredRecord:
+    """Return a session that was stored under an id of pytest with its key."""
+    return replace(record, key=key, node_id=record.key.test_id)
 
 
 def _newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
@@ -178,6 +204,12 @@ def applied(
     lists = {key: list(records) for key, records in stored.items()}
     for change in changes:
         before = lists.get(change.key, [])
+        if isinstance(change, Move):
+            earlier = lists.get(change.old, [])
+            lists[change.old] = [r for r in earlier if not r.has_node_id]
+            moved = [_keyed(r, change.key) for r in earlier if r.has_node_id]
+            lists[change.key] = [*joined((*moved, *before))]
+            continue
         sessions = _left_by(change, before)
         if not isinstance(change, Drop) and change.record.values:
             sessions = [*sessions, _in_series(change, before)]
@@ -200,7 +232,7 @@ def arrived(
     numbers = dict(arrivals)
     numbered: list[StoreChange] = []
     for change in changes:
-        if isinstance(change, Drop):
+        if isinstance(change, (Drop, Move)):
             numbered.append(change)
             continue
         session_id = change.record.session.id
@@ -211,7 +243,7 @@ def arrived(
     return numbered
 
 
-def dropped_by(change: StoreChange, stored: Sequence[StoredRecord]) -> int:
+def dropped_by(change: Append | Restart | Drop, stored: Sequence[StoredRecord]) -> int:
     """Return from how many stored sessions of its measurement a change takes values."""
     left = _left_by(change, stored)
     return sum(record not in left for record in stored)
@@ -371,7 +403,7 @@ def _in_series(
 
 
 def _left_by(
-    change: StoreChange, records: Sequence[StoredRecord]
+    change: Append | Restart | Drop, records: Sequence[StoredRecord]
 ) -> list[StoredRecord]:
     """Return the stored sessions of a measurement that a change leaves."""
     if isinstance(change, Append):

@@ -24,6 +24,7 @@ from pytest_gpuperf.baseline.files import (
 from pytest_gpuperf.baseline.history import (
     Append,
     Drop,
+    Move,
     Restart,
     StoreChange,
     applied,
@@ -55,6 +56,7 @@ __all__ = [
     "Append",
     "DirectoryStore",
     "Drop",
+    "Move",
     "Repair",
     "Restart",
     "SingleFileStore",
@@ -429,14 +431,18 @@ class DirectoryStore(_FileStore):
             make_folder(folder)
             sweep(folder)
             texts = {}
-            numbered = arrived(changes, self._arrivals())
-            for module, module_changes in _by_module(numbered).items():
-                path = folder / file_name(module)
-                stored = self._read(path, whole=True).get(module, {})
-                text = encode(
-                    {module: applied(stored, module_changes)}, keyed_by="module"
-                )
-                if text != read_whole(path):
+            paths = {module: folder / file_name(module) for module in _modules(changes)}
+            stored: _Sessions = {}
+            for module, path in paths.items():
+                stored |= self._read(path, whole=True).get(module, {})
+            left = applied(stored, arrived(changes, self._arrivals()))
+            for module, path in paths.items():
+                records = {
+                    key: left[key] for key in left if _module(key.test_id) == module
+                }
+                text = encode({module: records}, keyed_by="module")
+                before = read_whole(path)
+                if text != before and (records or before is not None):
                     texts[path] = text
             for name, content in _GIT_FILES.items():
                 write_new(self._path / name, content)
@@ -551,8 +557,11 @@ def _module(test_id: str) -> str:
     return test_id.partition("::")[0]
 
 
-def _by_module(changes: Iterable[StoreChange]) -> dict[str, list[StoreChange]]:
-    lists: dict[str, list[StoreChange]] = {}
+def _modules(changes: Iterable[StoreChange]) -> dict[str, None]:
+    """Return the modules that changes are about."""
+    modules: dict[str, None] = {}
     for change in changes:
-        lists.setdefault(_module(change.key.test_id), []).append(change)
-    return lists
+        modules[_module(change.key.test_id)] = None
+        if isinstance(change, Move):
+            modules[_module(change.old.test_id)] = None
+    return modules

@@ -96,6 +96,9 @@ class _StoredRow(
         schema: The version of the format that the line was first written in; 0: the
             file's own.
 
+        node_id: The id of pytest that the line was first written under, if its test was
+            given another since.
+
         sum: The checksum.
     """
 
@@ -113,6 +116,7 @@ class _StoredRow(
     source: str | None = None
     code: str | None = None
     schema: int = 0
+    node_id: str = ""
     sum: str = ""
 
 
@@ -301,6 +305,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             schema=record.schema_version
             if record.schema_version != STORE_VERSION
             else 0,
+            node_id=record.node_id,
         )
         for record in ordered
     ]
@@ -791,6 +796,7 @@ def _record(
         test_digest=row.source,
         code_digest=row.code,
         schema_version=row.schema or STORE_VERSION,
+        node_id=row.node_id,
     )
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import (
     Drop,
+    Move,
     Restart,
+    StoreChange,
     dropped_by,
+    joined,
     stored_record,
     with_alone,
 )
 from pytest_gpuperf.baseline.store import Store, open_store, storing_command
 from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
+from pytest_gpuperf.cli.stored_tests import StoredTests, is_of
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, BaselineMissingError, ConfigError
 from pytest_gpuperf.judge.case import newest_case, newest_reference
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
     REFERENCES,
     Record,
@@ -127,15 +131,20 @@ def show(arguments: argparse.Namespace) -> int:
     ]
     metrics = {metric for _, _, metric, _ in series}
     outlooks = {slug: _outlooks(store.load(slug), metrics) for slug in content}
+    shown = StoredTests((), arguments.store).shown
     facts = []
     for slug, records, metric, source in series:
         values = [(r, v) for r in records if (v := _value(r, metric, source))]
         outlook = outlooks[slug].get((records[0].key, metric, source), _Outlook())
-        facts.append(_series_facts(slug, values, outlook))
+        key = records[0].key
+        title = str(replace(key, test_id=shown(key.test_id)))
+        facts.append(
+            {"test": shown(key.test_id), **_series_facts(slug, values, outlook)}
+        )
         if arguments.format != "json":
             print_table(
                 arguments.format,
-                title=f"{records[0].key} {metric} [{source}] ({slug})",
+                title=f"{title} {metric} [{source}] ({slug})",
                 table=_value_columns(values, outlook),
                 remarks=[*_outlook_remarks(values, outlook, arguments.store)],
                 content={},
@@ -202,7 +211,10 @@ def verify(arguments: argparse.Namespace) -> int:
     run = read_run(arguments.run)
     completeness = run.header.completeness
     expected = _expected_tests(arguments)
-    missing = sorted(expected - run.test_ids)
+    missing = _missing(expected, run)
+    if arguments.expect_from is not None:
+        shown = StoredTests((), arguments.expect_from).shown
+        missing = sorted(map(shown, missing))
     faults = []
     if completeness.interrupted:
         faults.append(f"interrupted: {completeness.interrupted}; {held_tests(run)}")
@@ -240,6 +252,17 @@ def verify(arguments: argparse.Namespace) -> int:
     return WORSE if faults else GOOD
 
 
+def _missing(expected: Mapping[str, bool], run: Run) -> list[str]:
+    """Return the stored tests that a run does not have, by their keys."""
+    keys = {test.test_id: test.key for test in run.tests if test.key}
+    there = {keys.get(test_id, test_id) for test_id in run.test_ids}
+    return sorted(
+        key
+        for key, has_node_id in expected.items()
+        if key not in there and not (has_node_id and key in run.test_ids)
+    )
+
+
 def _opened(place: str) -> Store:
     """Return the store of a name, from the current folder."""
     return open_store(place, Path.cwd())
@@ -260,36 +283,33 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
         ConfigError: The store has none of a test that was named.
     """
     whole = {slug: store.load(slug) for slug in store.slugs()}
+    if not tests:
+        return whole
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
+    stored = StoredTests(ids, place)
+    selected = {name: stored.named(name) for name in tests}
     otherwise = f"store a session first: {storing_command(place)}"
-    _refuse_unknown(tests, ids, where=f"stored in {place}", otherwise=otherwise)
-    matches = _matcher(tests)
+    shown = [stored.shown(test_id) for test_id in ids]
+    _refuse_unknown(selected, shown, where=f"stored in {place}", otherwise=otherwise)
+    wanted = frozenset().union(*selected.values())
     return {
-        slug: {
-            key: records for key, records in sessions.items() if matches(key.test_id)
-        }
+        slug: {key: some for key, some in sessions.items() if key.test_id in wanted}
         for slug, sessions in whole.items()
     }
 
 
-def _matcher(tests: Sequence[str]) -> Callable[[str], bool]:
-    """Return what knows whether a test is among those that were named; none: all are."""
-    return lambda test_id: not tests or any(_is_of(test_id, name) for name in tests)
-
-
-def _is_of(test_id: str, name: str) -> bool:
-    """Return whether a name as pytest takes it selects a test."""
-    return test_id == name or test_id.startswith((f"{name}::", f"{name}["))
-
-
 def _refuse_unknown(
-    names: Sequence[str], ids: Sequence[str], *, where: str, otherwise: str
+    selected: Mapping[str, Collection[str]],
+    ids: Sequence[str],
+    *,
+    where: str,
+    otherwise: str,
 ) -> None:
     """
-    Refuse names of tests that are not there; the remedy has the nearest ones.
+    Refuse names that select no test; the remedy has the nearest ones.
 
     Args:
-        names: The names.
+        selected: The tests that each name selects.
 
         ids: The tests that are there.
 
@@ -297,11 +317,7 @@ def _refuse_unknown(
 
         otherwise: The remedy where there is no test at all.
     """
-    unknown = [
-        name
-        for name in dict.fromkeys(names)
-        if not any(_is_of(test_id, name) for test_id in ids)
-    ]
+    unknown = [name for name, test_ids in selected.items() if not test_ids]
     if not unknown:
         return
     ids = [test_id for test_id in ids if test_id != REFERENCES]
@@ -637,7 +653,7 @@ def _series_facts(slug: str, values: _Values, outlook: _Outlook) -> dict[str, ob
     """Return a series for JSON."""
     record, value = values[0]
     return {
-        "test": record.key.test_id,
+        "key": record.key.test_id,
         "name": record.key.name,
         "metric": value.metric,
         "unit": value.unit,
@@ -693,21 +709,27 @@ def _accept_run(
     if not run.header.completeness.complete:
         message = f"{arguments.run} is not complete, so its values are not stored"
         raise BaselineError(message, remedy="run the tests to their end first")
-    by_slug: dict[str, list[Restart]] = {}
+    by_slug: dict[str, list[StoreChange]] = {}
+    keys = {test.test_id: test.key for test in run.tests if test.key}
     facts = []
     fresh = grouped(r for r in run.records if not r.role.of_suite)
     for records in _accepted(run, arguments.test, arguments.run):
-        alone = fresh.get(records[0].key, ())
+        old, slug = records[0].key, slug_of(records[0])
+        alone = fresh.get(old, ())
         session = with_alone(
             stored_record(records, run.header.session, run.version),
             alone,
             suspected=any(record.role is Role.CONFIRM for record in alone),
         )
-        change = Restart(record=session)
-        slug = slug_of(records[0])
-        stored = store.load(slug, [change.key.test_id]).get(change.key, ())
+        key = replace(old, test_id=keys.get(old.test_id, old.test_id))
+        change = Restart(record=replace(session, key=key))
+        loaded = store.load(slug, [old.test_id, key.test_id])
+        earlier = [r for r in loaded.get(old, ()) if key != old and r.has_node_id]
+        if earlier:
+            by_slug.setdefault(slug, []).append(Move(key=key, old=old))
+        stored = joined([*earlier, *loaded.get(key, ())])
         by_slug.setdefault(slug, []).append(change)
-        facts.append({"test": str(change.key), "dropped": dropped_by(change, stored)})
+        facts.append({"test": str(old), "dropped": dropped_by(change, stored)})
     for slug, changes in by_slug.items():
         store.write(slug, changes)
     remarks = [
@@ -730,26 +752,31 @@ def _accepted(run: Run, tests: Sequence[str], path: str) -> Iterator[list[Record
     measured = grouped(r for r in run.records if r.role.of_suite and r.void is None)
     ids = sorted({key.test_id for key in measured})
     otherwise = "name a run that measured them"
-    _refuse_unknown(tests, ids, where=f"measured in {path}", otherwise=otherwise)
-    matches = _matcher(tests)
+    keys = {test.test_id: test.key for test in run.tests}
+    selected = {
+        name: [i for i in ids if is_of(i, name) or is_of(keys.get(i) or i, name)]
+        for name in tests
+    }
+    _refuse_unknown(selected, ids, where=f"measured in {path}", otherwise=otherwise)
+    wanted = {test_id for test_ids in selected.values() for test_id in test_ids}
     if not tests:
         moved = {v.key.test_id for v in run.verdicts if v.outcome in _ACCEPTED}
         if not moved:
             message = "nothing of the run regressed or improved, so nothing is accepted"
             raise ConfigError(message, remedy="name tests: --test=ID")
-        matches = moved.__contains__
+        wanted = moved
     for key, records in measured.items():
-        if matches(key.test_id):
+        if key.test_id in wanted:
             yield records
 
 
-def _expected_tests(arguments: argparse.Namespace) -> set[str]:
+def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
     """Return the tests that a run must have by a baseline; empty: none was named."""
     if arguments.expect_from is None:
         if arguments.machine:
             message = "--machine says whose tests of a baseline are expected"
             raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
-        return set()
+        return {}
     expected = _expected(_opened(arguments.expect_from), arguments.machine)
     if not expected:  # of an empty store every run would have all tests
         message = f"nothing is stored in {arguments.expect_from}"
@@ -759,9 +786,9 @@ def _expected_tests(arguments: argparse.Namespace) -> set[str]:
     return expected
 
 
-def _expected(store: Store, machines: Sequence[str]) -> set[str]:
+def _expected(store: Store, machines: Sequence[str]) -> dict[str, bool]:
     """
-    Return the tests that a store has, of all machines or of some.
+    Return the tests that a store has, and whether by an id of pytest, of some machines or all.
 
     Raises:
         ConfigError: It has none of a machine.
@@ -771,5 +798,10 @@ def _expected(store: Store, machines: Sequence[str]) -> set[str]:
     if unknown:
         message = f"nothing is stored for {', '.join(unknown)}"
         raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
-    keys = (key for slug in machines or slugs for key in store.load(slug))
-    return {key.test_id for key in keys} - {REFERENCES}
+    expected: dict[str, bool] = {}
+    for slug in machines or slugs:
+        for key, records in store.load(slug).items():
+            has_node_id = any(record.has_node_id for record in records)
+            expected[key.test_id] = has_node_id or expected.get(key.test_id, False)
+    expected.pop(REFERENCES, None)
+    return expected

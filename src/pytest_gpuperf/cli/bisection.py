@@ -20,6 +20,7 @@ from pytest_gpuperf.cli.output import (
     print_bytes,
     say,
 )
+from pytest_gpuperf.collect.checkout import checkout_of
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.collect.session import new_session
@@ -72,11 +73,12 @@ def bisect(arguments: argparse.Namespace) -> int:
     )
     identity = ProcessIdentity(session=new_session(SystemClock()))
     site = Site.in_process(config, identity)
-    test_id, command = _located(
+    test_id, key, command = _located(
         arguments.test, _command_line(arguments.test, arguments.options), site.runner
     )
     request = search.BisectRequest(
         test_id=test_id,
+        key=key,
         good=arguments.good,
         bad=arguments.bad,
         metric=arguments.metric,
@@ -133,9 +135,9 @@ def _command_line(test_id: str, options: Sequence[str]) -> CommandLine:
 
 def _located(
     test: str, command: CommandLine, runner: Runner
-) -> tuple[str, CommandLine]:
+) -> tuple[str, str, CommandLine]:
     """
-    Return a test as its id, and the command for its file.
+    Return a test as its id and its key, and the command for its file.
 
     A path in it may be relative to this folder, as an argument of pytest is, or to
     pytest's root folder, as an id is. Where pytest does not start, it stands as it is.
@@ -152,7 +154,11 @@ def _located(
                 command, args=(*command.args[:-1], argument), paths=(argument,)
             )
             test = Path(os.path.relpath(file, root)).as_posix() + colons + name
-    return test, command
+            checkout = checkout_of(root, command.folder, [file])
+            below = checkout.relative(os.path.realpath(file))
+            key = test if below is None else below + colons + checkout.portable(name)
+            return test, key, command
+    return test, test, command
 
 
 class _Progress:

@@ -287,12 +287,14 @@ def read_expected(folder: str) -> Expected:
     modules: dict[str, None] = {}
     partial: dict[str, None] = {}
     wholes: set[tuple[str | None, int | None, str | None]] = set()
+    keys: dict[str, str] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
         expected = codec.from_text(file.read_bytes(), Expected, path=str(file))
         test_ids |= dict.fromkeys(expected.test_ids)
         modules |= dict.fromkeys(expected.whole_modules)
         partial |= dict.fromkeys(expected.partial_modules)
         wholes.add((expected.collected, expected.collected_count, expected.shard))
+        keys |= expected.keys
     collected, count, shard = wholes.pop() if len(wholes) == 1 else (None,) * 3
     return Expected(
         test_ids=tuple(test_ids),
@@ -301,6 +303,7 @@ def read_expected(folder: str) -> Expected:
         collected=collected,
         collected_count=count,
         shard=shard,
+        keys=keys,
     )
 
 

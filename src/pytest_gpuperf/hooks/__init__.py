@@ -53,6 +53,7 @@ def register(config: pytest.Config) -> None:
         manager.register(Controller(config), "gpuperf-gate")
         return
     # the rooms below are imported here because this is the first use of any of them
+    from pytest_gpuperf.hooks.identity import Identity
     from pytest_gpuperf.hooks.measuring import Leases, Measuring
     from pytest_gpuperf.measure.bench import bench_of
     from pytest_gpuperf.pipeline.memory import Memory
@@ -75,6 +76,7 @@ def register(config: pytest.Config) -> None:
         manager.register(gate, "gpuperf-gate")
         measuring = Measuring(config, bench_of(gate.suite.site), gate.suite.memory)
         manager.register(measuring, "gpuperf-measuring")
+    manager.register(Identity(config), "gpuperf-identity")
     manager.register(Leases(measuring.bench), "gpuperf-leases")
 
 

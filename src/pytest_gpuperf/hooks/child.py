@@ -17,6 +17,7 @@ from pytest_gpuperf.collect.loaded_files import FileRecorder
 from pytest_gpuperf.collect.scratch import AppendedFile
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import outcomes
+from pytest_gpuperf.hooks.identity import KEY
 from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import Site
@@ -26,6 +27,8 @@ from pytest_gpuperf.model.run import ChildAnswer, Measured
 from pytest_gpuperf.pipeline.repeat import LAUNCHED, ChildSpec, Launch, launch_file
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.turns import TurnClient
 
@@ -85,6 +88,7 @@ class Child:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.spec = _spec(config)
+        self._test_id = ""  # of the test that runs, as the parent calls it
         self._recorder = FileRecorder(None)
         self._answers = AppendedFile(Path(self.spec.out))
         self._turn_client: TurnClient | None = None
@@ -115,23 +119,45 @@ class Child:
         """Whether a profiler watches this process."""
         return self.spec.cache_control is not None
 
-    @pytest.hookimpl(trylast=True)  # after whoever shuffles
+    # outermost: plugins have shuffled the tests, and each has its key
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
-    ) -> None:
+    ) -> Generator[None, object, object]:
         """Keep the tests that were named, in the order they were named."""
+        result = yield
+        names = self.spec.names
         place = {test_id: index for index, test_id in enumerate(self.spec.test_ids)}
-        chosen = [i for i in items if TEST_ID in i.stash and i.stash[TEST_ID] in place]
-        dropped = [item for item in items if item not in set(chosen)]
+        chosen = []
+        for item in items:
+            if TEST_ID not in item.stash:
+                continue
+            key = item.stash.get(KEY, item.stash[TEST_ID])
+            test_id = names.get(key) if names else item.stash[TEST_ID]
+            if test_id is not None and test_id in place:
+                # the parent's id of the test, which may hold another folder
+                item.stash[TEST_ID] = test_id
+                chosen.append(item)
+        kept = set(map(id, chosen))
+        dropped = [item for item in items if id(item) not in kept]
         if dropped:
             config.hook.pytest_deselected(items=dropped)
         items[:] = sorted(chosen, key=lambda item: place[item.stash[TEST_ID]])
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item
+    ) -> Generator[None, object, object]:
+        """Note which test runs: its id here may be another than the parent's."""
+        self._test_id = item.stash[TEST_ID]
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write a test's answer as soon as it has a value or has failed."""
         text = report.__dict__.pop("gpuperf", None)
-        measured = Measured(test_id=report.nodeid)
+        measured = Measured(test_id=self._test_id)
         failure = ""
         try:
             measured = codec.from_text(text, Measured) if text else measured
@@ -149,7 +175,7 @@ class Child:
         if measured.records or failure or lacking:
             self._answer(
                 ChildAnswer(
-                    test_id=report.nodeid,
+                    test_id=self._test_id,
                     records=measured.records,
                     failure=failure,
                     unmeasured=lacking,
@@ -158,15 +184,15 @@ class Child:
             )
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
+    def pytest_runtest_logstart(self) -> None:
         """Note that a test begins: for the turns, and for a profiler."""
         self._answers.open()  # that there is this file says so, however it ends
         if self._turn_client is not None:
             if self.spec.loaded is not None:  # before what ran is told to have ended
                 self._recorder.store_code(Path(self.spec.loaded))
-            self._turn_client.begin_test(nodeid)
+            self._turn_client.begin_test(self._test_id)
         if self._counts:
-            self._answer(ChildAnswer(test_id=nodeid))
+            self._answer(ChildAnswer(test_id=self._test_id))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
@@ -175,10 +201,10 @@ class Child:
             self._turn_client.end_tests()
 
     @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+    def pytest_runtest_logfinish(self) -> None:
         """Note for a profiler that a test has ended."""
         if self._counts:
-            self._answer(ChildAnswer(test_id=nodeid, ended=True))
+            self._answer(ChildAnswer(test_id=self._test_id, ended=True))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -338,17 +338,22 @@ class Gate:
         return self.suite.config.against is not None or bool(self.suite.absent())
 
     def _looks_into(self, module: str) -> bool:
-        """Return whether pytest looked for tests in a test file, which may be gone."""
+        """Return whether pytest looked for tests in the module of a key, which may be gone."""
         if options.selects_part(self.config):
             return False
         start, option = self.config.invocation_params.dir, self.config.option
-        path = _plain(self.config.rootpath / module)
+        checkout = self.suite.config.checkout
+        shown = checkout.id_of(module)
+        is_below = checkout.rootdir == "" or shown != module
+        path = _plain(
+            self.config.rootpath / shown if is_below else Path(checkout.root, module)
+        )
         ignored = [_plain(start / text) for text in option.ignore or ()]
         globs = [str(start / text) for text in option.ignore_glob or ()]
         if (
             any(path == one or one in path.parents for one in ignored)
             or any(fnmatch(str(path), pattern) for pattern in globs)
-            or module.startswith(tuple(option.deselect or ()))
+            or shown.startswith(tuple(option.deselect or ()))
         ):
             return False
         places = [_plain(start / str(arg)) for arg in self.config.args]

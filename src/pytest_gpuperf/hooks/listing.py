@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -60,18 +61,28 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 
 @pytest.hookimpl(trylast=True)  # after whoever deselects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     """Write down the tests that are left, and leave none to run."""
-    tests = tuple(
-        CollectedTest(
-            test_id=_encodable(item.nodeid),
+    # a process that is asked for the root folder alone does not load it
+    from pytest_gpuperf.hooks.identity import KeyMaker
+
+    keys, counts = KeyMaker(config), Counter[str]()
+    tests = []
+    for item in items:
+        key = keys.key_of(item)
+        counts[key] += 1
+        number = f"#{counts[key]}" if counts[key] > 1 else ""  # of a test repeated
+        test = CollectedTest(
+            test_id=_encodable(f"{item.nodeid}{number}"),
+            key=_encodable(f"{key}{number}"),
             source=_source_of(item),
             measures=options.measures(item),
         )
-        for item in items
-    )
+        tests.append(test)
     listing = CollectedTests(
-        tests=tests,
+        tests=tuple(tests),
         failures=_failures,
         is_import_error=all(map(_is_import_error, _errors)),
     )

@@ -22,6 +22,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import RAN, command_line, outcomes
+from pytest_gpuperf.hooks.identity import KEY, TYPED, KeyMaker
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
@@ -269,6 +270,7 @@ class Measuring:
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
         self._partial_modules: dict[str, None] = {}
+        self._module_of = KeyMaker(config).module_of
         self._collected: list[pytest.Item] = []  # before any is left out
         self._collected_ids: list[str] = []
         self._live_line = _live_line(config, bench.site.clock) if judging else None
@@ -305,13 +307,13 @@ class Measuring:
         """Note the modules of which some tests do not run that may measure."""
         if options.selects_measured(self.config):
             items = [item for item in items if TEST_ID in item.stash]
-        self._partial_modules.update(dict.fromkeys(map(_module_of, items)))
+        self._partial_modules.update(dict.fromkeys(map(self._module_of, items)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests are going to measure, and which modules run as a whole."""
         if options.only_shows(session.config):
             return
-        measuring = [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
+        measuring = [i for i in session.items if TEST_ID in i.stash]
         collected = self._collected_ids
         kept = set(map(id, session.items))  # xdist changes the node ids of groups
         self.pytest_deselected([i for i in self._collected if id(i) not in kept])
@@ -322,10 +324,10 @@ class Measuring:
         partial = bool(getattr(option, "lf", False)) or any(
             "::" in arg for arg in session.config.args
         )
-        modules = () if partial else dict.fromkeys(map(_module_of, session.items))
+        modules = () if partial else dict.fromkeys(map(self._module_of, session.items))
         self.bench.site.expect(
             Expected(
-                test_ids=tuple(measuring),
+                test_ids=tuple(item.stash[TEST_ID] for item in measuring),
                 whole_modules=tuple(
                     m for m in modules if m not in self._partial_modules
                 ),
@@ -333,6 +335,9 @@ class Measuring:
                 collected=collection_digest(collected) if collected else None,
                 collected_count=len(collected) or None,
                 shard=part_of(*options.split_part(session.config)),
+                keys={
+                    i.stash[TEST_ID]: i.stash[KEY] for i in measuring if KEY in i.stash
+                },
             )
         )
 
@@ -525,6 +530,7 @@ class Measuring:
         from pytest_gpuperf.pipeline.verdicts import judge_limits
 
         test_id, ledger = item.stash[TEST_ID], gpuperf.ledger
+        self.memory.learn(test_id, item.stash.get(KEY, ""))
         try:
             verdicts = judge_limits(
                 plan,
@@ -537,6 +543,8 @@ class Measuring:
         except UnitError as error:  # of the marker: a traceback would show our own code
             text = f"limit {escape(str(error))}"
             raise pytest.fail.Exception(text, pytrace=False) from None
+        if TYPED in item.stash:
+            verdicts = tuple(replace(v, typed=item.stash[TYPED]) for v in verdicts)
         item.stash[_VERDICTS] = verdicts
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         if missed:
@@ -625,6 +633,8 @@ class Measuring:
             missed=outcomes.missed_assert(ledger, call, report),
             group=plan.group,
             line=None if item.location[1] is None else item.location[1] + 1,
+            key=item.stash.get(KEY, ""),
+            typed=item.stash.get(TYPED, ""),
         )
 
     @pytest.hookimpl
@@ -645,11 +655,6 @@ class Measuring:
 def _advice(item: pytest.Item, **facts: Any) -> Any:  # noqa: ANN401 - the hook's own
     """Return what other plugins advise; a test's hooks take long to look up."""
     return item.ihook.pytest_gpuperf_recommendations(**facts)
-
-
-def _module_of(item: pytest.Item) -> str:
-    """Return the node id of the module that a test is in."""
-    return item.nodeid.partition("::")[0]
 
 
 def _plan(item: pytest.Item) -> Plan:

@@ -46,6 +46,7 @@ __all__ = [
 REFERENCES = "gpuperf::references"
 
 STORE_VERSION = 3  # of the format that StoredRecords are written in
+_KEYED_SINCE = 3  # earlier versions stored ids of pytest for keys
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the samples of a SessionValue
 
@@ -430,6 +431,9 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
         schema_version: The version of the format that it was first written in: what that
             version had no field for was not stored.
 
+        node_id: The id that pytest gave to the test when it was first written, where the
+            key has replaced it; "": the key was never another.
+
         unknown: Fields of a later version, as names and JSON texts: kept when a store
             is rewritten.
     """
@@ -447,4 +451,10 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     test_digest: str | None = None
     code_digest: str | None = None
     schema_version: int = STORE_VERSION
+    node_id: str = ""
     unknown: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def has_node_id(self) -> bool:
+        """Whether its key is an id of pytest, relative to the root folder of its run."""
+        return self.schema_version < _KEYED_SINCE and not self.node_id

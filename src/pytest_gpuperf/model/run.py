@@ -70,7 +70,7 @@ class Expected(Frozen, frozen=True, kw_only=True):
 
         whole_modules: Test files of which nothing was left out.
 
-        partial_modules: Those of which a test was, or all.
+        partial_modules: Those of which a test was, or all. Modules are those of keys.
 
         collected: A digest of the ids of all tests that were collected, before any was
             left out; None: unknown, or the processes of the run do not agree.
@@ -78,6 +78,8 @@ class Expected(Frozen, frozen=True, kw_only=True):
         collected_count: How many these are.
 
         shard: Which part of them pytest-split keeps, as "3/8"; None: all.
+
+        keys: The keys of the tests whose id is not their key, by id.
     """
 
     test_ids: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ class Expected(Frozen, frozen=True, kw_only=True):
     collected: str | None = None
     collected_count: int | None = None
     shard: str | None = None
+    keys: Mapping[str, str] = {}
 
 
 class HeaderNote(Frozen, frozen=True, kw_only=True):
@@ -179,6 +182,11 @@ class TestPlace(Frozen, frozen=True, kw_only=True):
         line: The line of its definition, from 1; None: not known.
 
         group: A heading in reports; None: its marker names none.
+
+        key: What its stored values are of, the same in every checkout; "": its id.
+
+        typed: The test as an argument, from the folder where pytest was started; "": its
+            id, from pytest's root folder.
     """
 
     __test__ = False  # pytest collects what is called like a test
@@ -186,6 +194,13 @@ class TestPlace(Frozen, frozen=True, kw_only=True):
     test_id: str
     line: int | None = None
     group: str | None = None
+    key: str = ""
+    typed: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file of the test, relative to the folder that `typed` or its id starts from."""
+        return (self.typed or self.test_id).partition("::")[0]
 
 
 class MissedAssert(Frozen, frozen=True, kw_only=True):
@@ -299,6 +314,10 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
         references: Samples of reference workloads, taken around it.
 
         line: The line of its definition, from 1; None: not known.
+
+        key: What its stored values are of; "": its id.
+
+        typed: The test as an argument; "": its id, from pytest's root folder.
     """
 
     test_id: str
@@ -314,6 +333,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     lost: tuple[Unmeasured, ...] = ()
     references: tuple[ReferenceSamples, ...] = ()
     line: int | None = None
+    key: str = ""
+    typed: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

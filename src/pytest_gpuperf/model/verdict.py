@@ -364,6 +364,9 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
         sentence: Its reason in words; "" where it passed, and before it is reported.
 
         commands: What to type next; likewise.
+
+        typed: Its test as an argument, from the folder where pytest was started; "": its
+            id, from pytest's root folder.
     """
 
     key: RecordKey
@@ -388,6 +391,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     remedy: str = ""
     sentence: str = ""
     commands: tuple[NextCommand, ...] = ()
+    typed: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

@@ -121,6 +121,8 @@ class BisectRequest(Frozen, frozen=True, kw_only=True):
 
         limit: The smallest change that counts as a regression [fraction].
 
+        key: Its key, by which each commit has it; "": its id.
+
         options: What else pytest is started with.
 
         tests_mine: Whether each commit's tests run on both sides.
@@ -133,6 +135,7 @@ class BisectRequest(Frozen, frozen=True, kw_only=True):
     test_id: str
     good: str
     bad: str
+    key: str = ""
     metric: str = "time"
     limit: float = 0.05
     options: tuple[str, ...] = ()
@@ -464,6 +467,7 @@ class _Trier:
                     SidesRequest(
                         revision=before or request.good,
                         test_ids=(request.test_id,),
+                        keys=(request.key or request.test_id,),
                         identity=self._site.identity,
                         tests_mine=request.tests_mine,
                         build_command=request.build_command,

@@ -143,6 +143,8 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
 
         fits_on_device: Returns whether the GPU's memory does; where it does not hold two
             either, one is alive at once.
+
+        keys: The keys of tests by their ids, where they are not the ids.
     """
 
     variable: str
@@ -154,6 +156,7 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     at_once: int = 4
     fits: Callable[[int], bool] = fits_in_memory
     fits_on_device: Callable[[int], bool] = lambda _: True
+    keys: Mapping[str, str] = {}
 
 
 def run_block(
@@ -337,6 +340,7 @@ class _Group:
         self._sides = sides
         self._members = members
         self._test_ids = tuple(test_ids)
+        self._keys = tuple(request.keys.get(test_id, test_id) for test_id in test_ids)
         self._site = site
         self._request = request
 
@@ -370,6 +374,7 @@ class _Group:
             argv = member.command.argv(member.scratch)
             spec = ChildSpec(
                 test_ids=self._test_ids,
+                keys=self._keys,
                 identity=replace(
                     self._site.identity,
                     writer=f"{member.name} of block {member.block + 1}",

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.baseline.history import Drop, Move, joined
 from pytest_gpuperf.baseline.store import Store, folder_name, open_store
 from pytest_gpuperf.judge.look import baseline_spreads
 from pytest_gpuperf.model.environment import slug
@@ -46,6 +47,7 @@ class Memory:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._store: Store | None = None
+        self._keys: dict[str, str] = {}  # of tests, by ids that are not their keys
         self._usual: dict[str, Mapping[str, UsualSpread]] = {}
         self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
 
@@ -87,11 +89,31 @@ class Memory:
         if store is not None:
             self._loaded = {folder: store.load(folder) for folder in store.slugs()}
 
+    def learn(self, test_id: str, key: str) -> None:
+        """Take the key of a test of this run; "": its id is its key."""
+        if key:
+            self._keys[test_id] = key
+
+    def key_of(self, test_id: str) -> str:
+        """Return the key under which the values of a test of this run are stored."""
+        return self._keys.get(test_id, test_id)
+
     def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
-        """Return the stored sessions of a measurement, oldest first."""
+        """Return the stored sessions of a measurement, oldest first, with its own key."""
         folder = slug_of(record)
         self.read([folder])
-        return self._loaded.get(folder, {}).get(record.key, ())
+        stored = self._loaded.get(folder, {})
+        key = self._stored_key(record.key)
+        if key == record.key:
+            return stored.get(key, ())
+        found = [r for r in stored.get(record.key, ()) if r.has_node_id]
+        found += [r for r in stored.get(key, ()) if not r.has_node_id]
+        return joined([replace(r, key=record.key) for r in found])
+
+    def _stored_key(self, key: RecordKey) -> RecordKey:
+        """Return the key under which a measurement of this run is stored."""
+        test_id = self._keys.get(key.test_id)
+        return key if test_id is None else replace(key, test_id=test_id)
 
     def read(self, slugs: Iterable[str]) -> None:
         """
@@ -107,12 +129,16 @@ class Memory:
             if slug_name not in self._loaded:
                 self._loaded[slug_name] = store.load(slug_name)
 
-    def test_ids(self, slugs: Collection[str] | None = None) -> tuple[str, ...]:
+    def keys(
+        self, test_ids: Collection[str], slugs: Collection[str] | None = None
+    ) -> tuple[str, ...]:
         """
-        Return the ids of the tests that have stored sessions.
+        Return the keys of the tests that have stored sessions and are not in a run.
 
         Args:
-            slugs: The GPUs, chips and hosts where they were measured; None: anywhere.
+            test_ids: The ids of the tests in it.
+
+            slugs: The GPUs, chips and hosts where sessions were measured; None: anywhere.
         """
         store = self.store()
         if store is None:
@@ -122,10 +148,17 @@ class Memory:
             names = {folder_name(name) for name in slugs} | set(slugs)
             folders = tuple(folder for folder in folders if folder in names)
         self.read(folders)
-        keys = (key for folder in folders for key in self._loaded[folder])
-        return tuple(
-            dict.fromkeys(key.test_id for key in keys if key.test_id != REFERENCES)
-        )
+        ids, keys = set(test_ids), set(map(self.key_of, test_ids))
+        absent: dict[str, None] = {}
+        for folder in folders:
+            for key, records in self._loaded[folder].items():
+                if key.test_id == REFERENCES:
+                    continue
+                if any(r.has_node_id for r in records) and key.test_id not in ids:
+                    absent[self._config.checkout.key_of(key.test_id)] = None
+                if not all(r.has_node_id for r in records):
+                    absent[key.test_id] = None
+        return tuple(key for key in absent if key not in keys)
 
     def usual_spreads(self, record: Record) -> Mapping[str, UsualSpread]:
         """Return what sessions usually differ by where a record was measured."""
@@ -152,7 +185,9 @@ class Memory:
         for record in records:
             folders.setdefault(slug_of(record), []).append(record.key)
         for folder, keys in folders.items():
-            slugs |= store.other_slugs(folder, keys)
+            stored_keys = {self._stored_key(key): key for key in keys}
+            others = store.other_slugs(folder, stored_keys)
+            slugs |= {stored_keys[key]: names for key, names in others.items()}
         return slugs
 
     def remarks(self) -> Iterator[str]:
@@ -201,7 +236,24 @@ class Memory:
         if store is None:
             return
         for folder, of_folder in changes.items():
-            store.write(folder, of_folder)
+            keyed = [self._keyed(change) for change in of_folder]
+            store.write(folder, [*self._moves(store, folder), *keyed])
+
+    def _keyed(self, change: StoreChange) -> StoreChange:
+        """Return a change of a measurement with the key under which it is stored."""
+        key = self._stored_key(change.key)
+        if key == change.key or isinstance(change, (Drop, Move)):
+            return change
+        return replace(change, record=replace(change.record, key=key))
+
+    def _moves(self, store: Store, folder: str) -> Iterator[Move]:
+        """Yield the moves of sessions of this run's tests that stand under their ids."""
+        if not self._keys:
+            return
+        for old, records in store.load(folder).items():
+            key = self._stored_key(old)
+            if key != old and any(record.has_node_id for record in records):
+                yield Move(key=key, old=old)
 
 
 def damage_remedy(place: str) -> str:

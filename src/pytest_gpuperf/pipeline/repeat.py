@@ -148,6 +148,9 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
     Attributes:
         test_ids: The tests to run, in this order.
 
+        keys: The keys of these tests, by which they are found in another checkout; empty:
+            their ids are those of pytest here.
+
         identity: Which process of the run it is.
 
         out: The file to answer in, which is there as soon as a test begins.
@@ -167,10 +170,16 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
     test_ids: tuple[str, ...]
     identity: ProcessIdentity
     out: str
+    keys: tuple[str, ...] = ()
     cache_control: str | None = None
     turns: int | None = None
     loaded: str | None = None
     launch: Launch | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The ids of the tests by their keys; empty: there are no keys."""
+        return dict(zip(self.keys, self.test_ids, strict=True)) if self.keys else {}
 
 
 class ChildRun(Frozen, frozen=True, kw_only=True):

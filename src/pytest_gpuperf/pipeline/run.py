@@ -122,9 +122,7 @@ def decide(
     with collector_paused():
         first = verdicts.look(suite)
     if not repeats or first.suspects:
-        again = (*first.suspects, *first.controls)
-        expected_s = suite.config.confirm * suite.took_s(again)
-        announce(complete and bool(first.suspects), expected_s)
+        announce(complete and bool(first.suspects), _confirmation_s(suite, first))
     suite.suspects = frozenset(first.suspects)
     by_revision = _confirm_by_revision(suite, first) if complete else Confirmed()
     complete = complete and not suite.stopped  # by Ctrl-C in that comparison
@@ -142,8 +140,22 @@ def decide(
         changes = verdicts.with_kernels(suite, changes)
         decided = without_repeats((*limits, *changes, *compared))
         beside = suite.config.against is not None
-        suite.verdicts = tuple(for_pytest(v, compared=beside) for v in decided)
+        typed = {t: m.typed for t, m in suite.results.items() if m.typed}
+        suite.verdicts = tuple(
+            for_pytest(_typed(v, typed), compared=beside) for v in decided
+        )
     return verdicts.shifts(first, confirmed, references)
+
+
+def _confirmation_s(suite: Suite, first: FirstLook) -> float:
+    """Return how long fresh processes are going to take for suspects and controls [s]."""
+    return suite.config.confirm * suite.took_s((*first.suspects, *first.controls))
+
+
+def _typed(verdict: Verdict, typed: Mapping[str, str]) -> Verdict:
+    """Return a verdict with its test as an argument, if its id is none."""
+    argument = typed.get(verdict.key.test_id)
+    return verdict if argument is None else replace(verdict, typed=argument)
 
 
 def finish(

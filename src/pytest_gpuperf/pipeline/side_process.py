@@ -297,6 +297,8 @@ class CollectedTest(Frozen, frozen=True, kw_only=True):
     Attributes:
         test_id: The test.
 
+        key: Its key, by which the tests of two sides are matched.
+
         source: The digest of its own source.
 
         measures: Whether it uses the plugin.
@@ -305,6 +307,7 @@ class CollectedTest(Frozen, frozen=True, kw_only=True):
     test_id: str
     source: str
     measures: bool
+    key: str = ""
 
 
 class CollectedTests(Frozen, frozen=True, kw_only=True):
@@ -329,7 +332,7 @@ class Collection(Frozen, frozen=True, kw_only=True):
     What a side collects.
 
     Attributes:
-        tests: Those that measure, by id.
+        tests: Those that were collected, by the id by which the caller knows them.
 
         loaded: The code that was loaded for it.
 
@@ -348,7 +351,12 @@ class Collection(Frozen, frozen=True, kw_only=True):
 
 
 def collect(
-    command: SideCommand, identity: ProcessIdentity, runner: Runner, *, timeout_s: float
+    command: SideCommand,
+    identity: ProcessIdentity,
+    runner: Runner,
+    *,
+    timeout_s: float,
+    names: Mapping[str, str] | None = None,
 ) -> Collection:
     """
     Collect the tests of a side, in a process of its own.
@@ -361,6 +369,9 @@ def collect(
         runner: Starts the side's.
 
         timeout_s: How long it may take [s].
+
+        names: The ids by which the caller knows tests, by their keys; other tests are
+            known by their keys.
 
     Raises:
         SidesRefusedError: There is no room for its files, or it was ended from outside.
@@ -385,7 +396,9 @@ def collect(
         f"cannot collect {name}: {text}" for name, text in listed.failures.items()
     )
     return Collection(
-        tests={test.test_id: test for test in listed.tests},
+        tests={
+            (names or {}).get(key := t.key or t.test_id, key): t for t in listed.tests
+        },
         loaded=loaded,
         failure=next(failures, ""),
         is_import_error=listed.is_import_error,

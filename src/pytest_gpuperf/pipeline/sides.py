@@ -23,6 +23,7 @@ from pytest_gpuperf.collect.runner import largest_file_bytes
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
 from pytest_gpuperf.errors import RevisionError, SidesRefusedError
 from pytest_gpuperf.model.change import Side
+from pytest_gpuperf.model.checkout import Checkout
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
@@ -79,6 +80,9 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
 
         test_ids: The tests to compare, in order.
 
+        keys: The keys of these tests, in the same order, by which each side has them;
+            empty: their ids are their keys.
+
         identity: This process's; its session is that of every process of a side.
 
         tests_mine: Whether the working tree's tests run on both sides.
@@ -94,6 +98,8 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
 
         cache_folder: Where built sides are kept between runs; None: the user's cache.
 
+        checkout: The working tree, by which keys of other tests are shown.
+
         own_root: The user's repository, where the new side is a worktree of it: what an
             installed package loads from there is the same project; "": the new side is it.
     """
@@ -101,13 +107,20 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
     revision: str
     test_ids: tuple[str, ...]
     identity: ProcessIdentity
+    keys: tuple[str, ...] = ()
     commit: str = ""
     tests_mine: bool = False
     build_command: str | None = None
     carry: tuple[str, ...] = ()
     timeout_s: float = 300.0
     cache_folder: str | None = None
+    checkout: Checkout = Checkout(root="")
     own_root: str = ""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The ids of the tests by their keys."""
+        return dict(zip(self.keys or self.test_ids, self.test_ids, strict=True))
 
 
 class Sides(Frozen, frozen=True, kw_only=True):
@@ -128,6 +141,8 @@ class Sides(Frozen, frozen=True, kw_only=True):
 
         test_ids: The tests to compare, in order: on both sides, and equal in source
             unless the working tree's tests run on both.
+
+        keys: The keys of tests by their ids.
 
         changed: The tests whose source differs.
 
@@ -162,6 +177,7 @@ class Sides(Frozen, frozen=True, kw_only=True):
     old: SideCommand
     new: SideCommand
     test_ids: tuple[str, ...]
+    keys: Mapping[str, str]
     changed: tuple[str, ...]
     only_old: tuple[str, ...]
     only_new: tuple[str, ...]
@@ -240,9 +256,9 @@ def open_sides(
         commands = _commands(command, repository.root, tree)
         _check_folder(commands[Side.OLD])
         if request.tests_mine:
-            _copy_tests(commands, request.test_ids, repository.listed())
+            _copy_tests(commands, request.names, repository.listed())
         _check_paths(commands[Side.OLD], repository, request)
-        if _starts_clean_programs(repository, request.test_ids):
+        if _starts_clean_programs(repository, request.names):
             commands = {s: replace(c, has_overlay=True) for s, c in commands.items()}
         differing = repository.differing(commit)
         settled = settle(
@@ -291,7 +307,13 @@ def _collector(
         is_new = command.side is Side.NEW
         limit_s = request.timeout_s if is_new else min(patience_s, request.timeout_s)
         begun_ns = clock.now_ns()
-        collection = collect(command, request.identity, runner, timeout_s=limit_s)
+        collection = collect(
+            command,
+            request.identity,
+            runner,
+            timeout_s=limit_s,
+            names=request.names,
+        )
         if is_new:
             elapsed_s = (clock.now_ns() - begun_ns) / NS_PER_S
             allowed_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * elapsed_s
@@ -370,7 +392,7 @@ def _check_paths(
     folder = old.command.folder
     places = [os.path.realpath(Path(folder, p.partition("::")[0])) for p in paths]
     ignored = repository.ignored_below([p for p in places if inside(p, old.other_tree)])
-    files = _of_tests(ignored, request.test_ids)
+    files = _of_tests(ignored, request.names)
     if files:
         message += f", of which git ignores {some_of(files)}"
         remedy = "name what git ignores in the ini option gpuperf_carry"
@@ -379,9 +401,9 @@ def _check_paths(
     raise SidesRefusedError(message, remedy=remedy)
 
 
-def _of_tests(files: Iterable[str], test_ids: Iterable[str]) -> list[str]:
-    """Return the files of a repository that have some tests."""
-    places = {test_id.partition("::")[0] for test_id in test_ids}
+def _of_tests(files: Iterable[str], keys: Iterable[str]) -> list[str]:
+    """Return the files of a repository that have some tests, named by their keys."""
+    places = {key.partition("::")[0] for key in keys}
     return [
         path
         for path in files
@@ -390,7 +412,7 @@ def _of_tests(files: Iterable[str], test_ids: Iterable[str]) -> list[str]:
 
 
 def _copy_tests(
-    commands: Mapping[Side, SideCommand], test_ids: Iterable[str], files: Sequence[str]
+    commands: Mapping[Side, SideCommand], keys: Iterable[str], files: Sequence[str]
 ) -> None:
     """
     Copy the working tree's tests over those of the revision.
@@ -399,7 +421,7 @@ def _copy_tests(
     and each conftest.py.
     """
     old, new = commands[Side.OLD].tree, commands[Side.NEW].tree
-    named = set(_of_tests(files, test_ids))
+    named = set(_of_tests(files, keys))
     for path in files:
         in_tests = any(part in _TEST_FOLDERS for part in Path(path).parts[:-1])
         is_test = path in named or in_tests or Path(path).name == "conftest.py"
@@ -409,10 +431,10 @@ def _copy_tests(
             shutil.copy2(Path(new, path), target)
 
 
-def _starts_clean_programs(repository: Repository, test_ids: Iterable[str]) -> bool:
+def _starts_clean_programs(repository: Repository, keys: Iterable[str]) -> bool:
     """Return whether a test's file starts programs without our environment variables."""
     files = [
-        Path(repository.root, path) for path in _of_tests(repository.listed(), test_ids)
+        Path(repository.root, path) for path in _of_tests(repository.listed(), keys)
     ]
     texts = (file.read_text("utf-8", "replace") for file in files if file.is_file())
     return any(_CLEAN.search(text) for text in texts)
@@ -448,8 +470,14 @@ def _sides(
         old=settled.commands[Side.OLD],
         new=settled.commands[Side.NEW],
         test_ids=tuple(i for i in common if i not in changed),
+        keys={test_id: key for key, test_id in request.names.items()},
         changed=tuple(i for i in common if i in changed),
-        only_old=tuple(i for i, test in old.items() if test.measures and i not in new),
+        only_old=tuple(
+            # as pytest would show them in the working tree
+            request.checkout.id_of(i)
+            for i, test in old.items()
+            if test.measures and i not in new
+        ),
         only_new=tuple(i for i in request.test_ids if i not in old),
         modules=modules_that_differ(own_files, differing),
         differing=differing,

@@ -105,7 +105,8 @@ class Suite:
 
         tell: Told how far it is.
 
-        looks_into: Whether pytest looked for tests in a test file, wherever that is now.
+        looks_into: Whether pytest looked for tests in the module of a key, wherever that is
+            now.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class Suite:
             host, records = None, [replace(r, host=None) for r in measured.records]
             measured = replace(measured, records=tuple(records))
         self.results[measured.test_id] = measured
+        self.memory.learn(measured.test_id, measured.key)
         self.site.learn_lost(measured.lost)
         self.add_references(Role.MAIN, 0, measured.references, host)
         if passed:
@@ -470,7 +472,13 @@ class Suite:
     def _places(self) -> tuple[TestPlace, ...]:
         """Return where each test stands in the project, and in reports."""
         return tuple(
-            TestPlace(test_id=test_id, line=measured.line, group=measured.group)
+            TestPlace(
+                test_id=test_id,
+                line=measured.line,
+                group=measured.group,
+                key=measured.key,
+                typed=measured.typed,
+            )
             for test_id, measured in self.results.items()
         )
 
@@ -531,13 +539,14 @@ class Suite:
         could not be collected.
         """
         expected = self.site.all_expected()
-        there = set(expected.test_ids)
-        stored = self.memory.test_ids(self._slugs_here())
-        gone = [test_id for test_id in stored if test_id not in there]
+        for test_id, key in expected.keys.items():
+            self.memory.learn(test_id, key)
+        gone = self.memory.keys(expected.test_ids, self._slugs_here())
         looked_into = set(filter(self.looks_into, set(map(_module_of, gone))))
         whole = looked_into.difference(expected.partial_modules)
         whole.update(expected.whole_modules)
-        return tuple(test_id for test_id in gone if _module_of(test_id) in whole)
+        id_of = self.config.checkout.id_of
+        return tuple(id_of(key) for key in gone if _module_of(key) in whole)
 
     def _slugs_here(self) -> frozenset[str] | None:
         """Return where this run can measure; None, for anywhere: it measured nothing."""
@@ -572,9 +581,9 @@ def _environment_of(host: Host | None, here: Environment) -> Environment:
     )
 
 
-def _module_of(test_id: str) -> str:
-    """Return the test file of a test id."""
-    return test_id.partition("::")[0]
+def _module_of(key: str) -> str:
+    """Return the module of a test's key."""
+    return key.partition("::")[0]
 
 
 def _is_counter(estimate: Estimate) -> bool:

@@ -488,7 +488,7 @@ def _command(
     whole: bool,
 ) -> NextCommand:
     """Return a pytest command for one test, or for the whole of what the run ran."""
-    tests = [from_root(verdict.key.test_id, options)]
+    tests = [verdict.typed or from_root(verdict.key.test_id, options)]
     if whole:
         tests = shlex.split(options.get("arguments", ""))
     start = shlex.split(options.get("launcher", "pytest"))

@@ -124,7 +124,8 @@ _COLUMNS = (
 def _cells(value: _Value) -> Iterator[str | float | None]:
     """Yield the cells of a value, from the test on."""
     key, place, first = value.row.key, value.place, value.first
-    yield from (key.test_id, key.name, value.row.group, key.test_id.partition("::")[0])
+    file = key.test_id.partition("::")[0] if place is None else place.file
+    yield from (key.test_id, key.name, value.row.group, file)
     yield None if place is None else place.line
     yield from (first.metric, first.kernel, first.unit, value.number, *value.interval)
     yield from (first.value, first.sample_count, first.source, first.label.value)
@@ -418,7 +419,10 @@ def annotation_lines(run: Run) -> list[str]:
 def _annotation(row: Row, name: str, place: TestPlace | None, run: Run) -> str:
     """Return the failure of a test as a command."""
     path, _, _ = row.key.test_id.partition("::")
-    properties = {"file": from_root(path, run.header.options), "title": name}
+    file = from_root(path, run.header.options)
+    if place is not None and place.typed:
+        file = place.file
+    properties = {"file": file, "title": name}
     if place is not None and place.line is not None:
         properties["line"] = str(place.line)
     text = ",".join(

@@ -51,6 +51,7 @@ __all__ = [
     "stored_line",
     "summary",
     "title",
+    "twins_line",
 ]
 
 # which verdicts get a block of their own
@@ -207,9 +208,15 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
     if against.gap is not None:
         reason = display.escape(against.gap.text)
         yield from wrapped(f"{head}: {reason}", width=width, style=Style.DOUBT)
+    # with today's tests on both sides the option cannot bring more
+    is_mine = run.header.options.get("gpuperf_against_tests") == "mine"
     for effect, test_ids, remedy in (
         ("in the revision alone", against.only_old, ""),
-        ("in the working tree alone", against.only_new, f"; {_TESTS_MINE}"),
+        (
+            "in the working tree alone",
+            against.only_new,
+            "" if is_mine else f"; {_TESTS_MINE}",
+        ),
     ):
         if test_ids:
             text = f"{effect}: {listed(map(short_id, test_ids))}{remedy}"
@@ -607,6 +614,28 @@ def company_line(count: int, others: Sequence[int]) -> str:
         f"gpuperf: this run ran {display.plural(count, 'test')}, {sessions} ran {ran}: a "
         "session is compared with those that ran about as many (at least half)"
     )
+
+
+def twins_line(name: str, first: str, second: str) -> str:
+    """
+    Return why tests cannot be told apart, and what to do about it.
+
+    Args:
+        name: What pytest calls both.
+
+        first: One of them, as it is typed.
+
+        second: The other one.
+    """
+    files = [text.partition("::")[0] for text in (first, second)]
+    both = f"{display.escape(first)} and {display.escape(second)}"
+    if files[0] == files[1]:
+        remedy = "give each of them an id of its own"
+    else:
+        upwards = max(file.split("/").count("..") for file in files)
+        folder = "/".join([".."] * upwards) or "."
+        remedy = f"start pytest with --rootdir={folder}, so that their ids name folders"
+    return f"gpuperf: two tests are called {name}: {both}; {remedy}"
 
 
 def overruled_line(verdict: Verdict) -> str:

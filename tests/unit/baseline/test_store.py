@@ -19,6 +19,7 @@ from pytest_gpuperf.baseline.store import (
     Append,
     DirectoryStore,
     Drop,
+    Move,
     Restart,
     SingleFileStore,
     Store,
@@ -34,7 +35,8 @@ from pytest_gpuperf.errors import (
     ConfigError,
     RecordError,
 )
-from pytest_gpuperf.model.record import StoredRecord
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import STORE_VERSION, StoredRecord
 from unit.baseline.samples import TEST, key, session, stored, stored_records, test_ids
 
 PLACES = (".gpuperf", "baseline.json")
@@ -603,3 +605,60 @@ def test_a_store_of_the_second_schema_is_read() -> None:
     assert store.of_earlier_schema
     assert len(records) == 24  # three of four tests and four reference workloads
     assert {record.schema_version for record in records} == {2}
+
+
+@pytest.mark.parametrize("name", ["store", "store.json"])
+def test_sessions_stored_under_an_id_get_a_key(tmp_path: Path, name: str) -> None:
+    """A move keeps every session, its arrival and what it was stored under."""
+    old, new = key("tests/test_a.py::test_x"), key("pkg/tests/test_a.py::test_x")
+    earlier = [
+        replace(stored(n, test_id=old.test_id), schema_version=2) for n in (1, 2)
+    ]
+    store = open_store(name, tmp_path, create=True)
+    store.write("h100", [Append(record=record) for record in earlier])
+    later = stored(3, test_id=new.test_id)
+    store.write("h100", [Move(key=new, old=old), Append(record=later)])
+    left = open_store(name, tmp_path).load("h100")
+
+    assert [*left] == [new]
+    assert [r.session.id for r in left[new]] == ["s0001", "s0002", "s0003"]
+    assert [r.arrival for r in left[new]] == [1, 2, 3]
+    assert [r.node_id for r in left[new]] == [old.test_id, old.test_id, ""]
+    assert [r.schema_version for r in left[new]] == [2, 2, STORE_VERSION]
+    assert not any(r.has_node_id for r in left[new])
+
+
+def test_a_key_is_not_moved_for_an_equal_id(tmp_path: Path) -> None:
+    """What stands under a key of this version stays, though it looks like the id."""
+    other, new = key("tests/test_a.py::test_x"), key("pkg/tests/test_a.py::test_x")
+    store = DirectoryStore(tmp_path / "store")
+    store.write("h100", [Append(record=stored(1, test_id=other.test_id))])
+    store.write("h100", [Move(key=new, old=other)])
+
+    assert [*store.load("h100")] == [other]
+
+
+def test_a_merge_that_brings_back_the_id_doubles_nothing(tmp_path: Path) -> None:
+    """One branch has moved the sessions, and the other one stored on under the id."""
+    old, new = key("tests/test_a.py::test_x"), key("tests/test_a.py::test_x[{root}]")
+    ours, theirs = (
+        DirectoryStore(tmp_path / "ours"),
+        DirectoryStore(tmp_path / "theirs"),
+    )
+    earlier = replace(stored(1, test_id=old.test_id), schema_version=2)
+    for store in (ours, theirs):
+        store.write("h100", [Append(record=earlier)])
+    ours.write("h100", [Move(key=new, old=old)])
+    file = Path("h100/tests.test_a.json")
+    union = tmp_path / "union" / file
+    union.parent.mkdir(parents=True)
+    mine = (tmp_path / "ours" / file).read_text().splitlines(keepends=True)
+    other = (tmp_path / "theirs" / file).read_text().splitlines(keepends=True)
+    union.write_text(
+        "".join([*mine[:-2], *(x for x in other if '"test"' in x), *mine[-2:]])
+    )
+    merged = DirectoryStore(tmp_path / "union")
+    merged.write("h100", [Move(key=new, old=old)])
+
+    assert [*merged.load("h100")] == [new]
+    assert [r.session.id for r in merged.load("h100")[new]] == ["s0001"]

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.baseline.history import Append, stored_record
+from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.activity import KernelResources
+from pytest_gpuperf.model.checkout import Checkout
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.pipeline.memory import Memory, slug_of
 
@@ -129,3 +131,69 @@ def test_a_found_store_goes_on_without_a_file_that_it_cannot_read(
     for strict in (config, replace(config, update=None, baseline_named=True)):
         with pytest.raises(GpuPerfError, match="test_s"):
             Memory(strict).check()
+
+
+def with_store(folder: Path, *stored: StoredRecord, **given: object) -> Memory:
+    """Return the memory of a run whose store has some sessions of one machine."""
+    store = open_store("store", folder, create=True)
+    store.write("h", [Append(record=session) for session in stored])
+    config = Config(root=str(folder), baseline=str(folder / "store"))
+    return Memory(replace(config, **given))
+
+
+def session_of(number: int, test_id: str, **changed: object) -> StoredRecord:
+    """Return a session that was stored under a test id."""
+    session = Session(id=f"s{number}", started_unix_s=float(number), host="h")
+    first = replace(record(gpu_name="h"), key=RecordKey(test_id=test_id))
+    return replace(stored_record([first], session), **changed)
+
+
+def test_an_id_is_never_the_key_of_another_test(tmp_path: Path) -> None:
+    """Old sessions are found by the id, new ones by the key, however equal they look."""
+    shown = KEY.test_id
+    memory = with_store(
+        tmp_path,
+        session_of(1, shown, schema_version=2),  # of this test, by its id
+        session_of(2, shown),  # of another test, by its key
+        session_of(3, f"pkg/{shown}"),
+    )
+    measured = record(gpu_name="h")
+    as_key = [session.session.id for session in memory.sessions(measured)]
+    memory.learn(shown, f"pkg/{shown}")
+    sessions = memory.sessions(measured)
+
+    assert as_key == ["s1", "s2"]  # what a test of that id and key has
+    assert [session.session.id for session in sessions] == ["s1", "s3"]
+    assert {session.key for session in sessions} == {KEY}
+
+
+def test_the_next_store_gives_old_sessions_their_keys(tmp_path: Path) -> None:
+    """They are moved once, and found as they were."""
+    memory = with_store(tmp_path, session_of(1, KEY.test_id, schema_version=2))
+    memory.learn(KEY.test_id, "pkg/" + KEY.test_id)
+    memory.write({"h": [Append(record=session_of(2, KEY.test_id))]})
+    memory.forget()
+    stored = open_store("store", tmp_path).load("h")
+
+    assert [key.test_id for key in stored] == [f"pkg/{KEY.test_id}"]
+    assert [s.session.id for s in memory.sessions(record(gpu_name="h"))] == ["s1", "s2"]
+
+
+def test_absent_tests_are_found_by_keys_and_by_ids(tmp_path: Path) -> None:
+    """A test of the run is absent under neither of its names."""
+    memory = with_store(
+        tmp_path,
+        session_of(1, "test_a.py::here", schema_version=2),
+        session_of(1, "test_a.py::gone", schema_version=2),
+        session_of(2, "pkg/test_a.py::there"),
+        session_of(2, "pkg/test_a.py::lost"),
+        checkout=Checkout(root="/r", rootdir="pkg"),
+    )
+    run = {name: f"test_a.py::{name}" for name in ("here", "there")}
+    for test_id in run.values():
+        memory.learn(test_id, f"pkg/{test_id}")
+
+    assert memory.keys([*run.values()]) == (
+        "pkg/test_a.py::lost",
+        "pkg/test_a.py::gone",
+    )

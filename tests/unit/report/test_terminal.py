@@ -1131,3 +1131,23 @@ def test_a_table_without_changes_explains_no_mark() -> None:
     lines = table_lines(rows(run), width=100, view=View(columns=("time", "verdict")))
 
     assert "*" not in screen(lines)
+
+
+@pytest.mark.parametrize(
+    ("files", "remedy"),
+    [
+        (("a/test_x.py", "b/test_x.py"), "--rootdir=.,"),
+        (("../a/test_x.py", "test_x.py"), "--rootdir=..,"),
+        (("../../a/test_x.py", "../b/test_x.py"), "--rootdir=../..,"),
+        (("a/tests.yaml", "a/tests.yaml"), "give each of them an id of its own"),
+    ],
+)
+def test_the_remedy_for_equal_ids_holds_both_files(
+    files: tuple[str, str], remedy: str
+) -> None:
+    """The folder that is named is one above both, from where pytest was started."""
+    first, second = (f"{file}::test_it" for file in files)
+    line = terminal.twins_line("test_x.py::test_it", first, second)
+
+    assert f"test_x.py::test_it: {first} and {second}; " in line
+    assert remedy in line

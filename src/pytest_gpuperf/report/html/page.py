@@ -410,6 +410,8 @@ class Page(ABC):
         sessions = self._sessions.of(row, shown)
         has_panel = place < self._most_panels or status.fails
         test = self._groups.get(row.key.test_id)
+        if test is not None and test.typed:
+            file = test.file
         changes = row.change, row.revision_change
         if verdict is not None and verdict.of_revision:
             changes = changes[::-1]

@@ -1,0 +1,82 @@
+"""Finds the folder of a project: the nearest one with .git, else pytest's root folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_gpuperf.model.checkout import Checkout
+
+__all__ = ["checkout_of", "git_folder"]
+
+_LOOKED_AT = (
+    20  # tests, of hundreds that a script may name: each costs some system calls
+)
+
+
+def git_folder(path: str | Path) -> Path | None:
+    """Return the nearest folder at or above a path that has .git, or None."""
+    place = Path(os.path.realpath(path))
+    return next((f for f in (place, *place.parents) if (f / ".git").exists()), None)
+
+
+def checkout_of(
+    rootdir: str | Path, start: str | Path, tests: Sequence[str | Path] = ()
+) -> Checkout:
+    """
+    Return the checkout that a session works in.
+
+    That is the repository of pytest's root folder, of the folder where pytest was started
+    or of the tests; without any, the root folder itself, or where pytest was started. Of
+    these it is the first that holds what is to be tested: a configuration file may lie
+    elsewhere.
+
+    Args:
+        rootdir: pytest's root folder.
+
+        start: The folder where pytest was started.
+
+        tests: Files and folders of tests; empty: those of `start`.
+    """
+    base = Path(os.path.realpath(rootdir))
+    tests = tests[:_LOOKED_AT]
+    targets = [Path(os.path.realpath(path)) for path in tests or (start,)]
+    found = [folder for p in (rootdir, start, *targets) if (folder := git_folder(p))]
+    found = found or [base, Path(os.path.realpath(start))]
+    holding = (f for f in found if any(p.is_relative_to(f) for p in targets))
+    root = next(holding, found[0])
+    spellings = [
+        text
+        for path in (rootdir, start, os.environ.get("PWD", ""), *tests)
+        for text in _spellings(root, path)
+    ]
+    escaped = map(_escaped, (root.as_posix(), *spellings))
+    others = dict.fromkeys((*spellings, *escaped))
+    others.pop(root.as_posix(), None)
+    return Checkout(
+        root=root.as_posix(), spellings=tuple(others), rootdir=_relative(base, root)
+    )
+
+
+def _relative(path: Path, folder: Path) -> str | None:
+    """Return a path relative to a folder, "" for the folder itself, None if it lies elsewhere."""
+    if not path.is_relative_to(folder):
+        return None
+    below = path.relative_to(folder).as_posix()
+    return "" if below == "." else below
+
+
+def _spellings(root: Path, path: str | Path) -> Iterator[str]:
+    """Yield the folder as an absolute path that goes through it spells it, if it does."""
+    if not path or not Path(path).is_absolute():
+        return
+    plain = Path(os.path.normpath(path))
+    for folder in (plain, *plain.parents):
+        if os.path.realpath(folder) == str(root):
+            yield folder.as_posix()
+
+
+def _escaped(text: str) -> str:
+    """Return a text as pytest writes it into ids, where all is ASCII."""
+    return text.encode("unicode_escape").decode("ascii")
