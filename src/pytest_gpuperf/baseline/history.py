@@ -15,6 +15,7 @@ from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
+    STORE_VERSION,
     Record,
     RecordKey,
     SessionValue,
@@ -207,7 +208,9 @@ def dropped_by(change: StoreChange, stored: Sequence[StoredRecord]) -> int:
     return sum(record not in left for record in stored)
 
 
-def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
+def stored_record(
+    records: Sequence[Record], session: Session, *, schema_version: int = STORE_VERSION
+) -> StoredRecord:
     """
     Return one session's records, of several processes, as a baseline stores them.
 
@@ -218,6 +221,8 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
         records: One for each process, of one key and none void, >= 1 of them.
 
         session: When and where.
+
+        schema_version: The version of the format that they were written in.
     """
     first = records[0]
     series: dict[tuple[str, str, str], list[Estimate]] = {}
@@ -238,6 +243,7 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
         test_digest=first.test_digest,
         code_digest=first.code_digest,
         kernels=tuple(_stored_kernels(first)),
+        schema_version=schema_version,
     )
 
 

@@ -627,7 +627,9 @@ def _accept_run(
     by_slug: dict[str, list[Restart]] = {}
     facts = []
     for records in _accepted(run, arguments.test, arguments.run):
-        change = Restart(record=stored_record(records, run.header.session))
+        version = run.schema_version
+        record = stored_record(records, run.header.session, schema_version=version)
+        change = Restart(record=record)
         slug = slug_of(records[0])
         stored = store.load(slug, [change.key.test_id]).get(change.key, ())
         by_slug.setdefault(slug, []).append(change)

@@ -347,7 +347,7 @@ def _of_store(path: str) -> list[StoredRecord]:
 def _of_run(run: Run) -> list[StoredRecord]:
     """Return the session of a run."""
     return [
-        stored_record(records, run.header.session)
+        stored_record(records, run.header.session, schema_version=run.schema_version)
         for records in _measured(run).values()
     ]
 

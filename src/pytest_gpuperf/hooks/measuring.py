@@ -22,6 +22,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import command_line, outcomes
+from pytest_gpuperf.hooks.identity import Identity, identify
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
@@ -201,6 +202,8 @@ class Leases:
 
 
 FIXTURE = pytest.StashKey[GpuPerf]()
+_IDENTITY = pytest.StashKey[Identity]()
+_UNKNOWN = Identity()  # of records that are of a recording, or of no use
 _BENCH = pytest.StashKey[Bench]()
 # what a record raises when it is built or written, where a value in it is none of ours
 _UNWRITABLE = (GpuPerfError, NotImplementedError, OverflowError, TypeError, ValueError)
@@ -266,6 +269,7 @@ class Measuring:
         self.bench = bench
         self.memory = memory
         self.judging = judging
+        self._identifies = not bench.lenient and bench.site.config.replay is None
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
         self._partial_modules: dict[str, None] = {}
@@ -448,6 +452,9 @@ class Measuring:
         if FIXTURE in item.stash:  # of an attempt that pytest-rerunfailures repeats
             del item.stash[FIXTURE]
             item.stash[_VERDICTS] = ()
+        # those of a first attempt stay: it may have changed its parameters
+        if self._identifies and _IDENTITY not in item.stash:
+            item.stash[_IDENTITY] = identify(item)
         lacking = self.bench.measurer.lacking(_plan(item).requires)
         if lacking:
             ledger = fixture_of(item).ledger
@@ -499,11 +506,12 @@ class Measuring:
         from pytest_gpuperf.pipeline.verdicts import judge_limits
 
         test_id, ledger = item.stash[TEST_ID], gpuperf.ledger
+        identity = item.stash.get(_IDENTITY, _UNKNOWN)
         try:
             verdicts = judge_limits(
                 plan,
                 test_id,
-                ledger.records
+                identity.of(ledger.records)
                 or [outcomes.record_of_nothing(test_id, plan, ledger.raised)],
                 self.memory,
                 grades=self.bench.site.config.grades,
@@ -569,6 +577,8 @@ class Measuring:
         """Return all that a test measured, as it travels."""
         ledger = fixture_of(item).ledger
         plan = _plan(item)
+        identity = item.stash.get(_IDENTITY, _UNKNOWN)
+        records = identity.of(ledger.records)
         verdicts = item.stash.get(_VERDICTS, ())
         refusals = [
             Unmeasured(
@@ -585,7 +595,7 @@ class Measuring:
         limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)
         return Measured(
             test_id=item.stash[TEST_ID],
-            records=self.bench.site.keep(ledger.records),
+            records=self.bench.site.keep(records),
             verdicts=verdicts,
             refusals=tuple(refusals),
             lost=self.bench.site.told_lost(),
@@ -598,6 +608,7 @@ class Measuring:
             asserted=ledger.compared,
             missed=outcomes.missed_assert(ledger, call, report),
             group=plan.group,
+            positional_id=identity.positional_id,
             line=None if item.location[1] is None else item.location[1] + 1,
         )
 

@@ -11,7 +11,13 @@ from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import MeasureError, UnitError
 from pytest_gpuperf.judge.grade import grade_of
-from pytest_gpuperf.model.environment import BESIDE, Device, family_facts, family_of
+from pytest_gpuperf.model.environment import (
+    BESIDE,
+    UNIT,
+    Device,
+    family_facts,
+    family_of,
+)
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.quantity import Unit, unit_named
@@ -190,7 +196,9 @@ class Maker(Frozen, frozen=True, kw_only=True):
             sample_count=len(scaled),
             better=better,
         )
-        return self.record(key, Kind.RECORD, (estimate,), facts=dict(self.facts))
+        # as the test writes them: 5 "s" that become 5 "ms" are another number
+        facts = {**self.facts, UNIT: unit}
+        return self.record(key, Kind.RECORD, (estimate,), facts=facts)
 
     def record(
         self,

@@ -76,6 +76,8 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
         keeps_traces: Whether every launch is kept beside them.
 
         expected: The folder where a worker says what it will measure; None: no need.
+
+        collects: Whether it only collects its tests, for the digests of their parameters.
     """
 
     session: Session
@@ -85,6 +87,7 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
     spool: str | None = None
     keeps_traces: bool = False
     expected: str | None = None
+    collects: bool = False
 
 
 class Site:

@@ -12,11 +12,15 @@ from pytest_gpuperf.model.sample import CacheMode, Source
 
 __all__ = [
     "ALLOCATOR",
+    "BETTER",
     "CONDITIONS",
     "DEVICE_METHOD",
     "HARD_FACTS",
+    "PARAMETERS",
     "PYTHON_MODE",
+    "TEST",
     "TRACER",
+    "UNIT",
     "ChipLimits",
     "Device",
     "Environment",
@@ -25,6 +29,7 @@ __all__ = [
     "facts_of",
     "family_facts",
     "family_of",
+    "not_stored",
     "slug",
 ]
 
@@ -246,6 +251,10 @@ TRACER = "tracer"  # follows lines, calls or allocations; a sanitizer, a debugge
 ALLOCATOR = "allocator"  # another one than the system's, or its settings
 PYTHON_MODE = "python_mode"  # as -O, dev mode, a debug build
 CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
+# the values of the test's parameters, of every family; and what one step of a loop is
+PARAMETERS = "parameters"
+# the test function, among the soft facts that moved
+TEST = "test"
 # what records the same calls: an H200's events were longer by 20 to 60 us beside CUPTI
 BESIDE = "timed_beside"
 # facts that are left out where there is nothing to name
@@ -261,9 +270,12 @@ _HOST = (
     "method",
     *CONDITIONS,
     *_OF_A_DEVICE,
-    "parameters",
+    PARAMETERS,
     _PEAK,
 )
+# of a number that the test itself records; its value has the direction
+UNIT, BETTER = "unit", "better"
+_RECORDED = (*_HOST, UNIT, BETTER)
 _DEVICE = (
     _GPU_NAME,
     "gpu_memory_bytes",
@@ -278,7 +290,7 @@ _DEVICE = (
     "device_method",
     BESIDE,
     _CACHE,
-    "parameters",
+    PARAMETERS,
     "work",
     _PEAK,
 )
@@ -287,11 +299,14 @@ _COUNTER = (*_DEVICE, "tool_version", "replay_mode", "cache_control", "clock_con
 # by family: the names of the facts that count; the record says what each of them is
 HARD_FACTS: Mapping[Family, tuple[str, ...]] = {
     Family.DEVICE_TIME: _DEVICE,
-    Family.RESOURCE: ("compute_capability", "parameters"),
+    Family.RESOURCE: ("compute_capability", PARAMETERS),
     Family.COUNTER: _COUNTER,
     Family.HOST_TIME: _HOST,
-    Family.RECORDED: _HOST,
+    Family.RECORDED: _RECORDED,
 }
+_BY_HOST = frozenset({Family.HOST_TIME, Family.RECORDED})
+# Facts that a store has a place for since this version of its format.
+_STORED_SINCE: Mapping[str, int] = {UNIT: 3, ALLOCATOR: 3, PYTHON_MODE: 3}
 
 
 @functools.lru_cache(maxsize=4096)  # asked for each value of a run
@@ -318,7 +333,7 @@ def family_facts(family: Family, facts: Mapping[str, str]) -> dict[str, str]:
     cache mode count. Of a call that uses none neither does.
     """
     hard_facts = {name: facts[name] for name in HARD_FACTS[family] if name in facts}
-    if HARD_FACTS[family] is _HOST and hard_facts.get(_CACHE) not in _FLUSHED:
+    if family in _BY_HOST and hard_facts.get(_CACHE) not in _FLUSHED:
         for name in _OF_A_DEVICE:
             hard_facts.pop(name, None)
     return hard_facts
@@ -353,8 +368,19 @@ def facts_of(
     return {name: fact for name, fact in hard_facts.items() if not without.get(name)}
 
 
+@functools.lru_cache(maxsize=8)  # asked for each stored session
+def not_stored(schema_version: int) -> frozenset[str]:
+    """Return the facts that a version of the store's format had no place for."""
+    since = _STORED_SINCE.items()
+    return frozenset(name for name, first in since if schema_version < first)
+
+
 def differences(
-    now: Mapping[str, str], then: Mapping[str, str], *, across: Iterable[str] = ()
+    now: Mapping[str, str],
+    then: Mapping[str, str],
+    *,
+    across: Iterable[str] = (),
+    unstored: frozenset[str] = frozenset(),
 ) -> dict[str, tuple[str, str]]:
     """
     Return the facts on which two records disagree.
@@ -366,13 +392,15 @@ def differences(
 
         across: Names of facts that are allowed to differ.
 
+        unstored: Names of facts that `then` had no place for.
+
     Returns:
         By name, what it was and what it is; "unknown" where a side does not say, "none"
         where it was a plain process.
     """
     if now == then:  # as a rule, and this is asked for every stored session
         return {}
-    allowed = set(across)
+    allowed = {*across, *(unstored - then.keys())}
     return {
         name: (_said(then, name), _said(now, name))
         for name in sorted(now.keys() | then.keys())

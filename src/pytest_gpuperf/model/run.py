@@ -245,6 +245,11 @@ class Run(Frozen, frozen=True, kw_only=True):
     against: Against | None = None
 
     @property
+    def schema_version(self) -> int:
+        """The version of the format that it was written in."""
+        return int(self.schema.rpartition("/")[2])
+
+    @property
     def test_ids(self) -> frozenset[str]:
         """Ids of the tests that it measured or judged."""
         measured = {record.key.test_id for record in self.records}
@@ -283,6 +288,9 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
         references: Samples of reference workloads, taken around it.
 
         line: The line of its definition, from 1; None: not known.
+
+        positional_id: The part of its id that counts the position of a parameter's
+            value, as "shape0", or "" if there is none.
     """
 
     test_id: str
@@ -298,6 +306,7 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     lost: tuple[Unmeasured, ...] = ()
     references: tuple[ReferenceSamples, ...] = ()
     line: int | None = None
+    positional_id: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
@@ -339,6 +348,9 @@ class ChildAnswer(Frozen, frozen=True, kw_only=True):
         ended: Whether it came to its end, under a profiler.
 
         references: Samples of reference workloads, taken around it.
+
+        parameters_digest: Digest of its parameters, where it was only collected; None:
+            it ran, or has none.
     """
 
     test_id: str
@@ -348,3 +360,4 @@ class ChildAnswer(Frozen, frozen=True, kw_only=True):
     reached: tuple[ProfiledRange, ...] = ()
     ended: bool = False
     references: tuple[ReferenceSamples, ...] = ()
+    parameters_digest: str | None = None

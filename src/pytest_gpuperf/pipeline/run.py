@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.memory import release_unused
-from pytest_gpuperf.config import ConfirmBy
+from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.limit import straddles, without_repeats
@@ -17,13 +17,19 @@ from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
-from pytest_gpuperf.report.terminal import side_by_side
-from pytest_gpuperf.report.words import for_pytest
+from pytest_gpuperf.report.terminal import (
+    changed_tests,
+    positional_ids,
+    side_by_side,
+    unsteady_parameters,
+)
+from pytest_gpuperf.report.words import changed_test, for_pytest
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.verdict import Verdict
@@ -115,6 +121,8 @@ def decide(
     if repeats:
         announce(False, 0.0)  # noqa: FBT003 - nobody knows of suspects yet
         _measure_again(suite)
+    if complete:
+        _ask_for_parameters(suite)
     with collector_paused():
         first = verdicts.look(suite)
     if not repeats or first.suspects:
@@ -168,6 +176,7 @@ def finish(
     workers_count = suite.workers_count()
     if workers_count > 1:
         suite.remark(side_by_side(workers_count))
+    _tell_of_identity(suite)
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
@@ -181,6 +190,19 @@ def finish(
         suite.run = with_samples(suite, suite.run)
     suite.tidy()
     return suite.run
+
+
+def _tell_of_identity(suite: Suite) -> None:
+    """Say where a value may be of another thing than the stored ones of its id."""
+    improved = [v for v in suite.verdicts if v.outcome is Outcome.IMPROVED]
+    changed = [str(v.key) for v in improved if changed_test(v)]
+    if changed and suite.config.update is not Update.ALL:
+        suite.remark(changed_tests(changed))
+    if suite.unsteady:
+        suite.remark(unsteady_parameters([*suite.unsteady]))
+    positional = suite.positional_ids()
+    if positional and not suite.config.disable and suite.memory.store() is not None:
+        suite.remark(positional_ids(positional))
 
 
 def _keep_references(suite: Suite, run: Run) -> None:
@@ -225,6 +247,53 @@ def _measure_again(suite: Suite) -> None:
         tests = plural(len(gaps), "test")
         why = f"{gaps[0].metric}: {gaps[0].text}"
         suite.remark(f"gpuperf: {tests} not measured again for --gpuperf-runs ({why})")
+
+
+def _ask_for_parameters(suite: Suite) -> None:
+    """
+    Ask a fresh process for parameters that no stored session has, and drop unequal ones.
+
+    A parameter may be made of random numbers, or of the time: then no session has the
+    values of another, and nothing would ever be compared. The process collects the tests
+    and runs none.
+    """
+    if suite.config.replay is not None or suite.command.launcher.gap is not None:
+        return
+    doubted = _doubted(suite)
+    if not doubted:
+        return
+    (identity,) = identities_of(suite.site.identity, Role.CONFIRM, 1)
+    (run,) = repeat(
+        suite.command,
+        [*doubted],
+        identities=[replace(identity, collects=True)],
+        runner=suite.site.runner,
+        timeout_s=suite.timeout_s(),
+    )
+    suite.drop_parameters(
+        test_id
+        for test_id, answer in run.answers.items()
+        if answer.parameters_digest != doubted[test_id]
+    )
+
+
+def _doubted(suite: Suite) -> dict[str, str]:
+    """Return the digests of tests that have stored sessions, and none of that digest."""
+    doubted: dict[str, str] = {}
+    config = suite.config
+    # what was only found decides nothing
+    judges = config.baseline_named or config.update is not None
+    if config.disable or not judges or suite.memory.store() is None:
+        return doubted
+    for record in suite.records():
+        digest, test_id = record.parameters_digest, record.key.test_id
+        if digest is None or test_id in doubted or test_id not in suite.passed:
+            continue
+        sessions = suite.memory.sessions(record)
+        stored = {session.parameters_digest for session in sessions} - {None}
+        if stored and digest not in stored:
+            doubted[test_id] = digest
+    return doubted
 
 
 def _confirm_by_revision(suite: Suite, first: FirstLook) -> Confirmed:
@@ -306,6 +375,7 @@ def _again(
                 texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
                 failures |= {test_id: text for test_id, text in texts.items() if text}
     suite.add(records)
+    suite.drop_unsteady()
     return {
         test_id: Retest(
             records=tuple(r for r in records if r.key.test_id == test_id),

@@ -6,13 +6,14 @@ The hooks tell it what arrived; the steps of pipeline/run read it and write into
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.judge.case import unsteady_tests
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
@@ -70,6 +71,8 @@ class Suite:
 
         repeated: What fresh processes measured of the same tests.
 
+        unsteady: Ids of the tests whose parameters differ between processes of the run.
+
         verdicts: What was decided; empty until the tests have run.
 
         run: The whole run; None until it has ended.
@@ -106,6 +109,7 @@ class Suite:
         self.failed_alone: dict[str, str] = {}
         self.first_cases: dict[RecordKey, tuple[ComparedCase, ...]] = {}
         self.repeated: tuple[Record, ...] = ()
+        self.unsteady: dict[str, None] = {}
         self.verdicts: tuple[Verdict, ...] = ()
         self._by_test: dict[str, list[Verdict]] = {}
         self.run: Run | None = None
@@ -167,6 +171,35 @@ class Suite:
         self.results[test_id] = replace(measured, body_failed=True, failed=True)
         self.verdicts = tuple(v for v in self.verdicts if v.key.test_id != test_id)
         self._by_test.clear()
+
+    def drop_unsteady(self) -> None:
+        """Drop the digests of parameters on which two processes of the run disagree."""
+        unsteady = unsteady_tests(self.records())
+        if unsteady:
+            self.drop_parameters(unsteady)
+
+    def drop_parameters(self, test_ids: Iterable[str]) -> None:
+        """Drop the digests of parameters that are others in each process."""
+        dropped = dict.fromkeys(t for t in test_ids if t in self.results)
+        self.unsteady |= dropped
+        for test_id in dropped:
+            measured = self.results[test_id]
+            for record in measured.records:
+                self.first_cases.pop(record.key, None)
+            records = tuple(map(self.steady, measured.records))
+            self.results[test_id] = replace(measured, records=records)
+        self.repeated = tuple(map(self.steady, self.repeated))
+
+    def steady(self, record: Record) -> Record:
+        """Return a record without the digest of parameters that are others elsewhere."""
+        if record.key.test_id not in self.unsteady:
+            return record
+        return replace(record, parameters_digest=None)
+
+    def positional_ids(self) -> dict[str, str]:
+        """Return the part of an id that counts a position, by test id."""
+        tests = self.results.values()
+        return {t.test_id: t.positional_id for t in tests if t.positional_id}
 
     def reported(self, node_id: str) -> None:
         """Note that a test has ended, as xdist spells its id."""
