@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.loaded_files import FileRecorder
 from pytest_gpuperf.collect.scratch import AppendedFile
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.hooks import outcomes
+from pytest_gpuperf.hooks import digests, outcomes
 from pytest_gpuperf.hooks.identity import KEY
 from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
@@ -27,7 +27,7 @@ from pytest_gpuperf.model.run import ChildAnswer, Measured
 from pytest_gpuperf.pipeline.repeat import LAUNCHED, ChildSpec, Launch, launch_file
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.turns import TurnClient
@@ -143,7 +143,16 @@ class Child:
         if dropped:
             config.hook.pytest_deselected(items=dropped)
         items[:] = sorted(chosen, key=lambda item: place[item.stash[TEST_ID]])
+        if self.spec.identity.collects:
+            self._describe(items)
+            items.clear()
         return result
+
+    def _describe(self, items: Iterable[pytest.Item]) -> None:
+        """Answer with the parameters of tests that do not run."""
+        for item in items:
+            test_id, digest = item.stash[TEST_ID], digests.parameters_of(item)
+            self._answer(ChildAnswer(test_id=test_id, parameters_digest=digest))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(

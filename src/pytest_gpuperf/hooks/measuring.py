@@ -22,6 +22,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import RAN, command_line, outcomes
+from pytest_gpuperf.hooks.digests import Digests, digests_of
 from pytest_gpuperf.hooks.identity import KEY, TYPED, KeyMaker
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
@@ -202,6 +203,8 @@ class Leases:
 
 
 FIXTURE = pytest.StashKey[GpuPerf]()
+_DIGESTS = pytest.StashKey[Digests]()
+_UNKNOWN = Digests()  # of records that are of a recording, or of no use
 _BENCH = pytest.StashKey[Bench]()
 # what a record raises when it is built or written, where a value in it is none of ours
 _UNWRITABLE = (GpuPerfError, NotImplementedError, OverflowError, TypeError, ValueError)
@@ -267,6 +270,7 @@ class Measuring:
         self.bench = bench
         self.memory = memory
         self.judging = judging
+        self._identifies = not bench.lenient and bench.site.config.replay is None
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
         self._partial_modules: dict[str, None] = {}
@@ -473,6 +477,9 @@ class Measuring:
         if FIXTURE in item.stash:  # of an attempt that pytest-rerunfailures repeats
             del item.stash[FIXTURE]
             item.stash[_VERDICTS] = ()
+        # those of a first attempt stay: it may have changed its parameters
+        if self._identifies and _DIGESTS not in item.stash:
+            item.stash[_DIGESTS] = digests_of(item)
         lacking = self.bench.measurer.lacking(_plan(item).requires)
         if lacking:
             ledger = fixture_of(item).ledger
@@ -531,11 +538,12 @@ class Measuring:
 
         test_id, ledger = item.stash[TEST_ID], gpuperf.ledger
         self.memory.learn(test_id, item.stash.get(KEY, ""))
+        digests = item.stash.get(_DIGESTS, _UNKNOWN)
         try:
             verdicts = judge_limits(
                 plan,
                 test_id,
-                ledger.records
+                digests.of(ledger.records)
                 or [outcomes.record_of_nothing(test_id, plan, ledger.raised)],
                 self.memory,
                 grades=self.bench.site.config.grades,
@@ -603,6 +611,8 @@ class Measuring:
         """Return all that a test measured, as it travels."""
         ledger = fixture_of(item).ledger
         plan = _plan(item)
+        digests = item.stash.get(_DIGESTS, _UNKNOWN)
+        records = digests.of(ledger.records)
         verdicts = item.stash.get(_VERDICTS, ())
         refusals = [
             Unmeasured(
@@ -619,7 +629,7 @@ class Measuring:
         limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)
         return Measured(
             test_id=item.stash[TEST_ID],
-            records=self.bench.site.keep(ledger.records),
+            records=self.bench.site.keep(records),
             verdicts=verdicts,
             refusals=tuple(refusals),
             lost=self.bench.site.told_lost(),
@@ -632,6 +642,7 @@ class Measuring:
             asserted=ledger.compared,
             missed=outcomes.missed_assert(ledger, call, report),
             group=plan.group,
+            positional_id=digests.positional_id,
             line=None if item.location[1] is None else item.location[1] + 1,
             key=item.stash.get(KEY, ""),
             typed=item.stash.get(TYPED, ""),

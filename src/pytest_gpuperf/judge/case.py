@@ -8,8 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.model.environment import (
+    BETTER,
     CONDITIONS,
     MACHINE_FACTS,
+    PARAMETERS,
+    TEST,
+    UNIT,
     Host,
     Session,
     differences,
@@ -52,6 +56,8 @@ __all__ = [
     "is_measured_alike",
     "newest_case",
     "newest_reference",
+    "unsteady_tests",
+    "values_alike",
 ]
 
 Facts = Mapping[str, tuple[str, str]]
@@ -468,6 +474,8 @@ def newest_case(
             facts=newest.facts,
             soft_facts=newest.soft_facts,
             choice=newest.choice,
+            parameters_digest=newest.parameters_digest,
+            test_digest=newest.test_digest,
             bound_class=newest.bound_class,
         )
         for number in range(max(counts, default=1))
@@ -698,15 +706,47 @@ def comparable_sessions(
 
         across: Facts that may differ.
     """
-    having = [(s, v) for s in sessions for v in s.values if v.metric == value.metric]
-    alike = _alike(value, having)
-    return sum(not facts for facts in _apart(value, record, alike, across))
+    return len(values_alike(value, record, sessions, across=across))
+
+
+def unsteady_tests(records: Iterable[Record]) -> frozenset[str]:
+    """Return the ids of the tests whose parameters differ between some records."""
+    digests: dict[str, set[str]] = {}
+    for record in records:
+        if record.parameters_digest is not None:
+            several = digests.setdefault(record.key.test_id, set())
+            several.add(record.parameters_digest)
+    return frozenset(t for t, several in digests.items() if len(several) > 1)
+
+
+def values_alike(
+    like: Estimate | SessionValue,
+    now: Record | StoredRecord,
+    sessions: Iterable[StoredRecord],
+    *,
+    across: Collection[str] = (),
+) -> list[SessionValue]:
+    """
+    Return the stored values of a metric that a value may be compared with.
+
+    Args:
+        like: The value.
+
+        now: The record that it is part of.
+
+        sessions: The stored sessions of the same measurement.
+
+        across: Facts that may differ.
+    """
+    having = [(s, v) for s in sessions for v in s.values if v.metric == like.metric]
+    alike = _alike(like, having)
+    apart = _apart(like, now, alike, across)
+    return [value for (_, value), facts in zip(alike, apart, strict=True) if not facts]
 
 
 def _alike(like: Estimate | SessionValue, having: Sequence[_Pair]) -> list[_Pair]:
-    """Return what was measured by the same source, in the same unit."""
-    name = (like.source, like.unit)
-    return [pair for pair in having if (pair[1].source, pair[1].unit) == name]
+    """Return what was measured by the same source."""
+    return [pair for pair in having if pair[1].source == like.source]
 
 
 def _apart(
@@ -726,7 +766,52 @@ def _apart(
         )
         for (place, version), then in several.items()
     }
-    return [apart[id(then.facts), then.schema_version] for then, _ in pairs]
+    return [
+        apart[id(then.facts), then.schema_version]
+        if _is_alike(like, now, then, value)
+        else {
+            **_own_differences(like, now, then, value, across),
+            **apart[id(then.facts), then.schema_version],
+        }
+        for then, value in pairs
+    ]
+
+
+def _is_alike(
+    like: Estimate | SessionValue,
+    now: Record | StoredRecord,
+    then: StoredRecord,
+    value: SessionValue,
+) -> bool:
+    """Return whether nothing of a value itself differs; nearly always."""
+    return (
+        now.parameters_digest == then.parameters_digest
+        and like.unit == value.unit
+        and like.better == value.better
+    )
+
+
+def _own_differences(
+    like: Estimate | SessionValue,
+    now: Record | StoredRecord,
+    then: StoredRecord,
+    value: SessionValue,
+    across: Collection[str],
+) -> dict[str, tuple[str, str]]:
+    """Return how a value differs in parameters, unit and direction; None: not stored."""
+    sides = {
+        PARAMETERS: (then.parameters_digest, now.parameters_digest),
+        BETTER: (value.better, like.better),
+    }
+    found = {
+        name: (was, is_now)
+        for name, (was, is_now) in sides.items()
+        if was is not None and is_now is not None and was != is_now
+        if name not in across
+    }
+    if value.unit != like.unit:  # no option makes seconds of bytes
+        found[UNIT] = (value.unit, like.unit)
+    return found
 
 
 def _stored(record: StoredRecord, value: SessionValue) -> StoredValue:
@@ -745,12 +830,23 @@ def _metric(name: str, estimate: Estimate | None) -> Metric:
 def _moved(
     record: Record, comparable: Sequence[StoredValue], sessions: Sequence[StoredRecord]
 ) -> Facts:
-    """Return the soft facts that differ from the newest comparable session's."""
+    """
+    Return the soft facts that differ from the newest comparable session's.
+
+    A test has moved if any comparable session has another one: their mean is of both.
+    """
     if not comparable:
         return NO_FACTS
+    ids = {stored.session.id for stored in comparable}
+    held = [session for session in sessions if session.session.id in ids]
     newest = comparable[-1].session.id
-    then = next((s.soft_facts for s in sessions if s.session.id == newest), {})
-    return differences(record.soft_facts, then) or NO_FACTS
+    then = next((s.soft_facts for s in held if s.session.id == newest), {})
+    moved = differences(record.soft_facts, then)
+    tests = [s.test_digest for s in held if s.test_digest is not None]
+    other = next((t for t in reversed(tests) if t != record.test_digest), None)
+    if other is not None and record.test_digest is not None:
+        moved[TEST] = (other, record.test_digest)
+    return moved or NO_FACTS
 
 
 def _rank(source: str) -> tuple[int, str]:

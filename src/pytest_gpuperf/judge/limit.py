@@ -34,15 +34,11 @@ from pytest_gpuperf.compute.spread import (
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError
-from pytest_gpuperf.judge.case import Retest, is_measured_alike
+from pytest_gpuperf.judge.case import Retest, is_measured_alike, values_alike
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
 from pytest_gpuperf.judge.rule import clock_of, group_of, unusable
 from pytest_gpuperf.judge.selection import select
-from pytest_gpuperf.model.environment import (
-    differences_from_stored,
-    facts_of,
-    family_of,
-)
+from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Family
@@ -541,19 +537,11 @@ def spread_of(
 
         usual: Returns what sessions usually differ by, by group.
     """
-    source = next((e.source for e in record.estimates if e.metric == metric), "")
-    now = facts_of(record.facts, metric, source)
-    values = [
-        value
-        for session in stored
-        if not differences_from_stored(
-            now,
-            facts_of(session.facts, metric, source),
-            version=session.schema_version,
-        )
-        for value in session.values
-        if value.metric == metric and value.source == source
-    ]
+    estimate = next((e for e in record.estimates if e.metric == metric), None)
+    if estimate is None:
+        return None
+    source = estimate.source
+    values = values_alike(estimate, record, stored)
     if len(values) < LEAST_SESSIONS:
         return None
     if record.kind is Kind.COMPARE:  # their intervals hold a guess of the same spread

@@ -142,10 +142,11 @@ def baseline_spreads(stored: Iterable[StoredRecord]) -> dict[str, UsualSpread]:
 
     It needs nothing of the current run: a test can be looked at while others still run.
     """
-    values: dict[tuple[RecordKey, str, str, str | None], list[SessionValue]] = {}
+    values: dict[tuple[object, ...], list[SessionValue]] = {}
     for record in stored:
+        of_record = (record.key, record.choice, record.parameters_digest)
         for value in record.values:
-            name = (record.key, value.metric, value.source, record.choice)
+            name = (value.metric, value.source, of_record, value.unit, value.better)
             values.setdefault(name, []).append(value)
     return usual_spreads(
         [
@@ -153,10 +154,10 @@ def baseline_spreads(stored: Iterable[StoredRecord]) -> dict[str, UsualSpread]:
                 current=several[-1],
                 stored=tuple(several),
                 session_ids=tuple(map(str, range(len(several)))),
-                group=group_of(metric, source),
-                clock=clock_of(metric, source),
+                group=group_of(several[0].metric, several[0].source),
+                clock=clock_of(several[0].metric, several[0].source),
             )
-            for (_, metric, source, _), several in values.items()
+            for several in values.values()
         ]
     )
 

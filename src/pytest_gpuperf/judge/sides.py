@@ -14,7 +14,13 @@ from pytest_gpuperf.compute.blocks import (
 )
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
-from pytest_gpuperf.judge.case import Case, Policy, StoredValue, case_of
+from pytest_gpuperf.judge.case import (
+    Case,
+    Policy,
+    StoredValue,
+    case_of,
+    unsteady_tests,
+)
 from pytest_gpuperf.judge.rule import (
     by_equality,
     comparison_of,
@@ -43,7 +49,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-__all__ = ["Block", "SidePair", "SideRun", "pairs_of"]
+__all__ = ["Block", "SidePair", "SideRun", "pairs_of", "unsteady_parameters"]
 
 _POLICY = Policy(least_sessions=1)  # the processes of the revision are one session
 _NOWHERE = Session(id="revision", started_unix_s=0.0, host="")  # no report shows it
@@ -189,9 +195,12 @@ def pairs_of(
         for number, block in enumerate(blocks)
         for run in block.runs
     ]
+    unsteady = unsteady_parameters(blocks)
     records: dict[str, dict[RecordKey, list[_Taken]]] = {}
     for process, run in sorted(runs, key=lambda pair: pair[0]):
         for record in run.records:
+            if record.key.test_id in unsteady:
+                record = replace(record, parameters_digest=None)  # noqa: PLW2901 - without it
             keys = records.setdefault(record.key.test_id, {})
             keys.setdefault(record.key, []).append((process, record))
     moves = _moves(runs)
@@ -217,6 +226,15 @@ def pairs_of(
             if pair.is_gated or pair.values is not None or _is_shown(pair):
                 pairs.append(pair)
     return pairs
+
+
+def unsteady_parameters(blocks: Iterable[Block]) -> frozenset[str]:
+    """Return the ids of the tests whose parameters differ between processes of a side."""
+    runs = [run for block in blocks for run in block.runs]
+    sides = (
+        (r for run in runs if run.side is side for r in run.records) for side in Side
+    )
+    return frozenset().union(*map(unsteady_tests, sides))
 
 
 _Taken = tuple[Process, Record]
@@ -460,6 +478,7 @@ def _stored(record: Record) -> StoredRecord:
         choice=record.choice,
         facts=record.facts,
         soft_facts=record.soft_facts,
+        parameters_digest=record.parameters_digest,
     )
 
 

@@ -13,6 +13,7 @@ from pytest_gpuperf.errors import MeasureError, UnitError
 from pytest_gpuperf.judge.grade import grade_of
 from pytest_gpuperf.model.environment import (
     BESIDE,
+    UNIT,
     Device,
     Host,
     family_facts,
@@ -199,7 +200,9 @@ class Maker(Frozen, frozen=True, kw_only=True):
             sample_count=len(scaled),
             better=better,
         )
-        return self.record(key, Kind.RECORD, (estimate,), facts=dict(self.facts))
+        # as the test writes them: 5 "s" that become 5 "ms" are another number
+        facts = {**self.facts, UNIT: unit}
+        return self.record(key, Kind.RECORD, (estimate,), facts=facts)
 
     def record(
         self,

@@ -79,6 +79,7 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
         expected: The folder where a worker says what it will measure; None: no need.
 
         host: The controller's host, in an xdist worker; None: unknown.
+        collects: Whether it only collects its tests, for the digests of their parameters.
     """
 
     session: Session
@@ -89,6 +90,7 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
     keeps_traces: bool = False
     expected: str | None = None
     host: Host | None = None
+    collects: bool = False
 
 
 class Site:

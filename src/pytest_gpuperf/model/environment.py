@@ -12,12 +12,16 @@ from pytest_gpuperf.model.sample import CacheMode, Source
 
 __all__ = [
     "ALLOCATOR",
+    "BETTER",
     "CONDITIONS",
     "DEVICE_METHOD",
     "HARD_FACTS",
     "MACHINE_FACTS",
+    "PARAMETERS",
     "PYTHON_MODE",
+    "TEST",
     "TRACER",
+    "UNIT",
     "ChipLimits",
     "Device",
     "Environment",
@@ -309,6 +313,10 @@ TRACER = "tracer"  # follows lines, calls or allocations; a sanitizer, a debugge
 ALLOCATOR = "allocator"  # another one than the system's, or its settings
 PYTHON_MODE = "python_mode"  # as -O, dev mode, a debug build
 CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
+# the values of the test's parameters, of every family; and what one step of a loop is
+PARAMETERS = "parameters"
+# the test function, among the soft facts that moved
+TEST = "test"
 # what records the same calls: an H200's events were longer by 20 to 60 us beside CUPTI
 BESIDE = "timed_beside"
 # of the tests that one session ran, the other must have run this share, or neither says
@@ -320,12 +328,7 @@ _NOT_THERE = {**dict.fromkeys(CONDITIONS, "none"), BESIDE: "none"}
 _FLUSHED = frozenset({CacheMode.COLD, CacheMode.WARM})
 _GPU_NAME = "gpu_name"
 _POWER_LIMIT, _ENFORCED = "power_limit_watts", "enforced_power_limit_watts"
-# facts that earlier formats of a store had no field for: the first version that has one
-_SINCE: Mapping[str, int] = {
-    _ENFORCED: 3,
-    "application_sm_clock_hz": 3,
-    "application_memory_clock_hz": 3,
-}
+_SET_LIMITS = (_ENFORCED, "application_sm_clock_hz", "application_memory_clock_hz")
 # by a fact that counts where nothing better is known: what counts in its place
 _SUPERSEDED = {_POWER_LIMIT: _ENFORCED}
 _OF_A_DEVICE = (_GPU_NAME, _CACHE)  # of a host's time, where the call used a device
@@ -336,9 +339,12 @@ _HOST = (
     "method",
     *CONDITIONS,
     *_OF_A_DEVICE,
-    "parameters",
+    PARAMETERS,
     _PEAK,
 )
+# of a number that the test itself records; its value has the direction
+UNIT, BETTER = "unit", "better"
+_RECORDED = (*_HOST, UNIT, BETTER)
 _DEVICE = (
     _GPU_NAME,
     "gpu_memory_bytes",
@@ -349,12 +355,12 @@ _DEVICE = (
     "max_sm_clock_hz",
     "max_memory_clock_hz",
     _POWER_LIMIT,
-    *_SINCE,
+    *_SET_LIMITS,
     "driver_branch",
     "device_method",
     BESIDE,
     _CACHE,
-    "parameters",
+    PARAMETERS,
     "work",
     _PEAK,
 )
@@ -373,7 +379,7 @@ MACHINE_FACTS = frozenset(
         "max_sm_clock_hz",
         "max_memory_clock_hz",
         _POWER_LIMIT,
-        *_SINCE,
+        *_SET_LIMITS,
         "driver_branch",
     }
 )
@@ -382,11 +388,16 @@ _COUNTER = (*_DEVICE, "tool_version", "replay_mode", "cache_control", "clock_con
 # by family: the names of the facts that count; the record says what each of them is
 HARD_FACTS: Mapping[Family, tuple[str, ...]] = {
     Family.DEVICE_TIME: _DEVICE,
-    Family.RESOURCE: ("compute_capability", "parameters"),
+    Family.RESOURCE: ("compute_capability", PARAMETERS),
     Family.COUNTER: _COUNTER,
     Family.HOST_TIME: _HOST,
-    Family.RECORDED: _HOST,
+    Family.RECORDED: _RECORDED,
 }
+_BY_HOST = frozenset({Family.HOST_TIME, Family.RECORDED})
+# facts that earlier formats of a store had no field for: the first version that has one
+_SINCE: Mapping[str, int] = dict.fromkeys(
+    (*_SET_LIMITS, UNIT, ALLOCATOR, PYTHON_MODE), 3
+)
 
 
 @functools.lru_cache(maxsize=4096)  # asked for each value of a run
@@ -413,7 +424,7 @@ def family_facts(family: Family, facts: Mapping[str, str]) -> dict[str, str]:
     cache mode count. Of a call that uses none neither does.
     """
     hard_facts = {name: facts[name] for name in HARD_FACTS[family] if name in facts}
-    if HARD_FACTS[family] is _HOST and hard_facts.get(_CACHE) not in _FLUSHED:
+    if family in _BY_HOST and hard_facts.get(_CACHE) not in _FLUSHED:
         for name in _OF_A_DEVICE:
             hard_facts.pop(name, None)
     return hard_facts
@@ -449,7 +460,10 @@ def facts_of(
 
 
 def differences(
-    now: Mapping[str, str], then: Mapping[str, str], *, across: Iterable[str] = ()
+    now: Mapping[str, str],
+    then: Mapping[str, str],
+    *,
+    across: Iterable[str] = (),
 ) -> dict[str, tuple[str, str]]:
     """
     Return the facts on which two records disagree.

@@ -318,6 +318,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
         key: What its stored values are of; "": its id.
 
         typed: The test as an argument; "": its id, from pytest's root folder.
+        positional_id: The part of its id that counts the position of a parameter's
+            value, as "shape0", or "" if there is none.
     """
 
     test_id: str
@@ -335,6 +337,7 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     line: int | None = None
     key: str = ""
     typed: str = ""
+    positional_id: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
@@ -376,6 +379,9 @@ class ChildAnswer(Frozen, frozen=True, kw_only=True):
         ended: Whether it came to its end, under a profiler.
 
         references: Samples of reference workloads, taken around it.
+
+        parameters_digest: Digest of its parameters, where it was only collected; None:
+            it ran, or has none.
     """
 
     test_id: str
@@ -385,3 +391,4 @@ class ChildAnswer(Frozen, frozen=True, kw_only=True):
     reached: tuple[ProfiledRange, ...] = ()
     ended: bool = False
     references: tuple[ReferenceSamples, ...] = ()
+    parameters_digest: str | None = None

@@ -22,7 +22,9 @@ from pytest_gpuperf.judge.against import (
 )
 from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
+from pytest_gpuperf.judge.sides import unsteady_parameters
 from pytest_gpuperf.model.change import Against, Progress
+from pytest_gpuperf.model.environment import TEST
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, stated
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import RecordKey
@@ -34,6 +36,7 @@ from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
 from pytest_gpuperf.report.display import about, moved_fact, plural, some_of
+from pytest_gpuperf.report.terminal import unsteady_parameters as unsteady_line
 
 if TYPE_CHECKING:
     from pytest_gpuperf.judge.case import Case
@@ -65,8 +68,9 @@ _PATIENCE_FACTOR = 10.0  # times what a whole block took
 _TOLD_PLAN_S = 30.0  # what is shorter is soon told by the first block
 _TOLD_WAIT_S = 1.0  # a shorter one is not noticed
 _TOLD_LOST = 3  # processes that were ended: more of them say nothing new
-# soft facts that both sides of a comparison share, and that are not software
-_OF_MACHINE = frozenset({"gpu_uuid", "xdist_workers"})
+# Soft facts that say nothing of the software that both sides of a comparison share. A
+# test that changed is found by the source of both sides.
+_OF_MACHINE = frozenset({"gpu_uuid", "xdist_workers", TEST})
 _UNKNOWN = Gap(
     code=GapCode.NOT_STATED,
     reason="the newest comparable session does not name a commit, or had edited files",
@@ -172,6 +176,7 @@ def compare(
                 against = _of_sides(against, built)
                 interrupted = looks.take(built, command)
             remarks += (*looks.waited(), *looks.lost(), *looks.changed_files(sides))
+            remarks += looks.unsteady()
     except GpuPerfError as error:
         looks.void(Gap.of(error))
     except KeyboardInterrupt as error:  # before the first block, or at the end
@@ -613,6 +618,11 @@ class _Looks:
         if len(lost) <= _TOLD_LOST:
             return tuple(lost)
         return (*lost[:_TOLD_LOST], f"nor do {len(lost) - _TOLD_LOST} other processes")
+
+    def unsteady(self) -> tuple[str, ...]:
+        """Return whose parameters differ between the processes of a side, in one line."""
+        test_ids = sorted(unsteady_parameters(self.blocks))
+        return (unsteady_line(test_ids),) if test_ids else ()
 
     def changed_files(self, sides: Sides) -> tuple[str, ...]:
         """Return which files have changed, a sentence for each side; one is told once."""

@@ -42,7 +42,7 @@ from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
 from pytest_gpuperf.report import display, terminal
 from pytest_gpuperf.report.explanation import completed, listed
-from pytest_gpuperf.report.words import for_pytest
+from pytest_gpuperf.report.words import changed_test, for_pytest
 
 if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
@@ -369,6 +369,7 @@ def _change(
         if v.outcome in accepted
         and v.reason is not Reason.NOT_CONFIRMED
         and not v.of_revision
+        and not (update is Update.IMPROVED and changed_test(v))
     )
     if metrics:
         family = _family_of(metrics, session.values)
@@ -422,7 +423,9 @@ def _idle(
         return "every baseline has enough sessions", ""
     stored = [suite.memory.sessions(records[0]) for records in groups.values()]
     new = "" if all(stored) else f"store new tests: {_storing(suite)}"
-    return "no test improved", new
+    improved = (v for v in suite.verdicts if v.outcome is Outcome.IMPROVED)
+    changed = any(map(changed_test, improved))
+    return f"no {'unchanged ' if changed else ''}test improved", new
 
 
 def _storing(suite: Suite) -> str:
@@ -708,7 +711,9 @@ def with_samples(suite: Suite, run: Run) -> Run:
     return replace(
         run,
         records=tuple(
-            readings.get((record.key, record.role, record.process_index), record)
+            suite.steady(
+                readings.get((record.key, record.role, record.process_index), record)
+            )
             for record in run.records
         ),
     )

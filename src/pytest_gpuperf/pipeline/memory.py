@@ -209,8 +209,9 @@ class Memory:
             yield f"{lines}{damage_remedy(self.place())}"
         if self._store.of_earlier_schema:
             yield (
-                f"{self.place()} has the format of an earlier version; its sessions "
-                "count, and the next stored session rewrites it"
+                f"{self.place()} has the format of an earlier version: the parameters, "
+                "the test and the process of its sessions are not stored, so they are not "
+                "compared; its sessions count, and the next stored session rewrites it"
             )
 
     def _shown(self, line: Damage) -> str:

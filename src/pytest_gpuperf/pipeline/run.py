@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.memory import release_unused
 from pytest_gpuperf.collect.replay import write_head
-from pytest_gpuperf.config import ConfirmBy
+from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest, is_measured_alike
 from pytest_gpuperf.judge.limit import straddles, without_repeats
@@ -19,13 +19,20 @@ from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
-from pytest_gpuperf.report.terminal import measured_elsewhere, side_by_side
-from pytest_gpuperf.report.words import for_pytest
+from pytest_gpuperf.report.terminal import (
+    changed_tests,
+    measured_elsewhere,
+    positional_ids,
+    side_by_side,
+    unsteady_parameters,
+)
+from pytest_gpuperf.report.words import changed_test, for_pytest
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.record import Record
@@ -119,6 +126,8 @@ def decide(
     if repeats:
         announce(False, 0.0)  # noqa: FBT003 - nobody knows of suspects yet
         _measure_again(suite)
+    if complete:
+        _ask_for_parameters(suite)
     with collector_paused():
         first = verdicts.look(suite)
     if not repeats or first.suspects:
@@ -139,11 +148,7 @@ def decide(
         changes = verdicts.as_confirmed(changes, by_revision)
         changes = verdicts.with_kernels(suite, changes)
         decided = without_repeats((*limits, *changes, *compared))
-        beside = suite.config.against is not None
-        typed = {t: m.typed for t, m in suite.results.items() if m.typed}
-        suite.verdicts = tuple(
-            for_pytest(_typed(v, typed), compared=beside) for v in decided
-        )
+        suite.verdicts = tuple(_worded(suite, decided))
     return verdicts.shifts(first, confirmed, references)
 
 
@@ -152,10 +157,14 @@ def _confirmation_s(suite: Suite, first: FirstLook) -> float:
     return suite.config.confirm * suite.took_s((*first.suspects, *first.controls))
 
 
-def _typed(verdict: Verdict, typed: Mapping[str, str]) -> Verdict:
-    """Return a verdict with its test as an argument, if its id is none."""
-    argument = typed.get(verdict.key.test_id)
-    return verdict if argument is None else replace(verdict, typed=argument)
+def _worded(suite: Suite, decided: Sequence[Verdict]) -> Iterator[Verdict]:
+    """Yield verdicts in words, with their tests as arguments where their ids are none."""
+    beside = suite.config.against is not None
+    typed = {t: m.typed for t, m in suite.results.items() if m.typed}
+    for verdict in decided:
+        argument = typed.get(verdict.key.test_id)
+        named = verdict if argument is None else replace(verdict, typed=argument)
+        yield for_pytest(named, compared=beside)
 
 
 def finish(
@@ -185,6 +194,7 @@ def finish(
     workers_count = suite.workers_count()
     if workers_count > 1:
         suite.remark(side_by_side(workers_count))
+    _tell_of_identity(suite)
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
@@ -198,6 +208,19 @@ def finish(
         suite.run = with_samples(suite, suite.run)
     suite.tidy()
     return suite.run
+
+
+def _tell_of_identity(suite: Suite) -> None:
+    """Say where a value may be of another thing than the stored ones of its id."""
+    improved = [v for v in suite.verdicts if v.outcome is Outcome.IMPROVED]
+    changed = [str(v.key) for v in improved if changed_test(v)]
+    if changed and suite.config.update is not Update.ALL:
+        suite.remark(changed_tests(changed))
+    if suite.unsteady:
+        suite.remark(unsteady_parameters([*suite.unsteady]))
+    positional = suite.positional_ids()
+    if positional and not suite.config.disable and suite.memory.store() is not None:
+        suite.remark(positional_ids(positional))
 
 
 def _keep_references(suite: Suite, run: Run) -> None:
@@ -248,6 +271,53 @@ def _measure_again(suite: Suite) -> None:
         tests = plural(len(gaps), "test")
         why = f"{gaps[0].metric}: {gaps[0].text}"
         suite.remark(f"gpuperf: {tests} not measured again for --gpuperf-runs ({why})")
+
+
+def _ask_for_parameters(suite: Suite) -> None:
+    """
+    Ask a fresh process for parameters that no stored session has, and drop unequal ones.
+
+    A parameter may be made of random numbers, or of the time: then no session has the
+    values of another, and nothing would ever be compared. The process collects the tests
+    and runs none.
+    """
+    if suite.config.replay is not None or suite.command.launcher.gap is not None:
+        return
+    doubted = _doubted(suite)
+    if not doubted:
+        return
+    (identity,) = identities_of(suite.site.identity, Role.CONFIRM, 1)
+    (run,) = repeat(
+        suite.command,
+        [*doubted],
+        identities=[replace(identity, collects=True)],
+        runner=suite.site.runner,
+        timeout_s=suite.timeout_s(),
+    )
+    suite.drop_parameters(
+        test_id
+        for test_id, answer in run.answers.items()
+        if answer.parameters_digest != doubted[test_id]
+    )
+
+
+def _doubted(suite: Suite) -> dict[str, str]:
+    """Return the digests of tests that have stored sessions, and none of that digest."""
+    doubted: dict[str, str] = {}
+    config = suite.config
+    # what was only found decides nothing
+    judges = config.baseline_named or config.update is not None
+    if config.disable or not judges or suite.memory.store() is None:
+        return doubted
+    for record in suite.records():
+        digest, test_id = record.parameters_digest, record.key.test_id
+        if digest is None or test_id in doubted or test_id not in suite.passed:
+            continue
+        sessions = suite.memory.sessions(record)
+        stored = {session.parameters_digest for session in sessions} - {None}
+        if stored and digest not in stored:
+            doubted[test_id] = digest
+    return doubted
 
 
 def _confirm_by_revision(suite: Suite, first: FirstLook) -> Confirmed:
@@ -337,6 +407,7 @@ def _again(
                 failures |= {test_id: text for test_id, text in texts.items() if text}
         suite.failed_fresh.update(failures)
     suite.add(_alike(suite, records) if role is Role.REPEAT else records)
+    suite.drop_unsteady()
     return {
         test_id: Retest(
             records=tuple(r for r in records if r.key.test_id == test_id),

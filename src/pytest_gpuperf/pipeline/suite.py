@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.judge.case import unsteady_tests
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
@@ -83,6 +84,8 @@ class Suite:
 
         worker_ran_counts: Test bodies that ran in each xdist worker that has ended.
 
+        unsteady: Ids of the tests whose parameters differ between processes of the run.
+
         verdicts: What was decided; empty until the tests have run.
 
         run: The whole run; None until it has ended.
@@ -109,7 +112,7 @@ class Suite:
             now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one statement a field
         self, site: Site, command: CommandLine, scratch: ScratchFolder | None = None
     ) -> None:
         self.site = site
@@ -125,6 +128,7 @@ class Suite:
         self.suspects: frozenset[str] = frozenset()
         self.failed_fresh: set[str] = set()
         self.worker_ran_counts: list[int] = []
+        self.unsteady: dict[str, None] = {}
         self.verdicts: tuple[Verdict, ...] = ()
         self._by_test: dict[str, list[Verdict]] = {}
         self.run: Run | None = None
@@ -193,6 +197,35 @@ class Suite:
         self.results[test_id] = replace(measured, body_failed=True, failed=True)
         self.verdicts = tuple(v for v in self.verdicts if v.key.test_id != test_id)
         self._by_test.clear()
+
+    def drop_unsteady(self) -> None:
+        """Drop the digests of parameters on which two processes of the run disagree."""
+        unsteady = unsteady_tests(self.records())
+        if unsteady:
+            self.drop_parameters(unsteady)
+
+    def drop_parameters(self, test_ids: Iterable[str]) -> None:
+        """Drop the digests of parameters that are others in each process."""
+        dropped = dict.fromkeys(t for t in test_ids if t in self.results)
+        self.unsteady |= dropped
+        for test_id in dropped:
+            measured = self.results[test_id]
+            for record in measured.records:
+                self.first_cases.pop(record.key, None)
+            records = tuple(map(self.steady, measured.records))
+            self.results[test_id] = replace(measured, records=records)
+        self.repeated = tuple(map(self.steady, self.repeated))
+
+    def steady(self, record: Record) -> Record:
+        """Return a record without the digest of parameters that are others elsewhere."""
+        if record.key.test_id not in self.unsteady:
+            return record
+        return replace(record, parameters_digest=None)
+
+    def positional_ids(self) -> dict[str, str]:
+        """Return the part of an id that counts a position, by test id."""
+        tests = self.results.values()
+        return {t.test_id: t.positional_id for t in tests if t.positional_id}
 
     def reported(self, node_id: str) -> None:
         """Note that a test has ended, as xdist spells its id."""

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.environment import TEST
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
@@ -314,7 +315,7 @@ def _body(
     details = verdict.detail[1:] if is_unmeasured else verdict.detail  # first: in head
     texts = [*map(display.escape, details)]
     texts += [words.in_suite(verdict), _confirmed(verdict), words.blocks(verdict)]
-    texts.append(_baseline(verdict.baseline))
+    texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
     if verdict.remedy:
         texts.append(f"remedy: {display.escape(verdict.remedy)}")
     for text in texts:
@@ -468,6 +469,7 @@ def _baseline(span: BaselineSpan | None) -> str:
         (
             display.escape(f"{name} {' -> '.join(display.moved_fact(name, *moved))}")
             for name, moved in sorted(span.moved.items())
+            if name != TEST  # It has a line of its own.
         ),
         most=_SHOWN_FACTS,
     )

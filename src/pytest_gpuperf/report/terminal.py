@@ -523,6 +523,36 @@ def measured_elsewhere(test_count: int) -> str:
     )
 
 
+def positional_ids(parts: Mapping[str, str]) -> str:
+    """
+    Return the line about ids that count positions.
+
+    Args:
+        parts: The part of each id that does, by test id.
+    """
+    shown = display.escape(next(iter(parts.values())))
+    more = ", …" if len(parts) > 1 else ""
+    verb = "counts positions" if len(parts) == 1 else "count positions"
+    return f"{display.plural(len(parts), 'id')} {verb} ({shown}{more}): name them with ids="
+
+
+def changed_tests(names: Sequence[str]) -> str:
+    """Return the line about tests that improved, and are not those that were stored."""
+    return (
+        "the test itself changed since the stored sessions, so it is stored only by "
+        f"--gpuperf-update=all: {display.escape(display.some_of(names))}"
+    )
+
+
+def unsteady_parameters(test_ids: Sequence[str]) -> str:
+    """Return the line about tests whose parameters differ between processes."""
+    tests = "this test" if len(test_ids) == 1 else f"these {len(test_ids)} tests"
+    return (
+        f"parameters differ in each process, so those of {tests} are not compared: "
+        f"{display.escape(display.some_of(test_ids))}"
+    )
+
+
 def nothing_stored(reason: str) -> str:
     """Return the line of a run that stored nothing, with why."""
     return f"nothing was stored: {reason}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.environment import BETTER, PARAMETERS, TEST, UNIT
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Void, VoidCode
@@ -141,6 +143,15 @@ _OF_REVISION: Mapping[Reason, str] = MappingProxyType(
             "It is better than the revision by more than the limit."
         ),
         Reason.EQUAL: "It equals the value of the revision.",
+    }
+)
+
+# by the only fact that differs
+_OF_FACTS: Mapping[str, str] = MappingProxyType(
+    {
+        PARAMETERS: "The {side} was measured with other parameters.",
+        UNIT: "The number of the {side} has another unit.",
+        BETTER: "The number of the {side} gets better in another direction.",
     }
 )
 
@@ -413,6 +424,8 @@ def for_pytest(verdict: Verdict, *, compared: bool = False) -> Verdict:
             remedy = remedy.replace(f"{joint}{_BY_REVISION}", "")
     if verdict.evidence is not None and verdict.evidence.gap is not None:
         remedy = gap_remedy(verdict.evidence.gap) or remedy
+    if changed_test(verdict):  # What is better may be the test.
+        remedy = remedy.replace("--gpuperf-update=improved", "--gpuperf-update=all")
     return _worded(verdict, remedy)
 
 
@@ -471,12 +484,17 @@ def _worded(verdict: Verdict, remedy: str) -> Verdict:
     return replace(verdict, detail=detail, remedy=text)
 
 
+_DIGEST = re.compile(r"[0-9a-f]{16}")  # as collect.parameters makes it
+
 # by the only facts that differ: these may be others on the same machine
 _WHICH = {
     "allocator": "with this allocator",
     "peak": "with this peak",
     "python_mode": "in this mode of Python",
     "tracer": "traced alike",
+    PARAMETERS: "with these parameters",
+    UNIT: "in this unit",
+    BETTER: "with this direction",
 }
 
 
@@ -537,7 +555,7 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
 def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     """Yield how the stored sessions differ from this one, or that they are too few."""
     for name, values in evidence.differences.items():
-        yield f"{name}: {' -> '.join(display.moved_fact(name, *values))}"
+        yield f"{name}: {_fact_then_and_now(name, values)}"
     side, of_what = "stored", "sessions"
     if verdict.of_revision:
         side, of_what = "revision", "processes"
@@ -571,6 +589,13 @@ def _alike(verdict: Verdict, alike: Sequence[SeenValue]) -> Iterator[str]:
     ]
     more = f", and {len(alike) - len(shown)} more" if len(alike) > len(shown) else ""
     yield f"seen before: {', '.join(texts)}{more}"
+
+
+def _fact_then_and_now(name: str, values: tuple[str, str]) -> str:
+    """Return what a fact was and is; of parameters that differ nobody can read digests."""
+    if name == PARAMETERS and all(map(_DIGEST.fullmatch, values)):
+        return "other values under the same id"
+    return " -> ".join(display.moved_fact(name, *values))
 
 
 def _left_out(left_out: LeftOut) -> str:
@@ -631,13 +656,13 @@ def building(verdict: Verdict) -> str:
 
 def sentence(verdict: Verdict) -> str:
     """Return the sentence of a verdict's reason, with its direction where that is known."""
-    text, moved = REASONS[verdict.reason], verdict.change
+    text, moved = _usual_sentence(verdict), verdict.change
     if verdict.of_revision:
         if verdict.cause is Cause.KERNEL_PER_SIDE:
             return "Each side kept another kernel."
         if verdict.cause is Cause.BEFORE_FIRST_LOOK and verdict.evidence is not None:
             return f"A decision needs {verdict.evidence.least_count} blocks."
-        return _OF_REVISION.get(verdict.reason, text)
+        return text
     if verdict.reason is not Reason.NOT_CONFIRMED:
         return _OF_OTHERS.get(verdict.cause, text)
     why = _WITHOUT_FRESH.get(verdict.cause, _NEVER_AGAIN)
@@ -646,6 +671,16 @@ def sentence(verdict: Verdict) -> str:
         way = "worse" if (moved.p_worse or 0) < (moved.p_better or 0) else "better"
         text = text.replace("It changed by", f"It looked {way} by")
     return text
+
+
+def _usual_sentence(verdict: Verdict) -> str:
+    """Return the sentence of a reason, or of the only hard fact that differs."""
+    sides = {**REASONS, **_OF_REVISION} if verdict.of_revision else REASONS
+    if verdict.reason is not Reason.FINGERPRINT_DIFFERS:
+        return sides[verdict.reason]
+    facts = ",".join((verdict.evidence or _NOTHING).differences)
+    side = "revision" if verdict.of_revision else "baseline"
+    return _OF_FACTS.get(facts, sides[verdict.reason]).format(side=side)
 
 
 def missed_assert(text: str) -> str:
@@ -666,6 +701,14 @@ def change(verdict: Verdict) -> str:
     if verdict.metric in {"time", verdict.key.name} or not text:
         return text
     return f"{display.escape(noun(verdict.metric))} {text}"
+
+
+def changed_test(verdict: Verdict) -> str:
+    """Return that the test is not the one of the stored sessions, or "" if it is."""
+    span = verdict.baseline
+    if span is None or TEST not in span.moved:
+        return ""
+    return "the test itself changed since the stored sessions"
 
 
 def in_suite(verdict: Verdict) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from pytest_gpuperf.judge.against import (
     changed_test,
     look_at,
 )
+from pytest_gpuperf.judge.sides import unsteady_parameters
 from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.change import Change, Side
 from pytest_gpuperf.model.frozen import replace
@@ -952,6 +954,43 @@ def test_values_of_other_conditions_are_not_compared() -> None:
     assert verdict.baseline is None
     policy = AgainstPolicy(across=frozenset({"method"}))
     assert only(look_at(apart, gates(), policy)).outcome is Outcome.UNCHANGED
+
+
+@pytest.mark.parametrize("steady_sides", [True, False])
+def test_other_parameters_on_a_side_are_not_compared(*, steady_sides: bool) -> None:
+    """Where the processes of a side have other ones themselves, they say nothing."""
+    numbers = itertools.count()
+
+    def digest(side: Side) -> str:
+        return side.value if steady_sides else f"{side.value} {next(numbers)}"
+
+    blocks = [
+        replace(
+            block,
+            runs=tuple(
+                replace(
+                    run,
+                    records=tuple(
+                        replace(r, parameters_digest=digest(run.side))
+                        for r in run.records
+                    ),
+                )
+                for run in block.runs
+            ),
+        )
+        for block in blocks_of({"t0": steady()})
+    ]
+    verdict = only(look_at(blocks, gates()))
+    across = AgainstPolicy(across=frozenset({"parameters"}))
+    assert only(look_at(blocks, gates(), across)).outcome is Outcome.UNCHANGED
+    if not steady_sides:
+        assert verdict.outcome is Outcome.UNCHANGED
+        assert len(unsteady_parameters(blocks)) == 1
+        return
+    assert verdict.outcome is Outcome.INCOMPARABLE
+    assert verdict.evidence is not None
+    assert verdict.evidence.differences == {"parameters": ("old", "new")}
+    assert not unsteady_parameters(blocks)
 
 
 def test_the_best_source_that_both_sides_have_is_compared() -> None:

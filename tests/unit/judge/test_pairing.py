@@ -13,8 +13,9 @@ from pytest_gpuperf.judge.case import (
     case_of,
     confirmation_of,
     direction,
+    unsteady_tests,
 )
-from pytest_gpuperf.model.environment import Device
+from pytest_gpuperf.model.environment import HARD_FACTS, Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import (
@@ -119,12 +120,13 @@ def test_a_process_that_lost_the_source_says_nothing_of_the_facts() -> None:
 
 
 def test_no_common_source_is_told() -> None:
-    """Stored by another collector, or in another unit: the sources are named."""
+    """Stored by another collector, its source is named; in another unit, the unit."""
     now = [measured(estimate(1.0))]
     by_host = paired(now, [kept(0, held(2.9, "host"))])
     in_cycles = paired(now, [kept(0, held(2.9, unit="cycle"))])
     assert (by_host.stored, by_host.other_sources) == ((), ("host",))
-    assert in_cycles.other_sources == ("cupti",)
+    assert (in_cycles.stored, in_cycles.other_sources) == ((), ())
+    assert dict(in_cycles.differences) == {"unit": ("cycle", "s")}
 
 
 def test_sessions_of_another_machine_are_left_out() -> None:
@@ -483,3 +485,83 @@ def test_events_beside_cupti_are_no_events_alone(source: str, count: int) -> Non
     assert ("timed_beside" in found.differences) is not bool(count)
     if not count:
         assert found.differences["timed_beside"] == ("none", "cupti")
+
+
+def test_other_parameters_are_not_compared() -> None:
+    """Whatever is measured; sessions of the same ones are, and so are unknown ones."""
+    now = [measured(parameters_digest="b" * 16)]
+    first = kept(0, held(), parameters_digest="a" * 16)
+    same = kept(1, held(), parameters_digest="b" * 16)
+    unknown = kept(2, held())
+    apart = paired(now, [first])
+
+    assert dict(apart.differences) == {"parameters": ("a" * 16, "b" * 16)}
+    assert apart.stored == ()
+    assert len(paired(now, [first, same]).stored) == 1
+    assert len(paired(now, [first, unknown]).stored) == 1
+    assert len(paired([measured()], [first, same]).stored) == 2
+    assert len(paired(now, [first], across={"parameters"}).stored) == 1
+
+
+@pytest.mark.parametrize("family", Family)
+def test_parameters_are_a_fact_of_every_family(family: Family) -> None:
+    """An option can name it, of counts, too."""
+    assert "parameters" in HARD_FACTS[family]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "differences"),
+    [
+        ({"better": "lower"}, {"better": "higher"}, {"better": ("lower", "higher")}),
+        ({"unit": "bytes"}, {"unit": "s"}, {"unit": ("bytes", "s")}),
+        ({"better": "lower"}, {"better": "lower"}, {}),
+    ],
+)
+def test_unit_and_direction_are_facts(
+    then: dict[str, Any], now: dict[str, Any], differences: dict[str, tuple[str, str]]
+) -> None:
+    """A number that gets better the other way is another number."""
+    stored = [kept(0, held(metric="x", source="user", **then))]
+    value = measured(estimate(1.0, "x", source="user", **({"unit": "s"} | now)))
+    found = paired([value], stored, "x")
+    assert dict(found.differences) == differences
+    assert len(found.stored) == (not differences)
+
+
+def test_the_unit_that_a_test_writes_is_a_fact() -> None:
+    """Seconds that become milliseconds have one SI unit; of an early store none is known."""
+
+    def facts(unit: str | None) -> dict[str, dict[str, str]]:
+        return {"recorded": {"cpu_model": "a"} | ({"unit": unit} if unit else {})}
+
+    value = measured(estimate(1.0, "x", source="user", unit="s"), facts=facts("ms"))
+    sessions = [
+        kept(0, held(metric="x", source="user"), facts=facts("s")),
+        kept(1, held(metric="x", source="user"), facts=facts(None)),
+        kept(2, held(metric="x", source="user"), facts=facts(None), schema_version=2),
+        kept(3, held(metric="x", source="user"), facts=facts("ms")),
+    ]
+    assert dict(paired([value], sessions[:1], "x").differences) == {"unit": ("s", "ms")}
+    ids = [s.session.id for s in paired([value], sessions, "x").stored]
+    assert ids == ["s2", "s3"]
+
+
+def test_a_test_that_changed_is_a_soft_fact() -> None:
+    """Any session that counts may have another one; what is unknown did not move."""
+    now = [measured(test_digest="new")]
+    old, new = kept(0, held(), test_digest="old"), kept(1, held(), test_digest="new")
+    moved = {"test": ("old", "new")}
+
+    assert paired(now, [old, new]).moved == moved
+    assert len(paired(now, [old, new]).stored) == 2
+    assert paired(now, [new, kept(2, held())]).moved == {}
+    assert paired([measured()], [old, new]).moved == {}
+    other = kept(3, held(), test_digest="old", facts={"device-time": {"mig": "on"}})
+    assert paired(now, [new, other]).moved == {}
+
+
+def test_a_test_is_unsteady_where_processes_disagree() -> None:
+    """One that has no parameters in a process does not disagree with it."""
+    a, b = (measured(parameters_digest=digest) for digest in "ab")
+    assert unsteady_tests([a, b, measured()]) == {KEY.test_id}
+    assert unsteady_tests([a, a, measured()]) == frozenset()

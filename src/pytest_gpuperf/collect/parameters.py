@@ -1,0 +1,371 @@
+"""The parameters of a test in canonical form: equal values give equal text anywhere.
+
+Nothing here depends on the process (addresses, the seed of hashes), on the checkout's
+folder, or on the library of an array, which is never imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import functools
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GenericAlias,
+    MethodType,
+    ModuleType,
+)
+
+from blake3 import blake3
+
+from pytest_gpuperf.collect.syntax import lambda_digest
+
+__all__ = ["checkout_spellings", "parameters_digest"]
+
+_DIGEST_LENGTH = 16  # Hexadecimal digits.
+_MAX_TEXT = 1 << 16  # Characters of a canonical form. What follows does not count.
+_MAX_STRING = 1 << 10  # Characters of a string that stands there as it is.
+_MAX_BITS = 1 << 12  # Of an int in decimal: Python refuses to print 5,000 digits.
+_MAX_HASHED = 1 << 20  # Bytes or characters of a longer one that are read.
+_MAX_SORTED = 10_000  # Members of a set or dict that are sorted.
+_MAX_DEPTH = 20  # Containers inside one another.
+_SMALLEST_ADDRESS = 6  # Hexadecimal digits. A shorter number may be a value.
+
+_PLAIN = frozenset(
+    {int, float, bool, complex, type(None), type(Ellipsis), type(NotImplemented)}
+)
+_NUMBERS = (int, float, complex)
+_BYTES = (bytes, bytearray, memoryview)
+_ADDRESS = re.compile(
+    rf"0x[0-9a-fA-F]{{{_SMALLEST_ADDRESS},}}|(?<=\bid=')\d+(?=')"  # A mock has the latter.
+)
+# Packages whose devices are numbered: which of them is free differs between runs.
+_WITH_DEVICES = frozenset({"cupy", "jax", "jaxlib", "numba", "tensorflow", "torch"})
+_NUMBER = re.compile(r"\d+")
+_DEFAULT_REPR: object = object.__repr__
+_CHECKOUT = "<checkout>"
+_FULL = "…"
+
+
+def parameters_digest(
+    parameters: Mapping[str, object], checkout: Iterable[str] = ()
+) -> str | None:
+    """
+    Return the digest of a test's parameters, or None if it has none.
+
+    Args:
+        parameters: Value by name.
+
+        checkout: The spellings of the folder that paths are relative to.
+    """
+    if not parameters:
+        return None
+    writer = _Writer(tuple(checkout))
+    parts = [f"{name}={writer.text(parameters[name])}" for name in sorted(parameters)]
+    return _digest("\n".join(parts).encode("utf-8", "surrogatepass"))
+
+
+@functools.lru_cache(maxsize=8)
+def checkout_spellings(root: str) -> tuple[str, ...]:
+    """
+    Return the spellings of the folder above pytest's rootdir that has `.git`.
+
+    Without one the rootdir is the folder. The folder `/` is none.
+    """
+    start = Path(root)
+    folder = next((f for f in (start, *start.parents) if (f / ".git").exists()), start)
+    spellings = dict.fromkeys((str(folder), str(folder.resolve())))
+    return tuple(text for text in spellings if text != folder.anchor)
+
+
+class _Writer:
+    """
+    Writes values in canonical form, up to a length.
+
+    Args:
+        checkout: The spellings of the folder that paths are relative to.
+    """
+
+    def __init__(self, checkout: tuple[str, ...]) -> None:
+        self._checkout = checkout
+        self._left = _MAX_TEXT
+        self._outer: set[int] = set()  # The ids of the containers around a value.
+        self._in_object = False
+
+    def text(self, value: object) -> str:
+        """Return a value in canonical form. No value raises."""
+        cls = type(value)
+        if self._left <= 0:
+            text = ""
+        elif cls is str:
+            text = self._string(value)  # type: ignore[arg-type] # A str.
+        elif cls is int and value.bit_length() > _MAX_BITS:  # type: ignore[attr-defined] # An int.
+            text = hex(value)  # type: ignore[arg-type] # As above.
+        elif cls in _PLAIN:
+            text = repr(value)
+        else:
+            return self._guarded(value, cls)
+        text = text[: self._left]
+        self._left -= len(text)
+        return text
+
+    def _guarded(self, value: object, cls: type) -> str:
+        """Return a value that may hold itself, or whose own code may raise."""
+        if id(value) in self._outer:
+            return self._counted("<cycle>")
+        if len(self._outer) >= _MAX_DEPTH:
+            return self._counted(f"<{_name(cls)}>")
+        self._outer.add(id(value))
+        try:
+            return self._container(value, cls) or self._counted(self._other(value, cls))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - A repr or a property may raise anything.
+            return self._counted(f"<{_name(cls)}>")
+        finally:
+            self._outer.discard(id(value))
+
+    def _counted(self, text: str) -> str:
+        text = text[: self._left]
+        self._left -= len(text)
+        return text
+
+    def _string(self, value: str) -> str:
+        if len(value) > _MAX_STRING:
+            return f"str {len(value)} {_digest_of_string(value)}"
+        for folder in self._checkout:
+            if folder in value:
+                return repr(self._without_checkout(value))
+        return repr(value)
+
+    def _without_checkout(self, text: str) -> str:
+        for folder in self._checkout:
+            if folder in text:
+                text = text.replace(folder, _CHECKOUT)
+        return text
+
+    def _container(self, value: object, cls: type) -> str:
+        """Return a collection with its members, or "" for any other value."""
+        name = "" if cls in {tuple, list, dict, set} else _name(cls)
+        if isinstance(value, (tuple, list, deque)):
+            begin, end = "()" if isinstance(value, tuple) else "[]"
+            head = self._counted(f"{name}{begin}{len(value)}:")
+            return f"{head}{self._listed(value)}{end}"
+        if isinstance(value, (set, frozenset)):
+            head = self._counted(f"{name}{{{len(value)}:")
+            return f"{head}{self._sorted(value)}}}"
+        if isinstance(value, dict):
+            head = self._counted(f"{name}{{{len(value)}=")
+            return f"{head}{self._pairs(value)}}}"
+        return ""
+
+    def _listed(self, values: Iterable[object]) -> str:
+        parts = []
+        for value in values:
+            parts.append(self.text(value))
+            if self._left <= 0:
+                break
+        return ",".join(parts)
+
+    def _sorted(self, values: set[object] | frozenset[object]) -> str:
+        """Return the members of a set, or nothing of one that is too large to sort."""
+        if len(values) > _MAX_SORTED:
+            return _FULL
+        texts = sorted([self.text(value) for value in values])
+        # Which of them had room depends on their order.
+        return ",".join(texts) if self._left > 0 else _FULL
+
+    def _pairs(self, values: Mapping[object, object]) -> str:
+        if len(values) > _MAX_SORTED:
+            return _FULL
+        keyed = sorted([(self.text(key), place) for place, key in enumerate(values)])
+        if self._left <= 0:
+            return _FULL
+        in_order = [*values.values()]
+        return ",".join([f"{key}:{self.text(in_order[place])}" for key, place in keyed])
+
+    def _other(self, value: object, cls: type) -> str:
+        """Return a value that is no collection: by name, by fields, or by its repr."""
+        kinds = (
+            self._symbol,
+            self._content,
+            self._function,
+            self._array,
+            self._device,
+            self._fields,
+            self._named,
+        )
+        for kind in kinds:
+            if text := kind(value, cls):
+                return text
+        return self._shown(value, cls)
+
+    def _symbol(self, value: object, cls: type) -> str:
+        """Return an enum, a type or a module by its name, "" for anything else."""
+        if isinstance(value, enum.Enum):
+            # Which name a combination has depends on the version of Python.
+            is_flag = isinstance(value, enum.Flag)
+            return f"{_name(cls)}.{value.value if is_flag else value.name}"
+        if cls is GenericAlias:  # Asked for its name, `list[int]` says `list`.
+            return f"type {value!r}"
+        if isinstance(value, type):
+            return f"type {_name(value)}"
+        return f"module {value.__name__}" if isinstance(value, ModuleType) else ""
+
+    def _content(self, value: object, cls: type) -> str:
+        """Return a path, bytes, or a subclass of str or a number; "" for anything else."""
+        if isinstance(value, PurePath):
+            path = self._without_checkout(str(value)).replace("\\", "/")
+            return f"path {path}"
+        if isinstance(value, _BYTES):
+            return f"{_name(cls)} {len(value)} {_digest_of_bytes(value)}"
+        if isinstance(value, str):
+            return f"{_name(cls)} {self._string(str.__str__(value))}"
+        for base in _NUMBERS:  # The repr of a subclass may say anything.
+            if isinstance(value, base):
+                return f"{_name(cls)} {base.__repr__(value)}"
+        return ""
+
+    def _function(self, value: object, _: type) -> str:
+        """Return a function by its qualified name, "" for anything else."""
+        if isinstance(value, functools.partial):
+            parts = (value.func, value.args, value.keywords)
+            return f"partial({self._listed(parts)})"
+        if not isinstance(value, (FunctionType, BuiltinFunctionType, MethodType)):
+            return ""
+        owner = getattr(value, "__self__", None)
+        if owner is not None and not isinstance(owner, ModuleType):
+            return f"{self.text(owner)}.{value.__name__}"
+        name = f"function {value.__module__}.{value.__qualname__}"
+        if not isinstance(value, FunctionType) or hasattr(value, "__wrapped__"):
+            return name
+        return f"{name}{self._variables(value)}"
+
+    def _variables(self, function: FunctionType) -> str:
+        """Return what tells a lambda or a local function from others of its name."""
+        code = function.__code__
+        if function.__name__ == "<lambda>":
+            syntax = lambda_digest(code) or ""
+            parts: list[object] = [syntax]
+            if not syntax or "-" in syntax:  # Others begin on its line.
+                parts += [code.co_varnames, code.co_names, code.co_consts]
+        elif "<locals>" in function.__qualname__:
+            parts = []
+        else:
+            return ""
+        parts += [function.__defaults__, function.__kwdefaults__]
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # It has no value yet.
+                parts.append(cell.cell_contents)
+        return f"({self._listed(parts)})"
+
+    def _array(self, value: object, cls: type) -> str:
+        """Return an array or a table by shape and types, "" for anything else."""
+        if not hasattr(cls, "shape"):
+            return ""
+        shape = f"{_name(cls)}{tuple(value.shape)!s}"  # type: ignore[attr-defined] # Its class has one.
+        if hasattr(cls, "dtypes"):
+            return f"{shape} {[str(dtype) for dtype in value.dtypes]}"  # type: ignore[attr-defined] # As above.
+        if not hasattr(cls, "dtype"):
+            return ""
+        shape = f"{shape} {value.dtype}"  # type: ignore[attr-defined] # As above.
+        if not tuple(value.shape) and not hasattr(cls, "__setitem__"):  # type: ignore[attr-defined] # As above.
+            return (
+                f"{shape} {value!s}"  # A scalar of numpy, not an array of one number.
+            )
+        device = getattr(value, "device", "cpu")  # Arrays of old numpy have none.
+        kind = self._device(device, type(device))
+        return f"{shape} {kind}" if kind and not kind.endswith(" cpu") else shape
+
+    def _device(self, value: object, cls: type) -> str:
+        """Return a device without its number, "" for anything else."""
+        package = str(cls.__module__).partition(".")[0]
+        if package not in _WITH_DEVICES or not cls.__name__.lower().endswith("device"):
+            return ""
+        for attribute in ("type", "platform"):  # Of torch and of jax.
+            kind = getattr(value, attribute, None)
+            if isinstance(kind, str):
+                return f"device {kind}"
+        return f"device {_NUMBER.sub('', repr(value))}"
+
+    def _fields(self, value: object, cls: type) -> str:
+        """Return the fields of a record class that compare, "" for anything else."""
+        if dataclasses.is_dataclass(cls):
+            names = [field.name for field in dataclasses.fields(cls) if field.compare]
+        elif hasattr(cls, "__attrs_attrs__"):
+            names = [field.name for field in cls.__attrs_attrs__ if field.eq]
+        elif hasattr(cls, "__struct_fields__"):  # Of msgspec.
+            names = [*cls.__struct_fields__]
+        elif hasattr(cls, "__pydantic_fields__"):
+            names = [*cls.__pydantic_fields__]
+        elif isinstance(fields := getattr(cls, "__fields__", None), dict):
+            names = [*fields]  # Of pydantic 1.
+        else:
+            return ""
+        return self._state(cls, {name: getattr(value, name, None) for name in names})
+
+    def _named(self, value: object, cls: type) -> str:
+        """Return a callable that has a qualified name of its own, as a jitted function."""
+        name = getattr(value, "__qualname__", None)
+        if not callable(value) or not isinstance(name, str):
+            return ""
+        return f"{_name(cls)} {getattr(value, '__module__', '')}.{name}"
+
+    def _shown(self, value: object, cls: type) -> str:
+        """Return the repr of a value, or its attributes if nobody has written a repr."""
+        if cls.__repr__ is not _DEFAULT_REPR:
+            text = _ADDRESS.sub("", repr(value)[:_MAX_TEXT])
+            return f"{_name(cls)} {self._without_checkout(text)}"
+        if self._in_object:  # Of an attribute the type alone.
+            return f"<{_name(cls)}>"
+        self._in_object = True
+        try:
+            return self._state(cls, _attributes(value, cls))
+        finally:
+            self._in_object = False
+
+    def _state(self, cls: type, state: Mapping[str, object]) -> str:
+        parts = [f"{name}={self.text(state[name])}" for name in sorted(state)]
+        return f"{_name(cls)}({','.join(parts)})"
+
+
+def _attributes(value: object, cls: type) -> dict[str, object]:
+    """Return what an object holds in its `__dict__` and its slots."""
+    state: dict[str, object] = {}
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            name = slot
+            if slot.startswith("__") and not slot.endswith("__"):
+                name = f"_{base.__name__.lstrip('_')}{slot}"
+            descriptor = base.__dict__.get(name)
+            if descriptor is not None and slot not in {"__dict__", "__weakref__"}:
+                with contextlib.suppress(AttributeError):  # It was never assigned.
+                    state[name] = descriptor.__get__(value)
+    with contextlib.suppress(AttributeError):  # It has slots alone.
+        state |= object.__getattribute__(value, "__dict__")
+    return state
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _digest_of_string(value: str) -> str:
+    return _digest(value[:_MAX_HASHED].encode("utf-8", "surrogatepass"))
+
+
+def _digest_of_bytes(value: bytes | bytearray | memoryview) -> str:
+    if isinstance(value, memoryview):
+        value = value[: max(1, _MAX_HASHED // (value.itemsize or 1))].tobytes()
+    return _digest(bytes(value[:_MAX_HASHED]))
+
+
+def _digest(content: bytes) -> str:
+    return blake3(content).hexdigest()[:_DIGEST_LENGTH]
