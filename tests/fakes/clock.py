@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain, repeat
 
+from pytest_gpuperf.collect.load import Load
+
 
 class FakeClock:
     """
@@ -21,6 +23,10 @@ class FakeClock:
 
         others_ns: The processor time of other threads [ns].
 
+        blocks: Disk blocks that the process has read or written; None: nobody counts.
+
+        machine_load: The machine's runnable threads and cores; None: not known.
+
         traced_by: The package that traces this thread; "": none.
     """
 
@@ -30,6 +36,8 @@ class FakeClock:
         self.waited_ns = 0
         self.waits: int | None = 0
         self.others_ns = 0
+        self.blocks: int | None = 0
+        self.machine_load: Load | None = Load(1, 2)
         self.traced_by = ""
 
     def now_ns(self) -> int:
@@ -46,6 +54,12 @@ class FakeClock:
 
     def waits_count(self) -> int | None:
         return self.waits
+
+    def blocks_count(self) -> int | None:
+        return self.blocks
+
+    def load(self) -> Load | None:
+        return self.machine_load
 
     def tracer(self) -> str:
         return self.traced_by

@@ -12,12 +12,15 @@ import sys
 import time
 from typing import Protocol, final
 
+from pytest_gpuperf.collect.load import Load, LoadFile
+
 __all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock", "tracer"]
 
 NS_PER_S = 1_000_000_000
 _LOOP_COUNT = 600  # about 20 us
 _LOOP_EVERY_NS = 1_000_000  # one or two loops a millisecond: 2 to 4 % of the time
 _LOOP_NOISE = 0.01  # what the clock's own reading takes of 20 us
+_SECTORS_OF_A_BLOCK = 8  # Linux counts 512 B each, and file systems write 4 KiB
 _TOOLS = range(6)  # that sys.monitoring has numbers for (PEP 669)
 
 
@@ -35,6 +38,12 @@ class Clock(Protocol):
 
     def waits_count(self) -> int | None:
         """Return how often the calling thread has waited; None: the system does not count."""
+
+    def blocks_count(self) -> int | None:
+        """Return how many disk blocks this process has read and written, or None."""
+
+    def load(self) -> Load | None:
+        """Return the machine's runnable threads and cores, or None."""
 
     def tracer(self) -> str:
         """Return the package that traces the calling thread, as `coverage`; "": none."""
@@ -54,6 +63,9 @@ class SystemClock:
     thread_cpu_ns = staticmethod(time.thread_time_ns)
     process_cpu_ns = staticmethod(time.process_time_ns)
 
+    def __init__(self) -> None:
+        self.load = LoadFile().load  # as above; opens its file at the first look
+
     def waits_count(self) -> int | None:
         """Return the voluntary context switches of the thread; None: not on Linux."""
         if sys.platform != "linux":
@@ -61,6 +73,16 @@ class SystemClock:
         import resource  # most runs measure nothing
 
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+    def blocks_count(self) -> int | None:
+        """Return the disk blocks of the process, those of memory left out, or None."""
+        if sys.platform == "win32":
+            return None
+        import resource  # as above
+
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        count = usage.ru_inblock + usage.ru_oublock
+        return count // _SECTORS_OF_A_BLOCK if sys.platform == "linux" else count
 
     def tracer(self) -> str:
         """Return the package that traces or profiles the thread now; "": none."""
