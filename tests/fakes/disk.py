@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -25,7 +25,7 @@ def files_end_at(size_bytes: int) -> Iterator[None]:
 
 class FakeDisk:
     """
-    A disk that takes the same time for each write (collect.disk.DiskFile).
+    A disk that takes the same time for each write (collect.disk.Disk).
 
     Args:
         clock: Moves with each write.
@@ -40,14 +40,13 @@ class FakeDisk:
         self._write_ns = write_ns
         self._blocks = blocks
         self.failure: OSError | None = None
-        self.workloads = dict.fromkeys(DISK_WORKLOADS, self._write)
+        self.workloads: Mapping[str, Callable[[], object]] = dict.fromkeys(
+            DISK_WORKLOADS, self._write
+        )
 
     def begin(self) -> None:
         if self.failure is not None:
             raise self.failure
-
-    def close(self) -> None:
-        pass
 
     def _write(self) -> None:
         self._clock.wait(self._write_ns)

@@ -13,10 +13,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from pytest_gpuperf.collect.held_file import HeldFile
 
-__all__ = ["DISK_WORKLOADS", "DiskFile"]
+__all__ = ["DISK_WORKLOADS", "Disk", "DiskFile"]
 
 # docs/judging.md section 2: a class needs three controls
 DISK_WORKLOADS = ("disk-write", "disk-append", "disk-overwrite")
@@ -34,14 +35,28 @@ class _Files:
         pwrite = staticmethod(os.pwrite)
 
 
-class DiskFile:
+class Disk(Protocol):
     """
-    The file that reference workloads of the disk write.
+    A disk that reference workloads write to; tests replace it with one of known speed.
 
     Attributes:
         workloads: The workloads by name, each to be called after `begin`. What they raise
             is an OSError.
     """
+
+    workloads: Mapping[str, Callable[[], object]]
+
+    def begin(self) -> None:
+        """
+        Prepare a set of workloads.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+
+
+class DiskFile:
+    """The disk of the temporary folder (Disk)."""
 
     def __init__(self) -> None:
         self.workloads: Mapping[str, Callable[[], object]] = dict(

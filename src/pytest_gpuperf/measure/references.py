@@ -43,7 +43,7 @@ from pytest_gpuperf.model.sample import CoreSpeed, ReferenceSamples, Series, Unm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_gpuperf.collect.disk import DiskFile
+    from pytest_gpuperf.collect.disk import Disk
     from pytest_gpuperf.measure.turns import TurnClient
     from pytest_gpuperf.model.environment import Environment
 
@@ -114,7 +114,7 @@ class References:
 
         turn_client: Asks for turns; None: the process waits for no other.
 
-        disk: The file that workloads of the disk write; None: there are none.
+        disk: What workloads of the disk write to; None: there are none.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class References:
         *,
         modules: Mapping[str, Any] | None = None,
         turn_client: TurnClient | None = None,
-        disk: DiskFile | None = None,
+        disk: Disk | None = None,
     ) -> None:
         self._clock = clock
         self._core_loop = CoreLoop(clock)
@@ -196,7 +196,7 @@ class References:
         self._ended_ns = self._clock.now_ns()
         self._budget.spend(self._ended_ns - begun_ns)
 
-    def _take_disk_set(self, disk: DiskFile) -> None:
+    def _take_disk_set(self, disk: Disk) -> None:
         """Take samples of every workload of the disk."""
         begun_ns, blocks_count = self._clock.now_ns(), self._clock.blocks_count()
         samples: list[ReferenceSamples] = []
@@ -212,12 +212,12 @@ class References:
         self._samples += samples
         self._disk_budget.spend(self._clock.now_ns() - begun_ns)
 
-    def _disk_samples(self, disk: DiskFile, begun_ns: int) -> list[ReferenceSamples]:
+    def _disk_samples(self, disk: Disk, begun_ns: int) -> list[ReferenceSamples]:
         """
         Return samples of the disk's workloads, in rounds so that each has as many.
 
         Args:
-            disk: The file.
+            disk: What they write to.
 
             begun_ns: When the set began [ns].
         """

@@ -14,7 +14,7 @@ from pytest_gpuperf.collect.load import Load, LoadFile
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="no other system counts them in a file"
 )
-CORES = os.cpu_count()
+CORES = os.cpu_count() or 1
 
 
 @pytest.fixture
@@ -59,6 +59,7 @@ def test_a_descriptor_that_now_is_another_files_is_left_alone(
     other = tmp_path / "other"
     other.write_text("9.99 9.99 9.99 99/100 101\n")
     descriptor = _descriptor_of(averages)
+    assert descriptor is not None
     with other.open("rb") as stream:
         os.dup2(stream.fileno(), descriptor)
     try:
