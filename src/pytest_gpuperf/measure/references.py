@@ -92,14 +92,21 @@ class _Budget:
         return whole_ns - self.spent_ns
 
     def allows_a_set(self) -> bool:
-        """Return whether one more set may begin, if it is as long as the last."""
+        """Return whether one more set may begin, if nothing interrupts it."""
         share_ns = _BUDGET_FRACTION * self.measured_ns
         most_ns = max(share_ns, min(_FIRST_NS + share_ns, _BUDGET_NS))
         return self.spent_ns + self._set_ns <= most_ns
 
-    def spend(self, set_ns: int) -> None:
-        """Take note of a set."""
-        self._set_ns = set_ns
+    def spend(self, set_ns: int, own_ns: int) -> None:
+        """
+        Take note of a set.
+
+        Args:
+            set_ns: How long it took [ns].
+
+            own_ns: How long the next one takes if nothing interrupts it [ns].
+        """
+        self._set_ns = own_ns
         self.spent_ns += set_ns
 
 
@@ -185,16 +192,17 @@ class References:
 
     def _take_set(self) -> None:
         """Take samples of every workload of the host."""
-        begun_ns = self._clock.now_ns()
+        begun_ns, cpu_begun_ns = self._clock.now_ns(), self._clock.thread_cpu_ns()
         left_ns, names = self._budget.left_ns, self._names()
         share_ns = _SET_FRACTION * left_ns / len(names)
         for name in names:
             # a set that has begun is finished: two of three workloads show nothing
             if self._clock.now_ns() - begun_ns > left_ns:
                 break  # slower than the last time
-            self._samples.append(self._samples_of(name, share_ns))
+            self._samples += self._samples_of(name, share_ns)
         self._ended_ns = self._clock.now_ns()
-        self._budget.spend(self._ended_ns - begun_ns)
+        ran_ns = self._clock.thread_cpu_ns() - cpu_begun_ns
+        self._budget.spend(self._ended_ns - begun_ns, ran_ns)
 
     def _take_disk_set(self, disk: Disk) -> None:
         """Take samples of every workload of the disk."""
@@ -210,7 +218,8 @@ class References:
         if (gap := self._disk_gap) is not None:
             samples = [ReferenceSamples(workload=n, gap=gap) for n in DISK_WORKLOADS]
         self._samples += samples
-        self._disk_budget.spend(self._clock.now_ns() - begun_ns)
+        set_ns = self._clock.now_ns() - begun_ns
+        self._disk_budget.spend(set_ns, set_ns)
 
     def _disk_samples(self, disk: Disk, begun_ns: int) -> list[ReferenceSamples]:
         """
@@ -259,14 +268,21 @@ class References:
         usual = ("python", "array", "copy")
         return (*usual, "numpy") if "numpy" in self._modules else usual
 
-    def _samples_of(self, name: str, share_ns: float) -> ReferenceSamples:
-        """Return samples of one workload, or why it cannot run."""
+    def _samples_of(self, name: str, share_ns: float) -> list[ReferenceSamples]:
+        """
+        Return samples of one workload, or why it cannot run.
+
+        Args:
+            name: Its name.
+
+            share_ns: How long it may take, if it needs more samples than the fewest [ns].
+        """
         try:
             if name not in self._workloads:
                 self._workloads[name] = self._made(name)
             workload = self._workloads[name]
             if isinstance(workload, Gap):
-                return ReferenceSamples(workload=name, gap=workload)
+                return [ReferenceSamples(workload=name, gap=workload)]
             return self._timed(name, workload, share_ns)
         except Exception as error:  # noqa: BLE001 - whatever it is, no test fails for it
             what = str(error) or type(error).__name__
@@ -276,7 +292,7 @@ class References:
                 remedy="free memory for the test process, or repair what it names",
             )
             self._workloads[name] = gap
-            return ReferenceSamples(workload=name, gap=gap)
+            return [ReferenceSamples(workload=name, gap=gap)]
 
     def _made(self, name: str) -> Workload:
         """Return a workload with the memory that it works on."""
@@ -288,24 +304,28 @@ class References:
 
     def _timed(
         self, name: str, workload: Workload, share_ns: float
-    ) -> ReferenceSamples:
-        """
-        Time a workload after one call that warms it up.
+    ) -> list[ReferenceSamples]:
+        """Time a workload after one call that warms it up, until its median is known."""
+        workload()
+        end_ns = self._clock.now_ns() + share_ns
+        parts: list[ReferenceSamples] = []
+        while True:
+            part = self._part(name, workload)
+            parts.append(part)
+            self._recent(name).extend(part.samples_s)
+            stands_still = not (part.samples_s or part.interrupted_s)
+            counted = sum(len(part.samples_s) for part in parts)
+            enough = counted >= _LEAST_SAMPLES and self._is_narrow(name)
+            if stands_still or enough or self._clock.now_ns() >= end_ns:
+                return parts
 
-        Args:
-            name: Its name.
-
-            workload: The workload.
-
-            share_ns: How long it may take, if it needs more samples than the fewest [ns].
-        """
+    def _part(self, name: str, workload: Workload) -> ReferenceSamples:
+        """Return a few samples, between two looks at the speed of the core."""
         now_ns, cpu_ns = self._clock.now_ns, self._clock.thread_cpu_ns
         samples_s: list[float] = []
         interrupted_s: list[float] = []
-        workload()
         self._core_loop.around_s()  # before the first sample
-        end_ns = now_ns() + share_ns
-        for count in itertools.count(1):
+        for _ in range(_LEAST_SAMPLES):
             cpu_begun_ns = cpu_ns()
             begun_ns = now_ns()
             workload()
@@ -315,12 +335,6 @@ class References:
             if elapsed_ns > 0:
                 series = samples_s if ran_through else interrupted_s
                 series.append(elapsed_ns / NS_PER_S)
-                if ran_through:
-                    self._recent(name).append(elapsed_ns / NS_PER_S)
-            is_over = begun_ns + elapsed_ns >= end_ns
-            enough = len(samples_s) >= _LEAST_SAMPLES and self._is_narrow(name)
-            if count >= _LEAST_SAMPLES and (is_over or enough or elapsed_ns <= 0):
-                break
         return ReferenceSamples(
             workload=name,
             samples_s=tuple(samples_s),
