@@ -53,14 +53,15 @@ __all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
 METHOD = "references/1"
 TURN_NAME = "gpuperf.references"  # of what is measured in a turn, beside a test's own
 _LEAST_SAMPLES = 4  # of each workload, before a test and after it
+_WARMUP_CALLS = 3  # of a new one: the first copies of 4 MiB take three times as long
 # Samples that the stop rule looks at: of more, an interval as narrow says nothing of now.
 _RECENT_SAMPLES = 100
 # docs/judging.md section 2: the cost of a process, the larger of the two
 _BUDGET_FRACTION, _BUDGET_NS = 0.01, 100_000_000
 _FIRST_NS = 50_000_000  # half of it at once; the rest as the tests go on
-# What is left of the budget is spent by and by: by an eighth with each set of the host's,
-# and by half with each of the disk's, of which there are few.
-_SET_FRACTION, _DISK_SET_FRACTION = 0.125, 0.5
+# What is left of the budget is spent by and by: a sixteenth with each set of the host's,
+# and half with each of the disk's, of which there are few.
+_SET_FRACTION, _DISK_SET_FRACTION = 1 / 16, 0.5
 _STALE_NS = 100_000_000  # samples this old are not of the machine before a test
 _LOOP_COUNT = 10_000  # about 0.4 ms
 _ELEMENTS = 8192  # 64 KiB of doubles: three arrays fit every L2
@@ -279,7 +280,9 @@ class References:
         """
         try:
             if name not in self._workloads:
-                self._workloads[name] = self._made(name)
+                self._workloads[name] = made = self._made(name)
+                for _ in range(_WARMUP_CALLS):
+                    made()
             workload = self._workloads[name]
             if isinstance(workload, Gap):
                 return [ReferenceSamples(workload=name, gap=workload)]
