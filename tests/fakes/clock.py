@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain, repeat
 
+from pytest_gpuperf.collect.load import Load
+
 
 class FakeClock:
     """
@@ -21,6 +23,10 @@ class FakeClock:
 
         others_ns: The processor time of other threads [ns].
 
+        blocks: Disk blocks that the process has read or written; None: nobody counts.
+
+        machine_load: The machine's runnable threads and cores; None: not known.
+
         traced_by: The package that traces this thread; "": none.
 
         also: What else changes how fast all code runs, as facts.
@@ -32,6 +38,8 @@ class FakeClock:
         self.waited_ns = 0
         self.waits: int | None = 0
         self.others_ns = 0
+        self.blocks: int | None = 0
+        self.machine_load: Load | None = Load(1, 2)
         self.traced_by = ""
         self.also: dict[str, str] = {}
 
@@ -53,6 +61,12 @@ class FakeClock:
     def conditions(self) -> dict[str, str]:
         traced = {"tracer": self.traced_by} if self.traced_by else {}
         return {**traced, **self.also}
+
+    def blocks_count(self) -> int | None:
+        return self.blocks
+
+    def load(self) -> Load | None:
+        return self.machine_load
 
     def advance(self, elapsed_ns: int) -> None:
         self.reading_ns += elapsed_ns

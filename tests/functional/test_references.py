@@ -191,3 +191,52 @@ def test_what_waits_does_not_move_with_what_computes(project: Project) -> None:
     assert run["shifts"] == []
     assert verdict["change"].get("machine_shift") is None
     assert verdict["outcome"] == "regressed"
+
+
+def test_tests_that_wait_for_a_disk_have_witnesses_of_their_own(
+    project: Project,
+) -> None:
+    """Three workloads in each process that runs such a test, and in no other."""
+    project.write(
+        """
+        import os
+
+        def test_disk(gpuperf, tmp_path):
+            def save():
+                with open(tmp_path / "file", "wb") as file:
+                    file.write(b"x" * 4096)
+                    file.flush()
+                    os.fsync(file.fileno())
+
+            gpuperf(save)
+        """
+    )
+    project.run("--gpuperf-json=run.json", "--gpuperf-runs=2")
+    run = project.report()
+    if {record["bound_class"] for record in run["records"]} != {"disk"}:
+        pytest.skip("the temporary folder is in memory, or the system counts no blocks")
+    timed = [
+        (record["process_index"], record["key"]["name"])
+        for record in run["references"]
+        if record["bound_class"] == "disk" and record["series"][0]["values"]
+    ]
+    names = ["disk-append", "disk-overwrite", "disk-write"]
+
+    assert sorted(timed) == [(process, name) for process in (0, 1) for name in names]
+
+
+def test_a_sleep_is_not_held_against_a_disk(project: Project) -> None:
+    """It takes as long, whoever writes."""
+    project.write(
+        """
+        import time
+
+        def test_it(gpuperf):
+            gpuperf(time.sleep, 0.001)
+        """
+    )
+    project.run("--gpuperf-json=run.json")
+    run = project.report()
+
+    assert {record["bound_class"] for record in run["records"]} == {"wait"}
+    assert {record["bound_class"] for record in run["references"]} == {"host"}

@@ -13,12 +13,15 @@ import time
 from collections.abc import Mapping
 from typing import Protocol, final
 
+from pytest_gpuperf.collect.load import Load, LoadFile
+
 __all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock"]
 
 NS_PER_S = 1_000_000_000
 _LOOP_COUNT = 600  # about 20 us
 _LOOP_EVERY_NS = 1_000_000  # one or two loops a millisecond: 2 to 4 % of the time
 _LOOP_NOISE = 0.01  # what the clock's own reading takes of 20 us
+_SECTORS_OF_A_BLOCK = 8  # Linux counts 512 B each, and file systems write 4 KiB
 
 
 class Clock(Protocol):
@@ -39,6 +42,12 @@ class Clock(Protocol):
     def conditions(self) -> Mapping[str, str]:
         """Return the hard facts of what slows all code now, as a tracer; empty: nothing."""
 
+    def blocks_count(self) -> int | None:
+        """Return how many disk blocks this process has read and written, or None."""
+
+    def load(self) -> Load | None:
+        """Return the machine's runnable threads and cores, or None."""
+
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""
 
@@ -54,6 +63,9 @@ class SystemClock:
     thread_cpu_ns = staticmethod(time.thread_time_ns)
     process_cpu_ns = staticmethod(time.process_time_ns)
 
+    def __init__(self) -> None:
+        self.load = LoadFile().load  # as above; opens its file at the first look
+
     def waits_count(self) -> int | None:
         """Return the voluntary context switches of the thread; None: not on Linux."""
         if sys.platform != "linux":
@@ -68,6 +80,16 @@ class SystemClock:
         from pytest_gpuperf.collect.instrumentation import conditions
 
         return conditions()
+
+    def blocks_count(self) -> int | None:
+        """Return the disk blocks of the process, those of memory left out, or None."""
+        if sys.platform == "win32":
+            return None
+        import resource  # as above
+
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        count = usage.ru_inblock + usage.ru_oublock
+        return count // _SECTORS_OF_A_BLOCK if sys.platform == "linux" else count
 
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""

@@ -28,6 +28,7 @@ __all__ = [
     "python_minor",
     "read_head",
     "soft_facts",
+    "thread_limits",
     "versions_of",
     "workers_count",
 ]
@@ -78,6 +79,13 @@ _RANK_COUNTS = (
     "SLURM_STEP_NUM_TASKS",
 )
 
+# where users say how many threads libraries may start; numpy reads the first three
+_THREAD_LIMITS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 _CPUINFO_BYTES = 4096  # the first core's entry; a file of 200 cores takes 10 ms
 
 
@@ -181,6 +189,12 @@ def has_several_ranks(
         return False
 
 
+@functools.cache  # libraries read them once, and each record has them
+def thread_limits() -> dict[str, str]:
+    """Return the variables that limit the threads of libraries, where they are set."""
+    return {name: os.environ[name] for name in _THREAD_LIMITS if os.environ.get(name)}
+
+
 def _rank_count(text: str) -> int:
     """Return a number of ranks; 0 where a variable holds none."""
     return int(text) if text.isdecimal() else 0
@@ -204,7 +218,7 @@ def soft_facts(
         "python": sys.version.split()[0],
         "xdist_workers": str(workers_count),
     }
-    facts |= machine.versions
+    facts |= {**thread_limits(), **machine.versions}
     if device is not None:
         facts["gpu_uuid"] = device.uuid
         if device.driver_version is not None:

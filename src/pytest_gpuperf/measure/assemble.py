@@ -56,7 +56,8 @@ __all__ = ["EndLoop", "Maker", "loop_record", "median_estimate"]
 EndLoop: TypeAlias = "Callable[[BaseException | None], tuple[Record, Hardware | None]]"
 
 _P95 = 0.95
-_WAITS = "waits"  # the note of collect.timing.sampling on a call that waits by itself
+# the notes of collect.timing on what waits by itself, and on what waits for a disk
+_WAITS, _USES_DISK = "waits", "uses-disk"
 _USE_TORCH = "run it where torch is used"
 _PROFILE = "profile one step with Nsight Systems"
 _NAMED = 3  # void steps in a note; more are counted
@@ -262,9 +263,10 @@ class Maker(Frozen, frozen=True, kw_only=True):
 
 def _bound_class(timing: Timing | None) -> BoundClass:
     """Return what moves with a time that no device took."""
-    notes = () if timing is None else timing.notes
-    waits = any(note.code == _WAITS for note in notes)
-    return BoundClass.WAIT if waits else BoundClass.HOST
+    codes = () if timing is None else {note.code for note in timing.notes}
+    if _WAITS not in codes:
+        return BoundClass.HOST
+    return BoundClass.DISK if _USES_DISK in codes else BoundClass.WAIT
 
 
 def _facts_of(timing: Timing) -> dict[str, str]:

@@ -1,35 +1,50 @@
 """Reference workloads: work that no change of the tested code can move.
 
 They are timed before and after tests, so that the machine's part in a change can be told
-from the code's. There are none for a GPU yet.
+from the code's. Those that wait for a disk are timed after tests that do so as well. There
+are none for a GPU yet.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
+from pytest_gpuperf.collect.disk import DISK_WORKLOADS
 from pytest_gpuperf.collect.environment import known_facts, soft_facts
 from pytest_gpuperf.collect.timing.readings import (
+    HOST_PRECISION,
     LEAST_UNINTERRUPTED,
     RUNNING_FRACTION,
 )
 from pytest_gpuperf.compute.machine import core_speed
+from pytest_gpuperf.compute.stats import half_width_fraction
 from pytest_gpuperf.measure.assemble import Maker, median_estimate
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind
-from pytest_gpuperf.model.record import REFERENCES, Note, Record, RecordKey, Role
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    BoundClass,
+    Note,
+    Record,
+    RecordKey,
+    Role,
+)
 from pytest_gpuperf.model.sample import CoreSpeed, ReferenceSamples, Series, Unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_gpuperf.collect.disk import Disk
     from pytest_gpuperf.measure.turns import TurnClient
     from pytest_gpuperf.model.environment import Environment, Host
 
@@ -38,10 +53,16 @@ __all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
 # raised when a workload or the way it is timed changes
 METHOD = "references/1"
 TURN_NAME = "gpuperf.references"  # of what is measured in a turn, beside a test's own
-_SAMPLES = 4  # of each workload, before a test and after it
+_LEAST_SAMPLES = 4  # of each workload, before a test and after it
+_WARMUP_CALLS = 3  # of a new one: the first copies of 4 MiB take three times as long
+# Samples that the stop rule looks at: of more, an interval as narrow says nothing of now.
+_RECENT_SAMPLES = 100
 # docs/judging.md section 2: the cost of a process, the larger of the two
 _BUDGET_FRACTION, _BUDGET_NS = 0.01, 100_000_000
 _FIRST_NS = 50_000_000  # half of it at once; the rest as the tests go on
+# What is left of the budget is spent by and by: a sixteenth with each set of the host's,
+# and half with each of the disk's, of which there are few.
+_SET_FRACTION, _DISK_SET_FRACTION = 1 / 16, 0.5
 _STALE_NS = 100_000_000  # samples this old are not of the machine before a test
 _LOOP_COUNT = 10_000  # about 0.4 ms
 _ELEMENTS = 8192  # 64 KiB of doubles: three arrays fit every L2
@@ -50,6 +71,45 @@ _ARRAY_COUNT = 16  # likewise
 _COPY_BYTES = 4 << 20
 
 Workload = Callable[[], object]
+
+
+class _Budget:
+    """
+    The time that a set of workloads may cost a process.
+
+    Attributes:
+        spent_ns: What it has cost so far [ns].
+
+        measured_ns: How long the tests took that it was timed beside [ns].
+    """
+
+    def __init__(self) -> None:
+        self.spent_ns = self.measured_ns = 0
+        self._set_ns = 0  # the last one
+
+    @property
+    def left_ns(self) -> float:
+        """What is left of all that it may cost until now [ns]."""
+        whole_ns = max(_BUDGET_FRACTION * self.measured_ns, _BUDGET_NS)
+        return whole_ns - self.spent_ns
+
+    def allows_a_set(self) -> bool:
+        """Return whether one more set may begin, if nothing interrupts it."""
+        share_ns = _BUDGET_FRACTION * self.measured_ns
+        most_ns = max(share_ns, min(_FIRST_NS + share_ns, _BUDGET_NS))
+        return self.spent_ns + self._set_ns <= most_ns
+
+    def spend(self, set_ns: int, own_ns: int) -> None:
+        """
+        Take note of a set.
+
+        Args:
+            set_ns: How long it took [ns].
+
+            own_ns: How long the next one takes if nothing interrupts it [ns].
+        """
+        self._set_ns = own_ns
+        self.spent_ns += set_ns
 
 
 class References:
@@ -62,6 +122,8 @@ class References:
         modules: The modules that the process has loaded.
 
         turn_client: Asks for turns; None: the process waits for no other.
+
+        disk: What workloads of the disk write to; None: there are none.
     """
 
     def __init__(
@@ -70,14 +132,19 @@ class References:
         *,
         modules: Mapping[str, Any] | None = None,
         turn_client: TurnClient | None = None,
+        disk: Disk | None = None,
     ) -> None:
         self._clock = clock
         self._core_loop = CoreLoop(clock)
         self._turn_client = turn_client
         self._modules = sys.modules if modules is None else modules
         self._workloads: dict[str, Workload | Gap] = {}
+        self._disk = disk
+        self._disk_gap: Gap | None = None
+        self._disk_is_used = False  # by the test that runs now
         self._samples: list[ReferenceSamples] = []
-        self._spent_ns = self._measured_ns = self._set_ns = 0
+        self._recent_s: dict[str, deque[float]] = {}  # without interrupted ones
+        self._budget, self._disk_budget = _Budget(), _Budget()
         self._begun_ns = 0  # the test that runs now
         self._ended_ns: int | None = None  # the last samples
 
@@ -86,11 +153,19 @@ class References:
         now_ns = self._clock.now_ns()
         if self._ended_ns is None or now_ns - self._ended_ns > _STALE_NS:
             self._sample()
+        self._disk_is_used = False
         self._begun_ns = self._clock.now_ns()
+
+    def note_disk(self) -> None:
+        """Take note that the test that runs now waits for a disk."""
+        self._disk_is_used = True
 
     def after(self) -> None:
         """Time the workloads after a test that has passed."""
-        self._measured_ns += self._clock.now_ns() - self._begun_ns
+        measured_ns = self._clock.now_ns() - self._begun_ns
+        self._budget.measured_ns += measured_ns
+        if self._disk_is_used:
+            self._disk_budget.measured_ns += measured_ns
         self._sample()
 
     def taken(self) -> tuple[ReferenceSamples, ...]:
@@ -100,32 +175,90 @@ class References:
 
     def _sample(self) -> None:
         """Take samples of every workload, if what is left of the budget allows it."""
-        if self._spent_ns + self._set_ns > self._budget_ns():
+        takes_set = self._budget.allows_a_set()
+        disk_is_used = self._disk_is_used and self._disk_gap is None
+        disk = self._disk if disk_is_used and self._disk_budget.allows_a_set() else None
+        self._disk_is_used = False
+        if not takes_set and disk is None:
             return
-        if self._turn_client is None:
-            self._take_set()
-        else:
-            with self._turn_client.measuring(TURN_NAME):  # a set lasts a turn
+        turn = (
+            contextlib.nullcontext()
+            if self._turn_client is None
+            else self._turn_client.measuring(TURN_NAME)  # a set lasts a turn
+        )
+        with turn:
+            if takes_set:
                 self._take_set()
+            if disk is not None:
+                self._take_disk_set(disk)
 
     def _take_set(self) -> None:
-        """Take samples of every workload."""
-        begun_ns = self._clock.now_ns()
-        # a set that has begun is finished: two of three workloads show nothing
-        most_ns = max(_BUDGET_FRACTION * self._measured_ns, _BUDGET_NS)
-        for name in self._names():
-            spent_ns = self._clock.now_ns() - begun_ns
-            if self._spent_ns + spent_ns > most_ns:
+        """Take samples of every workload of the host."""
+        begun_ns, cpu_begun_ns = self._clock.now_ns(), self._clock.thread_cpu_ns()
+        left_ns, names = self._budget.left_ns, self._names()
+        share_ns = _SET_FRACTION * left_ns / len(names)
+        for name in names:
+            # a set that has begun is finished: two of three workloads show nothing
+            if self._clock.now_ns() - begun_ns > left_ns:
                 break  # slower than the last time
-            self._samples.append(self._samples_of(name))
+            self._samples += self._samples_of(name, share_ns)
         self._ended_ns = self._clock.now_ns()
-        self._set_ns = self._ended_ns - begun_ns
-        self._spent_ns += self._set_ns
+        ran_ns = self._clock.thread_cpu_ns() - cpu_begun_ns
+        self._budget.spend(self._ended_ns - begun_ns, ran_ns)
 
-    def _budget_ns(self) -> float:
-        """Return how long the workloads may take until now, all together."""
-        share_ns = _BUDGET_FRACTION * self._measured_ns
-        return max(share_ns, min(_FIRST_NS + share_ns, _BUDGET_NS))
+    def _take_disk_set(self, disk: Disk) -> None:
+        """Take samples of every workload of the disk."""
+        begun_ns, blocks_count = self._clock.now_ns(), self._clock.blocks_count()
+        samples: list[ReferenceSamples] = []
+        try:
+            disk.begin()
+            samples = self._disk_samples(disk, begun_ns)
+            if self._clock.blocks_count() == blocks_count:  # it writes to memory
+                self._disk_gap = _no_disk("the temporary folder is not on a disk")
+        except OSError as error:
+            self._disk_gap = _no_disk(error.strerror or str(error))
+        if (gap := self._disk_gap) is not None:
+            samples = [ReferenceSamples(workload=n, gap=gap) for n in DISK_WORKLOADS]
+        self._samples += samples
+        set_ns = self._clock.now_ns() - begun_ns
+        self._disk_budget.spend(set_ns, set_ns)
+
+    def _disk_samples(self, disk: Disk, begun_ns: int) -> list[ReferenceSamples]:
+        """
+        Return samples of the disk's workloads, in rounds so that each has as many.
+
+        Args:
+            disk: What they write to.
+
+            begun_ns: When the set began [ns].
+        """
+        now_ns, left_ns = self._clock.now_ns, self._disk_budget.left_ns
+        samples_s: dict[str, list[float]] = {name: [] for name in DISK_WORKLOADS}
+        for count in itertools.count(1):
+            for name, values in samples_s.items():
+                start_ns = now_ns()
+                disk.workloads[name]()
+                values.append((now_ns() - start_ns) / NS_PER_S)
+                self._recent(name).append(values[-1])
+            spent_ns = now_ns() - begun_ns
+            is_over = spent_ns >= _DISK_SET_FRACTION * left_ns
+            enough = is_over or all(map(self._is_narrow, samples_s))
+            # a single one may take a tenth of a second
+            if spent_ns >= left_ns or (enough and count >= _LEAST_SAMPLES):
+                break
+        return [
+            ReferenceSamples(workload=name, samples_s=tuple(values))
+            for name, values in samples_s.items()
+        ]
+
+    def _recent(self, name: str) -> deque[float]:
+        """Return the last samples of a workload that nothing interrupted [s]."""
+        return self._recent_s.setdefault(name, deque(maxlen=_RECENT_SAMPLES))
+
+    def _is_narrow(self, name: str) -> bool:
+        """Return whether the median of a workload is known as well as a test's is."""
+        half_width = half_width_fraction(self._recent(name))
+        return half_width is not None and half_width <= HOST_PRECISION
 
     def _names(self) -> tuple[str, ...]:
         """
@@ -137,15 +270,24 @@ class References:
         usual = ("python", "array", "copy")
         return (*usual, "numpy") if "numpy" in self._modules else usual
 
-    def _samples_of(self, name: str) -> ReferenceSamples:
-        """Return samples of one workload, or why it cannot run."""
+    def _samples_of(self, name: str, share_ns: float) -> list[ReferenceSamples]:
+        """
+        Return samples of one workload, or why it cannot run.
+
+        Args:
+            name: Its name.
+
+            share_ns: How long it may take, if it needs more samples than the fewest [ns].
+        """
         try:
             if name not in self._workloads:
-                self._workloads[name] = self._made(name)
+                self._workloads[name] = made = self._made(name)
+                for _ in range(_WARMUP_CALLS):
+                    made()
             workload = self._workloads[name]
             if isinstance(workload, Gap):
-                return ReferenceSamples(workload=name, gap=workload)
-            return self._timed(name, workload)
+                return [ReferenceSamples(workload=name, gap=workload)]
+            return self._timed(name, workload, share_ns)
         except Exception as error:  # noqa: BLE001 - whatever it is, no test fails for it
             what = str(error) or type(error).__name__
             gap = Gap(
@@ -154,7 +296,7 @@ class References:
                 remedy="free memory for the test process, or repair what it names",
             )
             self._workloads[name] = gap
-            return ReferenceSamples(workload=name, gap=gap)
+            return [ReferenceSamples(workload=name, gap=gap)]
 
     def _made(self, name: str) -> Workload:
         """Return a workload with the memory that it works on."""
@@ -164,14 +306,30 @@ class References:
             return _copy()
         return _numpy(self._modules["numpy"]) if name == "numpy" else _array()
 
-    def _timed(self, name: str, workload: Workload) -> ReferenceSamples:
-        """Time a workload after one call that warms it up."""
+    def _timed(
+        self, name: str, workload: Workload, share_ns: float
+    ) -> list[ReferenceSamples]:
+        """Time a workload after one call that warms it up, until its median is known."""
+        workload()
+        end_ns = self._clock.now_ns() + share_ns
+        parts: list[ReferenceSamples] = []
+        while True:
+            part = self._part(name, workload)
+            parts.append(part)
+            self._recent(name).extend(part.samples_s)
+            stands_still = not (part.samples_s or part.interrupted_s)
+            counted = sum(len(part.samples_s) for part in parts)
+            enough = counted >= _LEAST_SAMPLES and self._is_narrow(name)
+            if stands_still or enough or self._clock.now_ns() >= end_ns:
+                return parts
+
+    def _part(self, name: str, workload: Workload) -> ReferenceSamples:
+        """Return a few samples, between two looks at the speed of the core."""
         now_ns, cpu_ns = self._clock.now_ns, self._clock.thread_cpu_ns
         samples_s: list[float] = []
         interrupted_s: list[float] = []
-        workload()
         self._core_loop.around_s()  # before the first sample
-        for _ in range(_SAMPLES):
+        for _ in range(_LEAST_SAMPLES):
             cpu_begun_ns = cpu_ns()
             begun_ns = now_ns()
             workload()
@@ -238,6 +396,7 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
     values = [value for part in taken for value in part.samples_s]
     interrupted = [value for part in taken for value in part.interrupted_s]
     few = len(values) < LEAST_UNINTERRUPTED
+    bound_class = BoundClass.DISK if name in DISK_WORKLOADS else BoundClass.HOST
     counted = (*values, *interrupted) if few else tuple(values)
     gaps = [part.gap for part in taken if part.gap is not None]
     if not counted:
@@ -261,6 +420,7 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
             ),
         ),
     )
+    record = replace(record, bound_class=bound_class)
     if not (few and interrupted):
         return record
     text = f"{len(interrupted)} of {len(counted)} samples were interrupted"
@@ -275,6 +435,15 @@ def _core(taken: Sequence[ReferenceSamples]) -> CoreSpeed | None:
         if (values := part.samples_s or part.interrupted_s) and part.loop_s is not None
     ]
     return core_speed([value for value, _ in pairs], [loop_s for _, loop_s in pairs])
+
+
+def _no_disk(reason: str) -> Gap:
+    """Return why nothing is known of the disk."""
+    return Gap(
+        code=GapCode.FAILED,
+        reason=f"no work could be timed on a disk ({reason})",
+        remedy="set TMPDIR to a folder on the disk that the tests use",
+    )
 
 
 _STOOD_STILL = Gap(

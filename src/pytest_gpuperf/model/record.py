@@ -71,7 +71,8 @@ class BoundClass(str, Enum):
     COMPUTE = "compute"
     MEMORY = "memory"
     HOST = "host"
-    WAIT = "wait"  # I/O, a lock or a timer: no reference workload waits
+    WAIT = "wait"  # a lock, a timer or a network: no reference workload waits for them
+    DISK = "disk"
 
 
 class RecordKey(Frozen, frozen=True, kw_only=True, order=True):

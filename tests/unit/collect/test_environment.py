@@ -14,6 +14,7 @@ from pytest_gpuperf.collect.environment import (
     known_facts,
     not_loaded,
     soft_facts,
+    thread_limits,
     versions_of,
     workers_count,
 )
@@ -234,3 +235,19 @@ def test_free_threaded_python_is_another_python(
 
     number = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert surroundings.python_minor == number + threads
+
+
+def test_limits_of_threads_are_soft_facts_where_they_are_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They change how long a call in several threads takes, and nothing else shows it."""
+    for name in ("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.setenv("MKL_NUM_THREADS", "")
+    thread_limits.cache_clear()
+    facts = soft_facts(MACHINE)
+    thread_limits.cache_clear()
+
+    assert facts["OMP_NUM_THREADS"] == "4"
+    assert "MKL_NUM_THREADS" not in facts

@@ -17,6 +17,7 @@ from fakes.clock import FakeClock
 from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.load import Load
 from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.errors import MeasureError
@@ -1290,3 +1291,103 @@ def test_a_turn_is_taken_before_each_pair(clock: FakeClock) -> None:
 
     assert len(first.samples) == len(second.samples) == 10
     assert turns.asked == [False] * 10 + [True]
+
+
+@pytest.mark.parametrize(
+    ("load", "noted"),
+    [(Load(13, 2), True), (Load(3, 2), True), (Load(2, 2), False), (None, False)],
+)
+def test_threads_that_share_the_cores_with_others_are_noted(
+    clock: FakeClock, host: HostCollector, load: Load | None, *, noted: bool
+) -> None:
+    """Two threads that spin on two cores by themselves do not; three of any kind do."""
+    clock.machine_load = load
+
+    def fn() -> None:
+        clock.advance(MS)
+        clock.others_ns += MS
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+    texts = [n.text for n in timing.notes if n.code == "oversubscribed"]
+
+    assert len(texts) == noted
+    assert all(
+        f"{load.runnable_count} runnable threads, those of the call among them, on 2 cores"
+        in text
+        for text in texts
+        if load is not None
+    )
+
+
+def test_a_moments_thread_beside_a_call_is_no_contention(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Most looks decide; those before the samples do not count."""
+    clock.machine_load = Load(40, 2)
+    calls = itertools.count()
+
+    def fn() -> None:
+        clock.advance(20 * MS)
+        clock.others_ns += 20 * MS
+        clock.machine_load = Load(40 if next(calls) % 3 == 0 else 2, 2)
+
+    assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == ["several-threads"]
+
+
+def test_the_load_beside_one_thread_is_not_asked_for(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """What interrupts it is seen in its own processor time."""
+    clock.machine_load = Load(40, 2)
+
+    def fn() -> None:
+        clock.advance(MS)
+
+    assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == []
+
+
+@pytest.mark.parametrize(
+    ("blocks", "noted"), [(8, True), (1, True), (0, False), (None, False)]
+)
+def test_a_call_that_waits_and_uses_a_disk_says_so(
+    clock: FakeClock, host: HostCollector, blocks: int | None, *, noted: bool
+) -> None:
+    """The disk's blocks are counted for the process, where the system does."""
+    clock.blocks = None if blocks is None else 0
+
+    def fn() -> None:
+        clock.wait(MS)
+        if blocks:
+            clock.blocks = (clock.blocks or 0) + blocks
+
+    expected = ["waits", "uses-disk"] if noted else ["waits"]
+    assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == expected
+    with host.measure_range() as timer:
+        fn()
+    assert timer.timing is not None
+    assert codes(timer.timing) == expected
+
+
+def test_a_call_that_uses_a_disk_without_waiting_is_one_that_computes(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """The system writes later what it has buffered."""
+
+    def fn() -> None:
+        clock.advance(MS)
+        clock.blocks = (clock.blocks or 0) + 8
+
+    assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == []
+
+
+def test_a_write_beside_many_waits_is_not_what_they_wait_for(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """A logger or another thread may write at any time."""
+    blocks = itertools.chain([0, 1], itertools.repeat(0))
+
+    def fn() -> None:
+        clock.wait(MS)
+        clock.blocks = (clock.blocks or 0) + next(blocks)
+
+    assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == ["waits"]

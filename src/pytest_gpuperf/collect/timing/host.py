@@ -29,6 +29,7 @@ from pytest_gpuperf.collect.base import (
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     CountedSamples,
@@ -300,6 +301,7 @@ class RangeTimer:
         self._timers: Timers | None = None  # None where the device was not in use yet
         self._modules_count = 0
         self._waits_count: int | None = None
+        self._blocks_count: int | None = None
         self._cpu_ns = self._start_ns = 0
 
     def __enter__(self) -> RangeTimer:
@@ -312,6 +314,7 @@ class RangeTimer:
                 begin()
         self._modules_count = len(sys.modules)
         self._waits_count = self._clock.waits_count()
+        self._blocks_count = self._clock.blocks_count()
         self._cpu_ns = self._clock.thread_cpu_ns()
         self._start_ns = self._now_ns()
         return self
@@ -345,6 +348,8 @@ class RangeTimer:
         notes = [_LOADED_NOTE] if loaded else []
         if waits and not in_use:  # the wait for a device is part of a block
             notes.append(_WAITS_NOTE)
+            if uses_disk(self._clock, self._blocks_count, calls_count=1):
+                notes.append(USES_DISK)
         self.timing = self._timing(reading, notes, in_use=in_use)
 
     def _has_waited(self, elapsed_ns: int) -> bool:

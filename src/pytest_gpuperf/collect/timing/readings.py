@@ -33,6 +33,7 @@ from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Source
 
 __all__ = [
+    "HOST_PRECISION",
     "LEAST_UNINTERRUPTED",
     "RUNNING_FRACTION",
     "CountedSamples",
@@ -53,6 +54,7 @@ _RESOLUTION_NS: Mapping[str, int] = {Source.CUPTI: 1, Source.EVENTS: 500}
 _LEAST_TIMED = 0.9  # a source that misses more than one sample in ten is left out
 # docs/judging.md section 5: a thread that ran for less of a sample was interrupted
 RUNNING_FRACTION = 0.97
+HOST_PRECISION = 0.01  # likewise: half-width of the median's interval
 LEAST_UNINTERRUPTED = 5  # likewise: with fewer, all samples count
 
 

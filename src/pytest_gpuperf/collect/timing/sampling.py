@@ -22,11 +22,13 @@ from pytest_gpuperf.collect.base import (
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.environment import has_several_ranks
 from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.collect.timing.contention import CoreContention
 from pytest_gpuperf.collect.timing.contract import (
     Contract,
     refuse_function,
     refuse_result,
 )
+from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     RUNNING_FRACTION,
@@ -186,6 +188,9 @@ class CallSampler:
         self._core_loop: CoreLoop | None = None  # of samples; None: it tells nothing
         self._waits_count: int | None = None  # before the first sample
         self._waiting_notes: tuple[Note, ...] = ()
+        self._contention: CoreContention | None = (
+            None  # beside the samples; None: of one thread
+        )
 
     def warm_up(self) -> None:
         """
@@ -261,6 +266,8 @@ class CallSampler:
                 fine=instruments.cpu_clock_is_fine,
             )
         self._tells_interruptions = not (self.on_device or self._waiting_notes)
+        has_threads = _SEVERAL_THREADS in self._waiting_notes
+        self._contention = CoreContention(instruments.clock) if has_threads else None
         self._core_loop = instruments.core_loop if self._tells_interruptions else None
         self._waits_count = instruments.clock.waits_count()
 
@@ -346,6 +353,8 @@ class CallSampler:
         """Keep the last sample."""
         __tracebackhide__ = True
         self.readings.append(reading)
+        if self._contention is not None:
+            self._contention.look()
         if len(self.readings) == 1:
             self._contract.first_output(self._output)
 
@@ -406,6 +415,7 @@ class CallSampler:
                 *self._short_notes(samples, best),
                 *self._few_notes(samples),
                 *self._waiting_notes,
+                *(() if self._contention is None else self._contention.notes()),
                 *traced,
             ),
             void=void,
@@ -792,6 +802,7 @@ class _Presence:
         self._ran_through = False
         self._samples_count = 0
         self._waits_count = clock.waits_count()
+        self._blocks_count = clock.blocks_count()
         self.look_anew()
 
     def look_anew(self) -> None:
@@ -826,7 +837,10 @@ class _Presence:
         if self._ran_through:
             return ()
         waited = _waited(self._clock, self._waits_count, self._samples_count)
-        return (_WAITS,) if waited else ()
+        if not waited:
+            return ()
+        disk = uses_disk(self._clock, self._blocks_count, self._samples_count)
+        return (_WAITS, USES_DISK) if disk else (_WAITS,)
 
 
 def _waited(clock: Clock, before: int | None, count: int) -> bool:

@@ -1,0 +1,57 @@
+"""Whether the threads of a call had cores of their own beside its samples."""
+
+from __future__ import annotations
+
+import statistics
+
+from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.environment import thread_limits
+from pytest_gpuperf.model.record import Note
+
+__all__ = ["CoreContention"]
+
+_LOOK_EVERY_NS = 1_000_000  # a look takes some 3 us
+
+
+class CoreContention:
+    """
+    The threads that the machine had to run beside the samples of one call.
+
+    Only for calls that work in several threads: one that has to wait for a core holds up
+    all the others, so that a call takes a multiple of its time.
+
+    Args:
+        clock: Gives time and load.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next_ns = clock.now_ns()
+        self._runnable_counts: list[int] = []
+        self._core_count = 0
+
+    def look(self) -> None:
+        """Look at the load if the last look is of another millisecond; never in a sample."""
+        now_ns = self._clock.now_ns()
+        if now_ns < self._next_ns:
+            return
+        self._next_ns = now_ns + _LOOK_EVERY_NS
+        load = self._clock.load()
+        if load is not None:
+            self._runnable_counts.append(load.runnable_count)
+            self._core_count = load.core_count
+
+    def notes(self) -> tuple[Note, ...]:
+        """Return a note if the machine had more threads to run than it has cores."""
+        if not self._runnable_counts:
+            return ()
+        # the lower one: a single look with a moment's thread beside it is no contention
+        usual_count = statistics.median_low(self._runnable_counts)
+        if usual_count <= self._core_count:
+            return ()
+        limits = "".join(f"; {n}={value}" for n, value in thread_limits().items())
+        text = (
+            f"threads had to share the cores: {usual_count} runnable threads, those of the"
+            f" call among them, on {self._core_count} cores{limits}"
+        )
+        return (Note(code="oversubscribed", text=text),)
