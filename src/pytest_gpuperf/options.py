@@ -118,6 +118,7 @@ _OPTIONS = (
     _Option("gpuperf-telemetry", "HZ", "sample the GPU's sensors so often, or off"),
 )
 
+_ACROSS = "gpuperf_compare_across"
 _MAX_REGRESSION: float | None = 0.05  # docs/judging.md section 2: worth a failure
 _MOST_SESSIONS = 20  # of a test that a store keeps
 
@@ -323,9 +324,7 @@ def _read(config: pytest.Config) -> Config:
         ),
         min_judged=reader.read("gpuperf_min_judged", texts.parse_share, None),
         strict=reader.flag("gpuperf_strict"),
-        compare_across=reader.read(
-            "gpuperf_compare_across", texts.parse_facts, frozenset()
-        ),
+        compare_across=reader.read(_ACROSS, texts.parse_facts, frozenset()),
         confirm=reader.read("gpuperf_confirm", count(0), 5),
         runs=reader.read("gpuperf_runs", count(1), 1),
         confirm_by=reader.word("gpuperf_confirm_by", texts.ConfirmBy.FRESH),

@@ -17,8 +17,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES} - {PACKAGE})
 STATIONS = [room for room in ROOMS if room.parent == PACKAGE]
 NO_ROOM = {"utils", "helpers", "common", "core", "misc", "util", "tools", "base"}
-MOST_FILES = 243  # pytest reads their names at each start: some 7 us each
-MOST_MODULES = 236  # each a noun; two that are one are merged before one is added
+MOST_FILES = 250  # pytest reads their names at each start: some 7 us each
+MOST_MODULES = 243  # each a noun; two that are one are merged before one is added
 LONGEST_FUNCTION = 60
 REFUSAL = "PYTEST_DONT_REWRITE"  # pytest leaves a module alone whose docstring holds it
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from pytest_gpuperf.collect.held_file import HeldFile
+from pytest_gpuperf.collect.held_file import Files, HeldFile
 
 __all__ = ["DISK_WORKLOADS", "Disk", "DiskFile"]
 
@@ -24,15 +23,6 @@ DISK_WORKLOADS = ("disk-write", "disk-append", "disk-overwrite")
 _SMALL_BYTES = 4096  # a page: what a line of a log or a record of a database takes
 _LARGE_BYTES = 256 << 10
 _MARK_BYTES = 32
-
-
-class _Files:
-    """What writes files, as it was when pytest began: tests replace it in modules."""
-
-    ftruncate = staticmethod(os.ftruncate)
-    fsync = staticmethod(os.fsync)
-    if sys.platform != "win32":  # where no process knows its disk blocks
-        pwrite = staticmethod(os.pwrite)
 
 
 class Disk(Protocol):
@@ -91,7 +81,7 @@ class DiskFile:
             self._large = os.urandom(_LARGE_BYTES)
             self._put(self._large, _SMALL_BYTES)
         self._end = _SMALL_BYTES + _LARGE_BYTES
-        _Files.ftruncate(file.descriptor, self._end)
+        Files.ftruncate(file.descriptor, self._end)
 
     def close(self) -> None:
         """Close the file, unless a test has."""
@@ -117,13 +107,13 @@ class DiskFile:
         """Write a part of the file."""
         if self._file is None:
             raise OSError(errno.EBADF, "its file is closed")
-        if _Files.pwrite(self._file.descriptor, content, offset) < len(content):
+        if Files.pwrite(self._file.descriptor, content, offset) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _sync(self) -> None:
         """Wait until all of the file is on the disk."""
         if self._file is not None:
-            _Files.fsync(self._file.descriptor)
+            Files.fsync(self._file.descriptor)
 
 
 def _made() -> HeldFile:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import weakref
 
-__all__ = ["HeldFile"]
+__all__ = ["Files", "HeldFile"]
 
 
-class _Files:
-    """What asks for open files, as it was when pytest began: tests replace it in modules."""
+class Files:
+    """
+    What opens, reads and writes files, as it was when pytest began.
 
+    Tests put other functions into os and io, and fake file systems into the globals of every
+    module; a class keeps its own.
+    """
+
+    open = staticmethod(os.open)
     close = staticmethod(os.close)
     fstat = staticmethod(os.fstat)
-    if sys.platform != "win32":
+    fsync = staticmethod(os.fsync)
+    ftruncate = staticmethod(os.ftruncate)
+    raw = io.FileIO
+    buffered = io.BufferedWriter
+    if sys.platform != "win32":  # it has neither
         pread = staticmethod(os.pread)
+        pwrite = staticmethod(os.pwrite)
 
 
 class HeldFile:
@@ -47,13 +59,13 @@ def _is_open(descriptor: int, identity: tuple[int, int] | None, mark: bytes) -> 
     """Return whether a descriptor belongs to a file of an identity that begins so."""
     if identity is None or _identity(descriptor) != identity:
         return False
-    return not mark or _Files.pread(descriptor, len(mark), 0) == mark
+    return not mark or Files.pread(descriptor, len(mark), 0) == mark
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:
     """Return device and inode of an open file; None: it is closed."""
     try:
-        state = _Files.fstat(descriptor)
+        state = Files.fstat(descriptor)
     except OSError:
         return None
     return state.st_dev, state.st_ino
@@ -62,4 +74,4 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 def _close(descriptor: int, identity: tuple[int, int] | None, mark: bytes) -> None:
     """Close a descriptor that still belongs to its file."""
     if _is_open(descriptor, identity, mark):
-        _Files.close(descriptor)
+        Files.close(descriptor)

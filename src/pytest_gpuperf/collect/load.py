@@ -7,7 +7,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from pytest_gpuperf.collect.held_file import HeldFile
+from pytest_gpuperf.collect.held_file import Files, HeldFile
 
 __all__ = ["Load", "LoadFile"]
 
@@ -29,14 +29,6 @@ class Load(NamedTuple):
 
     runnable_count: int
     core_count: int
-
-
-class _Files:
-    """What reads files, as it was when pytest began: tests replace it in modules."""
-
-    open = staticmethod(os.open)
-    if sys.platform != "win32":
-        pread = staticmethod(os.pread)
 
 
 class LoadFile:
@@ -78,9 +70,9 @@ class LoadFile:
     def _runnable_count(self) -> int:
         """Return what the file says, or 0 if it says something else."""
         if self._file is None:
-            self._file = HeldFile(_Files.open(self._path, os.O_RDONLY))
+            self._file = HeldFile(Files.open(self._path, os.O_RDONLY))
             self._core_count = os.cpu_count()
         if not self._file.is_open():
             return 0
-        text = _TEXT.fullmatch(_Files.pread(self._file.descriptor, _READ_BYTES, 0))
+        text = _TEXT.fullmatch(Files.pread(self._file.descriptor, _READ_BYTES, 0))
         return 0 if text is None else int(text[1])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import shutil
 import stat
@@ -20,6 +19,8 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from pytest_gpuperf.collect.held_file import Files
 
 __all__ = [
     "AppendedFile",
@@ -58,22 +59,6 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-class _Files:
-    """
-    What opens files, as it was when pytest began.
-
-    Tests put other functions into os and io, and fake file systems into the globals of every
-    module; a class keeps its own.
-    """
-
-    open = staticmethod(os.open)
-    close = staticmethod(os.close)
-    fstat = staticmethod(os.fstat)
-    ftruncate = staticmethod(os.ftruncate)
-    raw = io.FileIO
-    buffered = io.BufferedWriter
-
-
 def open_unlinked(path: str | Path, flags: int) -> int:
     """
     Open a file in a folder that others may write to; return its descriptor.
@@ -83,11 +68,11 @@ def open_unlinked(path: str | Path, flags: int) -> int:
     Raises:
         OSError: It is a link, or cannot be opened. A named pipe is not waited for.
     """
-    file = _Files.open(str(path), flags | _NO_LINK | _NO_WAIT, 0o666)
+    file = Files.open(str(path), flags | _NO_LINK | _NO_WAIT, 0o666)
     try:
-        refuse_link(path, _Files.fstat(file))
+        refuse_link(path, Files.fstat(file))
     except OSError:
-        _Files.close(file)
+        Files.close(file)
         raise
     return file
 
@@ -130,21 +115,21 @@ class AppendedFile:
             OSError: It is a link, or cannot be written.
         """
         descriptor = self._opened()
-        size_bytes = _Files.fstat(descriptor).st_size
+        size_bytes = Files.fstat(descriptor).st_size
         try:
-            raw = _Files.raw(descriptor, "ab", closefd=False)
-            with _Files.buffered(raw) as stream:
+            raw = Files.raw(descriptor, "ab", closefd=False)
+            with Files.buffered(raw) as stream:
                 yield stream, size_bytes
         except BaseException:  # Ctrl-C, too: half a line would spoil the next one
             with contextlib.suppress(OSError):
-                _Files.ftruncate(descriptor, size_bytes)
+                Files.ftruncate(descriptor, size_bytes)
             raise
 
     def close(self) -> None:
         """Close the file, unless the test has."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None and self._is_file(descriptor):
-            _Files.close(descriptor)
+            Files.close(descriptor)
 
     def _opened(self) -> int:
         """Return the descriptor of the open file."""
@@ -153,14 +138,14 @@ class AppendedFile:
         # what it was may be the number of the test's own file by now
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY
         self._descriptor = descriptor = open_unlinked(self.path, flags)
-        state = _Files.fstat(descriptor)
+        state = Files.fstat(descriptor)
         self._identity = state.st_dev, state.st_ino
         return descriptor
 
     def _is_file(self, descriptor: int) -> bool:
         """Return whether a descriptor is still that of the file, which has a name."""
         try:
-            state = _Files.fstat(descriptor)
+            state = Files.fstat(descriptor)
         except OSError:
             return False
         return (state.st_dev, state.st_ino) == self._identity and state.st_nlink > 0
