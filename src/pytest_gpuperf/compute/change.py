@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from statistics import median
 
+from pytest_gpuperf.compute.alone import narrowed
 from pytest_gpuperf.compute.contrast import Contrast, Nearest, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
 from pytest_gpuperf.compute.spread import (
@@ -23,20 +24,22 @@ from pytest_gpuperf.model.metric import Better
 __all__ = [
     "INTERVAL_TAIL",
     "Part",
+    "Suite",
     "Tables",
+    "bounded_change",
     "change_of",
     "changes",
     "detectable_effects",
     "exact_change",
     "holm",
     "is_exact",
+    "is_finite",
     "usual_spreads",
 ]
 
 # on each side of the two-sided interval of a change: the level of a run of one pair, so
 # that no interval of a significant change holds "no change"
 INTERVAL_TAIL = 0.01
-_MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
 _MOST_PART = 1e-12  # keeps a share of nothing finite
 
 # docs/judging.md section 2: what one stored session says of what is usual
@@ -120,7 +123,7 @@ def changes(
         elif selected[place]:
             in_order[place] = exact_change(comparison)
     marks = everyone if controls is None else controls
-    suite = _Suite(
+    suite = Suite(
         [comparisons[place] for place in noisy],
         references,
         [marks[place] for place in noisy],
@@ -156,7 +159,7 @@ def detectable_effects(
         session is stored, nothing is relative, or equality decides.
     """
     noisy = [p for p, comparison in enumerate(comparisons) if not is_exact(comparison)]
-    suite = _Suite([comparisons[p] for p in noisy], references, [True] * len(noisy))
+    suite = Suite([comparisons[p] for p in noisy], references, [True] * len(noisy))
     effects: list[float | None] = [None] * len(comparisons)
     for place, effect in zip(
         noisy, suite.detectable_effects(level, more_sessions), strict=True
@@ -172,7 +175,7 @@ def usual_spreads(comparisons: Sequence[Comparison]) -> dict[str, UsualSpread]:
     The current values of `comparisons` say nothing.
     """
     noisy = [comparison for comparison in comparisons if not is_exact(comparison)]
-    return _Suite(noisy, (), [False] * len(noisy)).usual
+    return Suite(noisy, (), [False] * len(noisy)).usual
 
 
 def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float, ...]:
@@ -202,11 +205,19 @@ def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float,
     return tuple(adjusted)
 
 
-class _Suite:
+class Suite:
     """
     The comparisons of a run whose metrics have noise, and what all of them say together.
 
     Attributes:
+        tests: The comparisons as numbers.
+
+        witnesses: The reference workloads as numbers.
+
+        controls: Which comparisons show what the machine did.
+
+        residuals: The comparisons without that.
+
         usual: What is usual, by group.
     """
 
@@ -217,50 +228,56 @@ class _Suite:
         controls: Sequence[bool],
     ) -> None:
         all_contrasts = contrasts([*comparisons, *references])
-        self._tests = all_contrasts[: len(comparisons)]
-        witnesses = all_contrasts[len(comparisons) :]
-        self._residuals = without_machine(self._tests, controls, witnesses)
+        self.tests = all_contrasts[: len(comparisons)]
+        self.controls = controls
+        self.witnesses = witnesses = all_contrasts[len(comparisons) :]
+        self.residuals = without_machine(self.tests, controls, witnesses)
         self.usual = {
             name: _usual(
-                [self._tests[place] for place in members],
-                [self._residuals[place] for place in members],
+                [self.tests[place] for place in members],
+                [self.residuals[place] for place in members],
                 [w for w in witnesses if w.comparison.group == name],
                 [controls[place] for place in members],
             )
-            for name, members in _groups(self._tests).items()
+            for name, members in _groups(self.tests).items()
         }
 
     def detectable_effects(
         self, level: Sureness, more_sessions: int
     ) -> list[float | None]:
         """Return what is found of each of them with so many more sessions."""
-        effects: list[float | None] = [None] * len(self._tests)
-        for group, places in _groups(self._tests).items():
-            residuals = [self._residuals[place] for place in places]
+        effects: list[float | None] = [None] * len(self.tests)
+        for group, places in _groups(self.tests).items():
+            residuals = [self.residuals[place] for place in places]
             tables = Tables(self.usual[group], residuals, more_sessions=more_sessions)
             for place, residual in zip(places, residuals, strict=True):
                 effects[place] = _future_effect(
-                    self._tests[place], residual, tables, level
+                    self.tests[place], residual, tables, level
                 )
         return effects
 
     def changes(self, judged: Sequence[int], level: Sureness) -> list[Change]:
         """Return the changes of some of them, by place."""
+        by_place = {
+            place: change_of(
+                self.tests[place], self.residuals[place], part, tables, level
+            )
+            for place, part, tables in self.parts_of(judged)
+        }
+        return [by_place[place] for place in judged]
+
+    def parts_of(self, judged: Sequence[int]) -> Iterator[tuple[int, Part, Tables]]:
+        """Yield the place of each of some, what its processes say, and its tables."""
         members: dict[str, list[int]] = {}
         for place in judged:
-            group = self._tests[place].comparison.group
+            group = self.tests[place].comparison.group
             members.setdefault(group, []).append(place)
-        by_place: dict[int, Change] = {}
         for group, places in members.items():
-            tests = [self._tests[place] for place in places]
-            residuals = [self._residuals[place] for place in places]
-            parts = _parts(tests, residuals)
+            residuals = [self.residuals[place] for place in places]
+            parts = _parts([self.tests[place] for place in places], residuals)
             tables = Tables(self.usual[group], residuals)
-            for place, test, residual, part in zip(
-                places, tests, residuals, parts, strict=True
-            ):
-                by_place[place] = change_of(test, residual, part, tables, level)
-        return [by_place[place] for place in judged]
+            for place, part in zip(places, parts, strict=True):
+                yield place, part, tables
 
 
 def _groups(tests: Iterable[Contrast]) -> dict[str, list[int]]:
@@ -317,11 +334,14 @@ class Part(Frozen, frozen=True, kw_only=True):
             told for that.
 
         floor: The least variance of a stored session.
+
+        process_share: The share of a stored session's variance that is of its processes.
     """
 
     ratio: float
     planned_ratio: float
     floor: float = 0.0
+    process_share: float = 0.0
 
 
 def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Part]:
@@ -345,13 +365,13 @@ def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Par
         if test.comparison.fresh and test.dof:
             part = min(pooled, test.floor / residual.variance, 1.0)
         count = test.run_count
-        narrowed = min(1.0, _MEDIAN_VARIANCE / count) / test.run_share
         mean = 1 / len(test.stored)
         parts.append(
             Part(
-                ratio=mean + 1 - part + part * narrowed,
+                ratio=mean + 1 - part + part * narrowed(count) / test.run_share,
                 planned_ratio=mean + 1,
                 floor=test.floor,
+                process_share=part,
             )
         )
     return parts
@@ -486,9 +506,35 @@ def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
     """Return a contrast as a change, by what is usual in its group."""
-    nothing = _was_nothing(test.comparison)
-    reference = 0.0 if nothing else test.in_unit(test.mean)
-    change = partial(
+    change = _plain(test, residual, tables)
+    if _was_nothing(test.comparison):
+        worse, better = _from_nothing(test.comparison)
+        still = not any(test.comparison.current.run_values)
+        return change(effect=0.0 if still else None, p_worse=worse, p_better=better)
+    if change().reference == 0 or not is_finite(residual):
+        return change()
+    noise = test.on_scale(level.noise_threshold)
+    beyond = partial(
+        tables.mixture(test.dof).beyond,
+        variance=residual.variance,
+        extra=residual.extra,
+    )
+    more = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
+    less = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
+    if test.comparison.fresh:
+        part, more, less = _agreed(test, residual, part, (more, less), beyond, level)
+    return bounded_change(test, residual, part, tables, level, (more, less))
+
+
+def is_finite(residual: Residual) -> bool:
+    """Return whether a residual can be judged by numbers."""
+    return math.isfinite(residual.difference + residual.variance)
+
+
+def _plain(test: Contrast, residual: Residual, tables: Tables) -> Callable[..., Change]:
+    """Return what makes a contrast a change, without what is probable."""
+    reference = 0.0 if _was_nothing(test.comparison) else test.in_unit(test.mean)
+    return partial(
         Change,
         effect=test.relative(residual.difference) if reference != 0 else None,
         current=test.in_unit(test.now),
@@ -502,37 +548,46 @@ def change_of(
         left_out=test.left_out,
         fresh=test.comparison.fresh,
     )
-    if nothing:
-        worse, better = _from_nothing(test.comparison)
-        still = not any(test.comparison.current.run_values)
-        return change(effect=0.0 if still else None, p_worse=worse, p_better=better)
-    if reference == 0 or not math.isfinite(residual.difference + residual.variance):
-        return change()
-    noise = test.on_scale(level.noise_threshold)
-    beyond = partial(
-        tables.mixture(test.dof).beyond,
-        variance=residual.variance,
-        extra=residual.extra,
-    )
-    worse = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    better = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    if test.comparison.fresh:
-        both = worse, better
-        part, worse, better = _agreed(test, residual, part, both, beyond, level)
+
+
+def bounded_change(
+    test: Contrast,
+    residual: Residual,
+    part: Part,
+    tables: Tables,
+    level: Sureness,
+    p_values: tuple[float, float],
+) -> Change:
+    """
+    Return a contrast as a change with its interval, and with what would be found.
+
+    Args:
+        test: The contrast.
+
+        residual: The same without what the machine did.
+
+        part: What its processes say.
+
+        tables: What is usual in its group.
+
+        level: How sure a change must be.
+
+        p_values: The chances of such a difference without a rise, and without a fall.
+    """
+    worse, better = p_values
     if test.comparison.better is Better.HIGHER:
         worse, better = better, worse
-    p_values = (INTERVAL_TAIL, level.alpha / level.pair_count, 1 - level.power)
-    half, sure, miss = tables.reaches(p_values, test, residual, part)
+    change = partial(_plain(test, residual, tables), p_worse=worse, p_better=better)
+    tails = (INTERVAL_TAIL, level.alpha / level.pair_count, 1 - level.power)
+    half, sure, miss = tables.reaches(tails, test, residual, part)
     if part.ratio < part.planned_ratio:  # how much it is narrowed differs by the run
         planned = replace(part, ratio=part.planned_ratio)
-        _, sure, miss = tables.reaches(p_values, test, residual, planned)
+        _, sure, miss = tables.reaches(tails, test, residual, planned)
     low = test.relative(residual.difference - half)
     high = test.relative(residual.difference + half)
     if not (math.isfinite(low) and math.isfinite(high)):
-        return change(p_worse=worse, p_better=better)
+        return change()
     return change(
-        p_worse=worse,
-        p_better=better,
         low=low,
         high=high,
         # one session says nothing of its own spread
@@ -569,7 +624,7 @@ def _agreed(
     """Return the part and the p-values, with what every fresh process shows at least."""
     noise = test.on_scale(level.noise_threshold)
     limit = test.on_scale(test.comparison.limit or 0.0)
-    worse, better = p_values
+    more, less = p_values
     for sign, nearest in ((1, test.lowest), (-1, test.highest)):
         whole = _of_nearest(test, residual, nearest, sign)
         if whole is None or whole < limit:
@@ -581,10 +636,10 @@ def _agreed(
             floor=nearest.floor if nearest is not None else 0.0,
         )
         p_value = beyond(whole - noise, ratio=agreed.ratio, floor=agreed.floor)
-        if p_value < (worse if sign > 0 else better):
+        if p_value < (more if sign > 0 else less):
             part = agreed
-            worse, better = (p_value, better) if sign > 0 else (worse, p_value)
-    return part, worse, better
+            more, less = (p_value, less) if sign > 0 else (more, p_value)
+    return part, more, less
 
 
 def _of_nearest(
