@@ -26,14 +26,14 @@ __all__ = [
     "Part",
     "Suite",
     "Tables",
-    "bounded_change",
+    "bounds_of",
     "change_of",
     "changes",
     "detectable_effects",
     "exact_change",
     "holm",
     "is_exact",
-    "is_finite",
+    "relative_shift",
     "usual_spreads",
 ]
 
@@ -365,10 +365,11 @@ def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Par
         if test.comparison.fresh and test.dof:
             part = min(pooled, test.floor / residual.variance, 1.0)
         count = test.run_count
+        less = part * narrowed(count) / test.run_share if part else 0.0
         mean = 1 / len(test.stored)
         parts.append(
             Part(
-                ratio=mean + 1 - part + part * narrowed(count) / test.run_share,
+                ratio=mean + 1 - part + less,
                 planned_ratio=mean + 1,
                 floor=test.floor,
                 process_share=part,
@@ -497,7 +498,7 @@ class Tables:
         ]
 
 
-def _relative(log_shift: float | None) -> float | None:
+def relative_shift(log_shift: float | None) -> float | None:
     """Return a shift on a log scale as a relative one; None: it is not known."""
     return None if log_shift is None else math.expm1(log_shift)
 
@@ -506,35 +507,9 @@ def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
     """Return a contrast as a change, by what is usual in its group."""
-    change = _plain(test, residual, tables)
-    if _was_nothing(test.comparison):
-        worse, better = _from_nothing(test.comparison)
-        still = not any(test.comparison.current.run_values)
-        return change(effect=0.0 if still else None, p_worse=worse, p_better=better)
-    if change().reference == 0 or not is_finite(residual):
-        return change()
-    noise = test.on_scale(level.noise_threshold)
-    beyond = partial(
-        tables.mixture(test.dof).beyond,
-        variance=residual.variance,
-        extra=residual.extra,
-    )
-    more = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    less = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    if test.comparison.fresh:
-        part, more, less = _agreed(test, residual, part, (more, less), beyond, level)
-    return bounded_change(test, residual, part, tables, level, (more, less))
-
-
-def is_finite(residual: Residual) -> bool:
-    """Return whether a residual can be judged by numbers."""
-    return math.isfinite(residual.difference + residual.variance)
-
-
-def _plain(test: Contrast, residual: Residual, tables: Tables) -> Callable[..., Change]:
-    """Return what makes a contrast a change, without what is probable."""
-    reference = 0.0 if _was_nothing(test.comparison) else test.in_unit(test.mean)
-    return partial(
+    nothing = _was_nothing(test.comparison)
+    reference = 0.0 if nothing else test.in_unit(test.mean)
+    change = partial(
         Change,
         effect=test.relative(residual.difference) if reference != 0 else None,
         current=test.in_unit(test.now),
@@ -543,56 +518,58 @@ def _plain(test: Contrast, residual: Residual, tables: Tables) -> Callable[..., 
         run_count=test.run_count,
         machine_shift=math.expm1(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
-        core_shift=_relative(test.comparison.core_shift),
-        clock_shift=_relative(test.comparison.clock_shift),
+        core_shift=relative_shift(test.comparison.core_shift),
+        clock_shift=relative_shift(test.comparison.clock_shift),
         left_out=test.left_out,
         fresh=test.comparison.fresh,
     )
-
-
-def bounded_change(
-    test: Contrast,
-    residual: Residual,
-    part: Part,
-    tables: Tables,
-    level: Sureness,
-    p_values: tuple[float, float],
-) -> Change:
-    """
-    Return a contrast as a change with its interval, and with what would be found.
-
-    Args:
-        test: The contrast.
-
-        residual: The same without what the machine did.
-
-        part: What its processes say.
-
-        tables: What is usual in its group.
-
-        level: How sure a change must be.
-
-        p_values: The chances of such a difference without a rise, and without a fall.
-    """
-    worse, better = p_values
+    if nothing:
+        worse, better = _from_nothing(test.comparison)
+        still = not any(test.comparison.current.run_values)
+        return change(effect=0.0 if still else None, p_worse=worse, p_better=better)
+    if reference == 0 or not math.isfinite(residual.difference + residual.variance):
+        return change()
+    noise = test.on_scale(level.noise_threshold)
+    beyond = partial(
+        tables.mixture(test.dof).beyond,
+        variance=residual.variance,
+        extra=residual.extra,
+    )
+    worse = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
+    better = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
+    if test.comparison.fresh:
+        both = worse, better
+        part, worse, better = _agreed(test, residual, part, both, beyond, level)
     if test.comparison.better is Better.HIGHER:
         worse, better = better, worse
-    change = partial(_plain(test, residual, tables), p_worse=worse, p_better=better)
-    tails = (INTERVAL_TAIL, level.alpha / level.pair_count, 1 - level.power)
-    half, sure, miss = tables.reaches(tails, test, residual, part)
+    low, high, detectable = bounds_of(test, residual, part, tables, level)
+    return change(
+        p_worse=worse,
+        p_better=better,
+        low=low,
+        high=high,
+        detectable_effect=detectable,
+    )
+
+
+_NO_BOUNDS = None, None, None
+
+
+def bounds_of(
+    test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
+) -> tuple[float | None, float | None, float | None]:
+    """Return the ends of a change, and its detectable effect; None: not finite."""
+    p_values = (INTERVAL_TAIL, level.alpha / level.pair_count, 1 - level.power)
+    half, sure, miss = tables.reaches(p_values, test, residual, part)
     if part.ratio < part.planned_ratio:  # how much it is narrowed differs by the run
         planned = replace(part, ratio=part.planned_ratio)
-        _, sure, miss = tables.reaches(tails, test, residual, planned)
+        _, sure, miss = tables.reaches(p_values, test, residual, planned)
     low = test.relative(residual.difference - half)
     high = test.relative(residual.difference + half)
     if not (math.isfinite(low) and math.isfinite(high)):
-        return change()
-    return change(
-        low=low,
-        high=high,
-        # one session says nothing of its own spread
-        detectable_effect=_found_mostly(test, sure, miss, level),
-    )
+        return _NO_BOUNDS
+    # one session says nothing of its own spread
+    return low, high, _found_mostly(test, sure, miss, level)
 
 
 def _was_nothing(comparison: Comparison) -> bool:

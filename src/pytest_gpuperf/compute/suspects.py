@@ -24,11 +24,11 @@ from pytest_gpuperf.compute.change import (
     Part,
     Suite,
     Tables,
-    bounded_change,
+    bounds_of,
     change_of,
     exact_change,
     is_exact,
-    is_finite,
+    relative_shift,
 )
 from pytest_gpuperf.compute.contrast import Contrast, beside, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
@@ -178,7 +178,8 @@ class _Firsts:
     def value(self, place: int) -> tuple[Twice, Residual] | None:
         """Return a test's value in the suite; None: none is on its scale."""
         twice, residual = self._twice.get(place), self._residuals[place]
-        return None if twice is None or not is_finite(residual) else (twice, residual)
+        finite = math.isfinite(residual.difference + residual.variance)
+        return (twice, residual) if twice is not None and finite else None
 
     def common(self, place: int) -> CommonStep:
         """Return what a test's class has in common; alone on a linear scale: nothing."""
@@ -329,28 +330,35 @@ class _Suspect:
     ) -> Weighed:
         """Return a judgement as a change; its value is that of the suite, as estimated."""
         test = self._test
-        comparison = replace(
-            test.comparison,
-            core_shift=in_suite.comparison.core_shift,
-            clock_shift=in_suite.comparison.clock_shift,
+        worse, better = p_values
+        if test.comparison.better is Better.HIGHER:
+            worse, better = better, worse
+        residual = replace(
+            self._residual,
+            difference=judgement.effect,
+            extra=judgement.extra,
+            shift=shift,
         )
-        now = test.mean + judgement.effect + shift
-        change = bounded_change(
-            replace(test, now=now, comparison=comparison),
-            replace(
-                self._residual,
-                difference=judgement.effect,
-                extra=judgement.extra,
-                shift=shift,
-            ),
-            Part(
-                ratio=judgement.ratio,
-                planned_ratio=self._part.planned_ratio,
-                floor=judgement.floor,
-            ),
-            self._tables,
-            self._level,
-            p_values,
+        part = Part(
+            ratio=judgement.ratio,
+            planned_ratio=self._part.planned_ratio,
+            floor=judgement.floor,
+        )
+        low, high, detectable = bounds_of(
+            test, residual, part, self._tables, self._level
+        )
+        change = replace(
+            alone,
+            effect=test.relative(judgement.effect),
+            current=test.in_unit(test.mean + judgement.effect + shift),
+            p_worse=worse,
+            p_better=better,
+            machine_shift=math.expm1(shift) if shift else None,
+            core_shift=relative_shift(in_suite.comparison.core_shift),
+            clock_shift=relative_shift(in_suite.comparison.clock_shift),
+            low=low,
+            high=high,
+            detectable_effect=detectable,
         )
         taken = test.mean + shift + judgement.offset
         return Weighed(

@@ -559,7 +559,7 @@ def comparison_of(
         fresh=confirmation is not None and confirmation.value is not None,
         clock_shift=clock_shift(current, stored) if is_time else None,
         of_part=of_part,
-        moved=any(name not in _HARMLESS for name in case.moved),
+        moved=bool(case.moved) and not _HARMLESS.issuperset(case.moved),
     )
 
 
@@ -580,7 +580,7 @@ def _of_company(case: Case, policy: Policy) -> tuple[tuple[StoredValue, ...], bo
     They are all of them then: this run is one of a part. What code counts, it counts in
     any company.
     """
-    if case.counts:
+    if case.session is None or case.counts:  # the first is the rule, and is fast
         return case.stored, False
     company = case.company
     if len(company) == len(case.stored) or len(company) >= policy.least_sessions:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -353,6 +356,25 @@ def test_an_upgrade_makes_a_stored_offset_doubtful() -> None:
     assert judged(subject, slower).outcome is Outcome.REGRESSED
     assert judged(other_gpu, slower).outcome is Outcome.REGRESSED
     assert judged(upgraded, slower).cause is Cause.OTHER_ALONE
+
+
+def test_only_suspects_pay() -> None:
+    """A run without any calls nothing of this rule, however many tests it has."""
+    cases = [quiet(number) for number in range(50)]
+    called: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.add(Path(frame.f_code.co_filename).stem)
+
+    sys.setprofile(note)
+    try:
+        settle(cases)
+    finally:
+        sys.setprofile(None)
+
+    assert "change" in called
+    assert not called & {"alone", "suspects"}
 
 
 def test_offsets_alone_make_no_alarm() -> None:
