@@ -215,11 +215,8 @@ class Weighed(BulkRecord, frozen=True, kw_only=True):
 
         confirmations: The effect in each fresh process, less what is known of the offset.
 
-        gap: What its step from the suite to alone has beyond the others', on a log scale.
-
-        far: The chance that nothing usual or known explains that.
-
-        is_known: Whether a stored session tells what it was off by alone.
+        allowed: The largest effect that the fresh processes allow, without what was known
+            of the offset before.
     """
 
     change: Change
@@ -227,9 +224,7 @@ class Weighed(BulkRecord, frozen=True, kw_only=True):
     suite_worse: float = 1.0
     suite_better: float = 1.0
     confirmations: tuple[float, ...] = ()
-    gap: float = 0.0
-    far: float = 0.0
-    is_known: bool = False
+    allowed: float = 0.0
 
 
 class _Place(NamedTuple):
@@ -535,6 +530,7 @@ def judged_alone(
     likeliest = places[_likeliest(places)]
     return Judgement(
         effect=residual.difference - offset,
+        allowed=residual.difference - offset,
         more=more,
         less=less,
         ratio=ratio,

@@ -10,7 +10,6 @@ from pytest_gpuperf.compute.alone import (
     NO_STEP,
     CommonStep,
     Judgement,
-    Offset,
     Tail,
     Twice,
     Weighed,
@@ -253,9 +252,7 @@ class _Suspect:
             noise=self._noise,
         )
         p_values = judgement.more, judgement.less
-        return self._as_weighed(
-            test, self._residual.shift, judgement, p_values, alone, own
-        )
+        return self._as_weighed(test, self._residual.shift, judgement, p_values, alone)
 
     def weighed(
         self,
@@ -282,9 +279,7 @@ class _Suspect:
         if not math.isfinite(judgement.effect):
             return Weighed(change=alone)
         bounds, p_values = self._agreed(judgement, judged)
-        change = self._as_weighed(
-            twice.suite, residual.shift, bounds, p_values, alone, own
-        )
+        change = self._as_weighed(twice.suite, residual.shift, bounds, p_values, alone)
         more, less = (
             self._beyond(
                 sign * residual.difference - self._noise,
@@ -326,7 +321,6 @@ class _Suspect:
         judgement: Judgement,
         p_values: tuple[float, float],
         alone: Change,
-        own: Offset | None,
     ) -> Weighed:
         """Return a judgement as a change; its value is that of the suite, as estimated."""
         test = self._test
@@ -368,7 +362,5 @@ class _Suspect:
                 test.relative(test.placed(value) - taken)
                 for value in test.comparison.current.run_values
             ),
-            gap=judgement.gap,
-            far=judgement.far,
-            is_known=own is not None,
+            allowed=test.relative(judgement.allowed),
         )

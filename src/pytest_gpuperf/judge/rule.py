@@ -64,9 +64,6 @@ __all__ = [
 # soft facts that leave a test alone as it was: the GPU's number, and how many processes
 # measure side by side
 _HARMLESS = frozenset({"gpu_uuid", "xdist_workers"})
-# docs/judging.md section 2: with more, a run of the test alone may show another change
-_MOST_FAR = 0.5  # chance that nothing usual explains what it is alone
-_MOST_GAP = 0.5  # limits between suite and alone
 # docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
 _ENOUGH_STEPS = 30
 # docs/judging.md section 2: a clock that moved by less is read as another by its steps of
@@ -170,7 +167,7 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         doubt = _doubt_of(case, ruling, policy)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
-    evidence = _with_company(case, ruling.weighed, evidence, cause)
+    evidence = _with_company(case, evidence, cause)
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
@@ -191,33 +188,22 @@ def _alone(
     weighed = ruling.weighed
     if weighed is None or weighed.alone is None:
         return None
-    far = abs(worsening_of(case, weighed.alone)) > (case.limit or 0.0)
+    far = abs(weighed.allowed) > (case.limit or 0.0)
     differs = outcome in _SAME and far and ruling.p_alone < ruling.level
     return weighed.alone if differs or cause is Cause.OTHER_ALONE else None
 
 
 def _with_company(
-    case: Case,
-    weighed: Weighed | None,
-    evidence: VerdictEvidence | None,
-    cause: Cause | None,
+    case: Case, evidence: VerdictEvidence | None, cause: Cause | None
 ) -> VerdictEvidence | None:
-    """Return evidence with what a run of the test alone would not show."""
-    if weighed is None:  # of what no fresh process measured
+    """Return evidence with the tests that ran, where no run like this one is stored."""
+    session, company = case.session, case.company
+    of_part = session is not None and len(company) < len(case.stored)
+    if cause is not Cause.OTHER_ALONE or session is None or not of_part:
         return evidence
-    ran = None
-    if cause is Cause.OTHER_ALONE and case.session is not None:
-        company = case.company
-        if len(company) < len(case.stored):
-            counts = [s.session.ran_count or 0 for s in case.stored]
-            ran = case.session.ran_count or 0, max(counts)
-    near = weighed.far <= _MOST_FAR and abs(weighed.gap) < _MOST_GAP * (
-        case.limit or 0.0
-    )
-    by_suite = weighed.alone is not None and not (weighed.is_known or near)
-    if ran is None and not by_suite:
-        return evidence
-    return replace(evidence or VerdictEvidence(), ran=ran, by_suite=by_suite)
+    counts = [s.session.ran_count or 0 for s in case.stored]
+    ran = session.ran_count or 0, max(counts)
+    return replace(evidence or VerdictEvidence(), ran=ran)
 
 
 def _is_blind(case: Case, change: Change, policy: Policy) -> bool:

@@ -240,12 +240,10 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
         machines: The other machines or GPUs that alone have stored sessions.
 
         alike: The stored sessions that were as slow, or as fast, as the value now.
+
         ran: How many tests this run ran, and the largest of the stored ones, where they
             are so unlike that the test's values are not those of one suite; None: they
             are alike.
-
-        by_suite: Whether only a run of the whole suite shows the change again, because the
-            test alone is not the test in the suite.
     """
 
     gap: Unmeasured | None = None
@@ -264,7 +262,6 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     machines: tuple[str, ...] = ()
     alike: tuple[SeenValue, ...] = ()
     ran: tuple[int, int] | None = None
-    by_suite: bool = False
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):

@@ -538,12 +538,10 @@ def _repeats_run(verdict: Verdict) -> bool:
     """
     if verdict.of_revision or verdict.change is None:
         return False
-    evidence, baseline = verdict.evidence, verdict.baseline
-    if verdict.in_suite is not None or (evidence is not None and evidence.by_suite):
-        return True
-    if verdict.confirmations:  # alone it was as in the suite, in this run
-        return False
-    return baseline is not None and baseline.of_suite and not baseline.alone_count
+    baseline = verdict.baseline
+    return verdict.in_suite is not None or (
+        baseline is not None and baseline.of_suite and not baseline.alone_count
+    )
 
 
 def _repeated(commands: Sequence[NextCommand], verdict: Verdict) -> str:

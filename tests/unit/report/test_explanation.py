@@ -16,7 +16,6 @@ from pytest_gpuperf.model.verdict import (
     Outcome,
     Reason,
     Verdict,
-    VerdictEvidence,
 )
 from pytest_gpuperf.report.explanation import (
     assert_lines,
@@ -197,17 +196,6 @@ def test_what_was_not_decided_was_measured_again_and_not_confirmed() -> None:
     )
 
     assert "measured again in 3 fresh processes" in shown(verdict)
-
-
-def test_what_is_another_alone_is_reproduced_by_the_whole_run() -> None:
-    """The test alone would show another change; one that is the same is named."""
-    options = {"arguments": "tests -k 'not slow'"}
-    same = replace(runs.REGRESSED, confirmations=(0.08,))
-    other = replace(same, evidence=VerdictEvidence(by_suite=True))
-    (by_name, *_), (by_run, *_) = (commands(v, options) for v in (same, other))
-
-    assert runs.REGRESSED.key.test_id in by_name.argv
-    assert by_run.argv[:4] == ("pytest", "tests", "-k", "not slow")
 
 
 @pytest.mark.parametrize(
