@@ -149,7 +149,7 @@ def test_what_only_a_whole_run_shows_again_is_reproduced_by_one(
 
     assert ended.ret == 0
     assert lines(ended, "1.10 s in the suite (+10.0 %), 2.20 s alone (+120 %)")
-    assert lines(ended, "reproduce: pytest -k test_x")
+    assert lines(ended, "reproduce: pytest ", " -k test_x --gpuperf-baseline=.gpuperf")
 
 
 def test_files_have_no_verdict_on_what_nothing_gates(project: Project) -> None:
@@ -907,6 +907,6 @@ def test_a_slowdown_of_all_tests_fails_the_run(project: Project) -> None:
     project.environment.setenv("COUNT", "12000")  # noise of a busy machine is less
     ended = project.spawn(GATE[0], "--gpuperf-confirm=3")
 
-    assert ended.returncode == 1
+    assert ended.returncode == 1, ended.stdout
     assert ended.stdout.count("time regressed: ") >= 6
     assert "3 fresh processes will measure suspected times" in ended.stdout
