@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from statistics import median
 
+from pytest_gpuperf.compute.alone import narrowed
 from pytest_gpuperf.compute.contrast import Contrast, Nearest, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
 from pytest_gpuperf.compute.spread import (
@@ -23,20 +24,22 @@ from pytest_gpuperf.model.metric import Better
 __all__ = [
     "INTERVAL_TAIL",
     "Part",
+    "Suite",
     "Tables",
+    "bounds_of",
     "change_of",
     "changes",
     "detectable_effects",
     "exact_change",
     "holm",
     "is_exact",
+    "relative_shift",
     "usual_spreads",
 ]
 
 # on each side of the two-sided interval of a change: the level of a run of one pair, so
 # that no interval of a significant change holds "no change"
 INTERVAL_TAIL = 0.01
-_MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
 _MOST_PART = 1e-12  # keeps a share of nothing finite
 
 # docs/judging.md section 2: what one stored session says of what is usual
@@ -120,7 +123,7 @@ def changes(
         elif selected[place]:
             in_order[place] = exact_change(comparison)
     marks = everyone if controls is None else controls
-    suite = _Suite(
+    suite = Suite(
         [comparisons[place] for place in noisy],
         references,
         [marks[place] for place in noisy],
@@ -156,7 +159,7 @@ def detectable_effects(
         session is stored, nothing is relative, or equality decides.
     """
     noisy = [p for p, comparison in enumerate(comparisons) if not is_exact(comparison)]
-    suite = _Suite([comparisons[p] for p in noisy], references, [True] * len(noisy))
+    suite = Suite([comparisons[p] for p in noisy], references, [True] * len(noisy))
     effects: list[float | None] = [None] * len(comparisons)
     for place, effect in zip(
         noisy, suite.detectable_effects(level, more_sessions), strict=True
@@ -172,7 +175,7 @@ def usual_spreads(comparisons: Sequence[Comparison]) -> dict[str, UsualSpread]:
     The current values of `comparisons` say nothing.
     """
     noisy = [comparison for comparison in comparisons if not is_exact(comparison)]
-    return _Suite(noisy, (), [False] * len(noisy)).usual
+    return Suite(noisy, (), [False] * len(noisy)).usual
 
 
 def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float, ...]:
@@ -202,11 +205,19 @@ def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float,
     return tuple(adjusted)
 
 
-class _Suite:
+class Suite:
     """
     The comparisons of a run whose metrics have noise, and what all of them say together.
 
     Attributes:
+        tests: The comparisons as numbers.
+
+        witnesses: The reference workloads as numbers.
+
+        controls: Which comparisons show what the machine did.
+
+        residuals: The comparisons without that.
+
         usual: What is usual, by group.
     """
 
@@ -217,50 +228,56 @@ class _Suite:
         controls: Sequence[bool],
     ) -> None:
         all_contrasts = contrasts([*comparisons, *references])
-        self._tests = all_contrasts[: len(comparisons)]
-        witnesses = all_contrasts[len(comparisons) :]
-        self._residuals = without_machine(self._tests, controls, witnesses)
+        self.tests = all_contrasts[: len(comparisons)]
+        self.controls = controls
+        self.witnesses = witnesses = all_contrasts[len(comparisons) :]
+        self.residuals = without_machine(self.tests, controls, witnesses)
         self.usual = {
             name: _usual(
-                [self._tests[place] for place in members],
-                [self._residuals[place] for place in members],
+                [self.tests[place] for place in members],
+                [self.residuals[place] for place in members],
                 [w for w in witnesses if w.comparison.group == name],
                 [controls[place] for place in members],
             )
-            for name, members in _groups(self._tests).items()
+            for name, members in _groups(self.tests).items()
         }
 
     def detectable_effects(
         self, level: Sureness, more_sessions: int
     ) -> list[float | None]:
         """Return what is found of each of them with so many more sessions."""
-        effects: list[float | None] = [None] * len(self._tests)
-        for group, places in _groups(self._tests).items():
-            residuals = [self._residuals[place] for place in places]
+        effects: list[float | None] = [None] * len(self.tests)
+        for group, places in _groups(self.tests).items():
+            residuals = [self.residuals[place] for place in places]
             tables = Tables(self.usual[group], residuals, more_sessions=more_sessions)
             for place, residual in zip(places, residuals, strict=True):
                 effects[place] = _future_effect(
-                    self._tests[place], residual, tables, level
+                    self.tests[place], residual, tables, level
                 )
         return effects
 
     def changes(self, judged: Sequence[int], level: Sureness) -> list[Change]:
         """Return the changes of some of them, by place."""
+        by_place = {
+            place: change_of(
+                self.tests[place], self.residuals[place], part, tables, level
+            )
+            for place, part, tables in self.parts_of(judged)
+        }
+        return [by_place[place] for place in judged]
+
+    def parts_of(self, judged: Sequence[int]) -> Iterator[tuple[int, Part, Tables]]:
+        """Yield the place of each of some, what its processes say, and its tables."""
         members: dict[str, list[int]] = {}
         for place in judged:
-            group = self._tests[place].comparison.group
+            group = self.tests[place].comparison.group
             members.setdefault(group, []).append(place)
-        by_place: dict[int, Change] = {}
         for group, places in members.items():
-            tests = [self._tests[place] for place in places]
-            residuals = [self._residuals[place] for place in places]
-            parts = _parts(tests, residuals)
+            residuals = [self.residuals[place] for place in places]
+            parts = _parts([self.tests[place] for place in places], residuals)
             tables = Tables(self.usual[group], residuals)
-            for place, test, residual, part in zip(
-                places, tests, residuals, parts, strict=True
-            ):
-                by_place[place] = change_of(test, residual, part, tables, level)
-        return [by_place[place] for place in judged]
+            for place, part in zip(places, parts, strict=True):
+                yield place, part, tables
 
 
 def _groups(tests: Iterable[Contrast]) -> dict[str, list[int]]:
@@ -317,11 +334,14 @@ class Part(Frozen, frozen=True, kw_only=True):
             told for that.
 
         floor: The least variance of a stored session.
+
+        process_share: The share of a stored session's variance that is of its processes.
     """
 
     ratio: float
     planned_ratio: float
     floor: float = 0.0
+    process_share: float = 0.0
 
 
 def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Part]:
@@ -345,13 +365,14 @@ def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Par
         if test.comparison.fresh and test.dof:
             part = min(pooled, test.floor / residual.variance, 1.0)
         count = test.run_count
-        narrowed = min(1.0, _MEDIAN_VARIANCE / count) / test.run_share
+        less = part * narrowed(count) / test.run_share if part else 0.0
         mean = 1 / len(test.stored)
         parts.append(
             Part(
-                ratio=mean + 1 - part + part * narrowed,
+                ratio=mean + 1 - part + less,
                 planned_ratio=mean + 1,
                 floor=test.floor,
+                process_share=part,
             )
         )
     return parts
@@ -477,7 +498,7 @@ class Tables:
         ]
 
 
-def _relative(log_shift: float | None) -> float | None:
+def relative_shift(log_shift: float | None) -> float | None:
     """Return a shift on a log scale as a relative one; None: it is not known."""
     return None if log_shift is None else math.expm1(log_shift)
 
@@ -497,8 +518,8 @@ def change_of(
         run_count=test.run_count,
         machine_shift=math.expm1(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
-        core_shift=_relative(test.comparison.core_shift),
-        clock_shift=_relative(test.comparison.clock_shift),
+        core_shift=relative_shift(test.comparison.core_shift),
+        clock_shift=relative_shift(test.comparison.clock_shift),
         left_out=test.left_out,
         fresh=test.comparison.fresh,
     )
@@ -521,6 +542,23 @@ def change_of(
         part, worse, better = _agreed(test, residual, part, both, beyond, level)
     if test.comparison.better is Better.HIGHER:
         worse, better = better, worse
+    low, high, detectable = bounds_of(test, residual, part, tables, level)
+    return change(
+        p_worse=worse,
+        p_better=better,
+        low=low,
+        high=high,
+        detectable_effect=detectable,
+    )
+
+
+_NO_BOUNDS = None, None, None
+
+
+def bounds_of(
+    test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
+) -> tuple[float | None, float | None, float | None]:
+    """Return the ends of a change, and its detectable effect; None: not finite."""
     p_values = (INTERVAL_TAIL, level.alpha / level.pair_count, 1 - level.power)
     half, sure, miss = tables.reaches(p_values, test, residual, part)
     if part.ratio < part.planned_ratio:  # how much it is narrowed differs by the run
@@ -529,15 +567,9 @@ def change_of(
     low = test.relative(residual.difference - half)
     high = test.relative(residual.difference + half)
     if not (math.isfinite(low) and math.isfinite(high)):
-        return change(p_worse=worse, p_better=better)
-    return change(
-        p_worse=worse,
-        p_better=better,
-        low=low,
-        high=high,
-        # one session says nothing of its own spread
-        detectable_effect=_found_mostly(test, sure, miss, level),
-    )
+        return _NO_BOUNDS
+    # one session says nothing of its own spread
+    return low, high, _found_mostly(test, sure, miss, level)
 
 
 def _was_nothing(comparison: Comparison) -> bool:
@@ -569,7 +601,7 @@ def _agreed(
     """Return the part and the p-values, with what every fresh process shows at least."""
     noise = test.on_scale(level.noise_threshold)
     limit = test.on_scale(test.comparison.limit or 0.0)
-    worse, better = p_values
+    more, less = p_values
     for sign, nearest in ((1, test.lowest), (-1, test.highest)):
         whole = _of_nearest(test, residual, nearest, sign)
         if whole is None or whole < limit:
@@ -581,10 +613,10 @@ def _agreed(
             floor=nearest.floor if nearest is not None else 0.0,
         )
         p_value = beyond(whole - noise, ratio=agreed.ratio, floor=agreed.floor)
-        if p_value < (worse if sign > 0 else better):
+        if p_value < (more if sign > 0 else less):
             part = agreed
-            worse, better = (p_value, better) if sign > 0 else (worse, p_value)
-    return part, worse, better
+            more, less = (p_value, less) if sign > 0 else (more, p_value)
+    return part, more, less
 
 
 def _of_nearest(

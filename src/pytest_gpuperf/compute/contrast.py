@@ -19,7 +19,7 @@ from pytest_gpuperf.model.change import Comparison, TimeBase
 from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.record import SessionValue
 
-__all__ = ["Contrast", "Nearest", "contrasts", "fitting", "share_of"]
+__all__ = ["Contrast", "Nearest", "beside", "contrasts", "fitting", "share_of"]
 
 _MOST = 700.0  # exp of more is not finite
 _MOST_SHARE = 1e100  # the squares of a thousand of these add up to something finite
@@ -123,6 +123,10 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
         """Return a fraction >= 0 as a difference on this scale: the inverse."""
         return fraction if self.scale else math.log1p(fraction)
 
+    def placed(self, value: float) -> float:
+        """Return a value in its metric's unit on this scale, where that has one for it."""
+        return share_of(value, self.scale) if self.scale else math.log(value)
+
     def in_unit(self, value: float) -> float:
         """Return a value on this scale in its metric's unit."""
         if not self.scale:
@@ -146,6 +150,21 @@ def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
         for number, place in misfits.items():
             whole[members[number]] = _without(whole[members[number]], place)
     return whole
+
+
+def beside(contrast: Contrast, comparison: Comparison) -> Contrast:
+    """
+    Return a comparison as numbers, without the stored value that a contrast is without.
+
+    Args:
+        contrast: The same test with another current session.
+
+        comparison: What to return as numbers.
+    """
+    other = _contrast(comparison)
+    if contrast.left_out not in comparison.session_ids:
+        return other
+    return _without(other, comparison.session_ids.index(contrast.left_out))
 
 
 def share_of(value: float, size: float) -> float:

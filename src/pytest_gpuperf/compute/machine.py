@@ -494,4 +494,11 @@ def _at_speed(
         value * math.exp(-slope * _told(loop - usual))
         for value, loop in zip(session.run_values, loops, strict=True)
     ]
-    return replace(session, run_values=tuple(run_values))
+    if not session.alone_values:  # as a rule
+        return replace(session, run_values=tuple(run_values))
+    # a value alone is held against that of the suite: at another speed it says nothing
+    alone = [
+        value * math.exp(-slope * _told(math.log(core.loop_s) - usual))
+        for value, core in zip(session.alone_values, session.alone_cores, strict=False)
+    ]
+    return replace(session, run_values=tuple(run_values), alone_values=tuple(alone))

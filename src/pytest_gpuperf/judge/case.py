@@ -19,6 +19,7 @@ from pytest_gpuperf.model.environment import (
     differences,
     differences_from_stored,
     facts_of,
+    same_company,
 )
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better, Family, Metric, metric_of
@@ -225,6 +226,8 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         gpu_uuid: The GPU in use; "": none, or unknown.
 
         host: Where it was measured; None: where the run is judged, as fresh processes.
+
+        session: The session that measured it; None: how many tests that ran is not known.
     """
 
     key: RecordKey
@@ -248,11 +251,20 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     across: Collection[str] = frozenset()
     gpu_uuid: str = ""
     host: Host | None = None
+    session: Session | None = None
 
     @property
     def name(self) -> tuple[RecordKey, str]:
         """What no other case of a run is called."""
         return self.key, self.metric.name
+
+    @property
+    def company(self) -> tuple[StoredValue, ...]:
+        """The stored sessions that ran about as many tests as this one."""
+        session = self.session
+        if session is None or session.ran_count is None:
+            return self.stored
+        return tuple([s for s in self.stored if same_company(session, s.session)])
 
     @property
     def of_file(self) -> bool:
@@ -368,6 +380,7 @@ def case_of(
     across: Collection[str] = (),
     other_machines: tuple[str, ...] = (),
     default_limit: bool = False,
+    session: Session | None = None,
 ) -> Case:
     """
     Return a case of what was measured and what is stored.
@@ -389,6 +402,8 @@ def case_of(
         other_machines: The other machines or GPUs that have stored sessions of it.
 
         default_limit: Whether `limit` is the plugin's own.
+        session: The session that measured, with the tests that it ran; None: how many is
+            not known, and each stored session has its company.
     """
     usable = [record for record in records if record.void is None]
     sessions = [s for s in stored if s.session.id != session_id]
@@ -425,6 +440,7 @@ def case_of(
         across=across,
         gpu_uuid="" if about.device is None else about.device.uuid,
         host=first.host,
+        session=session,
     )
 
 

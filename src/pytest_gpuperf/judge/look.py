@@ -15,6 +15,7 @@ from pytest_gpuperf.compute.contrast import contrasts
 from pytest_gpuperf.compute.machine import common_moves
 from pytest_gpuperf.compute.spread import UsualSpread
 from pytest_gpuperf.compute.stats import relative_change
+from pytest_gpuperf.compute.suspects import classes_apart
 from pytest_gpuperf.config import Config, ConfirmBy, Update
 from pytest_gpuperf.judge.case import (
     POLICY,
@@ -30,7 +31,7 @@ from pytest_gpuperf.judge.rule import (
     CLOCK_STEP,
     clock_of,
     comparable,
-    comparison_of,
+    confirmed_comparison,
     group_of,
     reference_comparisons,
     suffices,
@@ -504,6 +505,9 @@ def machine_shifts(
     """
     Return how far the controls of each class with a suspect moved: the machine did it.
 
+    Where the tests of a class changed from the suite to fresh processes and the reference
+    workloads did not, the machine is what the latter say.
+
     Args:
         cases: All pairs of test and metric that the run has.
 
@@ -519,15 +523,18 @@ def machine_shifts(
         confirmation = confirmed.get(case.name)
         if confirmation is None or not confirmation.run_values:
             continue
-        comparison = comparison_of(case, POLICY, confirmation)
+        comparison = confirmed_comparison(case, POLICY, confirmation)
         if comparison is not None and not is_exact(comparison):
             classes[comparison.shift_group] = case
             (controls if confirmation.control else suspects).append(comparison)
             if confirmation.control:
                 names.setdefault(comparison.shift_group, []).append(case.key.test_id)
-    controls += reference_comparisons(references, suspects, fresh=True)
+    witnesses = reference_comparisons(references, suspects, fresh=True)
+    # what tests alone have in common, and no reference shares, is no drift
+    apart = classes_apart(controls, witnesses)
+    controls = [c for c in controls if c.shift_group not in apart]
     groups = {comparison.shift_group for comparison in suspects}
-    moves = common_moves(contrasts(controls))
+    moves = common_moves(contrasts([*controls, *witnesses]))
     return tuple(
         MachineShift(
             bound_class=classes[group].bound_class,
@@ -535,7 +542,9 @@ def machine_shifts(
             effect=math.expm1(move.log_shift),
             control_count=move.control_count,
             moved=abs(move.log_shift) > math.log1p(POLICY.noise_threshold),
-            controls=tuple(dict.fromkeys(names.get(group, ()))),
+            controls=()
+            if group in apart
+            else tuple(dict.fromkeys(names.get(group, ()))),
         )
         for group, move in sorted(moves.items())
         if group in groups

@@ -6,15 +6,17 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from pytest_gpuperf.compute.alone import Weighed
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
 from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
 from pytest_gpuperf.compute.stats import relative_change
+from pytest_gpuperf.compute.suspects import weighed_changes
 from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
 from pytest_gpuperf.judge.rule import (
     Ruling,
     comparable,
-    comparison_of,
+    confirmed_comparison,
     early_verdict,
     kernel_verdict,
     reference_comparisons,
@@ -28,7 +30,12 @@ from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, Role, StoredRecord
 from pytest_gpuperf.model.sample import Estimate, Source
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEvidence
+from pytest_gpuperf.model.verdict import (
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
 
 __all__ = [
     "MORE_SESSIONS",
@@ -80,20 +87,25 @@ def settle(
     """
     if looks is None:
         looks = first_look(cases, policy, references=references)
-    decisive = _decisive_changes(cases, looks, confirmations, references, policy)
+    weighed = _weighed(cases, confirmations, references, policy)
+    decisive = _decisive_changes(cases, looks, weighed, references, policy)
     gated = [
-        (case, change)
-        for case, change in zip(cases, decisive, strict=True)
+        (case, change, both)
+        for case, change, both in zip(cases, decisive, weighed, strict=True)
         if case.limit is not None
     ]
-    early = [_early(case, change, confirmations, policy) for case, change in gated]
-    open_pairs = [
-        (case, change)
-        for (case, change), verdict in zip(gated, early, strict=True)
+    early = [_early(case, change, confirmations, policy) for case, change, _ in gated]
+    still_open = [
+        (case, change, both)
+        for (case, change, both), verdict in zip(gated, early, strict=True)
         if verdict is None and change is not None
     ]
+    open_pairs = [(case, change) for case, change, _ in still_open]
     shared = {case.name for case, look in zip(cases, looks, strict=True) if look.shared}
-    rulings = _rulings(open_pairs, confirmations, policy, shared, complete=complete)
+    by_both = [both for _, _, both in still_open]
+    rulings = _rulings(
+        open_pairs, by_both, confirmations, policy, shared, complete=complete
+    )
     ruled = map(
         rule, (case for case, _ in open_pairs), rulings, itertools.repeat(policy)
     )
@@ -191,41 +203,56 @@ def _confirmation(
     return None if confirmation is None or confirmation.control else confirmation
 
 
-def _decisive_changes(
+def _weighed(
     cases: Sequence[Case],
-    looks: Sequence[Look],
     confirmations: Mapping[Name, Confirmation],
     references: Sequence[Reference],
     policy: Policy,
-) -> list[Change | None]:
-    """Return each case's change: of its confirming processes, or of its first value."""
-    decisive = [look.change for look in looks]
+) -> list[Weighed | None]:
+    """Return the changes of the suspects that fresh processes measured; None of others."""
+    changed: list[Weighed | None] = [None] * len(cases)
     confirmed = [_fresh_values(case, confirmations) for case in cases]
     suspects = [c is not None and not c.control for c in confirmed]
     if not any(suspects):
-        return decisive
+        return changed
     compared = [
         comparable(case, policy)
         if fresh is None
-        else comparison_of(case, policy, fresh)
+        else confirmed_comparison(case, policy, fresh)
         for case, fresh in zip(cases, confirmed, strict=True)
     ]
-    level = sureness_of(cases, compared, policy)
     # what is usual in a group, and what the machine did to a class, is of these alone
     groups = {c.group for c, s in zip(compared, suspects, strict=True) if s and c}
     places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
     several = [c for p in places if (c := compared[p]) is not None]
-    fresh_changes = changes(
+    of_places = weighed_changes(
         several,
-        level=level,
+        level=sureness_of(cases, compared, policy),
         references=reference_comparisons(references, several, fresh=True),
         controls=[
             (fresh := confirmed[p]) is not None and fresh.control for p in places
         ],
         judged=[suspects[p] for p in places],
     )
-    for place, change in zip(places, fresh_changes, strict=True):
-        decisive[place] = change or decisive[place]
+    for place, weighed in zip(places, of_places, strict=True):
+        changed[place] = weighed
+    return changed
+
+
+def _decisive_changes(
+    cases: Sequence[Case],
+    looks: Sequence[Look],
+    weighed: Sequence[Weighed | None],
+    references: Sequence[Reference],
+    policy: Policy,
+) -> list[Change | None]:
+    """Return each case's change: with its confirming processes, or by its first value."""
+    decisive = [
+        look.change if both is None else both.change
+        for look, both in zip(looks, weighed, strict=True)
+    ]
+    if not any(weighed):  # as a rule
+        return decisive
     moved = [
         look.suspect and _is_far(case, change, policy)
         for case, look, change in zip(cases, looks, decisive, strict=True)
@@ -307,6 +334,7 @@ def _fresh_values(
 
 def _rulings(
     pairs: Sequence[tuple[Case, Change]],
+    weighed: Sequence[Weighed | None],
     confirmations: Mapping[Name, Confirmation],
     policy: Policy,
     shared: Collection[Name],
@@ -323,13 +351,15 @@ def _rulings(
         for (case, _), confirmation in zip(pairs, confirmed, strict=True)
     ]
     marked = list(zip(pairs, judged, strict=True))
+    count = sum(change.p_worse is not None for _, change in pairs)
     worse = _adjusted(
-        [c.p_worse if is_judged else None for (_, c), is_judged in marked], pairs
+        [c.p_worse if is_judged else None for (_, c), is_judged in marked], count
     )
     better = _adjusted(
-        [c.p_better if is_judged else None for (_, c), is_judged in marked], pairs
+        [c.p_better if is_judged else None for (_, c), is_judged in marked], count
     )
-    level = policy.level(sum(change.p_worse is not None for _, change in pairs))
+    by_itself = _by_itself(pairs, weighed, count)
+    level = policy.level(count)
     return [
         Ruling(
             change=change,
@@ -341,18 +371,41 @@ def _rulings(
             worsening=worsening_of(case, change),
             selected=policy.selected and not case.of_file,
             shared=case.name in shared,
+            weighed=both,
+            p_alone=p_alone,
+            p_suite=p_suite,
         )
-        for (case, change), confirmation, p_worse, p_better in zip(
-            pairs, confirmed, worse, better, strict=True
-        )
+        for (case, change), confirmation, p_worse, p_better, both, (
+            p_alone,
+            p_suite,
+        ) in zip(pairs, confirmed, worse, better, weighed, by_itself, strict=True)
     ]
 
 
-def _adjusted(
-    p_values: Sequence[float | None], pairs: Sequence[tuple[Case, Change]]
-) -> list[float]:
+def _by_itself(
+    pairs: Sequence[tuple[Case, Change]],
+    weighed: Sequence[Weighed | None],
+    count: int,
+) -> list[tuple[float, float]]:
+    """Return how probable fresh processes and suite make each change, by themselves."""
+    if not any(weighed):  # as a rule
+        return [(1.0, 1.0)] * len(pairs)
+    alone: list[float | None] = []
+    suite: list[float | None] = []
+    for (case, change), both in zip(pairs, weighed, strict=True):
+        if both is None or both.alone is None:
+            alone.append(None)
+            suite.append(None)
+            continue
+        is_worse = worsening_of(case, both.alone) > 0
+        alone.append(both.alone.p_worse if is_worse else both.alone.p_better)
+        is_worse = worsening_of(case, change) > 0
+        suite.append(both.suite_worse if is_worse else both.suite_better)
+    return list(zip(_adjusted(alone, count), _adjusted(suite, count), strict=True))
+
+
+def _adjusted(p_values: Sequence[float | None], count: int) -> list[float]:
     """Return p-values adjusted over all pairs that have noise; 1 where there is none."""
-    count = sum(change.p_worse is not None for _, change in pairs)
     adjusted = iter(holm([p for p in p_values if p is not None], count=count))
     return [1.0 if p is None else next(adjusted) for p in p_values]
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import TypeAlias
 
+from pytest_gpuperf.compute.alone import Weighed
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.machine import at_one_speed, clock_shift
 from pytest_gpuperf.compute.stats import mean, relative_change
@@ -48,6 +49,7 @@ __all__ = [
     "clock_of",
     "comparable",
     "comparison_of",
+    "confirmed_comparison",
     "early_verdict",
     "group_of",
     "kernel_verdict",
@@ -59,6 +61,9 @@ __all__ = [
     "worsening_of",
 ]
 
+# soft facts that leave a test alone as it was: the GPU's number, and how many processes
+# measure side by side
+_HARMLESS = frozenset({"gpu_uuid", "xdist_workers"})
 # docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
 _ENOUGH_STEPS = 30
 # docs/judging.md section 2: a clock that moved by less is read as another by its steps of
@@ -90,6 +95,14 @@ class Ruling(Frozen, frozen=True, kw_only=True):
         selected: Whether suspects need to be confirmed.
 
         shared: Whether most tests of its class moved alike.
+
+        weighed: What the suite's value and the fresh processes say, each by itself; None:
+            the change is not of both.
+
+        p_alone: Chance of the fresh processes' change by themselves, in its direction,
+            adjusted likewise.
+
+        p_suite: The same of the suite's value, in the direction of `change`.
     """
 
     change: Change
@@ -101,6 +114,9 @@ class Ruling(Frozen, frozen=True, kw_only=True):
     complete: bool
     selected: bool
     shared: bool = False
+    weighed: Weighed | None = None
+    p_alone: float = 1.0
+    p_suite: float = 1.0
 
 
 def verdict_of(
@@ -151,13 +167,43 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         doubt = _doubt_of(case, ruling, policy)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
+    evidence = _with_company(case, evidence, cause)
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
     confirmations = _confirmations(case, ruling, policy)
     if not confirmations:  # nearly all
         return verdict
-    return replace(verdict, confirmations=confirmations)
+    alone = _alone(case, ruling, outcome, cause)
+    return replace(verdict, confirmations=confirmations, alone=alone)
+
+
+_SAME = frozenset({Outcome.UNCHANGED, Outcome.BLIND})
+
+
+def _alone(
+    case: Case, ruling: Ruling, outcome: Outcome, cause: Cause | None
+) -> Change | None:
+    """Return the change of fresh processes that would decide otherwise by themselves."""
+    weighed = ruling.weighed
+    if weighed is None or weighed.alone is None:
+        return None
+    far = abs(weighed.allowed) > (case.limit or 0.0)
+    differs = outcome in _SAME and far and ruling.p_alone < ruling.level
+    return weighed.alone if differs or cause is Cause.OTHER_ALONE else None
+
+
+def _with_company(
+    case: Case, evidence: VerdictEvidence | None, cause: Cause | None
+) -> VerdictEvidence | None:
+    """Return evidence with the tests that ran, where no run like this one is stored."""
+    session, company = case.session, case.company
+    of_part = session is not None and len(company) < len(case.stored)
+    if cause is not Cause.OTHER_ALONE or session is None or not of_part:
+        return evidence
+    counts = [s.session.ran_count or 0 for s in case.stored]
+    ran = session.ran_count or 0, max(counts)
+    return replace(evidence or VerdictEvidence(), ran=ran)
 
 
 def _is_blind(case: Case, change: Change, policy: Policy) -> bool:
@@ -243,14 +289,19 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
         if _is_short(case):
             return Cause.SHORT_LOOP
         return _noise(ruling.change, policy)
-    if reason is not Reason.NOT_CONFIRMED:
-        return None
+    return _unconfirmed(ruling) if reason is Reason.NOT_CONFIRMED else None
+
+
+def _unconfirmed(ruling: Ruling) -> Cause | None:
+    """Return why a change is not confirmed; None: nothing measured it again."""
     if ruling.confirmation is not None and not ruling.confirmation.run_values:
         # there were processes, and none counts; or there could be none
         codes = {void.code for void in ruling.confirmation.voids}
         elsewhere = codes == {VoidCode.OTHER_MACHINE}
         lacking = ruling.confirmation.lacking
         return Cause.MEASURED_ELSEWHERE if elsewhere else unusable(lacking)
+    if _is_confirmed(ruling) and _is_sure_by_itself(ruling):
+        return Cause.OTHER_ALONE
     return Cause.LOOKED_BETTER if ruling.worsening < 0 else None
 
 
@@ -325,15 +376,32 @@ def _by_evidence(
     p_value = ruling.change.p_worse if worse else ruling.change.p_better
     suspect = p_value is not None and p_value < policy.suspect_p
     confirmed = _is_confirmed(ruling)
-    if suspect and not worse and not (sure and confirmed):
+    other_alone = not sure and _is_sure_by_itself(ruling)
+    better = not worse and (suspect or (other_alone and _agrees(ruling)))
+    if better and not (sure and confirmed):
         return Outcome.IMPROVED, Reason.NOT_CONFIRMED  # never a reason to fail
-    if suspect and not confirmed:
+    if (suspect and not confirmed) or other_alone:
         return Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED
     if not (sure and confirmed):
         return Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
     if worse:
         return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
     return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
+
+
+def _agrees(ruling: Ruling) -> bool:
+    """Return whether fresh processes by themselves moved in the direction of the change."""
+    alone = None if ruling.weighed is None else ruling.weighed.alone
+    if alone is None or alone.effect is None or ruling.change.effect is None:
+        return False
+    return alone.effect * ruling.change.effect > 0
+
+
+def _is_sure_by_itself(ruling: Ruling) -> bool:
+    """Return whether suite or fresh processes would be sure, each by itself."""
+    if ruling.weighed is None or ruling.weighed.alone is None:
+        return False
+    return min(ruling.p_alone, ruling.p_suite) < ruling.level
 
 
 def _is_confirmed(ruling: Ruling) -> bool:
@@ -345,6 +413,8 @@ def _is_confirmed(ruling: Ruling) -> bool:
 
 def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, ...]:
     """Return the effect in each deciding process, without the machine's part."""
+    if ruling.weighed is not None and ruling.weighed.alone is not None:
+        return ruling.weighed.confirmations
     shifted = ruling.change.reference * (1 + (ruling.change.machine_shift or 0.0))
     if ruling.confirmation is None or ruling.confirmation.value is None or not shifted:
         return ()
@@ -451,29 +521,57 @@ def comparison_of(
     if confirmation is not None and confirmation.value is not None:
         choice, _ = _usual(confirmation.made_choices)
         current = _of_choice(confirmation.value, confirmation.made_choices, choice)
-    inside = [s for s in case.stored if s.choice == choice]
-    used = inside if _suffices(case, inside, policy) else case.stored
+    alike, of_part = _of_company(case, policy)
+    inside = [s for s in alike if s.choice == choice]
+    used = inside if _suffices(case, inside, policy) else alike
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
     stored = tuple([s.value for s in used])
-    alike = at_one_speed(current, stored, other_python="python" in case.moved)
+    level = at_one_speed(current, stored, other_python="python" in case.moved)
     return Comparison(
-        current=current if alike is None else alike.current,
-        stored=stored if alike is None else alike.stored,
-        core_shift=None if alike is None else alike.log_shift,
-        core_variance=0.0 if alike is None else alike.variance,
+        current=current if level is None else level.current,
+        stored=stored if level is None else level.stored,
+        core_shift=None if level is None else level.log_shift,
+        core_variance=0.0 if level is None else level.variance,
         session_ids=tuple([s.session.id for s in used]),
         group=group,
         better=direction(case.metric),
         exact=case.counts,
-        shift_group=_shift_group(case, at_one_speed=alike is not None)
+        shift_group=_shift_group(case, at_one_speed=level is not None)
         if is_time
         else "",
         clock=clock,
         limit=case.limit,
         fresh=confirmation is not None and confirmation.value is not None,
         clock_shift=clock_shift(current, stored) if is_time else None,
+        of_part=of_part,
+        moved=bool(case.moved) and not _HARMLESS.issuperset(case.moved),
     )
+
+
+def confirmed_comparison(
+    case: Case, policy: Policy, confirmation: Confirmation
+) -> Comparison | None:
+    """Return a case by its fresh processes, with the suite's value beside; None: neither."""
+    comparison = comparison_of(case, policy, confirmation)
+    if comparison is None:
+        return None
+    return replace(comparison, suite=comparison_of(case, policy))
+
+
+def _of_company(case: Case, policy: Policy) -> tuple[tuple[StoredValue, ...], bool]:
+    """
+    Return the stored sessions whose suite was like this run's, and whether too few were.
+
+    They are all of them then: this run is one of a part. What code counts, it counts in
+    any company.
+    """
+    if case.session is None or case.counts:  # the first is the rule, and is fast
+        return case.stored, False
+    company = case.company
+    if len(company) == len(case.stored) or len(company) >= policy.least_sessions:
+        return company, False
+    return case.stored, True
 
 
 def reference_comparisons(
@@ -494,22 +592,36 @@ def reference_comparisons(
     """
     classes = {c.shift_group: c for c in comparisons if c.shift_group}
     return [
-        replace(
-            like,
-            current=_as_metric(now, like),
-            stored=tuple(_as_metric(s.value, like) for s in then),
-            session_ids=tuple(s.session.id for s in then),
-            exact=False,
-            limit=None,
-            fresh=fresh,
-        )
+        comparison
         for reference in references
         for name, like in classes.items()
         if name.startswith(_class_prefix(reference))
-        and (value := reference.fresh if fresh else reference.current) is not None
-        for now, then in (_reference_values(value, reference.stored, like),)
-        if then
+        and (comparison := _reference_comparison(reference, like, fresh=fresh))
+        is not None
     ]
+
+
+def _reference_comparison(
+    reference: Reference, like: Comparison, *, fresh: bool
+) -> Comparison | None:
+    """Return a workload as a control of a class, fresh with the suite's value beside."""
+    value = reference.fresh if fresh else reference.current
+    if value is None:
+        return None
+    now, then = _reference_values(value, reference.stored, like)
+    if not then:
+        return None
+    return replace(
+        like,
+        current=_as_metric(now, like),
+        stored=tuple(_as_metric(s.value, like) for s in then),
+        session_ids=tuple(s.session.id for s in then),
+        exact=False,
+        limit=None,
+        fresh=fresh,
+        suite=_reference_comparison(reference, like, fresh=False) if fresh else None,
+        of_part=False,
+    )
 
 
 def _reference_values(
@@ -531,8 +643,13 @@ def _as_metric(value: SessionValue, like: Comparison) -> SessionValue:
     """Return times so that they move as a metric does: a rate falls where a time grows."""
     if like.better is not Better.HIGHER:
         return value
-    rates = tuple(1 / time for time in value.run_values)
-    return replace(value, run_values=rates, cores=())
+    rates, alone = (
+        tuple(1 / time for time in times)
+        for times in (value.run_values, value.alone_values)
+    )
+    return replace(
+        value, run_values=rates, cores=(), alone_values=alone, alone_cores=()
+    )
 
 
 @lru_cache(maxsize=1024)  # a run has few, and asks for each test
@@ -602,7 +719,8 @@ def may_regress(
     if is_exact(comparison):
         share, effects = 1.0, [exact_change(comparison).effect]
     else:
-        share, effects = policy.suspect_share, _effects(comparison)
+        few = policy.least_sessions if _has_companies(case) else 0
+        share, effects = policy.suspect_share, _effects(comparison, few)
     for effect in effects:
         # something that became of nothing: no limit is a share of that
         nothing = math.copysign(math.inf, _mean(comparison.current))
@@ -726,8 +844,21 @@ def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
     return Counter(choices).most_common(1)[0]
 
 
-def _effects(comparison: Comparison) -> list[float | None]:
-    """Return a change with all stored values, and without any that may not fit."""
+def _has_companies(case: Case) -> bool:
+    """Return whether some stored sessions may be left out once this run's tests are counted."""
+    counts = {s.session.ran_count for s in case.stored}
+    return len(counts - {None}) > 1 and not case.counts
+
+
+def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
+    """
+    Return a change with all stored values, and without any that may not fit.
+
+    Args:
+        comparison: The values.
+
+        few: So many of the stored values may be those that count; 0: all of them do.
+    """
     sessions = (comparison.current, *comparison.stored)
     is_log = all(value > 0 for session in sessions for value in session.run_values)
     now, *then = map(_log_mean if is_log else _mean, sessions)
@@ -735,6 +866,8 @@ def _effects(comparison: Comparison) -> list[float | None]:
     if len(then) > _LEAST_OTHERS:
         then.sort()
         several += [then[1:], then[:-1]]
+        if few:
+            several += [then[:few], then[-few:]]
     means = [*map(mean, several)]
     if is_log:
         return [math.expm1(min(now - middle, _MOST_LOG)) for middle in means]

@@ -58,7 +58,8 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         detectable_effect: Smallest effect found in 9 of 10 tries, beyond the limit if
             there is one; None: not known.
 
-        current: The current value [the metric's unit].
+        current: The current value [the metric's unit]; of a suspect that fresh processes
+            measured, what these and the suite's value say together.
 
         reference: The baseline's value [the metric's unit].
 
@@ -83,7 +84,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         left_out: Id of the stored session whose value does not fit the others and is no
             part of the reference; "": all fit.
 
-        fresh: Whether `current` is of fresh processes, and not of the suite.
+        fresh: Whether fresh processes have a say in `current`.
     """
 
     effect: float | None
@@ -165,6 +166,14 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
 
         clock_shift: By how much the clock of the device's multiprocessors is another than
             it was in the stored sessions, on a log scale; None: not known.
+
+        suite: The same comparison with the suite's value, where the current ones are of
+            fresh processes, which run a test alone; None: there is none.
+
+        of_part: Whether the suite was a part of the tests that the stored sessions ran, so
+            that its value is as much of a test alone as those of fresh processes.
+
+        moved: Whether a soft fact differs from the newest stored session's.
     """
 
     current: SessionValue
@@ -180,6 +189,9 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
     core_shift: float | None = None
     core_variance: float = 0.0
     clock_shift: float | None = None
+    suite: Comparison | None = None
+    of_part: bool = False
+    moved: bool = False
 
 
 class Sureness(Frozen, frozen=True, kw_only=True):

@@ -111,6 +111,7 @@ class Cause(str, Enum):
     OF_NOTHING = "of-nothing"  # the stored values are 0 in the mean
     OLD_SIDE = "old-side"  # the revision is without a value
     ONE_PROCESS = "one-process"  # gave the value, and more of them would show more
+    OTHER_ALONE = "other-alone"  # the test, than in the suite
     OTHER_LAUNCHER = "other-launcher"  # no process can be started as the suite was
     OTHER_MACHINE = "other-machine"  # which alone has stored sessions
     SEEN_BEFORE = "seen-before"  # stored sessions were as slow
@@ -239,6 +240,10 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
         machines: The other machines or GPUs that alone have stored sessions.
 
         alike: The stored sessions that were as slow, or as fast, as the value now.
+
+        ran: How many tests this run ran, and the largest of the stored ones, where they
+            are so unlike that the test's values are not those of one suite; None: they
+            are alike.
     """
 
     gap: Unmeasured | None = None
@@ -256,6 +261,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     ended_in: str = ""
     machines: tuple[str, ...] = ()
     alike: tuple[SeenValue, ...] = ()
+    ran: tuple[int, int] | None = None
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
@@ -346,7 +352,12 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
         change: The effect against the baseline.
 
-        confirmations: The effect in each confirming process, without the machine's part.
+        confirmations: The effect in each confirming process, without the machine's part
+            and what is known of how the test alone differs from the suite.
+
+        alone: The change of the fresh processes by themselves, where they would decide
+            otherwise than together with the suite's value; None: they would not, or there
+            were none.
 
         in_suite: The change that the suite saw, where it is clearly worse than that of
             the fresh processes, which decide; None: it is not, or there were none.
@@ -383,6 +394,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     assumed: bool = False
     change: Change | None = None
     confirmations: tuple[float, ...] = ()
+    alone: Change | None = None
     in_suite: Change | None = None
     baseline: BaselineSpan | None = None
     evidence: VerdictEvidence | None = None

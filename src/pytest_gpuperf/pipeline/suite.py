@@ -35,7 +35,7 @@ from pytest_gpuperf.model.run import (
     TestPlace,
 )
 from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Source
-from pytest_gpuperf.model.verdict import Reason, Verdict
+from pytest_gpuperf.model.verdict import Cause, Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory, slug_of, slugs_of_machine
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import words
@@ -496,8 +496,7 @@ class Suite:
             values.append(
                 (f"gpuperf.{kind}.{name}", f"{v.outcome.value}: {v.reason.value}")
             )
-            if sentence := words.in_suite(v):
-                note = f"{Reason.SLOWER_IN_SUITE.value}: {sentence}"
+            if note := _note_of(v):
                 values.append((f"gpuperf.note.{name}", note))
         # pytest escapes the values alone
         return [(escape(name), value) for name, value in values]
@@ -622,6 +621,15 @@ def _module_of(key: str) -> str:
 def _is_counter(estimate: Estimate) -> bool:
     """Return whether a value was made of hardware counters."""
     return family_of(estimate.metric, estimate.source) is Family.COUNTER
+
+
+def _note_of(verdict: Verdict) -> str:
+    """Return how a test alone differs from the suite, as a property; "": it does not."""
+    if text := words.in_suite(verdict):
+        return f"{Reason.SLOWER_IN_SUITE.value}: {text}"
+    if text := words.alone(verdict):
+        return f"{Cause.OTHER_ALONE.value}: {text}"
+    return ""
 
 
 def _named(key: RecordKey, metric: str) -> str:

@@ -12,7 +12,7 @@ from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, strad
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_regress
-from pytest_gpuperf.model.environment import CONDITIONS, PARAMETERS
+from pytest_gpuperf.model.environment import CONDITIONS, PARAMETERS, same_company
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -98,8 +98,24 @@ def _cases_of_suite(suite: Suite) -> list[ComparedCase]:
                 records_of_key,
                 other_machines=elsewhere.get(key, ()),
             )
-        cases += key_cases
+        cases += _in_company(suite, key_cases)
     return cases
+
+
+def _in_company(
+    suite: Suite, cases: tuple[ComparedCase, ...]
+) -> tuple[ComparedCase, ...]:
+    """Return cases by the stored sessions that ran about as many tests as the whole run."""
+    session = suite.site.session
+    if session.ran_count is None or all(
+        same_company(session, stored.session)
+        for case, _ in cases
+        for stored in case.stored
+    ):
+        return cases
+    policy = look_policy(suite.config)
+    now = (replace(case, session=session) for case, _ in cases)
+    return tuple((case, comparable(case, policy)) for case in now)
 
 
 def _cases_of_test(suite: Suite, measured: Measured) -> list[ComparedCase]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import eq, ge, gt, le, lt
 
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.environment import TEST
@@ -69,6 +70,14 @@ _JUDGING = (
 )
 # an update changes the store that is compared with, and nothing else
 _ACCEPTING = ("baseline", "compare-across", "runs", "collectors", "replay")
+
+_HOLDS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": le,
+    "<": lt,
+    ">=": ge,
+    ">": gt,
+    "==": eq,
+}
 
 _QUIET = frozenset({Outcome.BLIND, Outcome.UNCHANGED, Outcome.PASSED})
 
@@ -314,7 +323,8 @@ def _body(
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
     details = verdict.detail[1:] if is_unmeasured else verdict.detail  # first: in head
     texts = [*map(display.escape, details)]
-    texts += [words.in_suite(verdict), _confirmed(verdict), words.blocks(verdict)]
+    texts += [words.in_suite(verdict), words.alone(verdict)]
+    texts += [_confirmed(verdict), words.blocks(verdict)]
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
     if verdict.remedy:
         texts.append(f"remedy: {display.escape(verdict.remedy)}")
@@ -434,12 +444,10 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
 
 
 def _confirmed(verdict: Verdict) -> str:
-    """Return the changes that fresh processes measured."""
+    """Return the changes that fresh processes measured, and how many confirm it."""
     effects = verdict.confirmations
     if not effects:
         return ""
-    decided = verdict.outcome not in _UNDECIDED
-    processes = display.plural(len(effects), "fresh process", "fresh processes")
     limits = (
         () if verdict.threshold is None else (verdict.threshold, -verdict.threshold)
     )
@@ -449,7 +457,31 @@ def _confirmed(verdict: Verdict) -> str:
         if low != high
         else display.change(low, limits=limits)
     )
-    return f"{'confirmed' if decided else 'measured again'} in {processes} ({ends})"
+    return f"{_how_many(verdict)} ({ends})"
+
+
+def _how_many(verdict: Verdict) -> str:
+    """Return how many fresh processes confirm a verdict, of how many that measured it."""
+    effects = verdict.confirmations
+    processes = display.plural(len(effects), "fresh process", "fresh processes")
+    if verdict.outcome in _UNDECIDED:
+        return f"measured again in {processes}"
+    count = sum(_confirms(verdict, effect) for effect in effects)
+    if count == len(effects):
+        return f"confirmed in {processes}"
+    return f"confirmed in {count} of {processes}"
+
+
+def _confirms(verdict: Verdict, effect: float) -> bool:
+    """Return whether a process by itself is on the side that a verdict is on."""
+    if verdict.limit is not None:
+        inside = _HOLDS[verdict.limit.operator](effect, 0.0)
+        return inside is (verdict.outcome is Outcome.PASSED)
+    change, limit = verdict.change, verdict.threshold or 0.0
+    if change is None or verdict.outcome not in {Outcome.REGRESSED, Outcome.IMPROVED}:
+        return True
+    is_more = change.current > change.reference
+    return effect > limit if is_more else effect < -limit
 
 
 def _baseline(span: BaselineSpan | None) -> str:

@@ -31,6 +31,7 @@ __all__ = [
     "OUTCOMES",
     "REASONS",
     "USUAL_INTERVAL",
+    "alone",
     "blocks",
     "building",
     "change",
@@ -227,6 +228,10 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         ),
         (Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE): _WHEN_OVER,
         (Reason.NOT_CONFIRMED, Cause.MEASURED_ELSEWHERE): _ON_ITS_MACHINE,
+        (Reason.NOT_CONFIRMED, Cause.OTHER_ALONE): (
+            "run the whole suite again; if it is still undecided, store more sessions with "
+            f"--gpuperf-update=new (each times some tests alone), or {_BY_REVISION}"
+        ),
         (Reason.NOT_SIGNIFICANT, None): _BY_REVISION,
         (Reason.NOT_SIGNIFICANT, Cause.FEW_SESSIONS): (
             f"store more sessions with --gpuperf-update=new, or {_BY_REVISION}"
@@ -393,6 +398,9 @@ USUAL_INTERVAL = (
 )
 # sentences of causes that are not the code's
 _OF_OTHERS: Mapping[Cause | None, str] = {
+    Cause.OTHER_ALONE: (
+        "It changed by more than the limit, but fresh processes do not confirm it."
+    ),
     Cause.CLOCK_MOVED: (
         "It is slower by more than the limit, but not in cycles: the clock moved."
     ),
@@ -532,8 +540,7 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield _why_unmeasured(verdict, evidence)
     elif evidence.gap is not None:
         yield evidence.gap.reason
-    if verdict.cause in _OF_CAUSES:
-        yield _OF_CAUSES[verdict.cause]
+    yield from _of_cause(verdict)
     yield from evidence.lines
     yield from dict.fromkeys(_void_words(void)[0] for void in evidence.voids)
     if reason is Reason.STRADDLES_LIMIT and verdict.assumed:
@@ -550,6 +557,14 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield from account_lines(evidence.account, verdict)
     if reason is Reason.CHILD_GAVE_NO_VALUE and not evidence.lines:
         yield f"no fresh process measured {verdict.metric}"
+
+
+def _of_cause(verdict: Verdict) -> Iterator[str]:
+    """Yield what a cause says besides its reason."""
+    if verdict.cause in _OF_CAUSES:
+        yield _OF_CAUSES[verdict.cause]
+    if text := _other_alone(verdict):
+        yield text
 
 
 def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
@@ -663,8 +678,10 @@ def sentence(verdict: Verdict) -> str:
         if verdict.cause is Cause.BEFORE_FIRST_LOOK and verdict.evidence is not None:
             return f"A decision needs {verdict.evidence.least_count} blocks."
         return text
+    if verdict.cause in _OF_OTHERS:
+        return _OF_OTHERS[verdict.cause]
     if verdict.reason is not Reason.NOT_CONFIRMED:
-        return _OF_OTHERS.get(verdict.cause, text)
+        return text
     why = _WITHOUT_FRESH.get(verdict.cause, _NEVER_AGAIN)
     text = text.replace(_NEVER_AGAIN, why)
     if moved is not None and None not in {moved.p_worse, moved.p_better}:
@@ -716,13 +733,71 @@ def in_suite(verdict: Verdict) -> str:
     suite, alone = verdict.in_suite, verdict.change
     if suite is None or alone is None or suite.effect is None:
         return ""
+    if verdict.cause is Cause.OTHER_ALONE:  # its evidence has both values
+        return ""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     suite_text, alone_text = display.pair(suite.measured, alone.measured, unit)
     moved = display.change(suite.effect, limits=())
-    metric = "" if verdict.metric == "time" else f"{noun(verdict.metric)} "
     return display.escape(
-        f"{metric}{suite_text} in the suite ({moved}), {alone_text} alone: another test "
-        "may have left state behind, or the machine was busy"
+        f"{_of_metric(verdict)}{suite_text} in the suite ({moved}), {alone_text} alone: "
+        "another test may have left state behind, or the machine was busy"
+    )
+
+
+def alone(verdict: Verdict) -> str:
+    """Return the fresh processes' value where it is no change all the same; "": it is."""
+    alone, estimate = verdict.alone, verdict.estimate
+    same = verdict.outcome in {Outcome.UNCHANGED, Outcome.BLIND}
+    if not same or alone is None or estimate is None:
+        return ""
+    unit = estimate.unit
+    alone_text, suite_text = display.pair(alone.measured, estimate.value, unit)
+    was, _ = display.pair(alone.reference, estimate.value, unit)
+    return display.escape(
+        f"{_of_metric(verdict)}alone {alone_text}, in the suite {suite_text} (was {was}): "
+        f"{_way_alone(verdict)} alone; no change"
+    )
+
+
+def _of_metric(verdict: Verdict) -> str:
+    """Return a metric's name before its values; "" for the time."""
+    return "" if verdict.metric == "time" else f"{noun(verdict.metric)} "
+
+
+def _way_alone(verdict: Verdict) -> str:
+    """Return how a test alone differs from the test in the suite, in a word."""
+    alone, estimate = verdict.alone, verdict.estimate
+    if alone is None or estimate is None or alone.measured == estimate.value:
+        return "no other"
+    is_more = alone.measured > estimate.value
+    if verdict.metric == "time" or estimate.unit == "s":
+        return "slower" if is_more else "faster"
+    return "more" if is_more else "less"
+
+
+def _other_alone(verdict: Verdict) -> str:
+    """Return values that do not show a change: of suite and fresh processes; "": they do."""
+    alone, estimate, moved = verdict.alone, verdict.estimate, verdict.change
+    if alone is None or estimate is None or moved is None:
+        return ""
+    if verdict.cause is not Cause.OTHER_ALONE:
+        return ""
+    suite_text, alone_text = display.pair(estimate.value, alone.measured, estimate.unit)
+    effect = estimate.value / moved.reference if moved.reference else 1.0
+    effect /= (1 + (moved.core_shift or 0.0)) * (1 + (moved.machine_shift or 0.0))
+    values = (
+        f"{suite_text} in the suite ({display.change(effect - 1, limits=())}), "
+        f"{alone_text} alone ({display.change(alone.effect or 0.0, limits=())})"
+    )
+    ran = None if verdict.evidence is None else verdict.evidence.ran
+    if ran is not None:
+        return (
+            f"{values}: this run ran {ran[0]} of {display.plural(ran[1], 'test')}, and "
+            "how long it takes alone is not known well enough"
+        )
+    return (
+        f"{values}: alone it is {_way_alone(verdict)} than in the suite, so the fresh "
+        "processes do not tell whether it changed"
     )
 
 

@@ -13,8 +13,16 @@ from pytest_gpuperf.judge.regression import settle, with_suite
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, Metric, metric_of
 from pytest_gpuperf.model.record import RecordKey
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from unit.judge.building import HOT, KEY, case, confirmation, estimate, stored
+from pytest_gpuperf.model.verdict import Cause, Outcome, Reason, Verdict
+from unit.judge.building import (
+    HOT,
+    KEY,
+    case,
+    confirmation,
+    estimate,
+    processes,
+    stored,
+)
 
 THEN = (1.00, 1.01, 0.99, 1.005, 0.995)
 ALONE = (1.0, 1.001, 0.999, 1.0, 1.0)
@@ -159,8 +167,13 @@ def test_a_short_disturbance_is_not_told() -> None:
     [pytest.param(1.25, 1.2, id="slower"), pytest.param(1.08, 0.8, id="faster")],
 )
 def test_what_the_machine_did_makes_no_gap(first: float, machine: float) -> None:
-    """What controls take out of the fresh processes is not left behind by a test."""
-    cases = on_moving_machine(case(first, THEN), *others())
+    """What the suite's other tests did, too, is not left behind by a test."""
+    moved = [
+        replace(each, current=processes([machine * v for v in each.current.run_values]))
+        for each in others()
+        if each.current is not None
+    ]
+    cases = on_moving_machine(case(first, THEN), *moved)
     found = {
         each.name: confirmation(*[machine] * 5, control=True) for each in cases[1:9]
     }
@@ -175,10 +188,11 @@ def test_what_the_machine_did_makes_no_gap(first: float, machine: float) -> None
 
 
 def test_what_is_undecided_alone_stays_so_for_its_own_reason() -> None:
-    """A strict run fails it as it is; what the suite saw is told beside it."""
+    """A strict run fails it as it is; what the suite saw is told with it."""
     verdict = told(2.0, (0.8, 1.5, 0.9, 1.4, 1.2), strict=True)
 
-    assert verdict.reason is Reason.NOT_SIGNIFICANT
+    assert verdict.reason is Reason.NOT_CONFIRMED
+    assert verdict.cause is Cause.OTHER_ALONE
     assert verdict.in_suite is not None
 
 

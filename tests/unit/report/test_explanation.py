@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import (
+    Outcome,
+    Reason,
+    Verdict,
+)
 from pytest_gpuperf.report.explanation import (
     assert_lines,
     command_text,
@@ -192,6 +196,23 @@ def test_what_was_not_decided_was_measured_again_and_not_confirmed() -> None:
     )
 
     assert "measured again in 3 fresh processes" in shown(verdict)
+
+
+@pytest.mark.parametrize(
+    ("effects", "text"),
+    [
+        ((0.08, 0.09, 0.2), "confirmed in 3 fresh processes"),
+        ((0.08, 0.01, 0.2, 0.3, 0.1), "confirmed in 4 of 5 fresh processes"),
+        ((0.04,), "confirmed in 0 of 1 fresh process"),
+    ],
+)
+def test_only_processes_that_confirm_are_counted(
+    effects: tuple[float, ...], text: str
+) -> None:
+    """One within the limit measured it again, and says nothing for the verdict."""
+    slower = replace(runs.REGRESSED, confirmations=effects)
+
+    assert text in shown(slower)
 
 
 IDS = st.text(

@@ -112,6 +112,20 @@ def _text(lines: Iterable[object]) -> str:
     return "\n".join(str(line).rstrip() for line in lines)
 
 
+def slower_alone() -> Verdict:
+    """Return the verdict of a test that takes twice as long alone, and always did."""
+    subject = case(245 * US, [us * US for us in (221, 228, 232, 236, 242)])
+    alone = [us * US for us in (482, 500, 516, 495, 505)]
+    return judged(subject, confirmation(*alone))
+
+
+def test_what_is_slower_alone_is_shown_as_it_is_printed() -> None:
+    """A cause has no place of its own on the page: it is an example of its reason."""
+    shown = block(slower_alone(), "test_normalize")
+
+    assert textwrap.indent(shown, "    ") in PAGE.read_text(encoding="utf-8")
+
+
 def left_behind() -> Verdict:
     """Return the verdict of a test that another one makes slower, and nothing alone."""
     subject = case(340 * US, THEN)

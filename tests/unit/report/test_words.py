@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.model.change import AgainstEvidence
+from pytest_gpuperf.model.change import AgainstEvidence, Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS
@@ -90,6 +90,55 @@ def test_what_the_suite_saw_is_said_where_it_was_worse_alone() -> None:
     assert words.in_suite(plain) == ""
     assert words.in_suite(told).startswith("20.1 ms in the suite (+99.0 %), 10.1 ms ")
     assert words.in_suite(replace(told, metric="ttft")).startswith("ttft 20.1 ms in ")
+
+
+def of_alone(outcome: Outcome, cause: Cause | None, **evidence: Any) -> Verdict:
+    """A test of 245 us in the suite, where it was 232 us, and of 500 us alone."""
+    change = Change(
+        effect=0.056,
+        current=245e-6,
+        reference=232e-6,
+        session_count=5,
+        run_count=5,
+        fresh=True,
+    )
+    return Verdict(
+        key=runs.key("test_a"),
+        metric="time",
+        outcome=outcome,
+        reason=Reason.NOT_CONFIRMED,
+        cause=cause,
+        estimate=runs.time_of(245e-6),
+        change=change,
+        alone=replace(change, effect=1.155, current=500e-6),
+        evidence=VerdictEvidence(**evidence) if evidence else None,
+    )
+
+
+def test_a_test_that_is_another_alone_says_both_values() -> None:
+    """In a line where it is no change, and as the evidence where it may be one."""
+    same = of_alone(Outcome.UNCHANGED, None)
+    open_ = words.for_pytest(of_alone(Outcome.INCONCLUSIVE, Cause.OTHER_ALONE))
+    part = words.for_pytest(
+        of_alone(Outcome.INCONCLUSIVE, Cause.OTHER_ALONE, ran=(1, 40))
+    )
+
+    assert words.alone(same) == (
+        "alone 500 us, in the suite 245 us (was 232 us): slower alone; no change"
+    )
+    assert words.alone(open_) == ""
+    assert open_.detail == (
+        (
+            "245 us in the suite (+5.6 %), 500 us alone (+116 %): alone it is slower than in "
+            "the suite, so the fresh processes do not tell whether it changed"
+        ),
+    )
+    assert part.detail == (
+        (
+            "245 us in the suite (+5.6 %), 500 us alone (+116 %): this run ran 1 of 40 "
+            "tests, and how long it takes alone is not known well enough"
+        ),
+    )
 
 
 def verdict(
@@ -413,6 +462,16 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         (
             "confirm it in fresh processes: name the store with --gpuperf-baseline, and "
             f"keep --gpuperf-confirm above 0; or {BY_ANY_REVISION}"
+        ),
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_CONFIRMED, Cause.OTHER_ALONE),
+        (),
+        (
+            "run the whole suite again; if it is still undecided, store more sessions "
+            "with --gpuperf-update=new (each times some tests alone), or "
+            f"{BY_ANY_REVISION}"
         ),
         "name more run files",
     ),

@@ -1,0 +1,366 @@
+"""The changes of suspects: by the suite's value and fresh processes together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from pytest_gpuperf.compute.alone import (
+    NO_STEP,
+    CommonStep,
+    Judgement,
+    Tail,
+    Twice,
+    Weighed,
+    common_step,
+    judged_alone,
+    judged_together,
+    own_offset,
+    reference_gaps,
+)
+from pytest_gpuperf.compute.change import (
+    Part,
+    Suite,
+    Tables,
+    bounds_of,
+    change_of,
+    exact_change,
+    is_exact,
+    relative_shift,
+)
+from pytest_gpuperf.compute.contrast import Contrast, beside, contrasts
+from pytest_gpuperf.compute.machine import Residual, without_machine
+from pytest_gpuperf.model.change import Change, Comparison, Sureness
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import Better
+
+__all__ = ["classes_apart", "weighed_changes"]
+
+
+def weighed_changes(
+    comparisons: Sequence[Comparison],
+    *,
+    level: Sureness,
+    references: Sequence[Comparison],
+    controls: Sequence[bool],
+    judged: Sequence[bool],
+) -> tuple[Weighed | None, ...]:
+    """
+    Return the change of each suspect that fresh processes measured, in their order.
+
+    Args:
+        comparisons: As for `changes`; those of suspects and controls are by their fresh
+            processes, and have the suite's value beside.
+
+        level: The significance that a change needs.
+
+        references: Reference workloads, by fresh processes, with the suite's value beside.
+
+        controls: Which comparisons are controls.
+
+        judged: Which are suspects.
+
+    Returns:
+        None for what was not asked for.
+    """
+    in_order: list[Weighed | None] = [None] * len(comparisons)
+    noisy = [p for p, comparison in enumerate(comparisons) if not is_exact(comparison)]
+    for place, (comparison, is_judged) in enumerate(
+        zip(comparisons, judged, strict=True)
+    ):
+        if is_judged and is_exact(comparison):
+            in_order[place] = Weighed(change=exact_change(comparison))
+    suite = Suite(
+        [comparisons[place] for place in noisy],
+        references,
+        [controls[place] for place in noisy],
+    )
+    numbers = [number for number, place in enumerate(noisy) if judged[place]]
+    for number, weighed in zip(numbers, _weighed(suite, numbers, level), strict=True):
+        in_order[noisy[number]] = weighed
+    return tuple(in_order)
+
+
+def _weighed(suite: Suite, judged: Sequence[int], level: Sureness) -> list[Weighed]:
+    """Return the changes of some suspects of a run, by place."""
+    firsts = _Firsts(suite, judged)
+    by_place: dict[int, Weighed] = {}
+    for place, part, tables in suite.parts_of(judged):
+        test, residual = suite.tests[place], suite.residuals[place]
+        alone = change_of(test, residual, part, tables, level)
+        suspect = _Suspect(test, residual, part, tables, level)
+        first = firsts.value(place)
+        if alone.low is None or not test.dof:
+            by_place[place] = Weighed(change=alone)
+        elif test.comparison.of_part:
+            by_place[place] = suspect.of_part(alone, firsts.common(place).pool)
+        elif first is None:
+            by_place[place] = Weighed(change=alone)
+        else:
+            common, gaps = firsts.common(place), firsts.gaps(place)
+            by_place[place] = suspect.weighed(alone, first, common, gaps)
+    return [by_place[place] for place in judged]
+
+
+def classes_apart(
+    controls: Sequence[Comparison], references: Sequence[Comparison]
+) -> frozenset[str]:
+    """
+    Return the classes whose controls changed from suite to alone, and no reference did.
+
+    Args:
+        controls: Controls by fresh processes, with the suite's value beside.
+
+        references: Reference workloads, likewise.
+    """
+    tests = contrasts([*controls, *references])
+    witnesses = _twice_measured(tests[len(controls) :])
+    by_class: dict[str, list[Twice]] = {}
+    for twice in _twice_measured(tests[: len(controls)]):
+        if not twice.alone.scale and not twice.suite.scale:
+            by_class.setdefault(_class_of(twice.alone), []).append(twice)
+    return frozenset(
+        name
+        for name, members in by_class.items()
+        if common_step(
+            (), members, [w for w in witnesses if _class_of(w.alone) == name]
+        ).of_tests
+    )
+
+
+def _twice_measured(tests: Iterable[Contrast]) -> list[Twice]:
+    """Return what has a value in the suite beside those of fresh processes."""
+    return [
+        Twice(suite=_first(test), alone=test)
+        for test in tests
+        if test.comparison.suite is not None
+    ]
+
+
+class _Firsts:
+    """
+    The suite's values of tests that fresh processes measured, and their common step.
+
+    Args:
+        suite: The run, by fresh processes where there are any.
+
+        judged: The places of the suspects.
+    """
+
+    def __init__(self, suite: Suite, judged: Sequence[int]) -> None:
+        tests, controls = suite.tests, suite.controls
+        firsts = [*map(_first, tests)]
+        of_references = _twice_measured(suite.witnesses)
+        self._tests = tests
+        self._twice = {
+            place: Twice(suite=first, alone=test)
+            for place, (test, first) in enumerate(zip(tests, firsts, strict=True))
+            if test.comparison.suite is not None and test.scale == first.scale
+        }
+        self._residuals = without_machine(
+            firsts, controls, [reference.suite for reference in of_references]
+        )
+        self._gaps: dict[str, Mapping[str, float]] = {}
+        self._common: dict[str, CommonStep] = {}
+        for name in {_class_of(tests[place]) for place in judged}:
+            references = [r for r in of_references if _class_of(r.alone) == name]
+            members = [p for p in self._twice if _class_of(tests[p]) == name]
+            self._gaps[name] = reference_gaps(references)
+            self._common[name] = common_step(
+                [self._twice[p] for p in members if not controls[p]],
+                [self._twice[p] for p in members if controls[p]],
+                references,
+                self._gaps[name],
+            )
+
+    def value(self, place: int) -> tuple[Twice, Residual] | None:
+        """Return a test's value in the suite; None: none is on its scale."""
+        twice, residual = self._twice.get(place), self._residuals[place]
+        finite = math.isfinite(residual.difference + residual.variance)
+        return (twice, residual) if twice is not None and finite else None
+
+    def common(self, place: int) -> CommonStep:
+        """Return what a test's class has in common; alone on a linear scale: nothing."""
+        test = self._tests[place]
+        if not test.scale:
+            return self._common[_class_of(test)]
+        twice = self._twice.get(place)
+        return NO_STEP if twice is None else common_step([twice], (), ())
+
+    def gaps(self, place: int) -> Mapping[str, float]:
+        """Return what the references of a test's class were off by in stored sessions."""
+        return self._gaps[_class_of(self._tests[place])]
+
+
+def _first(test: Contrast) -> Contrast:
+    """Return a contrast by its value in the suite."""
+    suite = test.comparison.suite
+    return test if suite is None else beside(test, suite)
+
+
+def _class_of(test: Contrast) -> str:
+    """Return what shares its step to alone with a test: nothing on a linear scale."""
+    if test.scale:
+        return ""
+    return test.comparison.shift_group or test.comparison.group
+
+
+class _Suspect:
+    """
+    A test that fresh processes measured because it may have changed.
+
+    Args:
+        test: The test by its fresh processes.
+
+        residual: The same without what the machine did.
+
+        part: What the processes say.
+
+        tables: What is usual in its group.
+
+        level: How sure a change must be.
+    """
+
+    def __init__(
+        self,
+        test: Contrast,
+        residual: Residual,
+        part: Part,
+        tables: Tables,
+        level: Sureness,
+    ) -> None:
+        self._test, self._residual, self._part = test, residual, part
+        self._tables, self._level = tables, level
+        self._noise = test.on_scale(level.noise_threshold)
+        self._limit = test.on_scale(test.comparison.limit or 0.0)
+        self._beyond: Tail = partial(
+            tables.mixture(test.dof).beyond, variance=residual.variance
+        )
+
+    def of_part(self, alone: Change, pool: float) -> Weighed:
+        """Return its change where the suite was a part: that of the fresh processes."""
+        test = self._test
+        own = own_offset(test)
+        judgement = judged_alone(
+            test,
+            self._residual,
+            self._beyond,
+            own=own,
+            pool=pool,
+            ratio=self._part.ratio,
+            noise=self._noise,
+        )
+        p_values = judgement.more, judgement.less
+        return self._as_weighed(test, self._residual.shift, judgement, p_values, alone)
+
+    def weighed(
+        self,
+        alone: Change,
+        first: tuple[Twice, Residual],
+        common: CommonStep,
+        gaps: Mapping[str, float],
+    ) -> Weighed:
+        """Return its change by the suite's value and the fresh processes together."""
+        twice, residual = first
+        own = own_offset(self._test, gaps)
+        judged = partial(
+            judged_together,
+            twice,
+            residual,
+            common,
+            self._beyond,
+            own=own,
+            process_share=self._part.process_share,
+            noise=self._noise,
+            limit=self._limit,
+        )
+        judgement = judged()
+        if not math.isfinite(judgement.effect):
+            return Weighed(change=alone)
+        bounds, p_values = self._agreed(judgement, judged)
+        change = self._as_weighed(twice.suite, residual.shift, bounds, p_values, alone)
+        more, less = (
+            self._beyond(
+                sign * residual.difference - self._noise,
+                ratio=self._part.planned_ratio,
+                extra=residual.extra,
+            )
+            for sign in (1, -1)
+        )
+        if self._test.comparison.better is Better.HIGHER:
+            more, less = less, more
+        return replace(change, suite_worse=more, suite_better=less)
+
+    def _agreed(
+        self, judgement: Judgement, judged: Callable[..., Judgement]
+    ) -> tuple[Judgement, tuple[float, float]]:
+        """Return what bounds a change, and its chances: every fresh process may show it."""
+        test = self._test
+        more, less = judgement.more, judgement.less
+        bounds = judgement
+        for sign, nearest in ((1, test.lowest), (-1, test.highest)):
+            if nearest is None or sign * judgement.effect <= 0:
+                continue
+            found = judged(nearest=(nearest.value, nearest.floor / test.run_share))
+            p_value = found.more if sign > 0 else found.less
+            if sign * found.allowed < self._limit or p_value >= (
+                more if sign > 0 else less
+            ):
+                continue
+            more, less = (p_value, less) if sign > 0 else (more, p_value)
+            bounds = replace(
+                judgement, ratio=found.ratio, floor=found.floor, extra=found.extra
+            )
+        return bounds, (more, less)
+
+    def _as_weighed(
+        self,
+        in_suite: Contrast,
+        shift: float,
+        judgement: Judgement,
+        p_values: tuple[float, float],
+        alone: Change,
+    ) -> Weighed:
+        """Return a judgement as a change; its value is that of the suite, as estimated."""
+        test = self._test
+        worse, better = p_values
+        if test.comparison.better is Better.HIGHER:
+            worse, better = better, worse
+        residual = replace(
+            self._residual,
+            difference=judgement.effect,
+            extra=judgement.extra,
+            shift=shift,
+        )
+        part = Part(
+            ratio=judgement.ratio,
+            planned_ratio=self._part.planned_ratio,
+            floor=judgement.floor,
+        )
+        low, high, detectable = bounds_of(
+            test, residual, part, self._tables, self._level
+        )
+        change = replace(
+            alone,
+            effect=test.relative(judgement.effect),
+            current=test.in_unit(test.mean + judgement.effect + shift),
+            p_worse=worse,
+            p_better=better,
+            machine_shift=math.expm1(shift) if shift else None,
+            core_shift=relative_shift(in_suite.comparison.core_shift),
+            clock_shift=relative_shift(in_suite.comparison.clock_shift),
+            low=low,
+            high=high,
+            detectable_effect=detectable,
+        )
+        taken = test.mean + shift + judgement.offset
+        return Weighed(
+            change=change,
+            alone=alone,
+            confirmations=tuple(
+                test.relative(test.placed(value) - taken)
+                for value in test.comparison.current.run_values
+            ),
+            allowed=test.relative(judgement.allowed),
+        )
