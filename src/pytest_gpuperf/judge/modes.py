@@ -6,7 +6,7 @@ import math
 from statistics import median
 
 from pytest_gpuperf.judge.case import OVERSUBSCRIBED, Case, Confirmation, StoredValue
-from pytest_gpuperf.model.change import Comparison
+from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.verdict import SeenValue
 
 __all__ = ["seen_before", "text_of_oversubscription"]
@@ -23,8 +23,7 @@ def seen_before(
     case: Case,
     comparison: Comparison | None,
     confirmation: Confirmation | None,
-    *,
-    effect: float | None,
+    change: Change,
 ) -> tuple[SeenValue, ...]:
     """
     Return the stored values that are a mode with the value now; empty: they are none.
@@ -38,11 +37,15 @@ def seen_before(
 
         confirmation: What fresh processes gave; None: there were none.
 
-        effect: The change: its sign says which values are beyond it; None: not known.
+        change: The change that it is: what fresh processes measured alone may be far
+            from the suite's values, and this is one of them.
     """
+    effect = change.effect
     if comparison is None or not effect or not _is_positive(comparison):
         return ()
-    now = math.log(median(comparison.current.run_values))
+    if change.reference <= 0 or effect <= -1:
+        return ()
+    now = math.log(change.reference) + math.log1p(effect)
     sign = math.copysign(1.0, effect)
     waits = case.notes or (confirmation is not None and confirmation.notes)
     near = min(_NEAR, _NEAR_LIMITS * math.log1p(case.limit or 0.0))

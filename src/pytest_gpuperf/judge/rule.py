@@ -238,8 +238,7 @@ def _doubt_of(
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return why a change may be of what else the machine does; None: nothing says so."""
     compared = comparison_of(case, policy, ruling.confirmation)
-    effect = ruling.change.effect
-    alike = seen_before(case, compared, ruling.confirmation, effect=effect)
+    alike = seen_before(case, compared, ruling.confirmation, ruling.change)
     if alike:
         return Cause.SEEN_BEFORE, VerdictEvidence(alike=alike)
     text = text_of_oversubscription(case, ruling.confirmation)
