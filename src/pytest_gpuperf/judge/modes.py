@@ -16,6 +16,7 @@ __all__ = ["seen_before", "text_of_oversubscription"]
 _MODE_SESSIONS, _MODE_SESSIONS_WAITING = 2, 1
 _NEAR_LIMITS = 0.5  # a stored value is near one of now within half a limit
 _NEAR = math.log1p(0.05)  # and within this on a log scale, however large the limit
+_HALF_WAY = 0.5  # of a change: what is nearer to the usual value is no other mode
 _NEAR_WAITING = math.log1p(0.25)  # what a neighbour takes of a disk or a core varies
 
 
@@ -45,11 +46,14 @@ def seen_before(
         return ()
     if change.reference <= 0 or effect <= -1:
         return ()
-    now = math.log(change.reference) + math.log1p(effect)
+    usual, moved = math.log(change.reference), math.log1p(effect)
     sign = math.copysign(1.0, effect)
     waits = case.notes or (confirmation is not None and confirmation.notes)
     near = min(_NEAR, _NEAR_LIMITS * math.log1p(case.limit or 0.0))
-    least = sign * now - (_NEAR_WAITING if waits else near)
+    least = max(
+        sign * (usual + moved) - (_NEAR_WAITING if waits else near),
+        sign * (usual + _HALF_WAY * moved),
+    )
     by_session = {stored.session.id: stored for stored in case.stored}
     alike = tuple(
         _seen(by_session[session_id])

@@ -53,6 +53,13 @@ def test_one_slow_session_of_a_test_that_waits_is_a_mode(code: str) -> None:
     assert judged(4.0, (*FAST, 2.5), notes=notes).outcome is Outcome.REGRESSED
 
 
+@pytest.mark.parametrize("now", [1.1, 1.2, 1.24])
+def test_usual_values_are_no_mode_of_a_test_that_waits(now: float) -> None:
+    """They are near a small change, and show nothing of it."""
+    assert judged(now, FAST, notes=WAITS).outcome is Outcome.REGRESSED
+    assert judged(1 / now, FAST, notes=WAITS).reason is Reason.FASTER_THAN_LIMIT
+
+
 def test_a_third_mode_is_a_regression() -> None:
     """Two stored modes do not protect what is slower than both."""
     assert judged(5.0, (*FAST, 2.0, 2.01)).outcome is Outcome.REGRESSED
