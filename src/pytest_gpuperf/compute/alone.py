@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
@@ -35,7 +36,7 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 __all__ = [
     "NO_STEP",
     "CommonStep",
-    "Judgement",
+    "JointEvidence",
     "Offset",
     "Tail",
     "Twice",
@@ -161,7 +162,7 @@ class CommonStep(Frozen, frozen=True, kw_only=True):
 NO_STEP = CommonStep(pool=LEAST_VARIANCE)
 
 
-class Judgement(Frozen, frozen=True, kw_only=True):
+class JointEvidence(Frozen, frozen=True, kw_only=True):
     """
     What the suite's value and the fresh processes of a test say together.
 
@@ -227,7 +228,7 @@ class Weighed(BulkRecord, frozen=True, kw_only=True):
     allowed: float = 0.0
 
 
-class _Place(NamedTuple):
+class _OffsetPlace(NamedTuple):
     """One of the sizes that an offset may have."""
 
     weight: float
@@ -377,7 +378,7 @@ def judged_together(
     noise: float,
     limit: float,
     nearest: tuple[float, float] | None = None,
-) -> Judgement:
+) -> JointEvidence:
     """
     Return what the suite's value and the fresh processes of a test say together.
 
@@ -420,9 +421,8 @@ def judged_together(
     ratios = [_ratio(test, process_share, share) for share in shares]
     whole = _mean(places, effects)
     far = sum(place.weight for place in places if place.is_far)
-    denied = whole * allowed <= 0
-    if far > _FAR_LIKELY:
-        denied = denied or not _is_alike(first, allowed)
+    unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
+    denied = unlike or whole * allowed <= 0
     # where nothing explains g, one process of the suite says it all: it may be one of
     # those that are off, as one of this run's fresh ones was
     doubt = math.sqrt(spread) if far > _FAR_LIKELY else 0.0
@@ -431,18 +431,14 @@ def judged_together(
     def chance(sign: int, doubted: float) -> float:
         if denied:
             return 1.0
+        beyond_noise = partial(beyond, floor=floor, extra=residual.extra)
         tails = [
-            beyond(
-                sign * effect - (doubted if place.is_far else 0.0) - noise,
-                ratio=ratio,
-                floor=floor,
-                extra=residual.extra,
-            )
-            for place, effect, ratio in zip(places, effects, ratios, strict=True)
+            beyond_noise(sign * e - (doubted if p.is_far else 0.0) - noise, ratio=ratio)
+            for p, e, ratio in zip(places, effects, ratios, strict=True)
         ]
         return _mean(places, tails)
 
-    return Judgement(
+    return JointEvidence(
         effect=_effect(whole, allowed, limit),
         more=chance(1, doubt * common.doubt_more),
         less=chance(-1, doubt * common.doubt_less),
@@ -483,7 +479,7 @@ def judged_alone(
     pool: float,
     ratio: float,
     noise: float,
-) -> Judgement:
+) -> JointEvidence:
     """
     Return what fresh processes say of a test whose suite was a part of the stored one.
 
@@ -528,7 +524,7 @@ def judged_alone(
     )
     offset = _mean(places, [place.mean for place in places])
     likeliest = places[_likeliest(places)]
-    return Judgement(
+    return JointEvidence(
         effect=residual.difference - offset,
         allowed=residual.difference - offset,
         more=more,
@@ -552,14 +548,14 @@ def _spread(variance: float, pool: float) -> float:
     return max(math.sqrt(variance) * math.sqrt(pool), LEAST_VARIANCE)
 
 
-def _mean(places: Sequence[_Place], values: Sequence[float]) -> float:
+def _mean(places: Sequence[_OffsetPlace], values: Sequence[float]) -> float:
     """Return the mean of some values, one of each place."""
     return sum(
         place.weight * value for place, value in zip(places, values, strict=True)
     )
 
 
-def _likeliest(places: Sequence[_Place]) -> int:
+def _likeliest(places: Sequence[_OffsetPlace]) -> int:
     """Return the number of the place with the most weight."""
     return max(range(len(places)), key=lambda number: places[number].weight)
 
@@ -572,7 +568,7 @@ def _is_alike(first: float, allowed: float) -> bool:
 
 def _places(
     weights: Sequence[float], own: float | None, own_variance: float, chance: float
-) -> list[_Place]:
+) -> list[_OffsetPlace]:
     """
     Return what an offset may be.
 
@@ -587,7 +583,7 @@ def _places(
     """
     variances = (*(size**2 for size in _SIZES), _FAR_VARIANCE)
     usual = [
-        _Place(weight, 0.0, variance)
+        _OffsetPlace(weight, 0.0, variance)
         for weight, variance in zip((*weights, _FAR_WEIGHT), variances, strict=True)
     ]
     if own is None:
@@ -602,24 +598,26 @@ def _places(
     for weight, (_, _, variance, _) in zip(_scaled(logs), usual, strict=True):
         part = variance / (variance + own_variance)
         places.append(
-            _Place(
+            _OffsetPlace(
                 (1 - chance) * weight, own * part, own_variance * part + _OFFSET_STEP
             )
         )
     return places + [
-        _Place(chance * weight, 0.0, variance, is_known=False)
+        _OffsetPlace(chance * weight, 0.0, variance, is_known=False)
         for weight, _, variance, _ in usual
     ]
 
 
-def _known_mean(places: Iterable[_Place]) -> float:
+def _known_mean(places: Iterable[_OffsetPlace]) -> float:
     """Return the mean of an offset, unless it is another one by now."""
     known = [place for place in places if place.is_known]
     total = sum(place.weight for place in known)
     return sum(place.weight * place.mean for place in known) / total
 
 
-def _by_gap(places: Sequence[_Place], gap: float, open_variance: float) -> list[_Place]:
+def _by_gap(
+    places: Sequence[_OffsetPlace], gap: float, open_variance: float
+) -> list[_OffsetPlace]:
     """Return places by how well they explain a gap."""
     logs = [
         math.log(place.weight)

@@ -23,8 +23,8 @@ from pytest_gpuperf.model.metric import Better
 
 __all__ = [
     "INTERVAL_TAIL",
+    "ComparedSuite",
     "Part",
-    "Suite",
     "Tables",
     "bounds_of",
     "change_of",
@@ -123,7 +123,7 @@ def changes(
         elif selected[place]:
             in_order[place] = exact_change(comparison)
     marks = everyone if controls is None else controls
-    suite = Suite(
+    suite = ComparedSuite(
         [comparisons[place] for place in noisy],
         references,
         [marks[place] for place in noisy],
@@ -159,7 +159,9 @@ def detectable_effects(
         session is stored, nothing is relative, or equality decides.
     """
     noisy = [p for p, comparison in enumerate(comparisons) if not is_exact(comparison)]
-    suite = Suite([comparisons[p] for p in noisy], references, [True] * len(noisy))
+    suite = ComparedSuite(
+        [comparisons[p] for p in noisy], references, [True] * len(noisy)
+    )
     effects: list[float | None] = [None] * len(comparisons)
     for place, effect in zip(
         noisy, suite.detectable_effects(level, more_sessions), strict=True
@@ -175,7 +177,7 @@ def usual_spreads(comparisons: Sequence[Comparison]) -> dict[str, UsualSpread]:
     The current values of `comparisons` say nothing.
     """
     noisy = [comparison for comparison in comparisons if not is_exact(comparison)]
-    return Suite(noisy, (), [False] * len(noisy)).usual
+    return ComparedSuite(noisy, (), [False] * len(noisy)).usual
 
 
 def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float, ...]:
@@ -205,7 +207,7 @@ def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float,
     return tuple(adjusted)
 
 
-class Suite:
+class ComparedSuite:
     """
     The comparisons of a run whose metrics have noise, and what all of them say together.
 

@@ -9,7 +9,7 @@ from functools import partial
 from pytest_gpuperf.compute.alone import (
     NO_STEP,
     CommonStep,
-    Judgement,
+    JointEvidence,
     Tail,
     Twice,
     Weighed,
@@ -20,8 +20,8 @@ from pytest_gpuperf.compute.alone import (
     reference_gaps,
 )
 from pytest_gpuperf.compute.change import (
+    ComparedSuite,
     Part,
-    Suite,
     Tables,
     bounds_of,
     change_of,
@@ -71,7 +71,7 @@ def weighed_changes(
     ):
         if is_judged and is_exact(comparison):
             in_order[place] = Weighed(change=exact_change(comparison))
-    suite = Suite(
+    suite = ComparedSuite(
         [comparisons[place] for place in noisy],
         references,
         [controls[place] for place in noisy],
@@ -82,7 +82,9 @@ def weighed_changes(
     return tuple(in_order)
 
 
-def _weighed(suite: Suite, judged: Sequence[int], level: Sureness) -> list[Weighed]:
+def _weighed(
+    suite: ComparedSuite, judged: Sequence[int], level: Sureness
+) -> list[Weighed]:
     """Return the changes of some suspects of a run, by place."""
     firsts = _Firsts(suite, judged)
     by_place: dict[int, Weighed] = {}
@@ -148,7 +150,7 @@ class _Firsts:
         judged: The places of the suspects.
     """
 
-    def __init__(self, suite: Suite, judged: Sequence[int]) -> None:
+    def __init__(self, suite: ComparedSuite, judged: Sequence[int]) -> None:
         tests, controls = suite.tests, suite.controls
         firsts = [*map(_first, tests)]
         of_references = _twice_measured(suite.witnesses)
@@ -293,8 +295,8 @@ class _Suspect:
         return replace(change, suite_worse=more, suite_better=less)
 
     def _agreed(
-        self, judgement: Judgement, judged: Callable[..., Judgement]
-    ) -> tuple[Judgement, tuple[float, float]]:
+        self, judgement: JointEvidence, judged: Callable[..., JointEvidence]
+    ) -> tuple[JointEvidence, tuple[float, float]]:
         """Return what bounds a change, and its chances: every fresh process may show it."""
         test = self._test
         more, less = judgement.more, judgement.less
@@ -318,7 +320,7 @@ class _Suspect:
         self,
         in_suite: Contrast,
         shift: float,
-        judgement: Judgement,
+        judgement: JointEvidence,
         p_values: tuple[float, float],
         alone: Change,
     ) -> Weighed:

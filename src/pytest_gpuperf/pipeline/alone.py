@@ -15,6 +15,7 @@ from pytest_gpuperf.judge.look import Candidate, draw_alone
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Record, RecordKey, SessionValue, StoredRecord
+from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.report import terminal
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def _drawn(suite: Suite, sessions: _Sessions) -> tuple[str, ...]:
     for key, (session, before) in sessions.items():
         if key.test_id in known or not any(map(_has_noise, session.values)):
             continue
+        if any(value.source == Source.NCU for value in session.values):
+            continue  # a profiler would start for it, which takes longer than all others
         count = _alone_count(session, before)
         counts[key.test_id] = min(count, counts.get(key.test_id, count))
     durations_s = suite.durations_s()

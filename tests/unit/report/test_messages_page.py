@@ -120,10 +120,11 @@ def slower_alone() -> Verdict:
 
 
 def test_what_is_slower_alone_is_shown_as_it_is_printed() -> None:
-    """A cause has no place of its own on the page: it is an example of its reason."""
+    """A cause has no place of its own on the page: it stands where its rule is."""
     shown = block(slower_alone(), "test_normalize")
+    judging = PAGE.with_name("judging.md")
 
-    assert textwrap.indent(shown, "    ") in PAGE.read_text(encoding="utf-8")
+    assert textwrap.indent(shown, "    ") in judging.read_text(encoding="utf-8")
 
 
 def left_behind() -> Verdict:
