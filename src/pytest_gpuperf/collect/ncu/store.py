@@ -200,7 +200,9 @@ def telling_options(args: Sequence[str]) -> tuple[str, ...]:
             options += [] if harmless else [text]
             value_next = not harmless and "=" not in text
         elif text.startswith("-"):  # of the short ones: an ini value, a plugin, a file
-            telling = text[:2] in {"-c", "-o", "-p"}
+            # our own ini options change no test, like our options
+            ours = text.startswith("-ogpuperf_")
+            telling = text[:2] in {"-c", "-o", "-p"} and not ours
             options += [text] if telling else []
             value_next = telling and text == text[:2]
         else:
