@@ -13,11 +13,11 @@ from pytest_gpuperf.collect.syntax import function_digest
 from pytest_gpuperf.model.frozen import Frozen, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_gpuperf.model.record import Record
 
-__all__ = ["Digests", "digests_of", "parameters_of"]
+__all__ = ["Digests", "digests_of", "parameters_of", "read_functions"]
 
 # pytest makes the ids of these from the value itself.
 _IN_IDS = frozenset({int, float, bool, complex, bytes, type(None)})
@@ -66,6 +66,12 @@ def digests_of(item: pytest.Item) -> Digests:
         function=function,
         positional_id=_positional_id(item),
     )
+
+
+def read_functions(items: Iterable[pytest.Item]) -> None:
+    """Read the files of test functions, whose digests are kept, before any test runs."""
+    for item in items:
+        function_digest(getattr(item, "function", None))
 
 
 def parameters_of(item: pytest.Item) -> str | None:

@@ -22,7 +22,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import RAN, command_line, outcomes
-from pytest_gpuperf.hooks.digests import Digests, digests_of
+from pytest_gpuperf.hooks.digests import Digests, digests_of, read_functions
 from pytest_gpuperf.hooks.identity import KEY, TYPED, KeyMaker
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
@@ -399,6 +399,8 @@ class Measuring:
         with suppress(ReportError):  # the first test that has a value fails with it
             site.prepare()
         _ = self.bench.measurer.references  # which loads them
+        if self._identifies:
+            read_functions(i for i in session.items if TEST_ID in i.stash)
         if not self.judging:
             return
         if not self.in_worker_process:  # else its controller tells the commit

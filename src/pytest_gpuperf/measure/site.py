@@ -213,6 +213,7 @@ class Site:
         _ = self.absent, self.environment
         self.clock.waits_count()  # which loads a library of Python
         self.clock.load()  # which opens a file
+        self.clock.conditions()  # which reads how the process was started
         if self._recorder is not None:
             self._recorder.open()
 
