@@ -121,32 +121,21 @@ class _StoredRow(
 
 
 class _StoreHead(
-    Frozen, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
+    Session,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
 ):
     """A Session with its arrival number and the soft facts that its records share."""
 
-    id: str
-    started_unix_s: float
-    host: str
-    commit: str | None = None
-    dirty: bool | None = None
-    parent: str | None = None
-    branch: str | None = None
-    machine: str | None = None
-    boot: str | None = None
-    run: str | None = None
-    shard: str | None = None
-    collected: str | None = None
-    collected_count: int | None = None
-    ran_count: int | None = None
     soft_facts: Mapping[str, str] = {}
     arrival: _Arrival = 0
 
 
-# fields that both have
-_OF_SESSION = tuple(
-    name for name in Session.__struct_fields__ if name in _StoreHead.__struct_fields__
-)
+# what a line has of a session, whose unknown fields stand beside the known ones
+_OF_SESSION = tuple(name for name in Session.__struct_fields__ if name != "unknown")
 _Facts = dict[str, dict[str, str]]
 _Fields = tuple[tuple[str, str], ...]  # of a later version: names and JSON texts
 
