@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -33,10 +32,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from _pairs import CHECKOUT, environment, new_environment
-from real_gate import busy, git
+from real_gate import GOOD, busy, plant, project
 
 # each body is a function of how much work it does; its usual amount stands behind it
-SUITE = """
+SUITE = r"""
 import array
 import collections
 import configparser
@@ -69,10 +68,10 @@ LOG = [
 ]
 ROWS = [{"id": n, "name": WORDS[n], "tags": WORDS[n : n + 3], "x": n / 7} for n in range(900)]
 TEXT = " ".join(WORDS)
-PATTERN = re.compile(r"(\\\\S+) (\\\\S+) (host\\\\d+) GET /(\\\\w+) (\\\\d+) ([\\\\d.]+)")
+PATTERN = re.compile(r"(\S+) (\S+) (host\d+) GET /(\w+) (\d+) ([\d.]+)")
 FLOATS = np.random.default_rng(5).random(200_000)
 MATRIX = np.random.default_rng(6).random((256, 256))
-INI = "\\n".join(f"[s{n}]\\na = {n}\\nb = x" for n in range(120))
+INI = "\n".join(f"[s{n}]\na = {n}\nb = x" for n in range(120))
 
 
 def loop(n):
@@ -91,7 +90,7 @@ def match_log(n):
 
 
 def find_words(n):
-    return re.findall(r"\\\\b[a-m]\\\\w+[aeiou]\\\\b", TEXT[: n * 8])
+    return re.findall(r"\b[a-m]\w+[aeiou]\b", TEXT[: n * 8])
 
 
 def substitute(n):
@@ -136,7 +135,7 @@ def read_csv(n):
 
 @functools.lru_cache
 def _csv(n):
-    return "\\n".join(f"{row['id']},{row['name']},{row['x']}" for row in ROWS[:n])
+    return "\n".join(f"{row['id']},{row['name']},{row['x']}" for row in ROWS[:n])
 
 
 def read_ini(n):
@@ -323,14 +322,11 @@ def test_sync(gpuperf, tmp_path):
 
     gpuperf.measure(sync)
 """
-PLANTED = "TEST = {test!r}\nSHARE = {share!r}\n"
 # their time grows as the amount does
 PLANTABLE = (
     *("loop", "parse_log", "match_log", "count_words", "encode_json", "decode_json"),
     *("parse_dates", "hash_text", "strings", "add", "softmax", "histogram", "heap"),
 )
-IGNORED = ".gpuperf\n.pytest_cache\n__pycache__\nrun.json\n"
-GOOD = frozenset({0, 1})  # a failed gate is an answer; anything else is a mistake
 # each run has the tests in another order, as pytest-randomly gives it
 ORDER = """
 import os
@@ -381,7 +377,7 @@ def main() -> int:
     failed_count = run_count = 0
     with tempfile.TemporaryDirectory() as scratch:
         python = new_environment(Path(scratch, "python"), str(CHECKOUT), "numpy")
-        folder = project(Path(scratch, "project"))
+        folder = project(Path(scratch, "project"), SUITE, ORDER)
         stored_s = []
         if options.by == "baseline":
             for _ in range(options.sessions):
@@ -493,27 +489,6 @@ def text_of(verdict: dict[str, object]) -> str:
     size = "" if effect is None else f" {effect:+.1%}"
     test = json.dumps(verdict["key"]).rpartition("::")[2].partition('"')[0]
     return f"{test} {verdict['metric']}{size} {verdict['outcome']}"
-
-
-def project(folder: Path) -> Path:
-    """Return a project with the suite, in one commit."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    (folder / "test_bodies.py").write_text(SUITE.replace("\\\\", "\\"), "utf-8")
-    (folder / "conftest.py").write_text(ORDER, "utf-8")
-    (folder / "pytest.ini").write_text("[pytest]\n", "utf-8")
-    (folder / ".gitignore").write_text(IGNORED, "utf-8")
-    plant(folder, "", 0.0)
-    git(folder, "init", "-q")
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "as it was")
-    return folder
-
-
-def plant(folder: Path, test: str, share: float) -> None:
-    """Make one body do more work by a share; "": none."""
-    text = PLANTED.format(test=test, share=share)
-    (folder / "planted.py").write_text(text, "utf-8")
 
 
 def _print(loops: int, load: Load) -> None:

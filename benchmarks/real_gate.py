@@ -298,11 +298,12 @@ def test_of(verdict: dict[str, object]) -> str:
     return json.dumps(verdict["key"]).rpartition("::test_")[2].partition('"')[0]
 
 
-def project(folder: Path) -> Path:
-    """Return a project with the suite, whose one commit has nothing planted."""
+def project(folder: Path, suite: str = SUITE, conftest: str = "") -> Path:
+    """Return a project with a suite, whose one commit has nothing planted."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "test_real.py").write_text(SUITE, "utf-8")
+    (folder / "test_real.py").write_text(suite, "utf-8")
+    (folder / "conftest.py").write_text(conftest, "utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", "utf-8")
     (folder / ".gitignore").write_text(IGNORED, "utf-8")
     plant(folder, "", 0.0)
