@@ -13,7 +13,7 @@ import functools
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -26,7 +26,7 @@ from blake3 import blake3
 
 from pytest_gpuperf.collect.syntax import lambda_digest
 
-__all__ = ["checkout_spellings", "parameters_digest"]
+__all__ = ["parameters_digest"]
 
 _DIGEST_LENGTH = 16  # Hexadecimal digits.
 _MAX_TEXT = 1 << 16  # Characters of a canonical form. What follows does not count.
@@ -69,19 +69,6 @@ def parameters_digest(
     writer = _Writer(tuple(checkout))
     parts = [f"{name}={writer.text(parameters[name])}" for name in sorted(parameters)]
     return _digest("\n".join(parts).encode("utf-8", "surrogatepass"))
-
-
-@functools.lru_cache(maxsize=8)
-def checkout_spellings(root: str) -> tuple[str, ...]:
-    """
-    Return the spellings of the folder above pytest's rootdir that has `.git`.
-
-    Without one the rootdir is the folder. The folder `/` is none.
-    """
-    start = Path(root)
-    folder = next((f for f in (start, *start.parents) if (f / ".git").exists()), start)
-    spellings = dict.fromkeys((str(folder), str(folder.resolve())))
-    return tuple(text for text in spellings if text != folder.anchor)
 
 
 class _Writer:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpuperf.collect.parameters import checkout_spellings, parameters_digest
+from pytest_gpuperf import options
+from pytest_gpuperf.collect.parameters import parameters_digest
 from pytest_gpuperf.collect.syntax import function_digest
 from pytest_gpuperf.model.frozen import Frozen, replace
 
@@ -84,7 +85,9 @@ def parameters_of(item: pytest.Item) -> str | None:
 
 @functools.lru_cache(maxsize=2)  # Asked for each test. A pytest may run inside another.
 def _checkout(config: pytest.Config) -> tuple[str, ...]:
-    return checkout_spellings(str(config.rootpath))
+    checkout = options.config_of(config).checkout
+    spellings = (checkout.root, *checkout.spellings)
+    return tuple(text for text in spellings if len(text) > 1)  # "/" is no checkout
 
 
 def _positional_id(item: pytest.Item) -> str:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.parameters import checkout_spellings, parameters_digest
+from pytest_gpuperf.collect.parameters import parameters_digest
 
 
 def digest(value: object, *checkout: str) -> str | None:
@@ -279,18 +279,6 @@ def test_paths_are_relative_to_the_checkout(tmp_path: Path) -> None:
 def open_repr(path: str) -> object:
     """Something whose repr has a path, as an open file's."""
     return types.MappingProxyType({"name": path})
-
-
-def test_the_checkout_has_git(tmp_path: Path) -> None:
-    """The rootdir may be a folder of it; without git it is the rootdir."""
-    package = tmp_path / "packages" / "alpha"
-    package.mkdir(parents=True)
-    assert checkout_spellings(str(package))[0] == str(package)
-    other = tmp_path / "packages" / "beta"
-    other.mkdir()
-    (tmp_path / ".git").touch()  # of a worktree it is a file
-    assert checkout_spellings(str(other))[0] == str(tmp_path)
-    assert str(tmp_path / "link") not in checkout_spellings(str(other))
 
 
 def test_arrays_are_known_by_shape_type_and_device() -> None:
