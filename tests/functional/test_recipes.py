@@ -427,6 +427,9 @@ def test_the_manifest_asks_for_what_its_page_says() -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert "cpu" not in container["resources"]["limits"]
     assert container["securityContext"]["capabilities"]["add"] == ["SYS_ADMIN"]
+    (variable,) = container["env"]
+    assert variable["name"] == "GPUPERF_MACHINE"
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
     assert [*container["command"], *container["args"]][:5] == [

@@ -18,7 +18,8 @@ from pytest_gpuperf.collect.launcher import (
 )
 from pytest_gpuperf.model.gap import GapCode
 
-COVERAGE = str(Path(sysconfig.get_path("scripts"), "coverage"))
+# Every environment with these tests has this command. Who starts pytest so is not asked.
+INSTALLED = str(Path(sysconfig.get_path("scripts"), "gpuperf"))
 
 
 def found(
@@ -105,13 +106,13 @@ def test_a_module_that_hands_on_arguments_is_run_again(
 
 
 def test_a_command_of_an_installed_package_is_run_again() -> None:
-    """`coverage run` is a script by its file, and written by the installer."""
-    launcher = found(COVERAGE, "run", "-m", "pytest", "-q")
-    module = found(str(Path(COVERAGE).with_name("nothing")), "-q")
+    """As `coverage run`: a script by its file, written by the installer."""
+    launcher = found(INSTALLED, "run", "-m", "pytest", "-q")
+    module = found(str(Path(INSTALLED).with_name("nothing")), "-q")
 
     assert launcher.gap is None
-    assert launcher.start[1:] == (COVERAGE, "run", "-m", "pytest")
-    assert launcher.shown == "coverage run -m pytest"
+    assert launcher.start[1:] == (INSTALLED, "run", "-m", "pytest")
+    assert launcher.shown == "gpuperf run -m pytest"
     assert module.gap is not None
 
 
