@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import compileall
 import gc
 import importlib
 import os
 import pkgutil
+import shutil
 import sys
+import tempfile
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 # pytester forgets the modules that a run in this process has loaded, and each run would
@@ -33,6 +37,13 @@ os.environ["PATH"] = os.pathsep.join(
     (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
 )
 
+# No test waits for measurements of another process. A worker of xdist inherits the folder
+# of the process that started it, and needs its own.
+_PREFIX = "gpuperf-tests-"
+if _PREFIX in os.environ.setdefault("GPUPERF_LOCK_DIR", _PREFIX):
+    os.environ["GPUPERF_LOCK_DIR"] = _locks = tempfile.mkdtemp(prefix=_PREFIX)
+    atexit.register(shutil.rmtree, _locks, ignore_errors=True)
+
 # a machine that is busy is not a failure: nothing here is timed
 settings.register_profile("untimed", deadline=None)
 # for all that repeats: what differs between environments is seen in a few examples
@@ -55,9 +66,40 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A user's project, in an empty folder."""
+def project(
+    request: pytest.FixtureRequest,
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Project:
+    """
+    A user's project, in an empty folder.
+
+    Its runs find no ncu of this machine, which would look for the GPU of a double. Tests of a
+    real GPU do.
+    """
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setenv("PATH", _path_without_ncu(os.environ["PATH"]))
     return Project(pytester, monkeypatch)
+
+
+@cache
+def _path_without_ncu(path: str) -> str:
+    """Return a PATH with links to all that its folders hold, but for ncu."""
+    folders = path.split(os.pathsep)
+    return os.pathsep.join(
+        _linked(folder) if shutil.which("ncu", path=folder) else folder
+        for folder in folders
+    )
+
+
+def _linked(folder: str) -> str:
+    """Return a new folder with links to the files of another, but for ncu."""
+    links = tempfile.mkdtemp(prefix=_PREFIX)
+    atexit.register(shutil.rmtree, links, ignore_errors=True)
+    for entry in os.scandir(folder):
+        if entry.name != "ncu":
+            Path(links, entry.name).symlink_to(Path(folder, entry.name).absolute())
+    return links
 
 
 @pytest.hookimpl(wrapper=True)

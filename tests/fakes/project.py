@@ -23,6 +23,8 @@ from pytest_gpuperf import cli
 
 PLUGIN = ("-p", "pytest_gpuperf.plugin")
 XDIST = ("-p", "xdist.plugin")
+# A process that takes longer hangs: on a busy machine a comparison takes minutes.
+HUNG_S = 600.0
 # what says nothing of how a run goes, and is another for each test
 _OF_ONE_TEST = {"HOME", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "USERPROFILE"}
 # what a number of sessions of a test file leaves in a folder that was empty
@@ -114,14 +116,14 @@ class Project:
         )
 
     def spawn(
-        self, *arguments: str, typed: str = "", timeout: float = 120
+        self, *arguments: str, typed: str = "", timeout: float = HUNG_S
     ) -> subprocess.CompletedProcess[str]:
         """Run pytest in a process of its own."""
         alone = _without_alone(arguments)
         return self.plain(*PLUGIN, *alone, *arguments, typed=typed, timeout=timeout)
 
     def plain(
-        self, *arguments: str, typed: str = "", timeout: float = 120
+        self, *arguments: str, typed: str = "", timeout: float = HUNG_S
     ) -> subprocess.CompletedProcess[str]:
         """Run pytest in a process of its own, with no plugin named."""
         _need_xdist((*arguments, os.environ.get("PYTEST_ADDOPTS", "")))

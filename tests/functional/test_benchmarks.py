@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.project import HUNG_S
+
 pytest.importorskip("numpy")
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -27,7 +29,7 @@ def run(*argv: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         check=False,
         encoding="utf-8",
-        timeout=120,
+        timeout=HUNG_S,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fakes import fake_ncu_report, runs
-from fakes.project import command
+from fakes.project import HUNG_S, command
 from pytest_gpuperf import cli
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
@@ -31,7 +31,7 @@ def gpuperf(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         capture_output=True,
         check=False,
         env={**os.environ, "COLUMNS": "100", **environment},
-        timeout=60,
+        timeout=HUNG_S,
     )
 
 
@@ -354,7 +354,7 @@ def test_a_capture_is_read_before_any_codec_is_imported(
         " print(code, *sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=HUNG_S
     )
     found, *modules = done.stdout.decode().split()
 
@@ -414,7 +414,7 @@ def test_a_closed_stream_is_no_traceback(stored: str, closed: str, code: int) ->
         ["/bin/sh", "-c", shell, sys.executable, stored],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=HUNG_S,
     )
 
     assert done.returncode == code

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fakes.project import XDIST, Project, command, lines
+from fakes.project import HUNG_S, XDIST, Project, command, lines
 
 THREE = """
     import os
@@ -215,7 +215,7 @@ def test_pytest_benchmark_compares_what_we_export(project: Project) -> None:
         check=False,
         cwd=project.path,
         encoding="utf-8",
-        timeout=120,
+        timeout=HUNG_S,
     )
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

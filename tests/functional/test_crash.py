@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from fakes.project import PLUGIN, XDIST, Project, hears_interrupts, lines
+from fakes.project import HUNG_S, PLUGIN, XDIST, Project, hears_interrupts, lines
 
 CRASH = """
     import os
@@ -111,7 +111,7 @@ def test_a_killed_run_says_which_tests_it_holds(project: Project) -> None:
     """SIGKILL in the second test: the first one is in the report, and its readers say so."""
     process = started(project, "--gpuperf-json=run.json")
     process.kill()
-    process.wait(timeout=60)
+    process.wait(timeout=HUNG_S)
     verified = command(project, "verify", "run.json")
     page = command(project, "report", "run.json", "-o", "-", "--format=markdown")
     exported = command(project, "export", "run.json", "--to=bencher", "-o", "-")
@@ -135,7 +135,7 @@ def test_a_killed_run_leaves_the_store_as_it_was(project: Project) -> None:
     process = started(project, "--gpuperf-update=all")
     process.kill()
 
-    assert process.wait(timeout=60) == -signal.SIGKILL
+    assert process.wait(timeout=HUNG_S) == -signal.SIGKILL
     assert {
         p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*")
     } == before
@@ -147,7 +147,7 @@ def test_a_terminated_run_reports_what_it_measured(project: Project) -> None:
     process = started(project, "--gpuperf-json=run.json")
     os.kill(process.pid, signal.SIGINT)
 
-    assert process.wait(timeout=60) == 2
+    assert process.wait(timeout=HUNG_S) == 2
     completeness = project.report()["header"]["completeness"]
     assert completeness["missing"] == ["test_it.py::test_waits"]
     assert completeness["interrupted"].startswith("KeyboardInterrupt")

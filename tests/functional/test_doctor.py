@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.project import HUNG_S
+
 BLOCKED = 2
 CODES = {"ready": 0, "degraded": 1, "blocked": BLOCKED}
 
@@ -22,7 +24,7 @@ def doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         check=False,
         encoding="utf-8",
         env={**os.environ, **environment},
-        timeout=60,
+        timeout=HUNG_S,
     )
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.project import HUNG_S
+
 PRINT = """
 import json
 from pytest_gpuperf.collect.instrumentation import conditions
@@ -32,7 +34,7 @@ def conditions_of(
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=HUNG_S,
     )
     found: dict[str, str] = json.loads(ended.stdout.splitlines()[-1])
     return found
@@ -106,7 +108,7 @@ def test_another_malloc_is_named_by_its_library(tmp_path: Path) -> None:
         [compiler, "-shared", "-fPIC", "-o", str(library), str(source)],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=HUNG_S,
     )
     if made.returncode:
         pytest.skip("the compiler makes no library here")

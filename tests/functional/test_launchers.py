@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fakes.project import PLUGIN, Project
+from fakes.project import HUNG_S, PLUGIN, Project
 from pytest_gpuperf.collect.instrumentation import conditions
 
 GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2")
@@ -62,7 +62,7 @@ def started(project: Project, *words: str, **variables: str) -> Ended:
         cwd=project.path,
         encoding="utf-8",
         env={**os.environ, **variables},
-        timeout=120,
+        timeout=HUNG_S,
     )
     printed = f"{ended.stdout} {ended.stderr}".split()
     return Ended(ended.returncode, " ".join(word for word in printed if word != "E"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes.chips import need_library
-from fakes.project import command
+from fakes.project import HUNG_S, command
 from pytest_gpuperf.report.lines import SCHEMAS
 
 DRAM = "dram__bytes.sum"
@@ -165,7 +165,7 @@ def test_a_named_library_that_is_none_is_said_to_be(path: str, found: str) -> No
         check=False,
         encoding="utf-8",
         env={**os.environ, "GPUPERF_NVPERF_HOST": path},
-        timeout=60,
+        timeout=HUNG_S,
     )
     error, remedy = done.stderr.splitlines()
     assert done.returncode == 4

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fakes import fake_ncu_report, fake_nvtx
+from fakes.project import HUNG_S
 from pytest_gpuperf.collect.ncu.store import EntryStore
 
 FAKES = Path(__file__).parents[1] / "fakes"
@@ -65,7 +66,7 @@ def at_once(code: str, arguments: list[list[str]], env: dict[str, str]) -> list[
     ]
     said = []
     for process in started:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=HUNG_S)
         assert process.returncode == 0, errors
         said.append(output.strip())
     return said

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fakes.project import VALUES, Project, command
+from fakes.project import HUNG_S, VALUES, Project, command
 
 yaml = pytest.importorskip("ruamel.yaml", reason="needs check-jsonschema")
 
@@ -307,7 +307,7 @@ def checked(schema: str, *paths: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         check=False,
         encoding="utf-8",
-        timeout=120,
+        timeout=HUNG_S,
     )
 
 

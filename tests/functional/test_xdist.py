@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.project import XDIST, Project, lines
+from fakes.project import HUNG_S, XDIST, Project, lines
 
 # one test of each outcome, and properties that only builtins survive
 MIXED = """
@@ -214,7 +214,7 @@ def test_the_commit_is_known_whoever_measured(
     project.write(MIXED)
     name = ("-c", "user.name=n", "-c", "user.email=e@example.org")
     for command in (("init", "-q"), ("add", "."), (*name, "commit", "-qm", "first")):
-        subprocess.run([git, *command], check=True, cwd=project.path, timeout=60)
+        subprocess.run([git, *command], check=True, cwd=project.path, timeout=HUNG_S)
     project.run(*XDIST, *workers, "--gpuperf-json=run.json")
     session = project.report()["header"]["session"]
 

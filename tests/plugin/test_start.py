@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 
-from fakes.project import PLUGIN, XDIST, Project
+from fakes.project import HUNG_S, PLUGIN, XDIST, Project
 
 HEAVY = (
     "blake3",
@@ -193,7 +193,7 @@ def test_imports_are_left_as_they_were(project: Project) -> None:
         cwd=project.path,
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=HUNG_S,
         check=False,
     )
 
@@ -230,7 +230,7 @@ def test_importing_the_package_costs_nothing() -> None:
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=HUNG_S,
     )
 
     assert ended.stdout == "[] False\n"
