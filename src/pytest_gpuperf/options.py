@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -122,6 +122,9 @@ _ACROSS = "gpuperf_compare_across"
 _MAX_REGRESSION: float | None = 0.05  # docs/judging.md section 2: worth a failure
 _MOST_SESSIONS = 20  # of a test that a store keeps
 
+# What pyproject.toml may hold instead of a quoted text.
+_TEXT: Any = str | int | float if pytest.version_tuple >= (9, 2) else "string"
+
 # ini values without an option: decided once for a project, or of several lines
 _INI = (
     ("gpuperf_sessions", "sessions of a test that --gpuperf-update=new stores (5)"),
@@ -131,10 +134,6 @@ _INI = (
     ),
     ("gpuperf_build_command", "builds a side of --gpuperf-against, in its folder"),
     (
-        "gpuperf_carry",
-        "files that git ignores and both sides of --gpuperf-against need, one a line",
-    ),
-    (
         "gpuperf_jit_cache",
         "compilation caches of confirming processes: fresh (default), or keep",
     ),
@@ -142,12 +141,19 @@ _INI = (
         "gpuperf_launcher",
         "fresh processes run a script that started pytest again: replay",
     ),
+    ("gpuperf_lock_timeout", "seconds to wait for a test that holds the GPU (600)"),
+    ("gpuperf_ncu_timeout", "timeout of counting under ncu [s]"),
+)
+# those that are lists: one item a line
+_INI_LISTS = (
+    (
+        "gpuperf_carry",
+        "files that git ignores and both sides of --gpuperf-against need, one a line",
+    ),
     (
         "gpuperf_peaks",
         "peaks of devices, as NVIDIA H200: fp8 1.5 PFLOP/s, l2 5.5 TB/s",
     ),
-    ("gpuperf_lock_timeout", "seconds to wait for a test that holds the GPU (600)"),
-    ("gpuperf_ncu_timeout", "timeout of counting under ncu [s]"),
     ("gpuperf_grades", "least shares of grades, as memory: A 85%, B 70%, C 50%, D 25%"),
 )
 
@@ -159,16 +165,18 @@ def declare(parser: pytest.Parser) -> None:
     """Declare every option on the command line and as an ini value."""
     group = parser.getgroup("gpuperf", "GPU performance (pytest-gpuperf)")
     for option in _OPTIONS:
-        dest = option.name.replace("-", "_")
+        dest = _dest(option)
         text = option.text.replace("%", "%%")  # argparse formats it, an ini help stays
         is_flag = option.metavar is None
         how = {"action": "store_true"} if is_flag else {"metavar": option.metavar}
         # None, not False: an absent flag must not hide the ini value
         group.addoption(f"--{option.name}", dest=dest, default=None, help=text, **how)
-        kind: Literal["bool", "string"] = "bool" if is_flag else "string"
+        kind: Any = "bool" if is_flag else _TEXT
         parser.addini(dest, f"{option.text} (--{option.name})", type=kind, default=None)
     for name, text in _INI:
-        parser.addini(name, text, type="string", default=None)
+        parser.addini(name, text, type=_TEXT, default=None)
+    for name, text in _INI_LISTS:
+        parser.addini(name, text, type="linelist", default=None)
 
 
 def measures(item: pytest.Item) -> bool:
@@ -190,12 +198,13 @@ def check_ini(config: pytest.Config) -> None:
     list_unknown = getattr(config, "_get_unknown_ini_keys", tuple)
     ours = sorted(name for name in list_unknown() if name.startswith("gpuperf_"))
     mistakes = [_unknown_name(name) for name in ours]
-    for option in _OPTIONS:
-        name = option.name.replace("-", "_")
+    remedies = dict.fromkeys(_names(), "it in quotes")
+    remedies |= {_dest(o): "true or false" for o in _OPTIONS if o.metavar is None}
+    remedies |= {name: 'a list, as ["..."]' for name, _ in _INI_LISTS}
+    for name, remedy in remedies.items():
         try:
             config.getini(name)
         except (TypeError, ValueError, pytest.UsageError) as error:
-            remedy = "true or false" if option.metavar is None else "it in quotes"
             mistakes.append(f"{name}: {error}; write {remedy}")
     if mistakes:
         raise pytest.UsageError("\n".join(f"gpuperf: ini option {m}" for m in mistakes))
@@ -218,15 +227,28 @@ def is_configured(config: pytest.Config) -> bool:
 def _names() -> list[str]:
     """Return the names of all ini values."""
     return [
-        *(option.name.replace("-", "_") for option in _OPTIONS),
-        *(name for name, _ in _INI),
+        *map(_dest, _OPTIONS),
+        *(name for name, _ in (*_INI, *_INI_LISTS)),
     ]
+
+
+def _dest(option: _Option) -> str:
+    """Return the name of an option as argparse and the ini file have it."""
+    return option.name.replace("-", "_")
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:
     """Return whether one option is set, on the command line or in the ini file."""
     given = config.getoption(name, default=None) is not None
-    return given or config.getini(name) not in {None, ""}
+    return given or _ini_text(config, name) != ""
+
+
+def _ini_text(config: pytest.Config, name: str) -> str:
+    """Return an ini value as text, an item of a list a line; "": it is not set."""
+    value = config.getini(name)
+    if isinstance(value, list):
+        return "\n".join(value)
+    return "" if value is None else str(value)
 
 
 def must_judge(config: pytest.Config) -> bool:
@@ -248,7 +270,7 @@ def must_judge(config: pytest.Config) -> bool:
         or selects_part(config)
     ):
         return False
-    store = config.getini("gpuperf_baseline")
+    store = _ini_text(config, "gpuperf_baseline")
     if config.getoption("gpuperf_baseline") is None and store:
         return bool((config.rootpath / store).exists())
     if _is_set(config, "gpuperf_baseline") or _is_set(config, "gpuperf_min_judged"):
@@ -387,7 +409,7 @@ def launcher_in(config: pytest.Config) -> Launcher:
     """Return what started pytest."""
     from pytest_gpuperf.collect.launcher import ProcessStart, launcher_of
 
-    replays = config.getini("gpuperf_launcher") not in {None, ""}
+    replays = _ini_text(config, "gpuperf_launcher") != ""
     return launcher_of(ProcessStart(**process_start(config)), replays=replays)
 
 
@@ -427,8 +449,8 @@ class _OptionReader:
             # argparse takes the value "--" for the end of options
             return "--" if value == [] else str(value), flag
         self._folder = self.config.rootpath
-        value = self.config.getini(dest)
-        return (None, "") if value in (None, "") else (str(value), f"ini option {dest}")
+        text = _ini_text(self.config, dest)
+        return (text, f"ini option {dest}") if text else (None, "")
 
     def read(self, dest: str, parse: Callable[[str], _T], default: _T) -> _T:
         """Return a parsed value; collect its mistake and return the default."""
@@ -626,9 +648,9 @@ def writes_reports(config: pytest.Config) -> bool:
     if started or only_shows(config):
         return False
     return any(
-        value not in {None, ""}
+        config.getoption(name, default=None) not in {None, ""}
+        or _ini_text(config, name) != ""
         for name in _REPORTS
-        for value in (config.getoption(name, default=None), config.getini(name))
     )
 
 

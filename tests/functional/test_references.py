@@ -99,8 +99,9 @@ def test_a_single_test_has_them_as_controls(project: Project) -> None:
             gpuperf(sum, range(int(os.environ.get("COUNT", "20000"))))
         """
     )
-    for _ in range(3):
-        project.run("--gpuperf-update=all")
+    stored = [project.run("--gpuperf-update=all") for _ in range(3)]
+    if not all(lines(ended, "stored 1 measurement") for ended in stored):
+        pytest.skip("the machine was too busy to store the test in each session")
     _steady_and_faster(project, 4)
     project.environment.setenv("COUNT", "2000000")
     project.run(

@@ -185,3 +185,76 @@ def test_an_option_takes_its_value_and_no_path(project: Project) -> None:
 
     for options in (("--gpuperf-confirm", "0"), ("--gpuperf-confirm=0",)):
         assert project.run(*options, "test_it.py").parseoutcomes() == {"passed": 1}
+
+
+NATIVE = """
+    [tool.pytest]
+    gpuperf_confirm = 3
+    gpuperf_max_regression = "7 %"
+    gpuperf_lock_timeout = 5
+    gpuperf_strict = true
+    gpuperf_grades = ["memory: A 85%, B 70%, C 50%, D 25%"]
+    gpuperf_carry = ["data/big.bin", "weights.pt"]
+"""
+QUOTED = (
+    """
+    [tool.pytest.ini_options]
+    gpuperf_confirm = "3"
+    gpuperf_max_regression = "7 %"
+    gpuperf_lock_timeout = 5
+    gpuperf_strict = true
+    gpuperf_grades = ["memory: A 85%, B 70%, C 50%, D 25%"]
+    gpuperf_carry = """
+     "'''\n    data/big.bin\n    weights.pt'''\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            NATIVE,
+            marks=pytest.mark.skipif(
+                pytest.version_tuple < (9, 2), reason="pytest 9.2 has unions of types"
+            ),
+        ),
+        QUOTED,
+    ],
+    ids=["native", "ini"],
+)
+def test_pyproject_holds_numbers_and_lists(project: Project, text: str) -> None:
+    """As TOML has them, with no warning of pytest's."""
+    project.write(text, "pyproject.toml")
+    project.write("""
+        from pytest_gpuperf.options import config_of
+
+        def test_it(request):
+            config = config_of(request.config)
+            assert (config.confirm, config.max_regression) == (3, 0.07)
+            assert (config.lock_timeout_s, config.strict) == (5, True)
+            assert config.carry == ("data/big.bin", "weights.pt")
+            assert len(config.grades) == 1
+    """)
+    ended = project.run("-W", "error")
+
+    assert ended.ret == 0, ended.stdout.str()
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9, 2), reason="pytest 9.2 has unions of types")
+def test_a_list_of_pyproject_is_no_text(project: Project) -> None:
+    """All such mistakes are named at once, each with what to write."""
+    project.write(
+        """
+        [tool.pytest]
+        gpuperf_grades = "memory: A 85%, B 70%, C 50%, D 25%"
+        gpuperf_confirm = [3]
+        gpuperf_strict = "yes"
+        """,
+        "pyproject.toml",
+    )
+    ended = project.run()
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(ended, "ini option gpuperf_grades: ", 'write a list, as ["..."]')
+    assert lines(ended, "ini option gpuperf_confirm: ", "write it in quotes")
+    assert lines(ended, "ini option gpuperf_strict: ", "write true or false")

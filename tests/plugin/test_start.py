@@ -20,7 +20,6 @@ HEAVY = (
     "msgspec",
     "ncu_report",
     "numpy",
-    "platformdirs",
     "plotly",
     "pynvml",
     "pytest_gpuperf.config",

@@ -11,10 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from platformdirs import user_cache_path
-
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.collect.scratch import write_whole
+from pytest_gpuperf.collect.scratch import user_cache, write_whole
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectError,
@@ -58,9 +56,7 @@ class StoredPeaks(Frozen, frozen=True, kw_only=True):
 def peaks_file() -> Path:
     """Return the file of measured peaks: $GPUPERF_PEAKS, or in the user's cache folder."""
     named = os.environ.get(FILE_VARIABLE)
-    if named:
-        return Path(named)
-    return user_cache_path("pytest-gpuperf", appauthor=False) / "peaks.json"
+    return Path(named) if named else user_cache("peaks.json")
 
 
 def stored_peaks(device: Device, file: Path | None = None) -> StoredPeaks:

@@ -5,6 +5,7 @@
 
 A process that is killed leaves its folders; the next one that makes a folder removes them.
 The lock in each, which the kernel releases with its process, says which are left over.
+What outlives a process lies in this user's cache.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import errno
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -27,9 +29,11 @@ __all__ = [
     "ScratchFolder",
     "open_unlinked",
     "refuse_link",
+    "user_cache",
     "write_whole",
 ]
 
+_OWN = "pytest-gpuperf"  # the folder in a cache
 _PREFIX = "gpuperf-"
 _LOCK = ".owner"  # has this name once it is locked: nobody takes it before its owner
 _UNLOCKED = ".new"
@@ -37,6 +41,30 @@ _UNLOCKED = ".new"
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows changes line ends without it
+
+
+def user_cache(name: str, platform: str = sys.platform) -> Path:
+    """
+    Return the path of a name in our folder of this user's cache; nothing is made.
+
+    Args:
+        name: Of a file or folder.
+
+        platform: As sys.platform.
+
+    Source: the XDG Base Directory Specification 0.8; a path that is not absolute there is
+    as good as none.
+    """
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - raises nothing without a home
+    if platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        base = Path(local) if local else home / "AppData" / "Local"
+        return base / _OWN / "Cache" / name
+    if platform == "darwin":
+        return home / "Library" / "Caches" / _OWN / name
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(named) if os.path.isabs(named) else home / ".cache"  # noqa: PTH117 - a string
+    return base / _OWN / name
 
 
 def write_whole(path: Path, content: bytes) -> None:

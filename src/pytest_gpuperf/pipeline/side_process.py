@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect import loaded_files, redirection
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
 from pytest_gpuperf.collect.runner import ending, signal_name
+from pytest_gpuperf.collect.scratch import user_cache
 from pytest_gpuperf.errors import (
     CollectorFailedError,
     CollectorTimeoutError,
@@ -509,9 +510,7 @@ def _signal_of(finished: Finished) -> str:
 
 def cache_folder() -> Path:
     """Return the folder of the built sides, in this user's cache."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("pytest-gpuperf", appauthor=False) / "sides"
+    return user_cache("sides")
 
 
 def build_in_place(

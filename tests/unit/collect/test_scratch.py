@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.scratch import AppendedFile, ScratchFolder
+from pytest_gpuperf.collect.scratch import AppendedFile, ScratchFolder, user_cache
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="nothing is swept there: it has no flock"
@@ -275,3 +275,25 @@ def test_a_fork_appends_whole_lines_to_the_same_file(kept: AppendedFile) -> None
     append(kept, b"three\n")
 
     assert kept.path.read_bytes() == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize(
+    ("platform", "named", "expected"),
+    [
+        ("linux", "", "/home/me/.cache/pytest-gpuperf/ncu"),
+        ("linux", "/big/cache", "/big/cache/pytest-gpuperf/ncu"),
+        ("linux", "cache", "/home/me/.cache/pytest-gpuperf/ncu"),
+        ("freebsd14", "/big/cache", "/big/cache/pytest-gpuperf/ncu"),
+        ("darwin", "/big/cache", "/home/me/Library/Caches/pytest-gpuperf/ncu"),
+        ("win32", "/big/cache", "/local/pytest-gpuperf/Cache/ncu"),
+    ],
+)
+def test_what_outlives_a_process_lies_where_the_system_keeps_caches(
+    monkeypatch: pytest.MonkeyPatch, platform: str, named: str, expected: str
+) -> None:
+    """A cache of XDG must be absolute, and is one of Unix alone."""
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_CACHE_HOME", named)
+    monkeypatch.setenv("LOCALAPPDATA", "/local")
+
+    assert user_cache("ncu", platform) == Path(expected)

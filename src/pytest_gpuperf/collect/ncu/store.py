@@ -33,6 +33,7 @@ from pytest_gpuperf.collect.loaded_files import (
     content_digest,
     digest_of,
 )
+from pytest_gpuperf.collect.scratch import user_cache
 from pytest_gpuperf.errors import CollectError, CollectorTimeoutError, ConfigError
 
 if TYPE_CHECKING:
@@ -236,11 +237,7 @@ class EntryContent(NamedTuple):
 def cache_folder() -> Path:
     """Return the cache's folder: $GPUPERF_CACHE_DIR, or one in the user's cache folder."""
     folder = os.environ.get(FOLDER_VARIABLE)
-    if folder:
-        return Path(folder)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("pytest-gpuperf", appauthor=False) / "ncu"
+    return Path(folder) if folder else user_cache("ncu")
 
 
 class EntryStore:
