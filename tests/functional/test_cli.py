@@ -246,7 +246,7 @@ def test_collectors_that_were_not_used_are_no_news_of_a_file(tmp_path: Path) -> 
     """Its reader cannot choose them any more; why there was no GPU is a fact of it."""
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), session_id="s1")
     absent = HeaderNote(about="binary", text="binary: cuobjdump is not there")
-    told = (absent, runs.no_gpu("no GPU: NVML does not start"))
+    told = (absent, runs.no_gpu("CPU only: NVML does not start: Unknown Error"))
     header = replace(run.header, notes=told)
     shown = gpuperf("show", written(tmp_path, "a.json", replace(run, header=header)))
 

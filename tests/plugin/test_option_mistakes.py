@@ -205,7 +205,7 @@ QUOTED = (
     gpuperf_strict = true
     gpuperf_grades = ["memory: A 85%, B 70%, C 50%, D 25%"]
     gpuperf_carry = """
-     "'''\n    data/big.bin\n    weights.pt'''\n"
+    "'''\n    data/big.bin\n    weights.pt'''\n"
 )
 
 
@@ -240,7 +240,9 @@ def test_pyproject_holds_numbers_and_lists(project: Project, text: str) -> None:
     assert ended.ret == 0, ended.stdout.str()
 
 
-@pytest.mark.skipif(pytest.version_tuple < (9, 2), reason="pytest 9.2 has unions of types")
+@pytest.mark.skipif(
+    pytest.version_tuple < (9, 2), reason="pytest 9.2 has unions of types"
+)
 def test_a_list_of_pyproject_is_no_text(project: Project) -> None:
     """All such mistakes are named at once, each with what to write."""
     project.write(

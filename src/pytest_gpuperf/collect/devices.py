@@ -80,7 +80,7 @@ def query_devices(
     """
     if nvml is None:
         if not _is_there(library):
-            return _none("NVML does not start: its library is not installed")
+            return _none("no NVIDIA driver is installed")
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError:

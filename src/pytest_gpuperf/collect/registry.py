@@ -285,7 +285,7 @@ def _device_sentence(
         return "GPU: not used, a recorded run is replayed"
     if _is_without(used, device_name):
         return (
-            f"no GPU: {device_reason or 'none was found'}; times are the host's, caches"
+            f"CPU only: {device_reason or 'no GPU was found'}; times are the host's, caches"
             " as they come"
         )
     if device_name is None:

@@ -383,10 +383,14 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
     return f", missed by {display.change(share, limits=(0.0,), signed=False)}"
 
 
-def _without(change: Change) -> str:
-    """Return the machine's part that a change is without; "": none was taken out."""
+def _without(verdict: Verdict, change: Change) -> str:
+    """Return the value without the machine's part, and that part; "": none was taken out."""
     parts = words.taken_out(change)
-    return f" without {' and '.join(parts)}" if parts else ""
+    if not parts or change.effect is None:
+        return ""
+    unit = verdict.estimate.unit if verdict.estimate is not None else ""
+    adjusted = display.value(change.reference * (1.0 + change.effect), unit)
+    return f", {adjusted} without {' and '.join(parts)}"
 
 
 def _moved(verdict: Verdict, change: Change) -> str:
@@ -412,7 +416,7 @@ def _brief(verdict: Verdict) -> str:
     if change is None:
         return ""
     detectable = _detectable(verdict, change, (verdict.threshold or 0.0,))
-    return f": {_moved(verdict, change)}{_without(change)}{detectable}"
+    return f": {_moved(verdict, change)}{_without(verdict, change)}{detectable}"
 
 
 def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> str:
@@ -438,7 +442,7 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
         width = change.high - change.low
         is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
         text += f" ({ends})" if is_known else " (interval unknown)"
-    text += _without(change)
+    text += _without(verdict, change)
     text += _allowed(verdict) or ", no limit"
     return text + _detectable(verdict, change, limits)
 

@@ -393,8 +393,17 @@ def _unlimited(
 
 
 def _style(counted: Tally) -> Style:
-    """Return the style of the worst verdict; bad: a gate was asked for and judged nothing."""
+    """
+    Return the style of the worst verdict.
+
+    Good: all tests were judged, and none failed. Bad: a gate was asked for and judged
+    nothing.
+    """
     outcomes = {verdict.outcome for verdict in counted.verdicts.values()}
+    failed = counted.own_failed_count or outcomes & FAILING
+    all_judged = 0 < counted.judged_count == counted.expected_count
+    if all_judged and not failed and not counted.open_beside:
+        return Style.GOOD
     if outcomes <= {Outcome.NEW}:  # nothing is gated yet
         return Style.DOUBT
     compared = counted.judged_count or counted.of(Outcome.BLIND)

@@ -739,9 +739,13 @@ def _without_gpu(header: Header) -> tuple[str, ...]:
 
 
 def _brief_reason(text: str) -> str:
-    """Return why there is no GPU, as `no GPU (NVML does not start)`."""
+    """
+    Return `CPU only`, or `CPU only (NVML does not start)` where a driver has an error.
+
+    A machine that has no GPU and no driver needs no reason.
+    """
     head, *reasons = text.partition(";")[0].split(": ")
-    return f"{head} ({reasons[0]})" if reasons else head
+    return f"{head} ({reasons[0]})" if len(reasons) > 1 else head
 
 
 def _brief_cpu(model: str) -> str:

@@ -342,9 +342,7 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
         (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT): (
             "measure it where less else runs, or give it a wider limit"
         ),
-        (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_HOPELESS): (
-            "measure it where less else runs, or give it a limit of {decidable} or more"
-        ),
+        (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_HOPELESS): "{quieter}",
         (Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY): (
             "give it more time with --gpuperf-budget"
         ),
@@ -411,6 +409,8 @@ _OF_OTHERS: Mapping[Cause | None, str] = {
 MARK = "*"  # behind a change that is not what the two values differ by
 ADJUSTED = f"{MARK} without what a faster or slower core and the machine's drift did"
 _DRIFT = 0.001  # less machine drift does not change a printed digit
+_USEFUL_LIMIT = 0.5  # a wider one would find nothing that a user does not see
+_MARKED = 0.01  # a mark on each row of a quiet run would say nothing
 _MOST_TIMES = 1e6  # a larger factor is told by its power of ten
 
 
@@ -516,15 +516,21 @@ def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
         sessions=display.plural(missing, "more session"),
         files=display.plural(missing, "more run file"),
         commit=_commit(verdict),
-        decidable=_decidable(verdict),
+        quieter=_quieter(verdict),
         ended_in=display.escape(evidence.ended_in),
     )
 
 
-def _decidable(verdict: Verdict) -> str:
-    """Return the limit that blocks would decide about; "": that was not asked."""
+def _quieter(verdict: Verdict) -> str:
+    """Return what makes a test decidable whose blocks differ by too much."""
     limit = None if verdict.against is None else verdict.against.decidable_limit
-    return "" if limit is None else display.change(limit, signed=False)
+    if limit is None or limit > _USEFUL_LIMIT:
+        return (
+            "run it alone on an idle machine, do more work in a call, or fix the number of "
+            "threads (OMP_NUM_THREADS)"
+        )
+    least = display.change(limit, signed=False)
+    return f"measure it where less else runs, or give it a limit of {least} or more"
 
 
 def _commit(verdict: Verdict) -> str:
@@ -709,11 +715,11 @@ def change(verdict: Verdict) -> str:
     """
     Return a verdict's change in a cell's length, as `+7.9 %`; "" where it has none.
 
-    A metric is named unless it is the time, or its measurement has its name; one
-    without the machine's part is marked, as `ADJUSTED` says.
+    A metric is named unless it is the time, or its measurement has its name. A change
+    that the machine's part moves by a percent or more is marked, as `ADJUSTED` says.
     """
     text = _moved(verdict)
-    if verdict.change is not None and taken_out(verdict.change):
+    if verdict.change is not None and taken_out(verdict.change, _MARKED):
         text += MARK
     if verdict.metric in {"time", verdict.key.name} or not text:
         return text
@@ -823,14 +829,21 @@ def noun(metric: str) -> str:
     return metric
 
 
-def taken_out(change: Change) -> list[str]:
-    """Return what the machine did that is no part of a change; empty: nothing to tell."""
+def taken_out(change: Change, least: float = _DRIFT) -> list[str]:
+    """
+    Return what the machine did that is no part of a change; empty: nothing to tell.
+
+    Args:
+        change: The change.
+
+        least: Of each part [fraction], > 0; a smaller one is left out.
+    """
     core, drift = change.core_shift or 0.0, change.machine_shift or 0.0
     parts = []
-    if abs(core) >= _DRIFT:
+    if abs(core) >= least:
         speed = "slower" if core > 0 else "faster"
         parts.append(f"a {speed} core ({display.change(core)})")
-    if abs(drift) >= _DRIFT:
+    if abs(drift) >= least:
         parts.append(f"machine drift of {display.change(drift)}")
     return parts if change.effect else []
 

@@ -257,7 +257,7 @@ def test_a_machine_without_the_driver_is_told_at_once() -> None:
     argv = [sys.executable, "-c", code]
     printed = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
-    assert "its library is not installed False" in printed
+    assert "no NVIDIA driver is installed False" in printed
 
 
 def test_a_missing_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

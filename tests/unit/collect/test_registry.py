@@ -49,7 +49,7 @@ def test_auto_takes_what_is_there() -> None:
         "cupti: there is no GPU: none; run it on a machine with a GPU",
         "events: there is no GPU: none; run it on a machine with a GPU",
         "nvml: there is no GPU: none; run it on a machine with a GPU",
-        "no GPU: none was found; times are the host's, caches as they come",
+        "CPU only: no GPU was found; times are the host's, caches as they come",
     )
 
 
@@ -200,7 +200,7 @@ def test_why_there_is_no_device_is_said() -> None:
     with_host = choose(("host",), absent=NO_DEVICE, device_reason="no driver")
 
     assert "replayed" in choice.sentences[-1]
-    assert with_host.sentences[-1].startswith("no GPU: no driver; ")
+    assert with_host.sentences[-1].startswith("CPU only: no driver; ")
 
 
 def test_unknown_names_are_all_reported_at_once() -> None:

@@ -17,6 +17,7 @@ from pytest_gpuperf.model.verdict import (
     Reason,
     Verdict,
 )
+from pytest_gpuperf.report import words
 from pytest_gpuperf.report.explanation import (
     assert_lines,
     command_text,
@@ -421,6 +422,17 @@ def test_what_a_baseline_mostly_sees_is_not_said_of_a_smaller_change_it_found() 
     assert "sees" not in evidence(replace(runs.REGRESSED, change=lucky))
 
 
+@pytest.mark.parametrize(("drift", "marked"), [(0.057, "*"), (0.003, ""), (0.0, "")])
+def test_a_change_is_marked_where_the_machine_moved_it(
+    drift: float, marked: str
+) -> None:
+    """By a percent or more: a mark on each row of a quiet run would say nothing."""
+    assert runs.REGRESSED.change is not None
+    change = replace(runs.REGRESSED.change, machine_shift=drift)
+
+    assert words.change(replace(runs.REGRESSED, change=change)) == f"+7.9 %{marked}"
+
+
 @pytest.mark.parametrize(("drift", "said"), [(0.057, True), (0.0002, False)])
 def test_machine_drift_is_told_where_it_was_subtracted(
     drift: float, *, said: bool
@@ -430,17 +442,17 @@ def test_machine_drift_is_told_where_it_was_subtracted(
     change = replace(runs.REGRESSED.change, machine_shift=drift)
     text = evidence(replace(runs.REGRESSED, change=change))
 
-    assert (") without machine drift of +5.7 %, limit" in text) == said
+    assert (" without machine drift of +5.7 %, limit" in text) == said
 
 
 @pytest.mark.parametrize(
     ("core", "drift", "said"),
     [
-        (0.38, None, "+8.7 %) without a slower core (+38.0 %), limit 5 %"),
-        (-0.25, None, "+8.7 %) without a faster core (-25.0 %), limit 5 %"),
+        (0.38, None, "+8.7 %), 183 us without a slower core (+38.0 %), limit 5 %"),
+        (-0.25, None, "+8.7 %), 183 us without a faster core (-25.0 %), limit 5 %"),
         (
             *(0.38, 0.057),
-            "+8.7 %) without a slower core (+38.0 %) and machine drift of +5.7 %, limit",
+            "+8.7 %), 183 us without a slower core (+38.0 %) and machine drift of +5.7 %, limit",
         ),
         (0.0002, None, "+8.7 %), limit 5 %"),
     ],
@@ -492,7 +504,7 @@ def test_the_numbers_of_a_change_multiply(*, fresh: bool) -> None:
     verdict = replace(runs.REGRESSED, change=change, estimate=suite)
     numbers = (
         "5.31 ms, was 3.06 ms: +43.6 %",
-        " without a slower core (+14.9 %) and machine drift of +5.2 %, limit 5 %",
+        ", 4.39 ms without a slower core (+14.9 %) and machine drift of +5.2 %, limit 5 %",
     )
 
     assert all(text in evidence(verdict) for text in numbers)

@@ -390,13 +390,13 @@ def test_files_that_are_compared_have_no_commands() -> None:
     ("why", "title"),
     [
         (
-            "no GPU: no driver; times are the host's",
-            "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU (no driver)",
+            "CPU only: no driver; times are the host's",
+            "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, CPU only",
         ),
         (
-            "no GPU: NVML does not start: NVML Shared Library Not Found; times are",
+            "CPU only: NVML does not start: NVML Shared Library Not Found; times are",
             (
-                "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU (NVML "
+                "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, CPU only (NVML "
                 "does not start)"
             ),
         ),
@@ -404,7 +404,7 @@ def test_files_that_are_compared_have_no_commands() -> None:
     ],
 )
 def test_the_title_says_on_what_was_measured(why: str, title: str) -> None:
-    """Without a GPU the title names the processor and why there is no GPU."""
+    """Without a GPU the title names the processor, and an error of the driver."""
     notes = (runs.no_gpu(why),) if why else ()
 
     assert terminal.title(runs.run(notes=notes)) == title
@@ -511,6 +511,12 @@ def test_a_note_that_puts_the_value_in_doubt_stands_there_without_v() -> None:
             "judged 1 of 2: 1 improved; 1 new",
             Style.DOUBT,
         ),
+        (
+            (replace(runs.REGRESSED, outcome=Outcome.UNCHANGED),),
+            1,
+            "judged 1 of 1: 1 unchanged",
+            Style.GOOD,
+        ),
     ],
 )
 def test_the_last_line_says_how_much_was_judged(
@@ -562,7 +568,7 @@ def test_tests_that_were_disabled_are_counted_once() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_the_title_fits_between_its_rules(width: int) -> None:
     """pytest writes a rule on both sides, which need four characters."""
-    why = "no GPU: a driver that is there and does not answer; times are the host's"
+    why = "CPU only: a driver that is there and does not answer; times are the host's"
     title = terminal.title(runs.run(notes=(runs.no_gpu(why),)), width=width)
 
     assert len(title) <= width - 4

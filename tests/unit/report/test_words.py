@@ -786,6 +786,19 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "",
     ),
     (
+        verdict(
+            Reason.TOO_FEW_BLOCKS,
+            Cause.BLOCKS_HOPELESS,
+            against=AgainstEvidence(block_count=8, decidable_limit=443.68),
+        ),
+        (),
+        (
+            "run it alone on an idle machine, do more work in a call, or fix the number of "
+            "threads (OMP_NUM_THREADS)"
+        ),
+        "",
+    ),
+    (
         verdict(Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK, against=BESIDE),
         (),
         "give it more time with --gpuperf-budget",
