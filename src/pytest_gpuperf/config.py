@@ -368,8 +368,9 @@ def _parse_percent(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Return a percentage of all tests."""
-    share = _parse_percent(text)
+    """Return a percentage of all tests; its sign may be left out from 1 on."""
+    is_bare = re.fullmatch(r"\s*[1-9]\d*\s*", text) is not None
+    share = _parse_percent(f"{text.strip()}%" if is_bare else text)
     if share > 1:
         message = "a share of the tests is at most 100%"
         raise ValueError(message)

@@ -43,6 +43,19 @@ def test_all_wrong_options_are_told_at_once(
     assert lines(ended, "ZeroDivisionError") == []
 
 
+@pytest.mark.parametrize("share", ["50", "50%", " 50 % "])
+def test_a_share_of_tests_needs_no_sign(project: Project, share: str) -> None:
+    """A whole number can only be a percentage; 0.5 can be two things."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    good = project.run(f"--gpuperf-min-judged={share}")
+    bad = project.run("--gpuperf-min-judged=0.5")
+
+    assert good.ret == pytest.ExitCode.TESTS_FAILED
+    assert lines(good, "--gpuperf-min-judged requires more")
+    assert bad.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(bad, "write a percentage, as 5%")
+
+
 def test_wrong_ini_values_are_told_by_their_ini_name(project: Project) -> None:
     """The same mistakes in an ini file name the ini option."""
     values = "\n".join(f"{n.replace('-', '_')} = {WRONG[n]}" for n in WRONG)
