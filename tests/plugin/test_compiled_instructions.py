@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.project import Project
+from fakes.project import Project, lines
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
 from pytest_gpuperf.errors import CollectorUnavailableError
 
@@ -48,6 +48,29 @@ def test_a_test_asserts_on_instructions(mixed: Project) -> None:
     """)
 
     mixed.run().assert_outcomes(passed=1)
+
+
+def test_one_session_judges_what_is_exact(mixed: Project) -> None:
+    """Nothing is timed beside it, and no more sessions are asked for."""
+    mixed.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"registers": "0 %"})
+        def test_it(gpuperf):
+            gpuperf.binary("kernels.cubin")
+    """)
+    cubin = mixed.path / "kernels.cubin"
+    cubin.write_bytes((GOLD / "recursive_sm_90.cubin").read_bytes())
+    stored = mixed.run("--gpuperf-update=new")
+    cubin.write_bytes((GOLD / "kernels_sm_90.cubin").read_bytes())
+    ended = mixed.run("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+
+    assert lines(stored, "stored 1 measurement")
+    assert lines(stored, "wanted") == []
+    assert not list(mixed.path.glob(".gpuperf/*/gpuperf~*.json"))
+    assert mixed.report()["references"] == []
+    assert ended.ret == 1
+    assert lines(ended, "registers", "REGRESSED")
 
 
 def test_kernels_that_are_known_are_judged(mixed: Project) -> None:

@@ -514,7 +514,7 @@ class Measuring:
         gpuperf, plan = fixture_of(item), _plan(item)
         references = self.bench.measurer.references
         if references is not None:
-            references.before()
+            references.begin()
         if self._live_line is not None:
             self._live_line.begin()
         item.stash[_BODY_RUNS] = True

@@ -145,8 +145,19 @@ class References:
         self._samples: list[ReferenceSamples] = []
         self._recent_s: dict[str, deque[float]] = {}  # without interrupted ones
         self._budget, self._disk_budget = _Budget(), _Budget()
+        self._is_waiting = False  # the test that runs now has measured nothing yet
         self._begun_ns = 0  # the test that runs now
         self._ended_ns: int | None = None  # the last samples
+
+    def begin(self) -> None:
+        """Take note that a test begins, which may measure nothing that needs references."""
+        self._is_waiting = True
+
+    def before_measuring(self) -> None:
+        """Time the workloads before the first measurement of the test that runs now."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self.before()
 
     def before(self) -> None:
         """Time the workloads before a test, unless that was done after the last one."""
@@ -161,7 +172,10 @@ class References:
         self._disk_is_used = True
 
     def after(self) -> None:
-        """Time the workloads after a test that has passed."""
+        """Time the workloads after a test that has passed, and that needs them."""
+        if self._is_waiting:
+            self._is_waiting = False
+            return
         measured_ns = self._clock.now_ns() - self._begun_ns
         self._budget.measured_ns += measured_ns
         if self._disk_is_used:

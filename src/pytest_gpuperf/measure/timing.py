@@ -332,6 +332,8 @@ class TimingMeasurer:
 
     def _measuring(self, key: RecordKey) -> contextlib.AbstractContextManager[None]:
         """Return a context in which this process has the turn; without turns, an empty one."""
+        if self.references is not None:
+            self.references.before_measuring()
         if self._turn_client is None:
             return contextlib.nullcontext()
         return self._turn_client.measuring(key.name)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.case import Retest
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = ["MeasureAlone", "alone_records", "measure_alone"]
+__all__ = ["MeasureAlone", "alone_records", "has_noise", "measure_alone"]
 
 # Measures tests in fresh processes that confirm nothing. The suite keeps the records.
 MeasureAlone = Callable[[Sequence[str]], Mapping[str, "Retest"]]
@@ -101,7 +101,7 @@ def _drawn(suite: Suite, sessions: _Sessions) -> tuple[str, ...]:
     known = {key.test_id for key in alone_records(suite)} | suite.failed_fresh
     counts: dict[str, int] = {}
     for key, (session, before) in sessions.items():
-        if key.test_id in known or not any(map(_has_noise, session.values)):
+        if key.test_id in known or not any(map(has_noise, session.values)):
             continue
         if any(value.source == Source.NCU for value in session.values):
             continue  # a profiler would start for it, which takes longer than all others
@@ -133,7 +133,7 @@ def _alone_count(session: StoredRecord, before: Collection[StoredRecord]) -> int
     )
 
 
-def _has_noise(value: SessionValue) -> bool:
+def has_noise(value: SessionValue) -> bool:
     """Return whether equal code may give other values, so that one alone says anything."""
     if value.source in FILES:
         return False

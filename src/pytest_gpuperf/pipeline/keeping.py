@@ -37,7 +37,12 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEvidence
-from pytest_gpuperf.pipeline.alone import MeasureAlone, alone_records, measure_alone
+from pytest_gpuperf.pipeline.alone import (
+    MeasureAlone,
+    alone_records,
+    has_noise,
+    measure_alone,
+)
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
 from pytest_gpuperf.report import display, terminal
@@ -502,6 +507,7 @@ def _accepted_lines(plans: Sequence[_Plan]) -> Iterator[str]:
 
 def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
     """Yield what the baseline sees now, and what it would see with more sessions."""
+    plans = _noisy(plans)
     if not plans:
         return
     fewest = min(plan.session_count for plan in plans)
@@ -526,6 +532,11 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
         return
     yield f"{text}; {missing} more wanted"
     yield f"store another session: {_storing(suite)}"
+
+
+def _noisy(plans: Sequence[_Plan]) -> list[_Plan]:
+    """Return the plans that hold more than what is exact, of which one session tells all."""
+    return [p for p in plans if any(map(has_noise, p.change.record.values))]
 
 
 def _cases_as_stored(suite: Suite) -> list[Case]:
@@ -571,7 +582,7 @@ def _with_progress(suite: Suite, run: Run, plans: Sequence[_Plan]) -> Run:
     most_sessions = suite.config.sessions
     counts = {
         plan.change.key: plan.session_count
-        for plan in plans
+        for plan in _noisy(plans)
         if plan.session_count < most_sessions
     }
     verdicts = tuple(
