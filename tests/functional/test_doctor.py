@@ -42,6 +42,21 @@ def test_the_exit_code_says_what_the_json_says() -> None:
         assert {"dram", "fp32", "bf16"} <= set(each["peaks"])
 
 
+def test_what_the_host_needs_is_asked_for_by_itself() -> None:
+    """A machine that shall have no GPU is ready, and nothing of a GPU is printed."""
+    done = doctor("--for=host")
+    said = json.loads(doctor("--for=host", "--format=json").stdout)
+    both = doctor("--for=host", "--measure-peaks")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("ready: calls and loops can be timed by the host")
+    assert {"NVML", "GPU", "ncu"}.isdisjoint(done.stdout.split())
+    assert (said["state"], said["devices"], said["remarks"]) == ("ready", [], [])
+    assert all("host" in each["concerns"] for each in said["findings"])
+    assert both.returncode == BLOCKED
+    assert "give one of both" in both.stderr
+
+
 def test_every_finding_is_whole() -> None:
     """Each topic once, on a machine with a GPU and without."""
     found = json.loads(doctor("--format=json").stdout)["findings"]

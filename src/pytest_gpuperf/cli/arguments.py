@@ -460,7 +460,7 @@ def _add_doctor(commands: Commands, form: argparse.ArgumentParser) -> None:
         "print what stops or bends measurements here, and the peaks of the GPUs",
         example="--format json",
         codes={
-            0: "ready",
+            0: "ready; with --for=host: the host's times can be measured",
             1: "degraded: no GPU, or counters, launches, energy or memory cannot be "
             "measured",
             2: "blocked: a GPU whose time cannot be measured, or --measure-peaks failed; "
@@ -468,6 +468,13 @@ def _add_doctor(commands: Commands, form: argparse.ArgumentParser) -> None:
         },
         parents=[form],
         function="machine:doctor",
+    )
+    doctor.add_argument(
+        "--for",
+        dest="whose",
+        choices=("gpu", "host"),
+        default="gpu",
+        help="what shall be measured: host leaves out what concerns GPUs alone (gpu)",
     )
     doctor.add_argument(
         "--measure-peaks",

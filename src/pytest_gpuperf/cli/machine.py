@@ -44,7 +44,7 @@ from pytest_gpuperf.errors import (
     ConfigError,
     RecordError,
 )
-from pytest_gpuperf.judge.grade import condition_of
+from pytest_gpuperf.judge.grade import condition_of, host_condition
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Condition, Finding, Status
 from pytest_gpuperf.report import display
@@ -205,6 +205,8 @@ _CODES = {"ready": GOOD, "degraded": DEGRADED, "blocked": BLOCKED}
 def doctor(arguments: argparse.Namespace) -> int:
     """Print what this machine can measure, what stops it, and the peaks of its GPUs."""
     findings = look()  # before this process has a context on a GPU
+    if arguments.whose == "host":
+        return _host_doctor(findings, arguments)
     runtime = CudaRuntime(load_driver)
     sentence, measured = "", True
     if arguments.measure_peaks:
@@ -220,6 +222,19 @@ def doctor(arguments: argparse.Namespace) -> int:
         )
     )
     return _CODES[examined.condition.state.value]
+
+
+def _host_doctor(findings: Sequence[Finding], arguments: argparse.Namespace) -> int:
+    """Print what bends or stops times of the host; return 0 where they can be measured."""
+    if arguments.measure_peaks:
+        raise ConfigError(
+            "--measure-peaks measures a GPU, and --for=host leaves it out",
+            remedy="give one of both",
+        )
+    own = [finding for finding in findings if "host" in finding.concerns]
+    condition = host_condition(own)
+    print_bytes(doctor_bytes(own, (), (), arguments.format, condition=condition))
+    return _CODES[condition.state.value]
 
 
 # `metrics` and `cache`

@@ -32,6 +32,7 @@ __all__ = [
     "condition_of",
     "grade_limit",
     "grade_of",
+    "host_condition",
     "parse_grades",
     "rate_limit",
 ]
@@ -199,6 +200,20 @@ def _read_share(part: str, shares: dict[str, float]) -> str:
         return f"{letter}: {match['share']} is not a share, as 85%"
     shares[letter] = quantity.value
     return ""
+
+
+def host_condition(findings: Iterable[Finding]) -> Condition:
+    """
+    Return whether the host's times can be measured on a machine, with a GPU or without.
+
+    Args:
+        findings: Those on the host's times.
+    """
+    if any(finding.status is Status.STOPS for finding in findings):
+        return Condition(
+            state=Readiness.BLOCKED, obstacle=Obstacle.NO_TIMING, of_host=True
+        )
+    return Condition(state=Readiness.READY, of_host=True)
 
 
 def condition_of(

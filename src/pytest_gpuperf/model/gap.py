@@ -156,11 +156,14 @@ class Condition(Frozen, frozen=True, kw_only=True):
         obstacle: What keeps it from being ready; None: it is.
 
         lost: The concerns that cannot be measured, where the obstacle is `LOST`.
+
+        of_host: Whether it is asked for times of the host alone.
     """
 
     state: Readiness
     obstacle: Obstacle | None = None
     lost: tuple[Concern, ...] = ()
+    of_host: bool = False
 
 
 class Finding(Frozen, frozen=True, kw_only=True):

@@ -85,6 +85,9 @@ def doctor_bytes(
 
 def _verdict(condition: Condition) -> str:
     """Return why a machine is ready or not."""
+    if condition.of_host:
+        can = "can" if condition.obstacle is None else "cannot"
+        return f"calls and loops {can} be timed by the host's clock"
     if condition.obstacle is None:
         return "everything on the GPU can be measured"
     return f"{_OBSTACLES[condition.obstacle]}{', '.join(condition.lost)}"
