@@ -481,6 +481,21 @@ def test_files_are_compared_without_a_store(tmp_path: Path) -> None:
     assert verdict["remedy"] == "name an older run file that has it"
 
 
+def test_a_unit_is_text_in_markdown(tmp_path: Path) -> None:
+    """Whoever records a number chooses its unit: a comment shows it, and runs nothing."""
+    unit = "<img src=x onerror=alert(1)>"
+    sides = [
+        runs.run((runs.record("test_x", replace(runs.time_of(value), unit=unit)),))
+        for value in (1.0, 2.0)
+    ]
+    old, new = (written(tmp_path, f"{n}.json", run) for n, run in enumerate(sides))
+    markdown = gpuperf("compare", old, new, "--format=markdown").stdout.decode()
+
+    (row,) = (line for line in markdown.splitlines() if line.startswith("| `test_x`"))
+
+    assert row.count(r"\<img src=x onerror=alert(1)\>") == 2
+
+
 def test_two_runs_are_shown_side_by_side(tmp_path: Path) -> None:
     """Was, now, ratio and interval of every test, the worst first, whatever is decided."""
     sides = [

@@ -151,7 +151,7 @@ def _schema_of(text: bytes, path: str) -> object:
 
 def _check_schema(schema: object, path: str) -> None:
     """Refuse the schema of another version, and what is not a run at all."""
-    if schema in _READABLE:
+    if isinstance(schema, str) and schema in _READABLE:
         return
     named, path = str(schema), path or "schema"
     if named.startswith(_RUNS):

@@ -527,7 +527,7 @@ def comparison_table(
     """Return what moved, worst first."""
     remarks = [*map(display.escape, remarks), *_comparison_remarks(pairs)]
     if form == "markdown":
-        table = [*markdown_table(_comparison_columns(pairs, display.code)), ""]
+        table = [*markdown_table(_comparison_columns(pairs, display.code, prose)), ""]
         points = [f"- {prose(remark)}" for remark in remarks]
         ending = [*points, ""] if points else []
         return text_bytes([f"### {prose(title)}", "", *table, *ending])
@@ -558,13 +558,24 @@ def pair_facts(pair: ValuePair) -> dict[str, object]:
 
 
 def _comparison_columns(
-    pairs: Sequence[ValuePair], spelled: Callable[[str], str]
+    pairs: Sequence[ValuePair],
+    spelled: Callable[[str], str],
+    inert: Callable[[str], str] = str,
 ) -> tuple[Column, ...]:
-    """Return a line for each comparison; its second ratio where another one was judged."""
+    """
+    Return a line for each comparison; its second ratio where another one was judged.
+
+    Args:
+        pairs: The comparisons.
+
+        spelled: Spells the name of a test.
+
+        inert: Spells a value, whose unit may be any text of a user.
+    """
     short = names(pair.key for pair in pairs)
     tests = tuple(spelled(_name(pair, short[pair.key])) for pair in pairs)
-    was = tuple(_amount(p.was, p.unit) for p in pairs)
-    now = tuple(_amount(p.now, p.unit) for p in pairs)
+    was = tuple(inert(_amount(p.was, p.unit)) for p in pairs)
+    now = tuple(inert(_amount(p.now, p.unit)) for p in pairs)
     measured = tuple(_ratio(pair.ratio) for pair in pairs)
     adjusted = tuple(_ratio(pair.adjusted_ratio) for pair in pairs)
     ratios = [Column(head="now/was", cells=measured, right=True)]

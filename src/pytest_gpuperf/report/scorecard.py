@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _MOST_PLACES = 340  # the smallest float shows itself
+_MOST_LOG = 700.0  # of a ratio: e to this power is still a float
 _PERCENT = " %"  # as everywhere in a report
 
 
@@ -294,7 +295,9 @@ def _decision(decision: Decision) -> SheetItem:
 def _by_how_much(decision: Decision, log_ratio: float) -> str:
     """Return a log ratio as a relative change, on its side of the tolerance."""
     limits = [] if decision.tolerance is None else [decision.tolerance]
-    size = fixed(math.expm1(abs(log_ratio)), 1, limits=limits, percent=True)
+    size = fixed(
+        math.expm1(min(abs(log_ratio), _MOST_LOG)), 1, limits=limits, percent=True
+    )
     return f"{size} {'worse' if log_ratio > 0 else 'better'}"
 
 

@@ -568,6 +568,20 @@ def test_spills_that_nobody_owns_are_everybodys_doubt() -> None:
     assert read_ptxas_log(CALLEE + CALLER)["caller", "sm_90"].spills_bytes is None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{} bytes stack frame, {} bytes spill stores, {} bytes spill loads",
+        "Used 24 registers, used {} barriers",
+    ],
+)
+def test_a_number_of_a_log_that_no_compiler_prints_is_refused(line: str) -> None:
+    """Python makes no integer of 5,000 digits, and 64 bits hold 18."""
+    entry = "ptxas info : Compiling entry function 'f' for 'sm_90'\n"
+    with pytest.raises(CaptureFormatError, match="a number of 5000 digits"):
+        read_ptxas_log(entry + line.replace("{}", "9" * 5000))
+
+
 @pytest.mark.parametrize("log", ["", "nvcc warning: nothing\n", CALLEE])
 def test_a_log_without_kernels_is_refused(log: str) -> None:
     """A log that was made without -v is said to be one."""

@@ -93,6 +93,12 @@ def test_only_its_own_head_is_taken_for_a_table() -> None:
     assert not is_smi_table("[" * 200_000)
 
 
+def test_brackets_of_a_name_are_told_from_its_unit() -> None:
+    """A head of nothing but brackets is read in one pass: 100 kB took half a minute."""
+    assert is_smi_table("utilization.gpu[%], [a] [%]\n1 %, 2 %")
+    assert not is_smi_table("index" + " [" * 60_000)
+
+
 @pytest.mark.parametrize(
     ("percent", "share"), [("41", 0.41), ("7", 0.07), ("58", 0.58)]
 )

@@ -242,6 +242,8 @@ def test_another_version_is_named() -> None:
         ("pytest-gpuperf/doctor/1", "pytest-gpuperf/doctor/1", "--gpuperf-json"),
         ("pytest-benchmark", "pytest-benchmark", "--gpuperf-json"),
         (7, "'7'", "--gpuperf-json"),
+        ({}, "'{}'", "--gpuperf-json"),
+        ([1], "'[1]'", "--gpuperf-json"),
     ],
 )
 def test_what_is_not_a_run_is_told(found: object, kind: str, remedy: str) -> None:

@@ -243,11 +243,23 @@ def _usage(name: str, line: str, finished: Finished) -> FunctionUsage | None:
     )
 
 
+_MOST_DIGITS = 18  # of a number that an integer of 64 bits holds
 _ENTRY = re.compile(r"Compiling entry function '(.+?)' for '(\w+)'")
 _FRAME = re.compile(
     r"\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
 _BARRIERS = re.compile(r"Used \d+ registers.*?used (\d+) barriers")
+
+
+def _whole(digits: str) -> int:
+    """Return a whole number of a log; refuse one that no compiler prints."""
+    if len(digits) > _MOST_DIGITS:
+        raise CaptureFormatError(
+            f"holds a number of {len(digits)} digits",
+            remedy="compile with -Xptxas -v and hand over all that it prints",
+            path="the compiler's log",
+        )
+    return int(digits)
 
 
 class CompilerFacts(Frozen, frozen=True, kw_only=True):
@@ -287,7 +299,7 @@ def read_ptxas_log(log: str) -> Mapping[tuple[str, str], CompilerFacts]:
             kernel = (entry[1], entry[2])
             facts[kernel] = CompilerFacts()
         elif frame := _FRAME.search(line):
-            spills_bytes = int(frame[1]) + int(frame[2])
+            spills_bytes = _whole(frame[1]) + _whole(frame[2])
             if kernel is None:
                 ownerless_bytes += spills_bytes
             else:
@@ -296,7 +308,7 @@ def read_ptxas_log(log: str) -> Mapping[tuple[str, str], CompilerFacts]:
                     facts[kernel], spills_bytes=before_bytes + spills_bytes
                 )
         elif kernel is not None and (used := _BARRIERS.search(line)):
-            facts[kernel] = replace(facts[kernel], barriers_count=int(used[1]))
+            facts[kernel] = replace(facts[kernel], barriers_count=_whole(used[1]))
     if not facts:
         raise CaptureFormatError(
             "names no kernel",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -48,7 +47,6 @@ _COUNTS = {
 }
 _IDENTITY = frozenset({"timestamp", "index", "uuid", "gpu_uuid", "name", "gpu_name"})
 _SHOWN = 20  # characters of a cell in a note
-_UNIT = re.compile(r"\s*\[[^\]]*\]$")
 _STAMP = "%Y/%m/%d %H:%M:%S.%f"
 _NO_VALUES = ("[", "n/a")  # [N/A], [Not Supported], [Unknown Error]: absent
 
@@ -223,4 +221,7 @@ def _cells(line: str) -> list[str]:
 
 def _plain(name: str) -> str:
     """Return a column's name without its unit."""
-    return _UNIT.sub("", name.strip()).lower()
+    name = name.strip()
+    head, bracket, unit = name.rpartition("[")
+    has_unit = bracket and unit.endswith("]") and "]" not in unit[:-1]
+    return (head.rstrip() if has_unit else name).lower()
