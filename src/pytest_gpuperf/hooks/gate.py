@@ -156,13 +156,17 @@ class Gate:
         if measured.test_id in self.suite.results:
             # a worker on a host without our folder did not say that it would measure
             refuse_each(self.config)
-        self.suite.receive(measured, passed=passed or report.passed)
+        missed = outcomes.missed_limits(measured)
+        early = report.skipped and bool(measured.records)
+        judged = passed or report.passed or early
+        failed = measured.body_failed or bool(missed)
+        self.suite.receive(measured, passed=judged and not failed)
         if not passed and outcomes.passed_unexpectedly(report):
             self.suite.withdraw(measured.test_id)
         if report.skipped and hasattr(report, "wasxfail"):
             self._xfailed[measured.test_id] = None
         if report.failed and not passed:
-            self._explained[report.nodeid] = outcomes.missed_limits(measured)
+            self._explained[report.nodeid] = missed
             if isinstance(report.longrepr, str):  # a worker's words
                 outcomes.fail(report, report.longrepr)
         self._heed_subtests(report, measured)
@@ -297,25 +301,30 @@ class Gate:
         for measured, call, teardown in self._held:
             failures = self.suite.failures_of(measured.test_id)
             if failures:
-                self._fail(call, failures)
+                self._fail(measured.test_id, call, failures)
                 self._log(call, teardown, None)
             else:
                 self._log(call, teardown, measured)
         self._held.clear()
 
-    def _fail(self, call: pytest.TestReport, failures: Sequence[Verdict]) -> None:
+    def _fail(
+        self, test_id: str, call: pytest.TestReport, failures: Sequence[Verdict]
+    ) -> None:
         """Fail a held test, as its xfail mark expects; no mark expects an undecided verdict."""
         config = replace(self.suite.config, option_texts=self.suite.option_texts)
+        ending = outcomes.ending_text(call)
         text = outcomes.failure_text(failures, config)
+        text = "\n".join(filter(None, (text, ending)))
         self._explained[call.nodeid] = failures
         expected = outcomes.expected_failure(call)
         meant = call.__dict__.pop("gpuperf_expects", False)
         loud = any(verdict.outcome in FAILING for verdict in failures)
         if expected is None or not (meant and loud):
             outcomes.fail(call, text)
+            self._xfailed.pop(test_id, None)
         else:
             outcomes.expect_failure(call, expected, text)
-            self._xfailed[call.nodeid] = None
+            self._xfailed[test_id] = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -388,10 +397,10 @@ class Gate:
     def _complain_of_overruled(self) -> None:
         """Fail the run for verdicts that another plugin reported as a pass."""
         for node_id, report in self._calls.items():
-            if not report.passed or hasattr(report, "wasxfail"):
-                continue
             test_id = self.suite.test_of(node_id)
-            failures = () if test_id is None else self.suite.failures_of(test_id)
+            if test_id is None or report.failed or test_id in self._xfailed:
+                continue
+            failures = self.suite.failures_of(test_id)
             if failures:
                 self.suite.complain(terminal.overruled_line(failures[0]))
 

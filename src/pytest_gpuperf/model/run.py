@@ -298,10 +298,13 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
 
         max_regression: Largest change by metric [fraction]; empty: what the run says.
 
-        body_failed: Whether its body ended for another reason than its limits: it failed,
-            or was skipped.
+        body_failed: Whether it failed for another reason than its limits: nothing of it is
+            judged.
 
-        failed: Whether pytest calls that a failure: no skip, and none that is expected.
+        skipped: Whether a skip or an expected failure ended it. What it had measured until
+            then is judged all the same.
+
+        xfailed: Whether that was an expected failure: its values are not stored.
 
         asserted: Whether its body compared a measured value itself.
 
@@ -328,7 +331,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     refusals: tuple[Unmeasured, ...] = ()
     max_regression: Mapping[str, float | None] = {}
     body_failed: bool = False
-    failed: bool = False
+    skipped: bool = False
+    xfailed: bool = False
     asserted: bool = False
     missed: MissedAssert | None = None
     group: str | None = None

@@ -266,7 +266,7 @@ def _measure_again(suite: Suite) -> None:
     suite.failed_alone |= {
         test_id: retest.failure for test_id, retest in retests.items() if retest.failure
     }
-    gaps = [gap for retest in retests.values() for gap in retest.unmeasured[:1]]
+    gaps = [r.unmeasured[0] for r in retests.values() if r.unmeasured and not r.records]
     if gaps:
         tests = plural(len(gaps), "test")
         why = f"{gaps[0].metric}: {gaps[0].text}"

@@ -280,7 +280,10 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
             )
             for verdict in measured.verdicts
         ]
-        verdicts += lacking(measured)
+        lacks = lacking(measured)
+        if measured.skipped:  # that it has no more values is what its skip says
+            lacks = [v for v in lacks if v.outcome is not Outcome.UNMEASURED]
+        verdicts += lacks
     return verdicts + [lost_alone(*lost) for lost in suite.failed_alone.items()]
 
 
