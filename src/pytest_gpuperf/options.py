@@ -338,6 +338,9 @@ def _read(config: pytest.Config) -> Config:
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
         ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, texts.DAY_S), None),
         disable=reader.flag("gpuperf_disable"),
+        disabled_aside=reader.flag("gpuperf_disable")
+        and _is_typed(config, "--gpuperf-baseline")
+        and not _is_typed(config, "--gpuperf-disable"),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
         chip=reader.read("gpuperf_chip", str.strip, None),
         sort=reader.read("gpuperf_sort", texts.parse_sort, None),
@@ -366,6 +369,12 @@ def _read(config: pytest.Config) -> Config:
     )
     reader.finish(read)
     return read
+
+
+def _is_typed(config: pytest.Config, option: str) -> bool:
+    """Return whether an option stands on the command line, and not in PYTEST_ADDOPTS."""
+    args = process_start(config)["args"]
+    return any(arg == option or arg.startswith(f"{option}=") for arg in args)
 
 
 def process_start(config: pytest.Config) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -593,3 +594,151 @@ def test_what_only_shows_judges_nothing(
     assert ended.ret == 0
     assert not lines(ended, "judged")
     assert not (project.path / "run.json").exists()
+
+
+EXITS = {
+    "exit": (
+        "conftest.py",
+        """
+        import pytest
+
+        def pytest_runtest_setup(item):
+            if item.name == "test_x[c]":
+                pytest.exit("enough", returncode=0)
+        """,
+    ),
+    "sessionfinish": (
+        "conftest.py",
+        """
+        import pytest
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_sessionfinish(session):
+            session.exitstatus = 0
+        """,
+    ),
+    "wrapper": (
+        "conftest.py",
+        """
+        import pytest
+
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_sessionfinish(session):
+            yield
+            session.exitstatus = 0
+        """,
+    ),
+    "unconfigure": (
+        "conftest.py",
+        """
+        import pytest
+
+        def pytest_sessionfinish(session):
+            session.config.ours = session
+
+        def pytest_unconfigure(config):
+            config.ours.exitstatus = 0
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", EXITS)
+def test_nothing_sets_the_exit_status_to_0_over_a_suspect(
+    project: Project, how: str
+) -> None:
+    """Neither what ends the run nor what has the last word in it; a line says so."""
+    project.store()
+    name, text = EXITS[how]
+    project.write(text, name)
+    project.set_values(b=1.5)
+    # xdist itself ends with 3 where a worker exits
+    workers = () if how == "exit" else (*XDIST, "-n1")
+    ended = project.run(*GATE[:1], "--gpuperf-confirm=1", *workers)
+    told = "a plugin set the exit status to 0, and it is 1: test_it.py::test_x[b]: x"
+    if how == "exit":
+        told = "ended with exit status 0 before fresh processes had decided test_it.py"
+
+    assert ended.ret == 1
+    assert lines(ended, told)
+
+
+@pytest.mark.parametrize("how", ["exit", "sessionfinish"])
+def test_an_exit_status_of_0_stays_where_nothing_failed(
+    project: Project, how: str
+) -> None:
+    """A run without a suspect may be ended as its user likes."""
+    project.store()
+    name, text = EXITS[how]
+    project.write(text, name)
+
+    assert project.run(*GATE[:1], "--gpuperf-confirm=1").ret == 0
+
+
+@pytest.mark.parametrize("place", ["PYTEST_ADDOPTS", "addopts", "ini"])
+def test_a_gate_that_is_disabled_out_of_sight_is_not_green(
+    project: Project, place: str
+) -> None:
+    """Beside a typed baseline only a typed --gpuperf-disable switches it off."""
+    project.store()
+    if place == "PYTEST_ADDOPTS":
+        project.environment.setenv(place, "--gpuperf-disable")
+    else:
+        option = "addopts = --gpuperf-disable"
+        text = "gpuperf_disable = true" if place == "ini" else option
+        project.write(f"[pytest]\n{text}\n", "pytest.ini")
+    ended = project.run(*GATE[:1])
+    typed = project.run(*GATE[:1], "--gpuperf-disable")
+
+    assert (ended.ret, typed.ret) == (1, 0)
+    assert lines(ended, "nothing was judged: the command line names a baseline")
+
+
+def test_a_gate_whose_fresh_processes_begin_no_test_is_not_green(
+    project: Project,
+) -> None:
+    """What looked slower and nobody could confirm is no pass; the line says why."""
+    project.store()
+    project.write(
+        """
+        import os
+
+        if "PYTEST_GPUPERF_CHILD" in os.environ:
+            os._exit(9)
+        """,
+        "conftest.py",
+    )
+    project.set_values(b=1.5)
+    ended = project.run(*GATE[:1], "--gpuperf-confirm=2")
+
+    assert ended.ret == 1
+    assert lines(ended, "each of 2 fresh processes began no test, so what")
+
+
+def test_a_suspect_of_a_storing_run_is_held(project: Project) -> None:
+    """It fails where its fresh process does: in pytest's count, and in JUnit's."""
+    state = """
+        STATE = {{}}
+
+        def test_login():
+            STATE["token"] = 1
+
+        def test_uses_login(gpuperf):
+            assert STATE["token"]
+            gpuperf.record("x", {value}, unit="s", better="lower")
+
+        def test_other(gpuperf):
+            gpuperf.record("x", 1.0, unit="s", better="lower")
+        """
+    ini = "[pytest]\naddopts = -p no:randomly\n"
+    mark = "import pytest\n\npytestmark = pytest.mark.gpuperf(max_regression={'x': '5 %'}, records=['x'])\n"
+    project.store(mark + textwrap.dedent(state.format(value=1.0)))
+    project.write(ini, "pytest.ini")
+    for value in (2.0, 0.5):
+        project.write(mark + textwrap.dedent(state.format(value=value)))
+        ended = project.run("--gpuperf-update=all", "--junitxml=junit.xml")
+
+        assert ended.ret == 1
+        assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+        assert ("test_uses_login", "failure") in project.junit()
+        assert not lines(ended, "another plugin")

@@ -980,8 +980,7 @@ def test_an_expected_failure_is_judged_and_not_stored(project: Project) -> None:
     """A body that fails is no baseline, and being new fails no strict run for ever."""
     project.write(ENDS_EARLY)
     part = ("-k", "xfailed or steady")
-    for _ in range(3):
-        stored = project.run("--gpuperf-update=all", *part)
+    stored, *_ = [project.run("--gpuperf-update=all", *part) for _ in range(3)]
     strict = project.run(*GATE, "--gpuperf-strict", *part)
 
     assert lines(stored, "stored 3 measurements", "1 measurement failed or xfailed")

@@ -23,7 +23,7 @@ from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
-from pytest_gpuperf.model.verdict import FAILING, Verdict
+from pytest_gpuperf.model.verdict import FAILING, Cause, Reason, Verdict
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
@@ -46,6 +46,7 @@ _MARKUP: dict[Style, dict[str, bool]] = {
     Style.DOUBT: {"yellow": True},
     Style.FAINT: {"light": True},
 }
+_PASSED = (0, None)  # exit status of a run that fails nothing, and before it is known
 _BRIEF = frozenset({"no", "line"})  # tracebacks without all of a failure's text
 
 
@@ -75,6 +76,7 @@ class Gate:
         self._explained: dict[str, Sequence[Verdict]] = {}  # in a report, by test id
         self._shifts: tuple[MachineShift, ...] = ()
         self._raised = ""  # the traceback of somebody's hook
+        self._why_red = ""  # why the exit status must not be 0
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
@@ -333,12 +335,32 @@ class Gate:
             self.suite.tidy()
             return
         self._complain_of_overruled()
+        if session.exitstatus in _PASSED:
+            self._complain_of_undecided()
         run = steps.finish(
             self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
         )
         self._hand_over(run)
-        if self.suite.complaints and session.exitstatus in {0, None}:
+        self._why_red = self._redness()
+        if self.suite.complaints and session.exitstatus in _PASSED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _redness(self) -> str:
+        """Return why pytest must not end with 0, or ""."""
+        for test_id in self.suite.results:
+            failures = self.suite.failures_of(test_id)
+            if failures and test_id not in self._xfailed:
+                return terminal.decided_line(failures[0])
+        return next(iter(self.suite.complaints), "")
+
+    def last_word(self, status: int | pytest.ExitCode) -> int | pytest.ExitCode:
+        """Return the exit status: a plugin may have set 0 over what fails the run."""
+        if status not in _PASSED or not self._why_red:
+            return status
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            _write(reporter, terminal.status_line(self._why_red), red=True, bold=True)
+        return pytest.ExitCode.TESTS_FAILED
 
     def _lacks_its_tests(self) -> bool:
         """Return whether a run without a measurement was to compare something."""
@@ -393,6 +415,18 @@ class Gate:
                 f"a hook pytest_gpuperf_run_finished raised {name}, so the run fails; its "
                 "traceback is above: correct the hook"
             )
+
+    def _complain_of_undecided(self) -> None:
+        """Fail a run that ends with 0 before suspects are decided, as by `pytest.exit`."""
+        undecided = dict.fromkeys(
+            verdict.key.test_id
+            for verdict in self.suite.verdicts
+            if verdict.reason is Reason.INCOMPLETE_RUN
+            or verdict.cause is Cause.ENDED_EARLY
+        )
+        gates = self.suite.config.baseline_named and self.suite.config.update is None
+        if undecided and gates:
+            self.suite.complain(terminal.undecided_line([*undecided]))
 
     def _complain_of_overruled(self) -> None:
         """Fail the run for verdicts that another plugin reported as a pass."""

@@ -48,7 +48,10 @@ class Complaint(str, Enum):
     """Why a run fails as a whole, though no test of it may have failed."""
 
     NOTHING_COMPARED = "nothing-compared"  # although a baseline was named
-    NOTHING_AGAINST = "nothing-against"  # although a revision was named
+    NOTHING_AGAINST = (
+        "nothing-against"  # nothing decided, although a revision was named
+    )
+    NOTHING_JUDGED = "nothing-judged"  # disabled elsewhere than where a store is named
     TOO_FEW_JUDGED = "too-few-judged"  # fewer than were asked for
     NEVER_REPORTED = "never-reported"  # tests of a strict run
 
@@ -289,8 +292,11 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
     meant = counted.expected_count or counted.absent_count
     if gated and decides and meant and not compared:
         yield Complaint.NOTHING_COMPARED
+    if config.disabled_aside and meant:
+        yield Complaint.NOTHING_JUDGED
     by_revision = [v for v in run.verdicts if v.of_revision]
-    if config.against is not None and not any(map(_was_compared, by_revision)):
+    decided = any(v.outcome in JUDGED for v in by_revision)
+    if config.against is not None and not decided:
         yield Complaint.NOTHING_AGAINST
     least = config.min_judged
     if least is not None and counted.judged_fraction < least:

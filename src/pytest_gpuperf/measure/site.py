@@ -438,6 +438,7 @@ class Site:
             config.strict
             or config.against is not None
             or (config.baseline_named and config.baseline is not None)
+            or config.update is not None
             or (has_limits and config.confirm > 0)
             or config.junit_waits
         )

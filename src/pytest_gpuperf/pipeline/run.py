@@ -28,6 +28,7 @@ from pytest_gpuperf.report.summary import complaint
 from pytest_gpuperf.report.terminal import (
     changed_tests,
     measured_elsewhere,
+    none_began,
     positional_ids,
     side_by_side,
     unsteady_parameters,
@@ -406,6 +407,7 @@ def _again(
                 texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
                 failures |= {test_id: text for test_id, text in texts.items() if text}
         suite.failed_fresh.update(failures)
+        _complain_of_none(suite, role, runs)
     suite.add(_alike(suite, records) if role is Role.REPEAT else records)
     suite.drop_unsteady()
     return {
@@ -416,6 +418,13 @@ def _again(
         )
         for test_id in test_ids
     }
+
+
+def _complain_of_none(suite: Suite, role: Role, runs: Sequence[ChildRun]) -> None:
+    """Fail a run whose fresh processes began no test, unless a launcher kept them from it."""
+    none = not any(run.began for run in runs)
+    if none and role is not Role.ALONE and runs[0].refusal is None:
+        suite.complain(none_began(len(runs), not_begun(suite.command, runs[0])))
 
 
 def _alike(suite: Suite, records: Sequence[Record]) -> list[Record]:
@@ -445,6 +454,6 @@ def _lacking_in(
         gap = Unmeasured.of_metric(_THE_TEST, run.refusal)
         return dict.fromkeys(test_ids, (gap,))
     if not run.began:
-        return dict.fromkeys(test_ids, (not_begun(command, run.failure),))
+        return dict.fromkeys(test_ids, (not_begun(command, run),))
     answers = run.answers.values()
     return {a.test_id: a.unmeasured for a in answers if a.unmeasured}

@@ -312,7 +312,13 @@ def complaint(code: Complaint, counted: Tally) -> str:
     if code is Complaint.NOTHING_AGAINST:
         if not counted.expected_count:
             return "no test was compared with the revision: none that measures has run"
-        return "no test was compared with the revision: see the reasons above"
+        return "no test was decided against the revision: see the reasons above"
+    if code is Complaint.NOTHING_JUDGED:
+        return (
+            "nothing was judged: the command line names a baseline, and PYTEST_ADDOPTS or "
+            "the ini file switches measuring off; drop gpuperf_disable there, or type "
+            "--gpuperf-disable on the command line"
+        )
     if code is Complaint.NOTHING_COMPARED:
         return (
             "a baseline was named, but no test was compared with it: see the reasons "
