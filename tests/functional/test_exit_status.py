@@ -742,3 +742,32 @@ def test_a_suspect_of_a_storing_run_is_held(project: Project) -> None:
         assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
         assert ("test_uses_login", "failure") in project.junit()
         assert not lines(ended, "another plugin")
+
+
+def test_a_damaged_line_fails_the_run_that_would_judge_by_it(project: Project) -> None:
+    """A line of a test that runs, or of nobody knows whom; not one of another test."""
+    project.store()
+    (path,) = project.path.glob(".gpuperf/*/test_it.json")
+    whole = path.read_text("utf-8").splitlines(keepends=True)
+    of_b = next(i for i, line in enumerate(whole) if "test_x[b]" in line)
+    told = "damaged lines of the baseline are of tests of this run: "
+
+    for half, name in (
+        (whole[of_b][:60], "test_it.py::test_x[b]"),
+        (whole[of_b].replace("[b]", "[b\x01]"), "test_it.py"),
+    ):
+        lines_of = [*whole[:of_b], half.rstrip("\n") + "\n", *whole[of_b + 1 :]]
+        path.write_text("".join(lines_of), "utf-8")
+        ended = project.run(*GATE)
+
+        assert ended.ret == 1
+        assert lines(ended, f"{told}{name}; restore these lines from version control")
+
+    path.write_text(
+        "".join([*whole[:of_b], whole[of_b][:60] + "\n", *whole[of_b + 1 :]])
+    )
+    other = project.run(*GATE, "-k", "[a]")
+    found = project.run()
+
+    assert (other.ret, found.ret) == (0, 0)
+    assert lines(other, "left out of the baseline: ", "of test_it.py::test_x[b]")

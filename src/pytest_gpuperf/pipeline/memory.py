@@ -20,7 +20,7 @@ from pytest_gpuperf.model.record import (
     RecordKey,
     StoredRecord,
 )
-from pytest_gpuperf.report.escape import quoted
+from pytest_gpuperf.report.escape import escape, quoted
 from pytest_gpuperf.report.explanation import store_name
 
 if TYPE_CHECKING:
@@ -215,11 +215,42 @@ class Memory:
             )
 
     def _shown(self, line: Damage) -> str:
-        """Return a damaged line with its path as a person would write it."""
+        """Return a damaged line with its path as a person would write it, and its test."""
         path = Path(line.path)
         with contextlib.suppress(ValueError):  # it is not below the root
             path = path.relative_to(self._config.root)
-        return str(replace(line, path=str(path)))
+        test = f", of {escape(_test_of(line))}" if line.test_id else ""
+        return f"{replace(line, path=str(path))}{test}"
+
+    def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
+        """
+        Return tests of a run that damaged lines are of; a module where a line names none.
+
+        A line that names a test which is in no other line either may have lost its name.
+
+        Args:
+            test_ids: The ids of the tests of the run.
+
+            slugs: The GPUs, chips and hosts that it measures on.
+        """
+        if self._store is None or not self._store.damage:
+            return []
+        keys = set(map(self.key_of, test_ids))
+        modules = {key.partition("::")[0] for key in keys}
+        places = {folder_name(name) for name in slugs} | set(slugs)
+        known = {key.test_id for stored in self._loaded.values() for key in stored}
+        found: dict[str, None] = {}
+        for line in self._store.damage:
+            if places.isdisjoint({line.section, Path(line.path).parent.name}):
+                continue
+            test = _test_of(line)
+            if test in keys or test in test_ids:
+                found[self._config.checkout.id_of(test)] = None
+            elif test in known:
+                continue
+            elif line.section in modules or line.section in places:
+                found[self._config.checkout.id_of(line.section)] = None
+        return [*found]
 
     def forget(self) -> None:
         """Forget what was read, so that it is read again."""
@@ -255,6 +286,12 @@ class Memory:
             key = self._stored_key(old)
             if key != old and any(record.has_node_id for record in records):
                 yield Move(key=key, old=old)
+
+
+def _test_of(line: Damage) -> str:
+    """Return the test that a damaged line names; "": none."""
+    within = line.test_id.startswith("::")  # its section is its module
+    return f"{line.section}{line.test_id}" if within else line.test_id
 
 
 def damage_remedy(place: str) -> str:

@@ -21,12 +21,14 @@ from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline import verdicts
+from pytest_gpuperf.pipeline.memory import damage_remedy
 from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
 from pytest_gpuperf.report.terminal import (
     changed_tests,
+    lost_lines,
     measured_elsewhere,
     none_began,
     positional_ids,
@@ -199,6 +201,7 @@ def finish(
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
+    _complain_of_damage(suite)
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
@@ -209,6 +212,16 @@ def finish(
         suite.run = with_samples(suite, suite.run)
     suite.tidy()
     return suite.run
+
+
+def _complain_of_damage(suite: Suite) -> None:
+    """Fail a run that would have judged its tests by damaged lines of the baseline."""
+    config = suite.config
+    if not config.baseline_named or config.update is not None or config.disable:
+        return
+    tests = suite.damaged()
+    if tests:
+        suite.complain(lost_lines(tests, damage_remedy(suite.memory.place())))
 
 
 def _tell_of_identity(suite: Suite) -> None:

@@ -593,6 +593,11 @@ class Suite:
         id_of = self.config.checkout.id_of
         return tuple(id_of(key) for key in gone if _module_of(key) in whole)
 
+    def damaged(self) -> list[str]:
+        """Return the tests of this run, or their modules, of which stored lines are damaged."""
+        slugs = self._slugs_here() or frozenset()
+        return self.memory.damaged(self.site.all_expected().test_ids, slugs)
+
     def _slugs_here(self) -> frozenset[str] | None:
         """Return where this run can measure; None, for anywhere: it measured nothing."""
         measured = frozenset(map(slug_of, self.records()))

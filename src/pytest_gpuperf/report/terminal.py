@@ -42,6 +42,7 @@ __all__ = [
     "header_lines",
     "held_line",
     "longrepr_lines",
+    "lost_lines",
     "none_began",
     "not_alone_line",
     "nothing_stored",
@@ -696,6 +697,12 @@ def decided_line(verdict: Verdict) -> str:
     """Return what was decided of a test."""
     outcome = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
     return f"{short_id(verdict.key.test_id)}: {outcome}"
+
+
+def lost_lines(tests: Sequence[str], remedy: str) -> str:
+    """Return why a run fails that cannot read what the baseline has of its tests."""
+    named = listed(map(short_id, tests))
+    return f"damaged lines of the baseline are of tests of this run: {named}; {remedy}"
 
 
 def none_began(count: int, gap: Unmeasured) -> str:
