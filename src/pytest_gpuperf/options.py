@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -42,6 +43,7 @@ __all__ = [
     "must_judge",
     "only_shows",
     "process_start",
+    "selecting",
     "selects_measured",
     "selects_part",
     "split_part",
@@ -270,6 +272,35 @@ def selects_part(config: pytest.Config) -> bool:
     if any(value for value in chosen if value not in usual):
         return True  # what the ini file always leaves out is no part
     return any("::" in str(arg) for arg in config.args)
+
+
+# Options that change what is shown or written, where tests run and when they stop, and not
+# which tests run; those with a value of their own stand in the second.
+_OF_OUTPUT = (  # compiled where a test measures
+    r"-[qvslxrWpn]|-o$|(?:-o)?gpuperf_|--(?:quiet|verbose|tb|color|junit-?xml|junit-?prefix|durations|no-header"
+    r"|no-summary|show|capture|html|report-log|numprocesses|dist|maxprocesses|cov|no-cov"
+    r"|exitfirst|maxfail|basetemp|cache|log-|override-ini=gpuperf|full-trace)"
+)
+_WITH_VALUE = (
+    r"-[rWpn]$|--(?:tb|color|junit-?xml|junit-?prefix|durations|capture|html|report-log"
+    r"|numprocesses|dist|maxprocesses|maxfail|basetemp)$"
+)
+
+
+def selecting(config: pytest.Config) -> tuple[str, ...]:
+    """Return the options and arguments that may select tests, from wherever they come."""
+    usual = [*config.getini("addopts")]
+    usual += shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    kept: list[str] = []
+    is_value = False
+    for argument in without_ours([*usual, *process_start(config)["args"]]):
+        if is_value:
+            is_value = False
+        elif re.match(_OF_OUTPUT, argument):
+            is_value = re.match(_WITH_VALUE, argument) is not None
+        else:
+            kept.append(argument)
+    return tuple(kept)
 
 
 def split_part(config: pytest.Config) -> tuple[int | None, int | None]:

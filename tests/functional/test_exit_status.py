@@ -771,3 +771,77 @@ def test_a_damaged_line_fails_the_run_that_would_judge_by_it(project: Project) -
 
     assert (other.ret, found.ret) == (0, 0)
     assert lines(other, "left out of the baseline: ", "of test_it.py::test_x[b]")
+
+
+SKIPS = {
+    "mark": ('"b", "c"', 'pytest.param("b", marks=pytest.mark.skip), "c"'),
+    "condition": (
+        '"b", "c"',
+        'pytest.param("b", marks=pytest.mark.skipif("True", reason="x")), "c"',
+    ),
+    "fixture": (
+        "@pytest.mark.gpuperf",
+        """\
+    @pytest.fixture(autouse=True)
+    def f(request):
+        if "b" in request.node.name: pytest.skip("no")
+
+    @pytest.mark.gpuperf""".lstrip(),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", SKIPS)
+def test_a_stored_test_that_is_skipped_is_named(project: Project, how: str) -> None:
+    """Red with strict, where the newest session of this selection has measured it."""
+    project.store()
+    project.write(VALUES.replace(*SKIPS[how]))
+    ended = project.run(*GATE, "--gpuperf-json=run.json")
+    strict = project.run(*GATE, "--gpuperf-strict")
+    other = project.run(*GATE, "--gpuperf-strict", "--ignore=elsewhere")
+
+    assert (ended.ret, strict.ret, other.ret) == (0, 1, 0)
+    assert lines(ended, "skipped, and measured in the baseline: test_it.py::test_x[b]")
+    assert lines(ended, "judged 2 of 3: 2 unchanged; 1 without a measurement")
+    assert project.report()["header"]["completeness"]["skipped"] == [
+        "test_it.py::test_x[b]"
+    ]
+    assert lines(
+        strict, "1 test of the baseline not measured, which the newest session"
+    )
+    assert lines(other, "skipped, and measured in the baseline: ")
+
+
+def test_a_skip_that_the_newest_session_had_too_is_no_failure(project: Project) -> None:
+    """Whoever stores it that way has a way out; the run still names the test."""
+    project.store()
+    project.write(VALUES.replace(*SKIPS["mark"]))
+    stored = project.run("-q", "--gpuperf-update=all")
+    strict = project.run(*GATE, "--gpuperf-strict")
+
+    assert (stored.ret, strict.ret) == (0, 0)
+    assert lines(strict, "skipped, and measured in the baseline: test_it.py::test_x[b]")
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_a_stored_test_that_a_plugin_drops_is_counted(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """Nobody deselected it; a shard that a variable makes has a session of its own."""
+    drops = """
+        def pytest_collection_modifyitems(items):
+            items[:] = [item for item in items if "[b]" not in item.name]
+        """
+    project.store()
+    project.write(drops, "conftest.py")
+    ended = project.run(*GATE, *workers, "--gpuperf-min-judged=100%")
+    strict = project.run(*GATE, *workers, "--gpuperf-strict")
+    project.run("-q", "--gpuperf-update=all")
+    again = project.run(
+        *GATE, *workers, "--gpuperf-strict", "--gpuperf-min-judged=100%"
+    )
+
+    assert (ended.ret, strict.ret, again.ret) == (1, 1, 0)
+    assert lines(ended, "2 unchanged; 1 of the baseline left out by a plugin")
+    assert lines(ended, "left out by a plugin, and measured in the baseline: ", "[b]")
+    assert lines(ended, "judged 2 of 3 tests; --gpuperf-min-judged requires more")

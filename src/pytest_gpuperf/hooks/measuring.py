@@ -278,6 +278,7 @@ class Measuring:
         self._module_of = KeyMaker(config).module_of
         self._collected: list[pytest.Item] = []  # before any is left out
         self._collected_ids: list[str] = []
+        self._deselected: set[int] = set()  # of these, by identity
         self._live_line = _live_line(config, bench.site.clock) if judging else None
         if judging and isinstance(bench.measurer, TimingMeasurer):
             live = self._live_line
@@ -310,6 +311,7 @@ class Measuring:
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Note the modules of which some tests do not run that may measure."""
+        self._deselected.update(map(id, items))
         if options.selects_measured(self.config):
             items = [item for item in items if TEST_ID in item.stash]
         self._partial_modules.update(dict.fromkeys(map(self._module_of, items)))
@@ -321,8 +323,15 @@ class Measuring:
         measuring = [i for i in session.items if TEST_ID in i.stash]
         collected = self._collected_ids
         kept = set(map(id, session.items))  # xdist changes the node ids of groups
-        self.pytest_deselected([i for i in self._collected if id(i) not in kept])
+        left_out = [i for i in self._collected if id(i) not in kept]
+        dropped = [
+            item.stash[TEST_ID]
+            for item in left_out
+            if TEST_ID in item.stash and id(item) not in self._deselected
+        ]
+        self.pytest_deselected(left_out)
         self._collected.clear()
+        self._deselected.clear()
         self._collected_ids = []
         option = session.config.option
         # pytest itself leaves out tests of these while it collects, without a hook
@@ -343,6 +352,8 @@ class Measuring:
                 keys={
                     i.stash[TEST_ID]: i.stash[KEY] for i in measuring if KEY in i.stash
                 },
+                selection=collection_digest(options.selecting(session.config)),
+                dropped=tuple(dropped),
             )
         )
 

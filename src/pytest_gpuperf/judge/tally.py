@@ -54,6 +54,7 @@ class Complaint(str, Enum):
     NOTHING_JUDGED = "nothing-judged"  # disabled elsewhere than where a store is named
     TOO_FEW_JUDGED = "too-few-judged"  # fewer than were asked for
     NEVER_REPORTED = "never-reported"  # tests of a strict run
+    NOT_MEASURED = "not-measured"  # stored tests, in a strict run
 
 
 class Tally(Frozen, frozen=True, kw_only=True):
@@ -84,6 +85,11 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
         absent_count: Stored tests of what this run collected that are no longer there.
 
+        left_out_count: Stored tests that a plugin left out of this run.
+
+        due_count: Stored tests without a measurement that the newest session with the same
+            selection has measured.
+
         missing_count: Tests that never reported.
 
         empty_count: Tests that reported and measured nothing: skipped, or ended early.
@@ -107,6 +113,8 @@ class Tally(Frozen, frozen=True, kw_only=True):
     unlimited_count: int
     missing_count: int
     absent_count: int = 0
+    left_out_count: int = 0
+    due_count: int = 0
     empty_count: int = 0
     one_sided_count: int = 0
     skipped_count: int = 0
@@ -123,9 +131,13 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
     @property
     def judged_fraction(self) -> float:
-        """Judged tests of those expected and those absent; 1 where there are none."""
-        count = self.expected_count + self.absent_count
-        return self.judged_count / count if count else 1.0
+        """Judged tests of those that were meant to be; 1 where there are none."""
+        return self.judged_count / self.meant_count if self.meant_count else 1.0
+
+    @property
+    def meant_count(self) -> int:
+        """Tests that were expected, and those of the baseline that are not there."""
+        return self.expected_count + self.absent_count + self.left_out_count
 
     def of(self, outcome: Outcome) -> tuple[Verdict, ...]:
         """Return the verdicts of one outcome, by test."""
@@ -165,6 +177,8 @@ def tally(run: Run) -> Tally:
         unlimited_count=len(rest - one_sided - ungated),
         missing_count=len(missing),
         absent_count=len(completeness.absent),
+        left_out_count=len(completeness.left_out),
+        due_count=len(completeness.due),
         empty_count=max(0, completeness.expected_count - known_count),
         one_sided_count=len(one_sided),
         skipped_count=len(skipped),
@@ -289,7 +303,7 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
     gated = config.max_regression is not None or changes
     decides = config.baseline_named and config.update is None and not config.disable
     compared = any(map(_was_compared, changes))
-    meant = counted.expected_count or counted.absent_count
+    meant = counted.meant_count
     if gated and decides and meant and not compared:
         yield Complaint.NOTHING_COMPARED
     if config.disabled_aside and meant:
@@ -303,6 +317,8 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
         yield Complaint.TOO_FEW_JUDGED
     if config.strict and counted.missing_count:
         yield Complaint.NEVER_REPORTED
+    if config.strict and decides and counted.due_count:
+        yield Complaint.NOT_MEASURED
 
 
 def _was_compared(verdict: Verdict) -> bool:

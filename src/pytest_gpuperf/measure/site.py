@@ -295,6 +295,7 @@ class Site:
             shard=self.shard(),
             collected=expected.collected,
             collected_count=expected.collected_count,
+            selection=expected.selection,
         )
 
     def shard(self) -> str | None:

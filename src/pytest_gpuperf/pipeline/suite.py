@@ -569,11 +569,40 @@ class Suite:
         return Header(
             session=self.site.session,
             environment=self.site.environment,
-            completeness=replace(self.completeness(), absent=self.absent()),
+            completeness=self._with_stored(self.completeness()),
             options=self.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
             notes=notes,
+        )
+
+    def _with_stored(self, completeness: Completeness) -> Completeness:
+        """Return a completeness with what the baseline has and this run did not measure."""
+        absent = self.absent()
+        expected = self.site.all_expected()
+        records = self.results.values()
+        measured = {m.test_id for m in records if m.records}
+        silent = {
+            test_id
+            for test_id in expected.test_ids
+            if self._has_reported(test_id)
+            and (test_id not in self.results or self.results[test_id].skipped)
+        }
+        candidates = (*absent, *silent.difference(measured), *expected.dropped)
+        slugs = self._slugs_here()
+        if not candidates or slugs is None or self.config.disable:
+            return replace(completeness, absent=absent)
+        stored = set(self.memory.stored(candidates, slugs))
+        newest, is_known = self.memory.newest_like(self.site.session, measured, slugs)
+        due = stored & newest
+        in_order = dict.fromkeys(candidates)
+        left_out = due.intersection(expected.dropped)
+        return replace(
+            completeness,
+            absent=absent,
+            skipped=tuple(t for t in in_order if t in silent & stored - measured),
+            left_out=tuple(t for t in in_order if t in left_out),
+            due=tuple(t for t in in_order if is_known and t in due),
         )
 
     def absent(self) -> tuple[str, ...]:

@@ -246,6 +246,14 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
         command = dropping_command(store_name(run.header.options), absent[0])
         yield Line("where a test was renamed or removed:", Style.DOUBT)
         yield Line(f"    {command}", Style.DOUBT)
+    completeness = run.header.completeness
+    for test_ids, what in (
+        (completeness.skipped, "skipped, and measured in the baseline"),
+        (completeness.left_out, "left out by a plugin, and measured in the baseline"),
+    ):
+        if test_ids:
+            tests = listed(map(short_id, test_ids))
+            yield from wrapped(f"{what}: {tests}", width=width, style=Style.DOUBT)
 
 
 def _noise_lines(counted: Tally, width: int) -> Iterator[Line]:
