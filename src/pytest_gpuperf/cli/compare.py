@@ -153,10 +153,15 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
         return exit_code(passes=passes, strict=arguments.strict)
     if code != WORSE or compared_with_revision(run.verdicts):
         return code
-    if run.against is not None and run.against.gap is not None:
-        return UNREADABLE
+    if not any(verdict.of_revision for verdict in run.verdicts):
+        return UNREADABLE if _has_gap(run) else code
     failed = run.broken or run.missed or run_passes(run.verdicts) is False
     return code if failed else UNDECIDED
+
+
+def _has_gap(run: Run) -> bool:
+    """Return whether a run says why it was not compared with a revision."""
+    return run.against is not None and run.against.gap is not None
 
 
 def _option(share: float | None) -> str:
