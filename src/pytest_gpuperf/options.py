@@ -369,9 +369,7 @@ def _read(config: pytest.Config) -> Config:
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
         ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, texts.DAY_S), None),
         disable=reader.flag("gpuperf_disable"),
-        disabled_aside=reader.flag("gpuperf_disable")
-        and _is_typed(config, "--gpuperf-baseline")
-        and not _is_typed(config, "--gpuperf-disable"),
+        disabled_aside=reader.is_disabled_aside(),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
         chip=reader.read("gpuperf_chip", str.strip, None),
         sort=reader.read("gpuperf_sort", texts.parse_sort, None),
@@ -497,6 +495,14 @@ class _OptionReader:
         if text == "True":
             self.texts[dest] = "true"
         return text == "True"
+
+    def is_disabled_aside(self) -> bool:
+        """Return whether measuring is off elsewhere than where a store was typed."""
+        return (
+            self.flag("gpuperf_disable")
+            and _is_typed(self.config, "--gpuperf-baseline")
+            and not _is_typed(self.config, "--gpuperf-disable")
+        )
 
     def path(self, text: str) -> str:
         """Return a path: an option's from the start folder, an ini value's from the root."""
