@@ -192,6 +192,9 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         disable: Whether bodies run unmeasured.
 
+        disabled_aside: Whether PYTEST_ADDOPTS or the ini file says so, and the command
+            line names a store.
+
         collectors: The requested collectors; empty: the best available.
 
         chip: The chip for which counter names are checked at collection; "off": no check;
@@ -263,6 +266,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     ncu_clocks: NcuClocks = NcuClocks.NONE
     ncu_timeout_s: float | None = None
     disable: bool = False
+    disabled_aside: bool = False
     collectors: tuple[str, ...] = ()
     chip: str | None = None
     record: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,6 +43,7 @@ __all__ = [
     "must_judge",
     "only_shows",
     "process_start",
+    "selecting",
     "selects_measured",
     "selects_part",
     "split_part",
@@ -294,6 +296,35 @@ def selects_part(config: pytest.Config) -> bool:
     return any("::" in str(arg) for arg in config.args)
 
 
+# Options that change what is shown or written, where tests run and when they stop, and not
+# which tests run; those with a value of their own stand in the second.
+_OF_OUTPUT = (  # compiled where a test measures
+    r"-[qvslxrWpn]|-o$|(?:-o)?gpuperf_|--(?:quiet|verbose|tb|color|junit-?xml|junit-?prefix|durations|no-header"
+    r"|no-summary|show|capture|html|report-log|numprocesses|dist|maxprocesses|cov|no-cov"
+    r"|exitfirst|maxfail|basetemp|cache|log-|override-ini=gpuperf|full-trace)"
+)
+_WITH_VALUE = (
+    r"-[rWpn]$|--(?:tb|color|junit-?xml|junit-?prefix|durations|capture|html|report-log"
+    r"|numprocesses|dist|maxprocesses|maxfail|basetemp)$"
+)
+
+
+def selecting(config: pytest.Config) -> tuple[str, ...]:
+    """Return the options and arguments that may select tests, from wherever they come."""
+    usual = [*config.getini("addopts")]
+    usual += shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    kept: list[str] = []
+    is_value = False
+    for argument in without_ours([*usual, *process_start(config)["args"]]):
+        if is_value:
+            is_value = False
+        elif re.match(_OF_OUTPUT, argument):
+            is_value = re.match(_WITH_VALUE, argument) is not None
+        else:
+            kept.append(argument)
+    return tuple(kept)
+
+
 def split_part(config: pytest.Config) -> tuple[int | None, int | None]:
     """Return which part of the tests pytest-split keeps, and of how many; None: all."""
     return config.getoption("group", None), config.getoption("splits", None)
@@ -360,6 +391,7 @@ def _read(config: pytest.Config) -> Config:
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
         ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, texts.DAY_S), None),
         disable=reader.flag("gpuperf_disable"),
+        disabled_aside=reader.is_disabled_aside(),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
         chip=reader.read("gpuperf_chip", str.strip, None),
         sort=reader.read("gpuperf_sort", texts.parse_sort, None),
@@ -388,6 +420,12 @@ def _read(config: pytest.Config) -> Config:
     )
     reader.finish(read)
     return read
+
+
+def _is_typed(config: pytest.Config, option: str) -> bool:
+    """Return whether an option stands on the command line, and not in PYTEST_ADDOPTS."""
+    args = process_start(config)["args"]
+    return any(arg == option or arg.startswith(f"{option}=") for arg in args)
 
 
 def process_start(config: pytest.Config) -> dict[str, Any]:
@@ -479,6 +517,14 @@ class _OptionReader:
         if text == "True":
             self.texts[dest] = "true"
         return text == "True"
+
+    def is_disabled_aside(self) -> bool:
+        """Return whether measuring is off elsewhere than where a store was typed."""
+        return (
+            self.flag("gpuperf_disable")
+            and _is_typed(self.config, "--gpuperf-baseline")
+            and not _is_typed(self.config, "--gpuperf-disable")
+        )
 
     def path(self, text: str) -> str:
         """Return a path: an option's from the start folder, an ini value's from the root."""

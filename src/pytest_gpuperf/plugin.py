@@ -26,6 +26,7 @@ __all__ = [
     "gpuperf",
     "pytest_addhooks",
     "pytest_addoption",
+    "pytest_cmdline_main",
     "pytest_configure",
     "pytest_make_collect_report",
     "pytest_sessionstart",
@@ -76,6 +77,19 @@ def pytest_configure(config: pytest.Config) -> None:
         options.config_of(config)  # wrong values are told before anything is collected
     if options.is_controller(config):
         _start(config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_cmdline_main(
+    config: pytest.Config,
+) -> Generator[None, int | pytest.ExitCode | None, int | pytest.ExitCode | None]:
+    """Have the last word on the exit status, when all other plugins had theirs."""
+    status = yield
+    gate = config.pluginmanager.get_plugin("gpuperf-gate")
+    if gate is None or status is None:
+        return status
+    last: int | pytest.ExitCode = gate.last_word(status)
+    return last
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -435,7 +436,6 @@ def test_a_test_that_ends_early_as_it_may_has_not_failed(
         """
         import pytest
 
-        @pytest.mark.gpuperf(limits=["time <= 1 ns"])
         def test_skipped(gpuperf):
             gpuperf(sorted, [2, 1])
             pytest.skip("not here")
@@ -594,3 +594,254 @@ def test_what_only_shows_judges_nothing(
     assert ended.ret == 0
     assert not lines(ended, "judged")
     assert not (project.path / "run.json").exists()
+
+
+EXITS = {
+    "exit": (
+        "conftest.py",
+        """
+        import pytest
+
+        def pytest_runtest_setup(item):
+            if item.name == "test_x[c]":
+                pytest.exit("enough", returncode=0)
+        """,
+    ),
+    "sessionfinish": (
+        "conftest.py",
+        """
+        import pytest
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_sessionfinish(session):
+            session.exitstatus = 0
+        """,
+    ),
+    "wrapper": (
+        "conftest.py",
+        """
+        import pytest
+
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_sessionfinish(session):
+            yield
+            session.exitstatus = 0
+        """,
+    ),
+    "unconfigure": (
+        "conftest.py",
+        """
+        import pytest
+
+        def pytest_sessionfinish(session):
+            session.config.ours = session
+
+        def pytest_unconfigure(config):
+            config.ours.exitstatus = 0
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", EXITS)
+def test_nothing_sets_the_exit_status_to_0_over_a_suspect(
+    project: Project, how: str
+) -> None:
+    """Neither what ends the run nor what has the last word in it; a line says so."""
+    project.store()
+    name, text = EXITS[how]
+    project.write(text, name)
+    project.set_values(b=1.5)
+    # xdist itself ends with 3 where a worker exits
+    workers = () if how == "exit" else (*XDIST, "-n1")
+    ended = project.run(*GATE[:1], "--gpuperf-confirm=1", *workers)
+    told = "a plugin set the exit status to 0, and it is 1: test_it.py::test_x[b]: x"
+    if how == "exit":
+        told = "ended with exit status 0 before fresh processes had decided test_it.py"
+
+    assert ended.ret == 1
+    assert lines(ended, told)
+
+
+@pytest.mark.parametrize("how", ["exit", "sessionfinish"])
+def test_an_exit_status_of_0_stays_where_nothing_failed(
+    project: Project, how: str
+) -> None:
+    """A run without a suspect may be ended as its user likes."""
+    project.store()
+    name, text = EXITS[how]
+    project.write(text, name)
+
+    assert project.run(*GATE[:1], "--gpuperf-confirm=1").ret == 0
+
+
+@pytest.mark.parametrize("place", ["PYTEST_ADDOPTS", "addopts", "ini"])
+def test_a_gate_that_is_disabled_out_of_sight_is_not_green(
+    project: Project, place: str
+) -> None:
+    """Beside a typed baseline only a typed --gpuperf-disable switches it off."""
+    project.store()
+    if place == "PYTEST_ADDOPTS":
+        project.environment.setenv(place, "--gpuperf-disable")
+    else:
+        option = "addopts = --gpuperf-disable"
+        text = "gpuperf_disable = true" if place == "ini" else option
+        project.write(f"[pytest]\n{text}\n", "pytest.ini")
+    ended = project.run(*GATE[:1])
+    typed = project.run(*GATE[:1], "--gpuperf-disable")
+
+    assert (ended.ret, typed.ret) == (1, 0)
+    assert lines(ended, "nothing was judged: the command line names a baseline")
+
+
+def test_a_gate_whose_fresh_processes_begin_no_test_is_not_green(
+    project: Project,
+) -> None:
+    """What looked slower and nobody could confirm is no pass; the line says why."""
+    project.store()
+    project.write(
+        """
+        import os
+
+        if "PYTEST_GPUPERF_CHILD" in os.environ:
+            os._exit(9)
+        """,
+        "conftest.py",
+    )
+    project.set_values(b=1.5)
+    ended = project.run(*GATE[:1], "--gpuperf-confirm=2")
+
+    assert ended.ret == 1
+    assert lines(ended, "each of 2 fresh processes began no test, so what")
+
+
+def test_a_suspect_of_a_storing_run_is_held(project: Project) -> None:
+    """It fails where its fresh process does: in pytest's count, and in JUnit's."""
+    state = """
+        STATE = {{}}
+
+        def test_login():
+            STATE["token"] = 1
+
+        def test_uses_login(gpuperf):
+            assert STATE["token"]
+            gpuperf.record("x", {value}, unit="s", better="lower")
+
+        def test_other(gpuperf):
+            gpuperf.record("x", 1.0, unit="s", better="lower")
+        """
+    ini = "[pytest]\naddopts = -p no:randomly\n"
+    mark = "import pytest\n\npytestmark = pytest.mark.gpuperf(max_regression={'x': '5 %'}, records=['x'])\n"
+    project.store(mark + textwrap.dedent(state.format(value=1.0)))
+    project.write(ini, "pytest.ini")
+    for value in (2.0, 0.5):
+        project.write(mark + textwrap.dedent(state.format(value=value)))
+        ended = project.run("--gpuperf-update=all", "--junitxml=junit.xml")
+
+        assert ended.ret == 1
+        assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+        assert ("test_uses_login", "failure") in project.junit()
+        assert not lines(ended, "another plugin")
+
+
+def test_a_damaged_line_fails_the_run_that_would_judge_by_it(project: Project) -> None:
+    """A line of a test that runs, or of nobody knows whom; not one of another test."""
+    project.store()
+    (path,) = project.path.glob(".gpuperf/*/test_it.json")
+    whole = path.read_text("utf-8").splitlines(keepends=True)
+    of_b = next(i for i, line in enumerate(whole) if "test_x[b]" in line)
+    told = "damaged lines of the baseline are of tests of this run: "
+
+    for half, name in (
+        (whole[of_b][:60], "test_it.py::test_x[b]"),
+        (whole[of_b].replace("[b]", "[b\x01]"), "test_it.py"),
+    ):
+        lines_of = [*whole[:of_b], half.rstrip("\n") + "\n", *whole[of_b + 1 :]]
+        path.write_text("".join(lines_of), "utf-8")
+        ended = project.run(*GATE)
+
+        assert ended.ret == 1
+        assert lines(ended, f"{told}{name}; restore these lines from version control")
+
+    path.write_text(
+        "".join([*whole[:of_b], whole[of_b][:60] + "\n", *whole[of_b + 1 :]])
+    )
+    other = project.run(*GATE, "-k", "[a]")
+    found = project.run()
+
+    assert (other.ret, found.ret) == (0, 0)
+    assert lines(other, "left out of the baseline: ", "of test_it.py::test_x[b]")
+
+
+SKIPS = {
+    "mark": ('"b", "c"', 'pytest.param("b", marks=pytest.mark.skip), "c"'),
+    "condition": (
+        '"b", "c"',
+        'pytest.param("b", marks=pytest.mark.skipif("True", reason="x")), "c"',
+    ),
+    "fixture": (
+        "@pytest.mark.gpuperf",
+        """\
+    @pytest.fixture(autouse=True)
+    def f(request):
+        if "b" in request.node.name: pytest.skip("no")
+
+    @pytest.mark.gpuperf""".lstrip(),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", SKIPS)
+def test_a_stored_test_that_is_skipped_is_named(project: Project, how: str) -> None:
+    """Red with strict, where the newest session of this selection has measured it."""
+    project.store()
+    project.write(VALUES.replace(*SKIPS[how]))
+    ended = project.run(*GATE, "--gpuperf-json=run.json")
+    strict = project.run(*GATE, "--gpuperf-strict")
+    other = project.run(*GATE, "--gpuperf-strict", "--ignore=elsewhere")
+
+    assert (ended.ret, strict.ret, other.ret) == (0, 1, 0)
+    assert lines(ended, "skipped, and measured in the baseline: test_it.py::test_x[b]")
+    assert lines(ended, "judged 2 of 3: 2 unchanged; 1 without a measurement")
+    assert project.report()["header"]["completeness"]["skipped"] == [
+        "test_it.py::test_x[b]"
+    ]
+    assert lines(
+        strict, "1 test of the baseline not measured, which the newest session"
+    )
+    assert lines(other, "skipped, and measured in the baseline: ")
+
+
+def test_a_skip_that_the_newest_session_had_too_is_no_failure(project: Project) -> None:
+    """Whoever stores it that way has a way out; the run still names the test."""
+    project.store()
+    project.write(VALUES.replace(*SKIPS["mark"]))
+    stored = project.run("-q", "--gpuperf-update=all")
+    strict = project.run(*GATE, "--gpuperf-strict")
+
+    assert (stored.ret, strict.ret) == (0, 0)
+    assert lines(strict, "skipped, and measured in the baseline: test_it.py::test_x[b]")
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_a_stored_test_that_a_plugin_drops_is_counted(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """Nobody deselected it; a shard that a variable makes has a session of its own."""
+    drops = """
+        def pytest_collection_modifyitems(items):
+            items[:] = [item for item in items if "[b]" not in item.name]
+        """
+    project.store()
+    project.write(drops, "conftest.py")
+    ended = project.run(*GATE, *workers, "--gpuperf-min-judged=100%")
+    strict = project.run(*GATE, *workers, "--gpuperf-strict")
+    project.run("-q", "--gpuperf-update=all")
+    again = project.run(
+        *GATE, *workers, "--gpuperf-strict", "--gpuperf-min-judged=100%"
+    )
+
+    assert (ended.ret, strict.ret, again.ret) == (1, 1, 0)
+    assert lines(ended, "2 unchanged; 1 of the baseline left out by a plugin")
+    assert lines(ended, "left out by a plugin, and measured in the baseline: ", "[b]")
+    assert lines(ended, "judged 2 of 3 tests; --gpuperf-min-judged requires more")

@@ -910,3 +910,78 @@ def test_a_slowdown_of_all_tests_fails_the_run(project: Project) -> None:
     assert ended.returncode == 1, ended.stdout
     assert ended.stdout.count("time regressed: ") >= 6
     assert "3 fresh processes will measure suspected times" in ended.stdout
+
+
+ENDS_EARLY = """
+    import os
+
+    import pytest
+
+    @pytest.fixture
+    def skips(gpuperf):
+        yield
+        pytest.skip("late")
+
+    @pytest.fixture
+    def fixture(gpuperf):
+        record(gpuperf)
+        pytest.skip("late")
+
+    def record(gpuperf):
+        value = float(os.environ.get("VALUE_x", "1"))
+        gpuperf.record("x", value, unit="s", better="lower")
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"}, records=["x"])
+    class TestEnds:
+        def test_skipped(self, gpuperf):
+            record(gpuperf)
+            pytest.skip("late")
+
+        def test_xfailed(self, gpuperf):
+            record(gpuperf)
+            pytest.xfail("late")
+
+        def test_lacked(self, gpuperf):
+            record(gpuperf)
+            assert gpuperf.measure(int).energy > 0
+
+        def test_fixture(self, fixture):
+            pass
+
+        def test_teardown(self, skips, gpuperf):
+            record(gpuperf)
+
+        @pytest.mark.parametrize("index", range(3))
+        def test_steady(self, gpuperf, index):
+            gpuperf.record("x", 1.0, unit="s", better="lower")
+"""
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_nothing_that_ends_a_test_hides_a_regression(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """A skip, or a value that lacks, after a measurement: it is stored, judged, fails."""
+    project.store(ENDS_EARLY.replace('pytest.xfail("late")', "pass"))
+    project.write(ENDS_EARLY)
+    unchanged = project.run(*GATE, *workers)
+    project.set_values(x=1.2)
+    ended = project.run(*GATE, *workers)
+
+    assert unchanged.ret == 0
+    assert lines(unchanged, "judged 7 of 8: 7 unchanged; 1 unmeasured")
+    assert ended.ret == 1
+    assert lines(ended, "judged 8 of 8: 5 regressed, 3 unchanged")
+    assert len(lines(ended, "FAILED test_it.py::TestEnds::", "x regressed")) == 5
+    assert not lines(ended, "another plugin")
+
+
+def test_an_expected_failure_is_judged_and_not_stored(project: Project) -> None:
+    """A body that fails is no baseline, and being new fails no strict run for ever."""
+    project.write(ENDS_EARLY)
+    part = ("-k", "xfailed or steady")
+    stored, *_ = [project.run("--gpuperf-update=all", *part) for _ in range(3)]
+    strict = project.run(*GATE, "--gpuperf-strict", *part)
+
+    assert lines(stored, "stored 3 measurements", "1 measurement failed or xfailed")
+    assert (strict.ret, strict.parseoutcomes()["xfailed"]) == (0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.project import Project, lines
+from fakes.project import XDIST, Project, lines
 
 # a limit that fails while the test runs, and one that can only fail at the end
 BOTH = [
@@ -249,3 +249,139 @@ def test_subtests_of_unittest_do_not_lose_the_test(project: Project) -> None:
 
     assert ended.ret == 0
     assert len(project.report()["records"]) == 3
+
+
+ENDS = """
+    import unittest
+
+    import pytest
+
+    LIMIT = pytest.mark.gpuperf(limits=["x <= 1 ms"], records=["x"])
+
+    def record(gpuperf):
+        gpuperf.record("x", 2e-3, unit="s", better="lower")
+
+    @LIMIT
+    def test_skipped(gpuperf):
+        record(gpuperf)
+        pytest.skip("late")
+
+    @LIMIT
+    def test_unittest_skip(gpuperf):
+        record(gpuperf)
+        raise unittest.SkipTest("late")
+
+    @LIMIT
+    def test_called_xfail(gpuperf):
+        record(gpuperf)
+        pytest.xfail("late")
+
+    @LIMIT
+    def test_lacked(gpuperf):
+        record(gpuperf)
+        assert gpuperf.measure(int).energy > 0
+
+    @LIMIT
+    @pytest.mark.xfail(raises=ZeroDivisionError, reason="late")
+    def test_other_error_expected(gpuperf):
+        record(gpuperf)
+        1 / 0
+
+    @pytest.fixture
+    def measured(gpuperf):
+        record(gpuperf)
+        pytest.skip("late")
+
+    @LIMIT
+    def test_skipped_in_fixture(measured, gpuperf):
+        pass
+
+    @pytest.fixture
+    def skips(gpuperf):
+        yield
+        pytest.skip("late")
+
+    @LIMIT
+    def test_skipped_in_teardown(skips, gpuperf):
+        record(gpuperf)
+
+    @LIMIT
+    class TestCase(unittest.TestCase):
+        @pytest.fixture(autouse=True)
+        def take(self, gpuperf):
+            self.gpuperf = gpuperf
+
+        def test_case(self):
+            record(self.gpuperf)
+            self.skipTest("late")
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--gpuperf-strict",), (*XDIST, "-n1")])
+def test_nothing_that_ends_a_test_hides_a_failed_limit(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """What was measured is judged before a skip, an xfail or a missing value counts."""
+    project.write(ENDS)
+    ended = project.run(*options, "-rA")
+    failed = lines(ended, "FAILED test_it.py::")
+
+    assert ended.ret == 1
+    assert len(failed) == 8
+    assert lines(ended, "judged 8 of 8: 8 failed")
+    assert lines(ended, "the test ended early, after this was measured: ", "late")
+
+
+@pytest.mark.parametrize("options", [(), ("--gpuperf-strict",)])
+def test_a_kept_limit_leaves_what_ended_its_test(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """A skip and an xfail stay what they are where nothing failed, and are judged."""
+    project.write(ENDS.replace("2e-3", "1e-4"))
+    ended = project.run(*options)
+    kept = {"skipped": 6, "xfailed": 2, "passed": 1}
+    if options:  # the missing value of test_lacked
+        kept = {"skipped": 5, "xfailed": 2, "passed": 1, "failed": 1}
+
+    assert ended.parseoutcomes() == kept
+    assert lines(ended, "judged 7 of 8: 7 passed; 1 unmeasured")
+
+
+def test_a_skip_is_not_told_what_else_it_would_have_measured(project: Project) -> None:
+    """Of a test that its user skips, only what it did measure is judged."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 1 ms", "energy <= 1 J"])
+        def test_it(gpuperf):
+            gpuperf.record("x", 1e-4, unit="s", better="lower")
+            try:
+                gpuperf.measure(int).energy
+            except Exception:
+                pytest.skip("no sensor here")
+        """
+    )
+    ended = project.run("--gpuperf-strict")
+
+    assert (ended.ret, ended.parseoutcomes()) == (0, {"skipped": 1})
+    assert lines(ended, "judged 1 of 1: 1 passed")
+
+
+def test_an_expected_failure_includes_a_missed_limit(project: Project) -> None:
+    """A mark without `raises` expects whatever fails, in the body or by a limit."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.xfail(reason="known")
+        @pytest.mark.gpuperf(limits=["x <= 1 ms"])
+        def test_it(gpuperf):
+            gpuperf.record("x", 2e-3, unit="s", better="lower")
+            assert False
+        """
+    )
+    ended = project.run()
+
+    assert (ended.ret, ended.parseoutcomes()) == (0, {"xfailed": 1})
+    assert lines(ended, "judged 1 of 1: 1 xfailed")

@@ -344,3 +344,30 @@ def test_help_says_percent_once(pytester: pytest.Pytester, root: str) -> None:
 
     assert shown.count("(5 %)") == 2
     assert "%%)" not in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "others", "selects"),
+    [
+        (("-q", "-rA", "--tb", "short", "-n2"), (), ()),
+        (("--gpuperf-strict", "-o", "gpuperf_alone=0"), ("-ogpuperf_alone=0",), ()),
+        (("-m", "gpuperf", "--junitxml=x"), ("-v", "-m", "gpuperf"), ("-m", "gpuperf")),
+        (("--slow", "tests"), ("-p", "no:x", "--slow", "tests"), ("--slow", "tests")),
+    ],
+)
+@pytest.mark.usefixtures("root")
+def test_what_selects_tests_is_told_apart_from_output(
+    pytester: pytest.Pytester,
+    typed: tuple[str, ...],
+    others: tuple[str, ...],
+    selects: tuple[str, ...],
+) -> None:
+    """Two runs that differ in what they print and in our options select alike."""
+    found = []
+    for args in (typed, others):
+        config = pytester.parseconfig(*PLUGIN)
+        start = {"process": {"args": list(args)}}
+        config.workerinput = {options.WORKER_START: start}  # type: ignore[attr-defined] # as xdist has it
+        found.append(options.selecting(config))
+
+    assert found == [selects, selects]

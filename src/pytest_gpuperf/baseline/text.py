@@ -179,11 +179,18 @@ class Damage(Frozen, frozen=True, kw_only=True, order=True):
         line: Its number, from 1; 0 where the file is not in lines.
 
         reason: What is wrong with it, as a fragment.
+
+        test_id: The test that it names, without its module where sections are modules;
+            "": it names none, or that cannot be read.
+
+        section: The section that it stands in; "": unknown.
     """
 
     path: str
     line: int
     reason: str
+    test_id: str = ""
+    section: str = ""
 
     def __str__(self) -> str:
         """Return where it is and what is wrong."""
@@ -478,6 +485,9 @@ _BYTE = re.compile(r"^(?P<what>.*) \(byte (?P<byte>\d+)\)$")
 _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
 # without any other line, a record or an entry of a table, the file is still whole
 _STRUCTURE = re.compile(rb'^(?:\{"schema":|\{"name":|"":null\}|null\]|$)')
+_STRING = rb'"((?:[^"\\]|\\.)*)"'
+_SECTION_NAME = re.compile(rb'^\{"name":' + _STRING)
+_TEST_NAME = re.compile(rb'^\{"test":' + _STRING)  # the first field of a record
 
 # metrics of the catalogue; a user's own number may be a difference
 _NEVER_NEGATIVE = frozenset(
@@ -574,6 +584,7 @@ class _LineReader:
         self.checked = not edited
         self.version = STORE_VERSION
         self.damage: list[Damage] = []
+        self._section = ""  # that of the lines that are read now
 
     def content(self) -> _Content:
         """Return the content; where a line breaks the JSON, without that line."""
@@ -592,8 +603,9 @@ class _LineReader:
         """Return the text without lines that are not JSON by themselves."""
         lines = self._text.split(b"\n")
         for index, line in enumerate(lines):
+            self._section = _text_in(_SECTION_NAME, line) or self._section
             if not (_STRUCTURE.match(line) or _is_entry(line)):
-                self._leave_out("it is not JSON", line=index + 1)
+                self._leave_out("it is not JSON", line, number=index + 1)
                 lines[index] = b""
         return b"\n".join(lines)
 
@@ -601,6 +613,7 @@ class _LineReader:
         self, section: _Section, keyed_by: KeyedBy, selected: frozenset[str] | None
     ) -> list[StoredRecord]:
         """Return the sessions of one section."""
+        self._section = section.name
         prefix = section.name if keyed_by == "module" else ""
         heads = self._heads(section)
         facts = self._facts(section)
@@ -706,13 +719,33 @@ class _LineReader:
         return entry, unknown
 
     def _leave_out(
-        self, reason: str, raw: msgspec.Raw | None = None, *, line: int = 0
+        self, reason: str, raw: msgspec.Raw | bytes, *, number: int = 0
     ) -> None:
-        """Note a line that is left out."""
+        """Note a line that is left out; 0: its number is not known yet."""
+        text = bytes(raw)
         # a line break in it: the file was laid out anew
-        if raw is not None and b"\n" not in bytes(raw):
-            line = self._text.count(b"\n", 0, self._text.find(bytes(raw))) + 1
-        self.damage.append(Damage(path=self._path, line=line, reason=reason))
+        if not number and b"\n" not in text:
+            number = self._text.count(b"\n", 0, self._text.find(text)) + 1
+        self.damage.append(
+            Damage(
+                path=self._path,
+                line=number,
+                reason=reason,
+                test_id=_text_in(_TEST_NAME, text),
+                section=self._section,
+            )
+        )
+
+
+def _text_in(pattern: re.Pattern[bytes], line: bytes) -> str:
+    """Return the text that a pattern finds in a line, or ""."""
+    found = pattern.match(line)
+    if found is None:
+        return ""
+    try:
+        return str(msgspec.json.decode(b'"%b"' % found[1]))
+    except _UNREADABLE:  # it is damaged itself
+        return found[1].decode("utf-8", "replace")
 
 
 def _is_entry(line: bytes) -> bool:

@@ -12,6 +12,7 @@ from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import (
     GOOD,
     INTERRUPTED,
+    UNDECIDED,
     UNREADABLE,
     WORSE,
     WRONG_USAGE,
@@ -150,10 +151,17 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
     if code == GOOD:
         passes = is_decided(run.verdicts) or None
         return exit_code(passes=passes, strict=arguments.strict)
-    failed = run.against is not None and run.against.gap is not None
-    if code == WORSE and failed and not compared_with_revision(run.verdicts):
-        return UNREADABLE
-    return code
+    if code != WORSE or compared_with_revision(run.verdicts):
+        return code
+    if not any(verdict.of_revision for verdict in run.verdicts):
+        return UNREADABLE if _has_gap(run) else code
+    failed = run.broken or run.missed or run_passes(run.verdicts) is False
+    return code if failed else UNDECIDED
+
+
+def _has_gap(run: Run) -> bool:
+    """Return whether a run says why it was not compared with a revision."""
+    return run.against is not None and run.against.gap is not None
 
 
 def _option(share: float | None) -> str:

@@ -286,6 +286,8 @@ def read_expected(folder: str) -> Expected:
     test_ids: dict[str, None] = {}
     modules: dict[str, None] = {}
     partial: dict[str, None] = {}
+    dropped: dict[str, None] = {}
+    selections: set[str | None] = set()
     wholes: set[tuple[str | None, int | None, str | None]] = set()
     keys: dict[str, str] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
@@ -295,6 +297,8 @@ def read_expected(folder: str) -> Expected:
         partial |= dict.fromkeys(expected.partial_modules)
         wholes.add((expected.collected, expected.collected_count, expected.shard))
         keys |= expected.keys
+        dropped |= dict.fromkeys(expected.dropped)
+        selections.add(expected.selection)
     collected, count, shard = wholes.pop() if len(wholes) == 1 else (None,) * 3
     return Expected(
         test_ids=tuple(test_ids),
@@ -304,6 +308,9 @@ def read_expected(folder: str) -> Expected:
         collected_count=count,
         shard=shard,
         keys=keys,
+        selection=selections.pop() if len(selections) == 1 else None,
+        # another worker may run what one has left out
+        dropped=tuple(test_id for test_id in dropped if test_id not in test_ids),
     )
 
 

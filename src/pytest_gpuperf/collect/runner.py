@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ __all__ = [
     "ending_signals",
     "largest_file_bytes",
     "run_here",
+    "start_remedy",
 ]
 
 _TAIL_LINES = 40  # enough for a traceback and the lines before it
@@ -314,6 +316,26 @@ class _GuardedProcess:
         self._guard.close()
 
 
+_INSTALL = "install {0} or put it on PATH"
+# by the system's error, what to do where a process cannot be started
+_START_REMEDIES = {
+    errno.EMFILE: "close the files that the tests leave open, or allow more: ulimit -n",
+    errno.ENFILE: "close files: the system has as many open as it allows (fs.file-max)",
+    errno.EAGAIN: (
+        "end processes, or allow more: ulimit -u, or pids.max of the container"
+    ),
+    errno.ENOMEM: "free memory, or allow more: ulimit -v, or the container's limit",
+    errno.EACCES: "make {0} executable, on a file system that is not mounted noexec",
+    errno.ENOEXEC: "install {0} for this machine",
+    errno.E2BIG: "pass fewer tests, or shorten the environment variables",
+}
+
+
+def start_remedy(error: OSError, program: str) -> str:
+    """Return what to do where a process cannot be started, by the system's error."""
+    return _START_REMEDIES.get(error.errno or 0, _INSTALL).format(program)
+
+
 def _started(
     command: tuple[str, ...],
     cwd: str | None,
@@ -337,7 +359,7 @@ def _started(
         )
     except OSError as error:
         message = f"{command[0]} cannot be started ({error.strerror})"
-        remedy = f"install {command[0]} or put it on PATH"
+        remedy = start_remedy(error, command[0])
         if cwd is not None and error.filename == cwd:
             message = f"{command[0]} cannot be started in {cwd} ({error.strerror})"
             remedy = "give a folder that exists"

@@ -390,13 +390,18 @@ _NO_COMPILATION = Compiled(count=0, graph_breaks_count=0, time_s=0.0)
 # torch's names for the compile time of a whole frame, newest first
 _FRAME_TIMES = ("_compile.compile_inner", "_compile.<locals>.compile_inner")
 _READ_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
+# what else compiles while it runs, and does not say how often
+_OTHER_COMPILERS = (
+    *("cupy", "jax", "mlx", "numba", "taichi", "tensorflow", "tinygrad", "triton"),
+    *("tvm", "warp"),
+)
 
 
 class TorchCompiler:
     """
     The compiler of torch, if this process has imported torch.
 
-    Compilations as torch 2.13 counts them; a torch with other counters gives a reason, not
+    Nothing is compiled in a process that has no compiler. Compilations as torch 2.13 counts them; a torch with other counters gives a reason, not
     an error. H200, torch 2.11: a step that compiles nothing has 0. *Unverified on hardware:*
     a step that compiles.
 
@@ -411,7 +416,7 @@ class TorchCompiler:
         """Return the compilations since this process began; None: unknown."""
         dynamo = self._modules.get("torch._dynamo.utils")
         if dynamo is None:  # torch imports it at the first compilation
-            return _NO_COMPILATION if "torch" in self._modules else None
+            return None if self._others() else _NO_COMPILATION
         try:
             return _compilations(dynamo)
         except _READ_ERRORS:
@@ -423,7 +428,14 @@ class TorchCompiler:
             return ""
         if "torch" in self._modules:
             return "this version of torch has no known counter of compilations"
-        return "torch is not imported, and only its compilations are counted"
+        others = " and ".join(self._others())
+        return f"{others} may compile, and only torch's compilations are counted"
+
+    def _others(self) -> list[str]:
+        """Return the compilers of a process that has not imported torch."""
+        if "torch" in self._modules:
+            return []
+        return [name for name in _OTHER_COMPILERS if name in self._modules]
 
 
 def _compilations(dynamo: ModuleType) -> Compiled:

@@ -181,6 +181,10 @@ class Controller:
         if self._gate is not None:
             self._gate.pytest_terminal_summary(terminalreporter)
 
+    def last_word(self, status: int | pytest.ExitCode) -> int | pytest.ExitCode:
+        """Return the exit status, which a plugin may have set over a verdict."""
+        return status if self._gate is None else self._gate.last_word(status)
+
     def _expects(self) -> bool:
         """Return whether a worker has said that it is going to measure."""
         if self._gate is not None:

@@ -23,7 +23,7 @@ from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
-from pytest_gpuperf.model.verdict import FAILING, Verdict
+from pytest_gpuperf.model.verdict import FAILING, Cause, Reason, Verdict
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
@@ -46,6 +46,7 @@ _MARKUP: dict[Style, dict[str, bool]] = {
     Style.DOUBT: {"yellow": True},
     Style.FAINT: {"light": True},
 }
+_PASSED = (0, None)  # exit status of a run that fails nothing, and before it is known
 _BRIEF = frozenset({"no", "line"})  # tracebacks without all of a failure's text
 
 
@@ -75,6 +76,7 @@ class Gate:
         self._explained: dict[str, Sequence[Verdict]] = {}  # in a report, by test id
         self._shifts: tuple[MachineShift, ...] = ()
         self._raised = ""  # the traceback of somebody's hook
+        self._why_red = ""  # why the exit status must not be 0
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
@@ -156,13 +158,17 @@ class Gate:
         if measured.test_id in self.suite.results:
             # a worker on a host without our folder did not say that it would measure
             refuse_each(self.config)
-        self.suite.receive(measured, passed=passed or report.passed)
+        missed = outcomes.missed_limits(measured)
+        early = report.skipped and bool(measured.records)
+        judged = passed or report.passed or early
+        failed = measured.body_failed or bool(missed)
+        self.suite.receive(measured, passed=judged and not failed)
         if not passed and outcomes.passed_unexpectedly(report):
             self.suite.withdraw(measured.test_id)
         if report.skipped and hasattr(report, "wasxfail"):
             self._xfailed[measured.test_id] = None
         if report.failed and not passed:
-            self._explained[report.nodeid] = outcomes.missed_limits(measured)
+            self._explained[report.nodeid] = missed
             if isinstance(report.longrepr, str):  # a worker's words
                 outcomes.fail(report, report.longrepr)
         self._heed_subtests(report, measured)
@@ -297,25 +303,30 @@ class Gate:
         for measured, call, teardown in self._held:
             failures = self.suite.failures_of(measured.test_id)
             if failures:
-                self._fail(call, failures)
+                self._fail(measured.test_id, call, failures)
                 self._log(call, teardown, None)
             else:
                 self._log(call, teardown, measured)
         self._held.clear()
 
-    def _fail(self, call: pytest.TestReport, failures: Sequence[Verdict]) -> None:
+    def _fail(
+        self, test_id: str, call: pytest.TestReport, failures: Sequence[Verdict]
+    ) -> None:
         """Fail a held test, as its xfail mark expects; no mark expects an undecided verdict."""
         config = replace(self.suite.config, option_texts=self.suite.option_texts)
+        ending = outcomes.ending_text(call)
         text = outcomes.failure_text(failures, config)
+        text = "\n".join(filter(None, (text, ending)))
         self._explained[call.nodeid] = failures
         expected = outcomes.expected_failure(call)
         meant = call.__dict__.pop("gpuperf_expects", False)
         loud = any(verdict.outcome in FAILING for verdict in failures)
         if expected is None or not (meant and loud):
             outcomes.fail(call, text)
+            self._xfailed.pop(test_id, None)
         else:
             outcomes.expect_failure(call, expected, text)
-            self._xfailed[call.nodeid] = None
+            self._xfailed[test_id] = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -324,12 +335,32 @@ class Gate:
             self.suite.tidy()
             return
         self._complain_of_overruled()
+        if session.exitstatus in _PASSED:
+            self._complain_of_undecided()
         run = steps.finish(
             self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
         )
         self._hand_over(run)
-        if self.suite.complaints and session.exitstatus in {0, None}:
+        self._why_red = self._redness()
+        if self.suite.complaints and session.exitstatus in _PASSED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _redness(self) -> str:
+        """Return why pytest must not end with 0, or ""."""
+        for test_id in self.suite.results:
+            failures = self.suite.failures_of(test_id)
+            if failures and test_id not in self._xfailed:
+                return terminal.decided_line(failures[0])
+        return next(iter(self.suite.complaints), "")
+
+    def last_word(self, status: int | pytest.ExitCode) -> int | pytest.ExitCode:
+        """Return the exit status: a plugin may have set 0 over what fails the run."""
+        if status not in _PASSED or not self._why_red:
+            return status
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            _write(reporter, terminal.status_line(self._why_red), red=True, bold=True)
+        return pytest.ExitCode.TESTS_FAILED
 
     def _lacks_its_tests(self) -> bool:
         """Return whether a run without a measurement was to compare something."""
@@ -385,13 +416,25 @@ class Gate:
                 "traceback is above: correct the hook"
             )
 
+    def _complain_of_undecided(self) -> None:
+        """Fail a run that ends with 0 before suspects are decided, as by `pytest.exit`."""
+        undecided = dict.fromkeys(
+            verdict.key.test_id
+            for verdict in self.suite.verdicts
+            if verdict.reason is Reason.INCOMPLETE_RUN
+            or verdict.cause is Cause.ENDED_EARLY
+        )
+        gates = self.suite.config.baseline_named and self.suite.config.update is None
+        if undecided and gates:
+            self.suite.complain(terminal.undecided_line([*undecided]))
+
     def _complain_of_overruled(self) -> None:
         """Fail the run for verdicts that another plugin reported as a pass."""
         for node_id, report in self._calls.items():
-            if not report.passed or hasattr(report, "wasxfail"):
-                continue
             test_id = self.suite.test_of(node_id)
-            failures = () if test_id is None else self.suite.failures_of(test_id)
+            if test_id is None or report.failed or test_id in self._xfailed:
+                continue
+            failures = self.suite.failures_of(test_id)
             if failures:
                 self.suite.complain(terminal.overruled_line(failures[0]))
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.fixture.values import Ledger
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.pipeline.isolation import CounterRequest
 
@@ -277,6 +278,7 @@ class Measuring:
         self._module_of = KeyMaker(config).module_of
         self._collected: list[pytest.Item] = []  # before any is left out
         self._collected_ids: list[str] = []
+        self._deselected: set[int] = set()  # of these, by identity
         self._live_line = _live_line(config, bench.site.clock) if judging else None
         if judging and isinstance(bench.measurer, TimingMeasurer):
             live = self._live_line
@@ -309,6 +311,7 @@ class Measuring:
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Note the modules of which some tests do not run that may measure."""
+        self._deselected.update(map(id, items))
         if options.selects_measured(self.config):
             items = [item for item in items if TEST_ID in item.stash]
         self._partial_modules.update(dict.fromkeys(map(self._module_of, items)))
@@ -320,8 +323,15 @@ class Measuring:
         measuring = [i for i in session.items if TEST_ID in i.stash]
         collected = self._collected_ids
         kept = set(map(id, session.items))  # xdist changes the node ids of groups
-        self.pytest_deselected([i for i in self._collected if id(i) not in kept])
+        left_out = [i for i in self._collected if id(i) not in kept]
+        dropped = [
+            item.stash[TEST_ID]
+            for item in left_out
+            if TEST_ID in item.stash and id(item) not in self._deselected
+        ]
+        self.pytest_deselected(left_out)
         self._collected.clear()
+        self._deselected.clear()
         self._collected_ids = []
         option = session.config.option
         # pytest itself leaves out tests of these while it collects, without a hook
@@ -342,6 +352,8 @@ class Measuring:
                 keys={
                     i.stash[TEST_ID]: i.stash[KEY] for i in measuring if KEY in i.stash
                 },
+                selection=collection_digest(options.selecting(session.config)),
+                dropped=tuple(dropped),
             )
         )
 
@@ -433,7 +445,7 @@ class Measuring:
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        for report in self._nested(item, reports):
+        for report in self._nested(reports):
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
@@ -445,20 +457,19 @@ class Measuring:
             has_limits=bool(plan.limits or plan.min_grade)
         )
 
-    def _nested(
-        self, item: pytest.Item, reports: list[pytest.TestReport]
-    ) -> list[pytest.TestReport]:
+    def _nested(self, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
         """Return the reports to log now: one that holds the others, or all of them."""
-        unsettled = len(reports) == len(("setup", "call", "teardown")) and all(
-            report.passed or outcomes.expected_failure(report) is not None
-            for report in reports
-        )
-        if not unsettled:
+        early = [report.__dict__.pop("gpuperf_early", False) for report in reports]
+        if early == [True, False]:  # it measured in its fixtures
+            reports, early = [_passed_setup(reports[0]), *reports], [False, *early]
+            reports[1].when = "call"
+        if len(reports) != len(("setup", "call", "teardown")):
             return reports
         first, *rest = reports
-        if outcomes.expected_failure(rest[0]) is not None:
-            # what xfail says of a failure that only the gate can know
-            rest[0].gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined] # our own
+        call, teardown = rest
+        unsettled = call.passed or early[1] or outcomes.passed_unexpectedly(call)
+        if not (first.passed and unsettled) or teardown.failed:
+            return reports
         first.gpuperf_inside = (  # type: ignore[attr-defined] # our own, for the gate
             [self._serializable(report) for report in rest]
             if self.in_worker_process
@@ -534,36 +545,82 @@ class Measuring:
 
     def _hold_limits(self, item: pytest.Item, gpuperf: GpuPerf, plan: Plan) -> None:
         """Judge the limits of a test whose body passed, and raise what was missed."""
-        if not (plan.limits or plan.min_grade):
-            return
-        from pytest_gpuperf.pipeline.verdicts import judge_limits
-
-        test_id, ledger = item.stash[TEST_ID], gpuperf.ledger
-        self.memory.learn(test_id, item.stash.get(KEY, ""))
-        digests = item.stash.get(_DIGESTS, _UNKNOWN)
         try:
-            verdicts = judge_limits(
-                plan,
-                test_id,
-                digests.of(ledger.records)
-                or [outcomes.record_of_nothing(test_id, plan, ledger.raised)],
-                self.memory,
-                grades=self.bench.site.config.grades,
-            )
+            verdicts = self._judge_limits(item, gpuperf.ledger, plan)
         except UnitError as error:  # of the marker: a traceback would show our own code
-            text = f"limit {escape(str(error))}"
-            raise pytest.fail.Exception(text, pytrace=False) from None
-        if TYPED in item.stash:
-            verdicts = tuple(replace(v, typed=item.stash[TYPED]) for v in verdicts)
+            raise pytest.fail.Exception(_of_limit(error), pytrace=False) from None
         item.stash[_VERDICTS] = verdicts
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         if missed:
-            keys = {verdict.key for verdict in missed}
-            perfs = [p for p in ledger.perfs if p.ended and p.record.key in keys]
-            unread = [v for v in verdicts if v.outcome is Outcome.UNMEASURED]
-            told = [*missed, *unread]
-            text = outcomes.failure_text(told, self.bench.site.config, perfs)
+            text = self._missed_text(gpuperf.ledger, verdicts)
             raise PerfAssertionError(text, verdict=missed[0])
+
+    def _judge_limits(
+        self, item: pytest.Item, ledger: Ledger, plan: Plan
+    ) -> tuple[Verdict, ...]:
+        """
+        Return a verdict for each limit of a test.
+
+        Raises:
+            UnitError: A limit has another unit than the number that the test records.
+        """
+        if not (plan.limits or plan.min_grade):
+            return ()
+        from pytest_gpuperf.pipeline.verdicts import judge_limits
+
+        test_id = item.stash[TEST_ID]
+        self.memory.learn(test_id, item.stash.get(KEY, ""))
+        digests = item.stash.get(_DIGESTS, _UNKNOWN)
+        verdicts = judge_limits(
+            plan,
+            test_id,
+            digests.of(ledger.records)
+            or [outcomes.record_of_nothing(test_id, plan, ledger.raised)],
+            self.memory,
+            grades=self.bench.site.config.grades,
+        )
+        if TYPED in item.stash:
+            verdicts = tuple(replace(v, typed=item.stash[TYPED]) for v in verdicts)
+        return verdicts
+
+    def _missed_text(self, ledger: Ledger, verdicts: Sequence[Verdict]) -> str:
+        """Return why a test fails that missed limits."""
+        missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
+        keys = {verdict.key for verdict in missed}
+        perfs = [p for p in ledger.perfs if p.ended and p.record.key in keys]
+        unread = [v for v in verdicts if v.outcome is Outcome.UNMEASURED]
+        told = [*missed, *unread]
+        return outcomes.failure_text(told, self.bench.site.config, perfs)
+
+    def _judge_what_ended_early(
+        self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
+    ) -> None:
+        """
+        Hold the limits of what a test measured before it was skipped or lacked a value.
+
+        A missed limit fails the test, unless an xfail mark expects that. A unittest.TestCase
+        gets here without an exception in its call.
+        """
+        ledger, config = fixture_of(item).ledger, self.bench.site.config
+        lacked = outcomes.lacked_a_value(call)
+        judges = self.judging and not config.disable
+        if not (judges and ledger.records and (report.skipped or lacked)):
+            return
+        verdicts = item.stash.get(_VERDICTS, ())
+        try:
+            verdicts = verdicts or self._judge_limits(item, ledger, _plan(item))
+        except UnitError as error:
+            outcomes.fail(report, _of_limit(error))
+            return
+        if not lacked:  # that it has no more values is what its skip says
+            verdicts = tuple(v for v in verdicts if v.outcome is not Outcome.UNMEASURED)
+        item.stash[_VERDICTS] = verdicts
+        expected = report.__dict__.get("gpuperf_expects", False)
+        if not expected and any(v.outcome is Outcome.FAILED for v in verdicts):
+            ending = outcomes.ending_text(report, call)
+            text = self._missed_text(ledger, verdicts)
+            outcomes.fail(report, "\n".join(filter(None, (text, ending))))
+            report.when = "call"  # a test that failed: its setup has no error to repair
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -585,16 +642,43 @@ class Measuring:
             if _BODY_RUNS in item.stash:
                 report.gpuperf_part = True  # type: ignore[attr-defined] # our own, for the gate
             elif call.when == "call" or not report.passed:
-                self._attach(item, report, call)
+                self._note_xfail(item, report, call)
+                skipped = report.skipped
+                self._judge_what_ended_early(item, report, call)
+                self._attach(item, report, call, skipped=skipped)
         _only_floats(report)
         return report
 
-    def _attach(
+    def _note_xfail(
         self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
     ) -> None:
-        """Put what a test measured into its report; fail it where that cannot be done."""
+        """Note whether an xfail mark of a test expects failures that the gate alone knows."""
+        marked = hasattr(report, "wasxfail") or outcomes.passed_unexpectedly(report)
+        if marked and not outcomes.calls_xfail(call):
+            report.gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined] # our own
+
+    def _attach(
+        self,
+        item: pytest.Item,
+        report: pytest.TestReport,
+        call: pytest.CallInfo[None],
+        *,
+        skipped: bool,
+    ) -> None:
+        """
+        Put what a test measured into its report; fail it where that cannot be done.
+
+        Args:
+            item: The test.
+
+            report: Its report.
+
+            call: What ended its phase.
+
+            skipped: Whether pytest had called that a skip, or an expected failure.
+        """
         try:
-            measured = self._measured(item, report, call)
+            measured = self._measured(item, report, call, skipped=skipped)
             # text, because a dict of floats triples what xdist needs for a test
             text = codec.to_text(measured)
         except _UNWRITABLE as error:
@@ -602,13 +686,21 @@ class Measuring:
                 outcomes.fail(report, outcomes.unwritable(error))
             return
         mine = self._may_change(item)  # then its reports reach the gate untouched
+        settled = measured.body_failed or outcomes.missed_limits(measured)
+        if mine and measured.records and not (report.passed or settled):
+            report.gpuperf_early = True  # type: ignore[attr-defined] # our own, to hold it
         direct = mine and not self.in_worker_process
         report.gpuperf = measured if direct else text  # type: ignore[attr-defined] # our own, for the gate
         if not (report.passed and mine):
             outcomes.apply_unmeasured(report, measured, self.bench.site.config)
 
     def _measured(
-        self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
+        self,
+        item: pytest.Item,
+        report: pytest.TestReport,
+        call: pytest.CallInfo[None],
+        *,
+        skipped: bool,
     ) -> Measured:
         """Return all that a test measured, as it travels."""
         ledger = fixture_of(item).ledger
@@ -628,7 +720,7 @@ class Measuring:
         if report.passed and unasked and not told:
             refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
         references = self.bench.measurer.references
-        limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)
+        ours = outcomes.missed_a_limit(call) or outcomes.lacked_a_value(call)
         return Measured(
             test_id=item.stash[TEST_ID],
             records=self.bench.site.keep(records),
@@ -637,10 +729,9 @@ class Measuring:
             lost=self.bench.site.told_lost(),
             references=() if references is None else references.taken(),
             max_regression=_gates(plan),
-            body_failed=call.excinfo is not None
-            and not limits_failed
-            and not outcomes.lacked_a_value(call),
-            failed=report.failed,
+            body_failed=call.excinfo is not None and not (ours or skipped),
+            skipped=skipped and not ours,
+            xfailed=skipped and not ours and hasattr(report, "wasxfail"),
             asserted=ledger.compared,
             missed=outcomes.missed_assert(ledger, call, report),
             group=plan.group,
@@ -680,6 +771,23 @@ def _gates(plan: Plan) -> Mapping[str, float | None]:
     if plan.uses_fixture or plan.max_regression:
         return plan.max_regression
     return {"time": None}
+
+
+def _of_limit(error: UnitError) -> str:
+    """Return what is wrong with the limit of a marker."""
+    return f"limit {escape(str(error))}"
+
+
+def _passed_setup(report: pytest.TestReport) -> pytest.TestReport:
+    """Return the report of a setup that passed, for a test that measured in its fixtures."""
+    return pytest.TestReport(
+        nodeid=report.nodeid,
+        location=report.location,
+        keywords=report.keywords,
+        outcome="passed",
+        longrepr=None,
+        when="setup",
+    )
 
 
 def _expects_regressions(item: pytest.Item) -> bool:

@@ -11,6 +11,8 @@ from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_gpuperf.collect.base import is_call_of_the_test
 from pytest_gpuperf.errors import (
     GpuPerfError,
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import CodeType, FrameType, TracebackType
 
-    import pytest
     from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config, Plan
@@ -42,7 +43,9 @@ __all__ = [
     "VerdictRepr",
     "apply_unmeasured",
     "asserting_place",
+    "calls_xfail",
     "comparison_lines",
+    "ending_text",
     "expect_failure",
     "expected_failure",
     "explain_failure",
@@ -50,6 +53,7 @@ __all__ = [
     "failure_text",
     "hide_own_frames",
     "lacked_a_value",
+    "missed_a_limit",
     "missed_assert",
     "missed_limits",
     "nothing_measured",
@@ -115,10 +119,14 @@ def fail(report: pytest.TestReport, text: str) -> None:
 
 
 def expected_failure(report: pytest.TestReport) -> str | None:
-    """Return the xfail reason of a call that passed; None: it has no xfail mark."""
+    """
+    Return the xfail reason of a call that passed or failed as expected, or None.
+
+    A strict mark has made a failure of a call that passed.
+    """
     if report.when != "call":
         return None
-    if report.passed:
+    if not report.failed:
         return getattr(report, "wasxfail", None)
     text = report.longrepr
     strict = isinstance(text, str) and text.startswith(_STRICT)
@@ -142,6 +150,42 @@ def lacked_a_value(call: pytest.CallInfo[None]) -> bool:
     return call.excinfo is not None and call.excinfo.errisinstance(
         MetricUnavailableError
     )
+
+
+def missed_a_limit(call: pytest.CallInfo[None]) -> bool:
+    """Return whether a phase ended because a limit was missed."""
+    return call.excinfo is not None and call.excinfo.errisinstance(PerfAssertionError)
+
+
+def calls_xfail(call: pytest.CallInfo[None]) -> bool:
+    """Return whether a phase ended by a call of `pytest.xfail`, which names no exception."""
+    return call.excinfo is not None and call.excinfo.errisinstance(
+        pytest.xfail.Exception
+    )
+
+
+def ending_text(
+    report: pytest.TestReport, call: pytest.CallInfo[None] | None = None
+) -> str:
+    """
+    Return what ended a test early, as a line below the verdict that fails it, or "".
+
+    Args:
+        report: Its report, before it fails.
+
+        call: What ended it, or None where it is known from the report alone.
+    """
+    if call is not None and call.excinfo is not None and lacked_a_value(call):
+        ended = f"unmeasured: {call.excinfo.value}"
+    elif not report.skipped:
+        return ""
+    elif hasattr(report, "wasxfail"):
+        ended = f"xfail: {report.wasxfail}"
+    elif isinstance(report.longrepr, tuple):
+        ended = report.longrepr[2]
+    else:
+        ended = str(report.longrepr)
+    return f"    the test ended early, after this was measured: {escape(ended)}"
 
 
 def hide_own_frames(error: BaseException) -> None:
@@ -220,11 +264,7 @@ def _stdlib() -> str:
 
 def explain_failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
     """Replace the traceback of a missed limit by its explanation."""
-    if (
-        report.failed
-        and call.excinfo is not None
-        and call.excinfo.errisinstance(PerfAssertionError)
-    ):
+    if report.failed and call.excinfo is not None and missed_a_limit(call):
         fail(report, str(call.excinfo.value))
 
 
@@ -234,10 +274,12 @@ def apply_unmeasured(
     """
     Turn a test that lacks a value into a skip, or into a failure in strict mode.
 
-    A test that failed for another reason keeps its failure.
+    A test that failed for another reason keeps its failure, and one that was skipped its
+    reason.
     """
     reasons = _reasons(measured)
-    if not reasons or measured.body_failed or missed_limits(measured):
+    ended = measured.body_failed or measured.skipped
+    if not reasons or ended or missed_limits(measured):
         return
     text = "; ".join(reasons)
     if config.strict and not config.disable:

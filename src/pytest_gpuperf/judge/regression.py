@@ -530,8 +530,9 @@ def _with_suite(
     first, alone = look.change, verdict.change
     if first is None or alone is None or case.estimate is None:
         return verdict
+    lacks = verdict.evidence is not None and bool(verdict.evidence.lacking)
     # of several processes all but the first are fresh ones already
-    if verdict.outcome is Outcome.REGRESSED or first.run_count > 1:
+    if verdict.outcome is Outcome.REGRESSED or first.run_count > 1 or lacks:
         return verdict
     if first.effect is None or alone.effect is None:  # nothing is relative to 0
         return verdict

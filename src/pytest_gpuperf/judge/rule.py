@@ -53,7 +53,7 @@ __all__ = [
     "early_verdict",
     "group_of",
     "kernel_verdict",
-    "may_regress",
+    "may_change",
     "reference_comparisons",
     "rule",
     "suffices",
@@ -696,8 +696,12 @@ def _class_prefix(subject: Case | Reference) -> str:
     return f"{on_host}{subject.bound_class.value} "
 
 
-def may_regress(
-    case: Case, comparison: Comparison | None, policy: Policy = POLICY
+def may_change(
+    case: Case,
+    comparison: Comparison | None,
+    policy: Policy = POLICY,
+    *,
+    either_way: bool = False,
 ) -> bool:
     """
     Return whether a case may be suspected once the whole suite is known.
@@ -712,6 +716,8 @@ def may_regress(
         comparison: The case as numbers; None: it has none.
 
         policy: The rule's constants.
+
+        either_way: Whether an improvement is confirmed, too, and may fail there.
     """
     if case.limit is None or comparison is None or not suffices(case, policy):
         return False
@@ -724,7 +730,10 @@ def may_regress(
         # something that became of nothing: no limit is a share of that
         nothing = math.copysign(math.inf, _mean(comparison.current))
         change = nothing if effect is None else effect
-        if case.sign * change > share * case.limit:
+        least = share * case.limit
+        if case.sign * change > least:
+            return True
+        if either_way and -case.sign * change > least / (1 + least):  # as far, in logs
             return True
     return False
 

@@ -48,9 +48,13 @@ class Complaint(str, Enum):
     """Why a run fails as a whole, though no test of it may have failed."""
 
     NOTHING_COMPARED = "nothing-compared"  # although a baseline was named
-    NOTHING_AGAINST = "nothing-against"  # although a revision was named
+    NOTHING_AGAINST = (
+        "nothing-against"  # nothing decided, although a revision was named
+    )
+    NOTHING_JUDGED = "nothing-judged"  # disabled elsewhere than where a store is named
     TOO_FEW_JUDGED = "too-few-judged"  # fewer than were asked for
     NEVER_REPORTED = "never-reported"  # tests of a strict run
+    NOT_MEASURED = "not-measured"  # stored tests, in a strict run
 
 
 class Tally(Frozen, frozen=True, kw_only=True):
@@ -81,6 +85,11 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
         absent_count: Stored tests of what this run collected that are no longer there.
 
+        left_out_count: Stored tests that a plugin left out of this run.
+
+        due_count: Stored tests without a measurement that the newest session with the same
+            selection has measured.
+
         missing_count: Tests that never reported.
 
         empty_count: Tests that reported and measured nothing: skipped, or ended early.
@@ -104,6 +113,8 @@ class Tally(Frozen, frozen=True, kw_only=True):
     unlimited_count: int
     missing_count: int
     absent_count: int = 0
+    left_out_count: int = 0
+    due_count: int = 0
     empty_count: int = 0
     one_sided_count: int = 0
     skipped_count: int = 0
@@ -120,9 +131,13 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
     @property
     def judged_fraction(self) -> float:
-        """Judged tests of those expected and those absent; 1 where there are none."""
-        count = self.expected_count + self.absent_count
-        return self.judged_count / count if count else 1.0
+        """Judged tests of those that were meant to be; 1 where there are none."""
+        return self.judged_count / self.meant_count if self.meant_count else 1.0
+
+    @property
+    def meant_count(self) -> int:
+        """Tests that were expected, and those of the baseline that are not there."""
+        return self.expected_count + self.absent_count + self.left_out_count
 
     def of(self, outcome: Outcome) -> tuple[Verdict, ...]:
         """Return the verdicts of one outcome, by test."""
@@ -162,6 +177,8 @@ def tally(run: Run) -> Tally:
         unlimited_count=len(rest - one_sided - ungated),
         missing_count=len(missing),
         absent_count=len(completeness.absent),
+        left_out_count=len(completeness.left_out),
+        due_count=len(completeness.due),
         empty_count=max(0, completeness.expected_count - known_count),
         one_sided_count=len(one_sided),
         skipped_count=len(skipped),
@@ -286,17 +303,22 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
     gated = config.max_regression is not None or changes
     decides = config.baseline_named and config.update is None and not config.disable
     compared = any(map(_was_compared, changes))
-    meant = counted.expected_count or counted.absent_count
+    meant = counted.meant_count
     if gated and decides and meant and not compared:
         yield Complaint.NOTHING_COMPARED
+    if config.disabled_aside and meant:
+        yield Complaint.NOTHING_JUDGED
     by_revision = [v for v in run.verdicts if v.of_revision]
-    if config.against is not None and not any(map(_was_compared, by_revision)):
+    decided = any(v.outcome in JUDGED for v in by_revision)
+    if config.against is not None and not decided:
         yield Complaint.NOTHING_AGAINST
     least = config.min_judged
     if least is not None and counted.judged_fraction < least:
         yield Complaint.TOO_FEW_JUDGED
     if config.strict and counted.missing_count:
         yield Complaint.NEVER_REPORTED
+    if config.strict and decides and counted.due_count:
+        yield Complaint.NOT_MEASURED
 
 
 def _was_compared(verdict: Verdict) -> bool:

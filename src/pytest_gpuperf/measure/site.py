@@ -295,6 +295,7 @@ class Site:
             shard=self.shard(),
             collected=expected.collected,
             collected_count=expected.collected_count,
+            selection=expected.selection,
         )
 
     def shard(self) -> str | None:
@@ -438,6 +439,7 @@ class Site:
             config.strict
             or config.against is not None
             or (config.baseline_named and config.baseline is not None)
+            or config.update is not None
             or (has_limits and config.confirm > 0)
             or config.junit_waits
         )

@@ -96,6 +96,9 @@ class Session(Frozen, frozen=True, kw_only=True):
         ran_count: Test bodies that ran in the session's process, measured or not; of
             several xdist workers their mean. None: unknown.
 
+        selection: A digest of pytest's options and arguments, but for those of output,
+            which select the tests; None: unknown.
+
         unknown: Fields of a later version, as names and JSON texts: kept when a store
             is rewritten.
     """
@@ -114,6 +117,7 @@ class Session(Frozen, frozen=True, kw_only=True):
     collected: str | None = None
     collected_count: int | None = None
     ran_count: int | None = None
+    selection: str | None = None
     unknown: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:

@@ -47,6 +47,14 @@ class Completeness(Frozen, frozen=True, kw_only=True):
 
         absent: Ids of stored tests that their modules no longer have, or whose modules
             are gone, of what ran as a whole.
+
+        skipped: Ids of stored tests that were selected, and skipped before they measured.
+
+        left_out: Ids of stored tests that were collected, and that a plugin left out
+            without saying so, of those that the newest session with this selection has.
+
+        due: Ids of the tests of the three above that the newest session with this
+            selection has measured on this kind of machine.
     """
 
     expected_count: int
@@ -54,6 +62,9 @@ class Completeness(Frozen, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     interrupted: str = ""
     absent: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    due: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -80,6 +91,11 @@ class Expected(Frozen, frozen=True, kw_only=True):
         shard: Which part of them pytest-split keeps, as "3/8"; None: all.
 
         keys: The keys of the tests whose id is not their key, by id.
+
+        selection: A digest of what selects the tests, as in a Session; None: unknown.
+
+        dropped: Tests with a measurement that were collected, and that a plugin left out
+            without saying so.
     """
 
     test_ids: tuple[str, ...] = ()
@@ -89,6 +105,8 @@ class Expected(Frozen, frozen=True, kw_only=True):
     collected_count: int | None = None
     shard: str | None = None
     keys: Mapping[str, str] = {}
+    selection: str | None = None
+    dropped: tuple[str, ...] = ()
 
 
 class HeaderNote(Frozen, frozen=True, kw_only=True):
@@ -298,10 +316,13 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
 
         max_regression: Largest change by metric [fraction]; empty: what the run says.
 
-        body_failed: Whether its body ended for another reason than its limits: it failed,
-            or was skipped.
+        body_failed: Whether it failed for another reason than its limits: nothing of it is
+            judged.
 
-        failed: Whether pytest calls that a failure: no skip, and none that is expected.
+        skipped: Whether a skip or an expected failure ended it. What it had measured until
+            then is judged all the same.
+
+        xfailed: Whether that was an expected failure: its values are not stored.
 
         asserted: Whether its body compared a measured value itself.
 
@@ -328,7 +349,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     refusals: tuple[Unmeasured, ...] = ()
     max_regression: Mapping[str, float | None] = {}
     body_failed: bool = False
-    failed: bool = False
+    skipped: bool = False
+    xfailed: bool = False
     asserted: bool = False
     missed: MissedAssert | None = None
     group: str | None = None

@@ -187,7 +187,7 @@ def _all_planned(
     for key, records in groups.items():
         of_key = judged.get(key, [])
         void = any(record.void is not None for record in records)
-        if key.test_id not in suite.passed or void or _is_barred(suite, of_key):
+        if not suite.may_store(key.test_id) or void or _is_barred(suite, of_key):
             planned.barred_count += 1
             continue
         plan, noisy = _planned(suite, records, of_key)
@@ -544,7 +544,7 @@ def _cases_as_stored(suite: Suite) -> list[Case]:
     records = [
         record
         for record in suite.records()
-        if record.role.of_suite and record.key.test_id in suite.passed
+        if record.role.of_suite and suite.may_store(record.key.test_id)
     ]
     return [
         case_of(

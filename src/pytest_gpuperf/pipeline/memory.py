@@ -20,7 +20,7 @@ from pytest_gpuperf.model.record import (
     RecordKey,
     StoredRecord,
 )
-from pytest_gpuperf.report.escape import quoted
+from pytest_gpuperf.report.escape import escape, quoted
 from pytest_gpuperf.report.explanation import store_name
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.baseline.text import Damage
     from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.model.environment import Environment
+    from pytest_gpuperf.model.environment import Environment, Session
 
 __all__ = ["Memory", "damage_remedy", "slug_of", "slugs_of_machine"]
 
@@ -160,6 +160,63 @@ class Memory:
                     absent[key.test_id] = None
         return tuple(key for key in absent if key not in keys)
 
+    def stored(self, test_ids: Iterable[str], slugs: Collection[str]) -> list[str]:
+        """Return the tests, by their ids, of which there are sessions of some machines."""
+        held = {key.test_id for _, key, _ in self._sessions_of(slugs)}
+        return [t for t in test_ids if not held.isdisjoint(self._names(t))]
+
+    def newest_like(
+        self, session: Session, measured: Collection[str], slugs: Collection[str]
+    ) -> tuple[set[str], bool]:
+        """
+        Return the tests that the newest session with a run's selection has measured.
+
+        It shares a measured test with the run: a plugin may run a part of the tests by a
+        variable that nobody knows. Besides whether its selection is known, which sessions of
+        earlier versions did not store.
+
+        Args:
+            session: The run's own.
+
+            measured: Ids of the tests that it measured.
+
+            slugs: The GPUs, chips and hosts that it measures on.
+        """
+        names = {name for test_id in measured for name in self._names(test_id)}
+        tests: dict[str, set[str]] = {}
+        sessions: dict[str, tuple[int, Session]] = {}
+        for _, key, record in self._sessions_of(slugs):
+            of_it = record.session
+            alike = of_it.selection in {session.selection, None}
+            if alike and of_it.shard == session.shard:
+                sessions[of_it.id] = (record.arrival, of_it)
+                tests.setdefault(of_it.id, set()).add(key.test_id)
+        shared = [s for s in tests if not names or not names.isdisjoint(tests[s])]
+        if not shared:
+            return set(), False
+        newest = max(shared, key=lambda name: sessions[name][0])
+        checkout = self._config.checkout
+        ids = {checkout.id_of(test_id) for test_id in tests[newest]}
+        return ids | tests[newest], sessions[newest][1].selection is not None
+
+    def _names(self, test_id: str) -> set[str]:
+        """Return what a test may be called in the store: its id, or its key."""
+        return {test_id, self.key_of(test_id), self._config.checkout.key_of(test_id)}
+
+    def _sessions_of(
+        self, slugs: Collection[str]
+    ) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
+        """Yield what is stored of the tests of some machines."""
+        store = self.store()
+        names = {folder_name(name) for name in slugs} | set(slugs)
+        folders = () if store is None else store.slugs()
+        here = [folder for folder in folders if folder in names]
+        self.read(here)
+        for folder in here:
+            for key, records in self._loaded[folder].items():
+                if key.test_id != REFERENCES:
+                    yield from ((folder, key, record) for record in records)
+
     def usual_spreads(self, record: Record) -> Mapping[str, UsualSpread]:
         """Return what sessions usually differ by where a record was measured."""
         folder = slug_of(record)
@@ -215,11 +272,42 @@ class Memory:
             )
 
     def _shown(self, line: Damage) -> str:
-        """Return a damaged line with its path as a person would write it."""
+        """Return a damaged line with its path as a person would write it, and its test."""
         path = Path(line.path)
         with contextlib.suppress(ValueError):  # it is not below the root
             path = path.relative_to(self._config.root)
-        return str(replace(line, path=str(path)))
+        test = f", of {escape(_test_of(line))}" if line.test_id else ""
+        return f"{replace(line, path=str(path))}{test}"
+
+    def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
+        """
+        Return tests of a run that damaged lines are of; a module where a line names none.
+
+        A line that names a test which is in no other line either may have lost its name.
+
+        Args:
+            test_ids: The ids of the tests of the run.
+
+            slugs: The GPUs, chips and hosts that it measures on.
+        """
+        if self._store is None or not self._store.damage:
+            return []
+        keys = set(map(self.key_of, test_ids))
+        modules = {key.partition("::")[0] for key in keys}
+        places = {folder_name(name) for name in slugs} | set(slugs)
+        known = {key.test_id for stored in self._loaded.values() for key in stored}
+        found: dict[str, None] = {}
+        for line in self._store.damage:
+            if places.isdisjoint({line.section, Path(line.path).parent.name}):
+                continue
+            test = _test_of(line)
+            if test in keys or test in test_ids:
+                found[self._config.checkout.id_of(test)] = None
+            elif test in known:
+                continue
+            elif line.section in modules or line.section in places:
+                found[self._config.checkout.id_of(line.section)] = None
+        return [*found]
 
     def forget(self) -> None:
         """Forget what was read, so that it is read again."""
@@ -255,6 +343,12 @@ class Memory:
             key = self._stored_key(old)
             if key != old and any(record.has_node_id for record in records):
                 yield Move(key=key, old=old)
+
+
+def _test_of(line: Damage) -> str:
+    """Return the test that a damaged line names; "": none."""
+    within = line.test_id.startswith("::")  # its section is its module
+    return f"{line.section}{line.test_id}" if within else line.test_id
 
 
 def damage_remedy(place: str) -> str:

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.collect.launcher import PYTEST, Launcher, unproven
+from pytest_gpuperf.collect.runner import start_remedy
 from pytest_gpuperf.collect.scratch import ScratchFolder
-from pytest_gpuperf.errors import CollectError, RecordError
+from pytest_gpuperf.errors import (
+    CollectError,
+    CollectorUnavailableError,
+    RecordError,
+)
 from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -194,12 +199,15 @@ class ChildRun(Frozen, frozen=True, kw_only=True):
         began: Whether it began any test: else it says nothing of them.
 
         refusal: Why it does not count: it was not started as its parent; None: it was.
+
+        unstarted: Why the system could not start it; None: it did.
     """
 
     answers: Mapping[str, ChildAnswer] = {}
     failure: str = ""
     began: bool = True
     refusal: Gap | None = None
+    unstarted: Gap | None = None
 
     def failure_of(self, test_id: str) -> str:
         """Return why a test gave no value; "" where it gave one."""
@@ -266,6 +274,28 @@ def run_child(
 
         cache_control: What that profiler does about caches; None: there is none.
     """
+    try:
+        return _child_run(command, test_ids, identity, start, cache_control)
+    except OSError as error:  # no file can be opened, so that it gets no task
+        why = f"a fresh process gets no folder ({error.strerror})"
+        gap = Gap(code=GapCode.FAILED, reason=why, remedy=start_remedy(error, "python"))
+        return ChildRun(failure=gap.text, began=False, unstarted=gap)
+
+
+def _child_run(
+    command: CommandLine,
+    test_ids: Sequence[str],
+    identity: ProcessIdentity,
+    start: Start,
+    cache_control: str | None,
+) -> ChildRun:
+    """
+    Run some tests in one fresh process; see `run_child`.
+
+    Raises:
+        OSError: No file can be opened for it.
+    """
+    unstarted = None
     with ScratchFolder("child") as scratch:
         out = str(Path(scratch) / "answers.jsonl")
         spec = Path(scratch) / "spec.json"
@@ -288,6 +318,8 @@ def run_child(
             finished = start(argv, scratch, environment)
         except CollectError as error:  # it did not start, or did not end
             failure = str(error)
+            if isinstance(error, CollectorUnavailableError):
+                unstarted = Gap.of(error)
         else:
             failure = last_lines(finished.log_tail, _SHOWN_LINES)
             if finished.exit_code < 0:  # what a process that is killed cannot print
@@ -296,7 +328,10 @@ def run_child(
         if refusal is not None:
             return ChildRun(failure=refusal.text, began=False, refusal=refusal)
         return ChildRun(
-            answers=answers_in(out), failure=failure, began=Path(out).exists()
+            answers=answers_in(out),
+            failure=failure,
+            began=Path(out).exists(),
+            unstarted=unstarted,
         )
 
 
@@ -325,22 +360,25 @@ def _killed(exit_code: int) -> str:
     return f"the process was killed by {name}"
 
 
-def not_begun(command: CommandLine, failure: str) -> Unmeasured:
+def not_begun(command: CommandLine, run: ChildRun) -> Unmeasured:
     """
     Return why fresh processes that began no test have measured none.
 
     Args:
         command: How they were started.
 
-        failure: The last lines of one of them.
+        run: One of them.
     """
     words = shlex.join(("python", *command.launcher.start[1:], *command.args))
-    told = last_lines(failure, _TOLD_LINES, in_a_sentence=True)
+    told = last_lines(run.failure, _TOLD_LINES, in_a_sentence=True)
+    remedy = "start pytest so that this command finds the same tests"
+    if run.unstarted is not None:
+        told, remedy = run.unstarted.reason, run.unstarted.remedy
     return Unmeasured(
         metric="the test",
         code=GapCode.NOT_REACHED,
         reason=escape(f"a fresh process ({words}) began no test: {told}"),
-        remedy="start pytest so that this command finds the same tests",
+        remedy=remedy,
     )
 
 

@@ -21,13 +21,16 @@ from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline import verdicts
+from pytest_gpuperf.pipeline.memory import damage_remedy
 from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
 from pytest_gpuperf.report.terminal import (
     changed_tests,
+    lost_lines,
     measured_elsewhere,
+    none_began,
     positional_ids,
     side_by_side,
     unsteady_parameters,
@@ -198,6 +201,7 @@ def finish(
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
+    _complain_of_damage(suite)
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
@@ -208,6 +212,16 @@ def finish(
         suite.run = with_samples(suite, suite.run)
     suite.tidy()
     return suite.run
+
+
+def _complain_of_damage(suite: Suite) -> None:
+    """Fail a run that would have judged its tests by damaged lines of the baseline."""
+    config = suite.config
+    if not config.baseline_named or config.update is not None or config.disable:
+        return
+    tests = suite.damaged()
+    if tests:
+        suite.complain(lost_lines(tests, damage_remedy(suite.memory.place())))
 
 
 def _tell_of_identity(suite: Suite) -> None:
@@ -266,7 +280,7 @@ def _measure_again(suite: Suite) -> None:
     suite.failed_alone |= {
         test_id: retest.failure for test_id, retest in retests.items() if retest.failure
     }
-    gaps = [gap for retest in retests.values() for gap in retest.unmeasured[:1]]
+    gaps = [r.unmeasured[0] for r in retests.values() if r.unmeasured and not r.records]
     if gaps:
         tests = plural(len(gaps), "test")
         why = f"{gaps[0].metric}: {gaps[0].text}"
@@ -406,6 +420,7 @@ def _again(
                 texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
                 failures |= {test_id: text for test_id, text in texts.items() if text}
         suite.failed_fresh.update(failures)
+        _complain_of_none(suite, role, runs)
     suite.add(_alike(suite, records) if role is Role.REPEAT else records)
     suite.drop_unsteady()
     return {
@@ -416,6 +431,13 @@ def _again(
         )
         for test_id in test_ids
     }
+
+
+def _complain_of_none(suite: Suite, role: Role, runs: Sequence[ChildRun]) -> None:
+    """Fail a run whose fresh processes began no test, unless a launcher kept them from it."""
+    none = not any(run.began for run in runs)
+    if none and role is not Role.ALONE and runs[0].refusal is None:
+        suite.complain(none_began(len(runs), not_begun(suite.command, runs[0])))
 
 
 def _alike(suite: Suite, records: Sequence[Record]) -> list[Record]:
@@ -445,6 +467,6 @@ def _lacking_in(
         gap = Unmeasured.of_metric(_THE_TEST, run.refusal)
         return dict.fromkeys(test_ids, (gap,))
     if not run.began:
-        return dict.fromkeys(test_ids, (not_begun(command, run.failure),))
+        return dict.fromkeys(test_ids, (not_begun(command, run),))
     answers = run.answers.values()
     return {a.test_id: a.unmeasured for a in answers if a.unmeasured}

@@ -35,7 +35,7 @@ from pytest_gpuperf.model.run import (
     TestPlace,
 )
 from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Source
-from pytest_gpuperf.model.verdict import Cause, Reason, Verdict
+from pytest_gpuperf.model.verdict import FAILING, Cause, Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory, slug_of, slugs_of_machine
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import words
@@ -69,7 +69,8 @@ class Suite:
     Attributes:
         results: What each test measured, by test id.
 
-        passed: Ids of the tests whose body passed and that missed no limit.
+        passed: Ids of the tests whose body did not fail and that missed no limit; what a
+            skip ended may be among them.
 
         failed_alone: Why a test gave no value in a fresh process, by test id.
 
@@ -175,7 +176,7 @@ class Suite:
     # while tests run
 
     def receive(self, measured: Measured, *, passed: bool) -> None:
-        """Take what a test measured; `passed`: its body did and no limit was missed."""
+        """Take what a test measured; `passed`: no limit was missed, no body failed."""
         if not self.results:
             _ = self.site.session  # the commit is that of now, not of the run's end
         host = measured.records[0].host if measured.records else None
@@ -194,7 +195,7 @@ class Suite:
         """Take a test out of what is judged and stored: pytest fails it after all."""
         self.passed.discard(test_id)
         measured = self.results[test_id]
-        self.results[test_id] = replace(measured, body_failed=True, failed=True)
+        self.results[test_id] = replace(measured, body_failed=True, skipped=False)
         self.verdicts = tuple(v for v in self.verdicts if v.key.test_id != test_id)
         self._by_test.clear()
 
@@ -287,8 +288,24 @@ class Suite:
             self.site.note_ran(round(sum(counts) / len(counts)))
 
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
-        """Return the verdicts for which a test fails."""
-        return tuple(v for v in self._of_test(test_id) if is_fatal(v, self.config))
+        """
+        Return the verdicts for which a test fails.
+
+        What an expected failure has ended is never stored, so that it would stay *new* and
+        undecided in each strict run.
+        """
+        measured = self.results.get(test_id)
+        loud = measured is not None and measured.xfailed
+        return tuple(
+            verdict
+            for verdict in self._of_test(test_id)
+            if is_fatal(verdict, self.config)
+            and not (loud and verdict.outcome not in FAILING)
+        )
+
+    def may_store(self, test_id: str) -> bool:
+        """Return whether the values of a test may become a baseline."""
+        return test_id in self.passed and not self.results[test_id].xfailed
 
     def test_of(self, node_id: str) -> str | None:
         """Return the measured test of a node id, to which xdist may append a group."""
@@ -377,7 +394,7 @@ class Suite:
         return tuple(
             t
             for t, test in self.results.items()
-            if test.body_failed and test.failed and test.missed is None
+            if test.body_failed and test.missed is None
         )
 
     def _missed(self) -> tuple[MissedAssert, ...]:
@@ -386,12 +403,8 @@ class Suite:
         return tuple(test.missed for test in tests if test.missed is not None)
 
     def _skipped(self) -> tuple[str, ...]:
-        """Return the ids of the tests whose body was skipped, or failed as expected."""
-        return tuple(
-            t
-            for t, test in self.results.items()
-            if test.body_failed and not test.failed
-        )
+        """Return the ids of the tests that a skip or an expected failure ended."""
+        return tuple(t for t, test in self.results.items() if test.skipped)
 
     def add(self, records: Sequence[Record]) -> None:
         """Take what fresh processes measured."""
@@ -556,11 +569,40 @@ class Suite:
         return Header(
             session=self.site.session,
             environment=self.site.environment,
-            completeness=replace(self.completeness(), absent=self.absent()),
+            completeness=self._with_stored(self.completeness()),
             options=self.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
             notes=notes,
+        )
+
+    def _with_stored(self, completeness: Completeness) -> Completeness:
+        """Return a completeness with what the baseline has and this run did not measure."""
+        absent = self.absent()
+        expected = self.site.all_expected()
+        records = self.results.values()
+        measured = {m.test_id for m in records if m.records}
+        silent = {
+            test_id
+            for test_id in expected.test_ids
+            if self._has_reported(test_id)
+            and (test_id not in self.results or self.results[test_id].skipped)
+        }
+        candidates = (*absent, *silent.difference(measured), *expected.dropped)
+        slugs = self._slugs_here()
+        if not candidates or slugs is None or self.config.disable:
+            return replace(completeness, absent=absent)
+        stored = set(self.memory.stored(candidates, slugs))
+        newest, is_known = self.memory.newest_like(self.site.session, measured, slugs)
+        due = stored & newest
+        in_order = dict.fromkeys(candidates)
+        left_out = due.intersection(expected.dropped)
+        return replace(
+            completeness,
+            absent=absent,
+            skipped=tuple(t for t in in_order if t in silent & stored - measured),
+            left_out=tuple(t for t in in_order if t in left_out),
+            due=tuple(t for t in in_order if is_known and t in due),
         )
 
     def absent(self) -> tuple[str, ...]:
@@ -579,6 +621,11 @@ class Suite:
         whole.update(expected.whole_modules)
         id_of = self.config.checkout.id_of
         return tuple(id_of(key) for key in gone if _module_of(key) in whole)
+
+    def damaged(self) -> list[str]:
+        """Return the tests of this run, or their modules, of which stored lines are damaged."""
+        slugs = self._slugs_here() or frozenset()
+        return self.memory.damaged(self.site.all_expected().test_ids, slugs)
 
     def _slugs_here(self) -> frozenset[str] | None:
         """Return where this run can measure; None, for anywhere: it measured nothing."""

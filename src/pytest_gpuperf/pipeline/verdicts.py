@@ -11,7 +11,8 @@ from pytest_gpuperf.judge.case import Case, Confirmation, Reference, Retest, cas
 from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
-from pytest_gpuperf.judge.rule import comparable, may_regress
+from pytest_gpuperf.judge.rule import comparable, may_change
+from pytest_gpuperf.judge.tally import accepted_outcomes
 from pytest_gpuperf.model.environment import CONDITIONS, PARAMETERS, same_company
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
@@ -177,8 +178,15 @@ def _stands_for(record: Record, metric: str, measured: Measured) -> bool:
 
 
 def worsened(suite: Suite, measured: Measured) -> list[Case]:
-    """Return the cases of a test that may turn out to have regressed; no verdict."""
-    if not suite.config.baseline_named:  # what was only found never fails a test
+    """
+    Return the cases of a test that fresh processes may have to confirm; no verdict.
+
+    A run that accepts changes confirms those for the better, too, and the test may fail
+    there.
+    """
+    update = suite.config.update
+    # what was only found never fails a test
+    if not suite.config.baseline_named and update is None:
         return []
     policy = look_policy(suite.config)
     cases = _cases_of_test(suite, measured)
@@ -187,7 +195,12 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
         several = grouped(measured.records).values()
         made = (_cases(suite, measured, r, across=_DOUBTED) for r in several)
         cases = [pair for of_key in made for pair in of_key]
-    return [case for case, comparison in cases if may_regress(case, comparison, policy)]
+    either_way = bool(accepted_outcomes(update))
+    return [
+        case
+        for case, comparison in cases
+        if may_change(case, comparison, policy, either_way=either_way)
+    ]
 
 
 def references_of(
@@ -280,7 +293,10 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
             )
             for verdict in measured.verdicts
         ]
-        verdicts += lacking(measured)
+        lacks = lacking(measured)
+        if measured.skipped:  # that it has no more values is what its skip says
+            lacks = [v for v in lacks if v.outcome is not Outcome.UNMEASURED]
+        verdicts += lacks
     return verdicts + [lost_alone(*lost) for lost in suite.failed_alone.items()]
 
 

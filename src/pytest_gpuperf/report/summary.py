@@ -307,25 +307,41 @@ def held_tests(run: Run) -> str:
     return f"it holds {count} of {display.plural(selected, 'test')}"
 
 
+_COMPLAINTS = {
+    Complaint.NOTHING_AGAINST: (
+        "no test was decided against the revision: see the reasons above"
+    ),
+    Complaint.NOTHING_JUDGED: (
+        "nothing was judged: the command line names a baseline, and PYTEST_ADDOPTS or the "
+        "ini file switches measuring off; drop gpuperf_disable there, or type "
+        "--gpuperf-disable on the command line"
+    ),
+    Complaint.NOTHING_COMPARED: (
+        "a baseline was named, but no test was compared with it: see the reasons above, or "
+        "store sessions with --gpuperf-update=new"
+    ),
+}
+
+
 def complaint(code: Complaint, counted: Tally) -> str:
     """Return why a run fails as a whole, in words."""
-    if code is Complaint.NOTHING_AGAINST:
-        if not counted.expected_count:
-            return "no test was compared with the revision: none that measures has run"
-        return "no test was compared with the revision: see the reasons above"
-    if code is Complaint.NOTHING_COMPARED:
-        return (
-            "a baseline was named, but no test was compared with it: see the reasons "
-            "above, or store sessions with --gpuperf-update=new"
-        )
+    if code is Complaint.NOTHING_AGAINST and not counted.expected_count:
+        return "no test was compared with the revision: none that measures has run"
     if code is Complaint.TOO_FEW_JUDGED:
-        count = counted.expected_count + counted.absent_count
         return (
-            f"judged {counted.judged_count} of {count} tests; "
+            f"judged {counted.judged_count} of {counted.meant_count} tests; "
             "--gpuperf-min-judged requires more"
         )
-    tests = display.plural(counted.missing_count, "test")
-    return f"{tests} without a result (--gpuperf-strict)"
+    if code is Complaint.NOT_MEASURED:
+        tests = display.plural(counted.due_count, "test")
+        return (
+            f"{tests} of the baseline not measured, which the newest session with the same "
+            "options measured (--gpuperf-strict): run them, or drop them from the baseline"
+        )
+    if code is Complaint.NEVER_REPORTED:
+        tests = display.plural(counted.missing_count, "test")
+        return f"{tests} without a result (--gpuperf-strict)"
+    return _COMPLAINTS[code]
 
 
 def _decided(counted: Tally) -> list[str]:
@@ -354,6 +370,7 @@ def _undecided(
         _count_of(counted.missing_count, "without a result"),
         _count_of(counted.empty_count, "without a measurement"),
         _count_of(counted.absent_count, "of the baseline did not run"),
+        _count_of(counted.left_out_count, "of the baseline left out by a plugin"),
     ]
 
 

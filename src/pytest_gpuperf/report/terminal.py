@@ -13,7 +13,7 @@ from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, HeaderNote, MachineShift, Run
-from pytest_gpuperf.model.sample import Source
+from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.explanation import (
@@ -36,11 +36,14 @@ __all__ = [
     "alone_line",
     "company_line",
     "comparison_line",
+    "decided_line",
     "explanation_blocks",
     "fitted",
     "header_lines",
     "held_line",
     "longrepr_lines",
+    "lost_lines",
+    "none_began",
     "not_alone_line",
     "nothing_stored",
     "overruled_line",
@@ -48,10 +51,12 @@ __all__ = [
     "run_lines",
     "slow_line",
     "start_lines",
+    "status_line",
     "stored_line",
     "summary",
     "title",
     "twins_line",
+    "undecided_line",
 ]
 
 # which verdicts get a block of their own
@@ -241,6 +246,14 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
         command = dropping_command(store_name(run.header.options), absent[0])
         yield Line("where a test was renamed or removed:", Style.DOUBT)
         yield Line(f"    {command}", Style.DOUBT)
+    completeness = run.header.completeness
+    for test_ids, what in (
+        (completeness.skipped, "skipped, and measured in the baseline"),
+        (completeness.left_out, "left out by a plugin, and measured in the baseline"),
+    ):
+        if test_ids:
+            tests = listed(map(short_id, test_ids))
+            yield from wrapped(f"{what}: {tests}", width=width, style=Style.DOUBT)
 
 
 def _noise_lines(counted: Tally, width: int) -> Iterator[Line]:
@@ -583,7 +596,7 @@ def stored_line(
     """
     count = sum(map(len, changes.values()))
     barred = display.plural(barred_count, "measurement")
-    parts = [f"{barred} failed, regressed or void"] if barred_count else []
+    parts = [f"{barred} failed or xfailed, regressed or void"] if barred_count else []
     if slower_count:
         slower = display.plural(slower_count, "measurement")
         parts.append(
@@ -670,9 +683,43 @@ def twins_line(name: str, first: str, second: str) -> str:
 
 def overruled_line(verdict: Verdict) -> str:
     """Return why a run fails that pytest would pass: a plugin changed an outcome."""
-    test = short_id(verdict.key.test_id)
+    told = f"{decided_line(verdict)}, and another plugin reported the test as passed"
+    return f"{told}; the run fails"
+
+
+def undecided_line(test_ids: Sequence[str]) -> str:
+    """Return why a run fails that pytest.exit has ended with 0 before it was decided."""
+    tests = listed(map(short_id, test_ids))
+    return (
+        f"the run was ended with exit status 0 before fresh processes had decided {tests}, "
+        "which looked worse; the run fails: end it with another status, or run all tests"
+    )
+
+
+def status_line(reason: str) -> str:
+    """Return that a plugin has set the exit status to 0 over what fails the run."""
+    return f"gpuperf: a plugin set the exit status to 0, and it is 1: {reason}"
+
+
+def decided_line(verdict: Verdict) -> str:
+    """Return what was decided of a test."""
     outcome = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
-    return f"{test}: {outcome}, and another plugin reported the test as passed; the run fails"
+    return f"{short_id(verdict.key.test_id)}: {outcome}"
+
+
+def lost_lines(tests: Sequence[str], remedy: str) -> str:
+    """Return why a run fails that cannot read what the baseline has of its tests."""
+    named = listed(map(short_id, tests))
+    return f"damaged lines of the baseline are of tests of this run: {named}; {remedy}"
+
+
+def none_began(count: int, gap: Unmeasured) -> str:
+    """Return why a run fails whose fresh processes began no test."""
+    fresh = "the fresh process" if count == 1 else f"each of {count} fresh processes"
+    return (
+        f"{fresh} began no test, so what had to be measured again was not decided: "
+        f"{gap.text}"
+    )
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from pytest_gpuperf.collect.runner import (
     ProcessRunner,
     Runner,
     ending,
+    start_remedy,
 )
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
@@ -537,3 +539,20 @@ def test_a_tool_that_is_not_there_cannot_be_started(tmp_path: Path) -> None:
     """It is named, as by `run`."""
     with pytest.raises(CollectorUnavailableError, match="gpuperf-no-such-tool"):
         ProcessRunner().start(["gpuperf-no-such-tool"], log=str(tmp_path / "log"))
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.EMFILE, "close the files that the tests leave open"),
+        (errno.EAGAIN, "ulimit -u, or pids.max of the container"),
+        (errno.ENOMEM, "free memory"),
+        (errno.EACCES, "make python executable"),
+        (errno.ENOENT, "install python or put it on PATH"),
+    ],
+)
+def test_what_keeps_a_process_from_starting_has_its_own_remedy(
+    code: int, remedy: str
+) -> None:
+    """A program that is there is not to be installed."""
+    assert remedy in start_remedy(OSError(code, "why"), "python")

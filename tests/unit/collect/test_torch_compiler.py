@@ -28,13 +28,25 @@ def dynamo(**names: Any) -> dict[str, types.ModuleType]:
 
 
 def test_nothing_is_loaded_to_find_out() -> None:
-    """A process without torch stays one, and knows why it has no counts."""
+    """A process without a compiler stays one, and has compiled nothing."""
     before = set(sys.modules)
     compiler = TorchCompiler({})
 
-    assert compiler.compiled() is None
-    assert "torch is not imported" in compiler.uncompiled_reason()
+    assert compiler.compiled() == Compiled(count=0, graph_breaks_count=0, time_s=0.0)
+    assert compiler.uncompiled_reason() == ""
     assert set(sys.modules) == before
+
+
+def test_what_other_compilers_do_is_unknown() -> None:
+    """Never 0 where something that torch does not count may have compiled."""
+    compiler = TorchCompiler({"jax": module("jax"), "numba": module("numba")})
+    beside = TorchCompiler({"jax": module("jax"), "torch": module("torch")})
+
+    assert compiler.compiled() is None
+    assert compiler.uncompiled_reason() == (
+        "jax and numba may compile, and only torch's compilations are counted"
+    )
+    assert beside.compiled() == Compiled(count=0, graph_breaks_count=0, time_s=0.0)
 
 
 def test_torch_that_has_compiled_nothing_has_compiled_nothing() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Reference
 from pytest_gpuperf.judge.look import first_look, machine_shifts
 from pytest_gpuperf.judge.regression import settle
-from pytest_gpuperf.judge.rule import comparable, may_regress
+from pytest_gpuperf.judge.rule import comparable, may_change
 from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
@@ -337,8 +337,8 @@ def test_a_test_is_held_by_any_company_that_the_run_may_turn_out_to_have() -> No
     )
     mixed = replace(subject, stored=parts)
 
-    assert not may_regress(subject, comparable_of(subject))
-    assert may_regress(mixed, comparable_of(mixed))
+    assert not may_change(subject, comparable_of(subject))
+    assert may_change(mixed, comparable_of(mixed))
 
 
 def comparable_of(subject: Case) -> Comparison | None:

@@ -15,7 +15,7 @@ from pytest_gpuperf.judge.rule import (
     comparison_of,
     early_verdict,
     group_of,
-    may_regress,
+    may_change,
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, metric_of
@@ -30,7 +30,7 @@ METRICS = st.sampled_from(["time", "throughput", "registers", "memory.peak_bytes
 
 def waits_for_the_end(subject: Case) -> bool:
     """Return whether the outcome of a case's test waits."""
-    return may_regress(subject, comparable(subject, POLICY))
+    return may_change(subject, comparable(subject, POLICY))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,17 @@ from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import settle, with_suite
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import Better, Metric, metric_of
 from pytest_gpuperf.model.record import RecordKey
-from pytest_gpuperf.model.verdict import Cause, Outcome, Reason, Verdict
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import (
+    Cause,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
 from unit.judge.building import (
     HOT,
     KEY,
@@ -263,3 +271,17 @@ def test_an_unchanged_suite_is_told_of_nothing() -> None:
         count += any(verdict.in_suite for verdict in verdicts)
 
     assert count <= 1
+
+
+def test_what_no_fresh_process_measured_is_not_told_beside_the_suite() -> None:
+    """There is no value alone, whatever the machine's part of the one value is."""
+    cases = [case(2.0, THEN), *others()]
+    looks = first_look(cases)
+    decided = settle(cases, {cases[0].name: confirmation(*ALONE)})
+    why = Unmeasured(
+        metric="the test", code=GapCode.NOT_REACHED, reason="none began", remedy="x"
+    )
+    lacking = replace(decided[0], evidence=VerdictEvidence(lacking=(why,)))
+
+    assert with_suite(decided, cases, looks)[0].in_suite is not None
+    assert with_suite((lacking, *decided[1:]), cases, looks)[0].in_suite is None

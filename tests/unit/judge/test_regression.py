@@ -25,7 +25,7 @@ from pytest_gpuperf.judge.rule import (
     comparable,
     comparison_of,
     early_verdict,
-    may_regress,
+    may_change,
     reference_comparisons,
 )
 from pytest_gpuperf.model.frozen import replace
@@ -978,8 +978,8 @@ def test_any_number_has_a_verdict(
     assert len(told) == 3
     assert len(shown(suite, looks=looks)) == 1
     assert len(smallest_seen(suite, more_sessions=2)) == len(suite)
-    assert may_regress(free, comparable(free, POLICY)) is False
-    assert may_regress(subject, comparable(subject, POLICY)) in {True, False}
+    assert may_change(free, comparable(free, POLICY)) is False
+    assert may_change(subject, comparable(subject, POLICY)) in {True, False}
 
 
 @given(wild, st.lists(wild, min_size=3, max_size=6), wild_runs)

@@ -12,7 +12,7 @@ from pytest_gpuperf.judge.rule import (
     comparison_of,
     early_verdict,
     kernel_verdict,
-    may_regress,
+    may_change,
 )
 from pytest_gpuperf.model.activity import ActivitySummary, KernelTotal
 from pytest_gpuperf.model.frozen import replace
@@ -216,5 +216,5 @@ def test_all_processes_of_a_session_say_how_slow_it_is() -> None:
 
     for values in (slow, fast):
         narrow, wide = (case(values, steady, limit=x / 0.6) for x in (0.14, 0.141))
-        assert may_regress(narrow, comparable(narrow, Policy()))
-        assert not may_regress(wide, comparable(wide, Policy()))
+        assert may_change(narrow, comparable(narrow, Policy()))
+        assert not may_change(wide, comparable(wide, Policy()))

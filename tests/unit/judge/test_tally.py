@@ -391,18 +391,28 @@ def test_what_regressed_against_a_revision_fails_whatever_the_store() -> None:
 
 
 def test_a_revision_with_which_nothing_was_compared_fails_the_run() -> None:
-    """Undecided by noise is compared; without any verdict of it the gate was off."""
+    """What noise or the budget left open is no judgement, whatever was measured."""
     config = Config(root=".", against="main")
     by_revision = replace(
         runs.REGRESSED, baseline=None, against=AgainstEvidence(block_count=4)
     )
     without = replace(by_revision, outcome=Outcome.INCOMPARABLE, change=None)
-    for verdicts in ((), (runs.REGRESSED,), (without,)):
+    few = replace(
+        by_revision, outcome=Outcome.INCONCLUSIVE, reason=Reason.TOO_FEW_BLOCKS
+    )
+    for verdicts in ((), (runs.REGRESSED,), (without,), (few,), (few, without)):
         run = runs.run(verdicts=verdicts)
         assert [*complaints(run, tally(run), config)] == [Complaint.NOTHING_AGAINST]
 
-    run = runs.run(verdicts=(without, by_revision))
+    run = runs.run(verdicts=(without, few, by_revision))
     assert [*complaints(run, tally(run), config)] == []
+
+
+def test_a_gate_that_is_switched_off_out_of_sight_fails_the_run() -> None:
+    """Who types a baseline expects it to judge; who types that it is off does not."""
+    assert complained(disable=True) == []
+    assert complained(disable=True, disabled_aside=True) == ["nothing-judged"]
+    assert complained(disable=True, disabled_aside=True, expected=0) == []
 
 
 def test_more_than_all_were_never_expected() -> None:

@@ -180,7 +180,7 @@ def test_a_child_that_began_no_test_says_nothing_of_any() -> None:
     ended = finished(5, stdout=b"collected 0 items\n\n\x1b[33mno tests ran\n")
     none, _ = run_child(lambda _: b"", ended)
     some, _ = run_child(lambda _: b"\n", finished(-11))
-    gap = not_begun(PLAIN, none.failure)
+    gap = not_begun(PLAIN, none)
 
     assert (none.began, some.began) == (False, True)
     assert gap.reason == (

@@ -870,7 +870,16 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
             "above, or store sessions with --gpuperf-update=new"
         ),
         Complaint.NOTHING_AGAINST: (
-            "no test was compared with the revision: see the reasons above"
+            "no test was decided against the revision: see the reasons above"
+        ),
+        Complaint.NOTHING_JUDGED: (
+            "nothing was judged: the command line names a baseline, and PYTEST_ADDOPTS or "
+            "the ini file switches measuring off; drop gpuperf_disable there, or type "
+            "--gpuperf-disable on the command line"
+        ),
+        Complaint.NOT_MEASURED: (
+            "0 tests of the baseline not measured, which the newest session with the same "
+            "options measured (--gpuperf-strict): run them, or drop them from the baseline"
         ),
         Complaint.TOO_FEW_JUDGED: (
             "judged 1 of 4 tests; --gpuperf-min-judged requires more"
