@@ -41,7 +41,6 @@ from pytest_gpuperf.judge.files import (
     CaptureSide,
     ValuePair,
     captures_pass,
-    compared_with_revision,
     differences,
     is_compared,
     is_decided,
@@ -51,6 +50,7 @@ from pytest_gpuperf.judge.files import (
     with_known_spread,
 )
 from pytest_gpuperf.judge.regression import settle, shown, with_kernels
+from pytest_gpuperf.judge.tally import revision_verdicts
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
@@ -151,7 +151,7 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
         passes = is_decided(run.verdicts) or None
         return exit_code(passes=passes, strict=arguments.strict)
     failed = run.against is not None and run.against.gap is not None
-    if code == WORSE and failed and not compared_with_revision(run.verdicts):
+    if code == WORSE and failed and not is_decided(revision_verdicts(run)):
         return UNREADABLE
     return code
 

@@ -13,6 +13,7 @@ from pytest_gpuperf.judge.sides import Block, SidePair, SideRun, pairs_of
 from pytest_gpuperf.model.change import AgainstEvidence, Sureness
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import (
     Cause,
     Outcome,
@@ -32,6 +33,7 @@ __all__ = [
     "changed_test",
     "look_at",
     "out_of_time",
+    "same_files",
 ]
 
 
@@ -159,6 +161,19 @@ def changed_test(key: RecordKey, metric: str = "time") -> Verdict:
         metric=metric,
         outcome=Outcome.INCOMPARABLE,
         reason=Reason.TEST_CHANGED,
+        against=AgainstEvidence(block_count=0),
+    )
+
+
+def same_files(key: RecordKey, estimate: Estimate, limit: float | None) -> Verdict:
+    """Return the verdict on a test that used no file that differs from the revision."""
+    return Verdict(
+        key=key,
+        metric=estimate.metric,
+        outcome=Outcome.UNCHANGED,
+        reason=Reason.SAME_FILES,
+        estimate=estimate,
+        threshold=limit,
         against=AgainstEvidence(block_count=0),
     )
 

@@ -20,6 +20,7 @@ __all__ = [
     "complaints",
     "expected_failures",
     "is_fatal",
+    "revision_verdicts",
     "speaking",
     "tally",
     "worst",
@@ -289,7 +290,7 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
     meant = counted.expected_count or counted.absent_count
     if gated and decides and meant and not compared:
         yield Complaint.NOTHING_COMPARED
-    by_revision = [v for v in run.verdicts if v.of_revision]
+    by_revision = revision_verdicts(run)
     if config.against is not None and not any(map(_was_compared, by_revision)):
         yield Complaint.NOTHING_AGAINST
     least = config.min_judged
@@ -297,6 +298,22 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
         yield Complaint.TOO_FEW_JUDGED
     if config.strict and counted.missing_count:
         yield Complaint.NEVER_REPORTED
+
+
+def revision_verdicts(run: Run) -> tuple[Verdict, ...]:
+    """
+    Return the verdicts that say whether a run was compared with its revision.
+
+    Tests that use no file that differs do not speak for the others, if these could not be
+    compared.
+    """
+    is_refused = run.against is not None and run.against.gap is not None
+    return tuple(
+        verdict
+        for verdict in run.verdicts
+        if verdict.of_revision
+        and not (is_refused and verdict.reason is Reason.SAME_FILES)
+    )
 
 
 def _was_compared(verdict: Verdict) -> bool:

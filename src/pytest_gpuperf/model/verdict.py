@@ -79,6 +79,7 @@ class Reason(str, Enum):
     SLOWER_IN_SUITE = "slower-in-suite"
     SIDE_WITHOUT_VALUE = "side-without-value"
     TEST_CHANGED = "test-changed"
+    SAME_FILES = "same-files"
     TOO_FEW_BLOCKS = "too-few-blocks"
     NOT_DETECTABLE = "not-detectable"
     WITHIN_NOISE = "within-noise"

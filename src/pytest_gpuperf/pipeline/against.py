@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.memory import fits_on_device, release_unused
+from pytest_gpuperf.collect.opened_files import environments_in
+from pytest_gpuperf.collect.redirection import editable_folders
 from pytest_gpuperf.collect.runner import ending_signals, signal_name
+from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.against import (
@@ -19,6 +24,7 @@ from pytest_gpuperf.judge.against import (
     changed_test,
     look_at,
     out_of_time,
+    same_files,
 )
 from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
@@ -31,14 +37,17 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, plan, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
+from pytest_gpuperf.pipeline.proof import UsedFiles, installs, same_tests
 from pytest_gpuperf.pipeline.repeat import launch_refusal
-from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
+from pytest_gpuperf.pipeline.sides import SidesRequest, loaded_here, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
 from pytest_gpuperf.report.display import about, moved_fact, plural, some_of
+from pytest_gpuperf.report.terminal import installed_packages
 from pytest_gpuperf.report.terminal import unsteady_parameters as unsteady_line
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.worktree import Changes
     from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.measure.site import Site
@@ -266,9 +275,72 @@ def compare_suite(
         reason = "no test passed that has a gate"
         comparison = _not_compared(revision, reason, remedy)
     else:
-        comparison = _compare(suite, revision, limits, commit=suite.against_commit)
+        comparison = _compare_what_differs(suite, revision, limits)
     suite.against = comparison.against
     return comparison.verdicts
+
+
+def _compare_what_differs(
+    suite: Suite, revision: str, limits: Limits
+) -> RevisionComparison:
+    """Compare the tests of a run that used a file that differs; the others are the same."""
+    commit, changes = suite.against_commit, _changes(suite, revision)
+    same = _same_tests(suite, changes)
+    verdicts = [v for test_id in same for v in _same_files(suite, test_id, limits)]
+    rest = {name: gated for name, gated in limits.items() if name not in same}
+    if rest:
+        comparison = _compare(suite, revision, rest, commit=commit)
+    else:
+        against = Against(revision=revision, commit=commit)
+        comparison = RevisionComparison(against=against)
+    installing = () if changes is None else installs(changes.differing)
+    if installing and comparison.against.block_count and not suite.config.build_command:
+        suite.remark(installed_packages(installing))
+    return replace(comparison, verdicts=(*verdicts, *comparison.verdicts))
+
+
+def _changes(suite: Suite, revision: str) -> Changes | None:
+    """Return what differs from the revision of a run; None: git cannot say."""
+    try:
+        repository = Repository.at(
+            suite.command.folder, suite.site.runner, revision=revision
+        )
+        return repository.changes(suite.against_commit)
+    except GpuPerfError:  # the comparison says what is wrong
+        return None
+
+
+def _same_tests(suite: Suite, changes: Changes | None) -> list[str]:
+    """Return the ids of the tests that used no file that differs, in order."""
+    if changes is None or suite.opened is None:
+        return []
+    baseline = suite.config.baseline
+    test_ids = {node_id: suite.test_of(node_id) for node_id in suite.opened.ended}
+    used = UsedFiles(
+        opened=suite.opened,
+        modules={
+            node_id: suite.memory.key_of(test_id).partition("::")[0]
+            for node_id, test_id in test_ids.items()
+            if test_id is not None
+        },
+        loaded=loaded_here(),
+        python_path=tuple(sys.path),
+        editable=editable_folders(),
+        environments=environments_in(changes.root),
+        baseline=baseline and os.path.realpath(baseline),
+    )
+    same = {test_ids[node_id] for node_id in same_tests(used, changes)}
+    return [test_id for test_id in suite.results if test_id in same]
+
+
+def _same_files(suite: Suite, test_id: str, limits: Limits) -> Iterator[Verdict]:
+    """Yield a verdict on each gated value of a test that used no file that differs."""
+    for metric, limit in limits.get(test_id, {}).items():
+        for record in suite.results[test_id].records:
+            whole = (e for e in record.estimates if e.kernel is None)
+            estimate = next((e for e in whole if e.metric == metric), None)
+            if estimate is not None:
+                yield same_files(record.key, estimate, limit)
 
 
 def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:

@@ -115,6 +115,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
         Reason.TEST_CHANGED: (
             "The source of the test is not that of the revision, so it may do other work."
         ),
+        Reason.SAME_FILES: "It used no file that differs from the revision.",
         Reason.TOO_FEW_BLOCKS: (
             "The blocks do not show whether it changed by more than the limit."
         ),
