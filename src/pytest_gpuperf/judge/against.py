@@ -375,7 +375,7 @@ def _given_up(
     return replace(
         ruling,
         outcome=Outcome.INCONCLUSIVE,
-        reason=Reason.TOO_FEW_BLOCKS,
+        reason=Reason.BLOCKS_DIFFER,
         cause=Cause.BLOCKS_HOPELESS,
         decidable_limit=max(last_bound, change.change.detectable_effect or 0.0),
     )
@@ -442,6 +442,8 @@ def _undecided(
     is_early = ruling.change.evidence.block_count < policy.look_blocks[0]
     if is_early and short_of is not Cause.STOPPED:
         return Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK
+    if short_of is Cause.BLOCKS_SPENT:
+        return Reason.BLOCKS_DIFFER, short_of
     return Reason.TOO_FEW_BLOCKS, short_of
 
 

@@ -81,6 +81,7 @@ class Reason(str, Enum):
     TEST_CHANGED = "test-changed"
     SAME_FILES = "same-files"
     TOO_FEW_BLOCKS = "too-few-blocks"
+    BLOCKS_DIFFER = "blocks-differ"
     NOT_DETECTABLE = "not-detectable"
     WITHIN_NOISE = "within-noise"
     EQUAL = "equal"

@@ -89,6 +89,7 @@ class Ending(str, Enum):
     INTERRUPTED = "interrupted"
 
 
+_SHORT_OF_BLOCKS = frozenset({Reason.TOO_FEW_BLOCKS, Reason.BLOCKS_DIFFER})
 _ANSWERS = frozenset({Ending.FOUND, Ending.NO_REGRESSION})  # nothing is left to try
 
 
@@ -530,7 +531,7 @@ def _trial(
     )
     if trial.outcome is not TrialOutcome.SKIPPED:
         return trial
-    if verdict.change is None or verdict.reason is not Reason.TOO_FEW_BLOCKS:
+    if verdict.change is None or verdict.reason not in _SHORT_OF_BLOCKS:
         return replace(
             trial,
             reason=reason or f"{verdict.outcome.value}: {verdict.reason.value}",

@@ -369,7 +369,7 @@ def test_what_is_undecided_after_the_last_look_is_inconclusive() -> None:
     assert last.undecided == ()
     assert (only(last).outcome, only(last).reason, only(last).cause) == (
         Outcome.INCONCLUSIVE,
-        Reason.TOO_FEW_BLOCKS,
+        Reason.BLOCKS_DIFFER,
         Cause.BLOCKS_SPENT,
     )
 
@@ -466,7 +466,7 @@ def test_a_test_that_no_look_would_decide_is_given_up_after_eight_blocks() -> No
     assert eight.undecided == ()
     assert (verdict.outcome, verdict.reason, verdict.cause) == (
         Outcome.INCONCLUSIVE,
-        Reason.TOO_FEW_BLOCKS,
+        Reason.BLOCKS_DIFFER,
         Cause.BLOCKS_HOPELESS,
     )
     assert verdict.against is not None

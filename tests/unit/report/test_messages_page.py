@@ -144,6 +144,7 @@ def beside(*blocks: Block) -> Verdict:
 
 
 NOISY = [(168, 175, 172, 190), (170, 166, 181, 169), (171, 180, 175, 183)] * 2
+WILD = [(168, 245, 172, 190), (230, 166, 181, 239), (171, 180, 275, 183)] * 6
 IMPORT_ERROR = "E   ImportError: cannot import name 'gemm' from 'linear'"
 
 
@@ -212,6 +213,9 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
     ),
     Reason.TOO_FEW_BLOCKS: lambda: block(
         beside(*blocks_of({"t": [[us * US for us in four] for four in NOISY]}))
+    ),
+    Reason.BLOCKS_DIFFER: lambda: block(
+        beside(*blocks_of({"t": [[us * US for us in four] for four in WILD]}))
     ),
     Reason.SIDE_WITHOUT_VALUE: lambda: block(
         beside(
