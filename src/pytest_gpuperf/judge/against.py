@@ -71,6 +71,11 @@ class AgainstPolicy(Frozen, frozen=True, kw_only=True):
     hopeless_width: float = 1.5
     hopeless_effect: float = 0.67
 
+    @property
+    def least_measured(self) -> int:
+        """From how many blocks on a test was measured about as often as there were blocks."""
+        return (self.look_blocks[0] + self.hopeless_blocks) // 2 + 1
+
 
 class AgainstLook(Frozen, frozen=True, kw_only=True):
     """
@@ -80,7 +85,8 @@ class AgainstLook(Frozen, frozen=True, kw_only=True):
         verdicts: One for each test and metric: of what is undecided it is the one that it
             would have if there were no more blocks.
 
-        undecided: Ids of the tests that need more blocks, in the order they were given.
+        undecided: Ids of the tests that need more blocks, those first that are most likely
+            slower; equal ones in the order they were given.
 
         pair_count: The (test, metric) pairs that share the level: to be handed to the
             next look.
@@ -134,11 +140,11 @@ def look_at(
     if stopped and not spent:
         short_of = Cause.STOPPED
     ruled = iter(rulings)
-    open_ids = {
-        pair.case.key.test_id
-        for pair, ruling in zip(noisy, rulings, strict=True)
-        if pair.is_gated and ruling.outcome is None
-    }
+    chances: dict[str, float] = {}  # of each open test, the smallest of its metrics
+    for pair, ruling in zip(noisy, rulings, strict=True):
+        if pair.is_gated and ruling.outcome is None:
+            test_id, chance = pair.case.key.test_id, _chance(ruling, Outcome.REGRESSED)
+            chances[test_id] = min(chance, chances.get(test_id, 1.0))
     nulls = [null for ruling in rulings if (null := ruling.null_fraction) is not None]
     verdicts = (
         pair.verdict or _verdict(pair, next(ruled), policy, short_of=short_of)
@@ -148,7 +154,12 @@ def look_at(
         verdicts=tuple(verdict for verdict in verdicts if verdict is not None),
         undecided=()
         if final or spent
-        else tuple(test_id for test_id in gates if test_id in open_ids),
+        else tuple(
+            sorted(
+                filter(chances.__contains__, gates),
+                key=lambda test_id: chances[test_id],
+            )
+        ),
         pair_count=count,
         null_fraction=median(nulls) if nulls else None,
     )
@@ -367,6 +378,8 @@ def _given_up(
     limit, change = pair.case.limit, ruling.change
     if limit is None or change is None or ruling.outcome is not None:
         return ruling
+    if change.evidence.block_count < policy.least_measured:
+        return ruling  # it was not measured in most of the blocks, for want of time
     bound, effect = change.bound or 0.0, abs(change.change.effect or 0.0)
     last_bound = bound * shrinks
     is_wide = last_bound > policy.hopeless_width * limit
@@ -442,6 +455,9 @@ def _undecided(
     is_early = ruling.change.evidence.block_count < policy.look_blocks[0]
     if is_early and short_of is not Cause.STOPPED:
         return Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK
+    block_count = ruling.change.evidence.block_count
+    if short_of is Cause.BLOCKS_SPENT and block_count < policy.least_measured:
+        return Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY
     if short_of is Cause.BLOCKS_SPENT:
         return Reason.BLOCKS_DIFFER, short_of
     return Reason.TOO_FEW_BLOCKS, short_of

@@ -35,7 +35,7 @@ from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, state
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.pipeline.blocks import BlockRequest, plan, run_block
+from pytest_gpuperf.pipeline.blocks import BlockRequest, affordable, plan, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
 from pytest_gpuperf.pipeline.proof import UsedFiles, installs, same_tests
 from pytest_gpuperf.pipeline.repeat import launch_refusal
@@ -604,6 +604,8 @@ class _Looks:
         self._refutation: Gap | None = None  # of sides that are not built
         self._measured_ns: int | None = None  # since when blocks are run
         self._waited_s = 0.0  # of that time, for other runs
+        self._budget_s = site.config.budget_s
+        self._test_s = 0.0  # what a test took in the last block, its start included
         self._patience = Patience(timeout_s)
         self._is_stopped = True  # where it has not come to its end: not by its budget
 
@@ -706,8 +708,9 @@ class _Looks:
         most_blocks = self._policy.look_blocks[-1]
         left_s = None
         if self.blocks and self.gap is None:
-            more_s = self._block_s() * (most_blocks - len(self.blocks))
-            left_s = min(more_s, max(0.0, self._site.config.budget_s - self._spent_s()))
+            block_s = self._block_s(len(self._open()))
+            more_s = block_s * (most_blocks - len(self.blocks))
+            left_s = min(more_s, max(0.0, self._budget_s - self._spent_s()))
         return Progress(
             revision=self._revision,
             block_count=len(self.blocks),
@@ -730,16 +733,24 @@ class _Looks:
 
     def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> str:
         """Run blocks until there are so many; return what has ended them from outside."""
-        while self._open() and len(self.blocks) < block_count and self.gap is None:
-            if self._spent_s() + self._block_s() > self._site.config.budget_s:
+        test_ids = self._open()
+        while test_ids and len(self.blocks) < block_count and self.gap is None:
+            test_ids = affordable(
+                test_ids,
+                block_count=block_count - len(self.blocks),
+                test_s=self._test_s,
+                left_s=self._budget_s - self._spent_s(),
+            )
+            if self._spent_s() + self._block_s(len(test_ids)) > self._budget_s:
                 self.gap, self._is_stopped = self._over_budget(), False
                 return ""
             self._tell(self.progress())
-            self._patience.timeout_s = self._silence_s()
+            self._patience.timeout_s = self._silence_s(len(test_ids))
+            begun_s = self._worked_s()
             try:
                 block = run_block(
                     sides,
-                    self._open(),
+                    tuple(filter(test_ids.__contains__, self._compared)),
                     len(self.blocks),
                     site=self._site,
                     request=request,
@@ -747,21 +758,25 @@ class _Looks:
             except KeyboardInterrupt as error:
                 self.gap = _interrupted(_named(error))
                 return _named(error)
+            self._test_s = (self._worked_s() - begun_s) / len(test_ids)
             if isinstance(block, Gap):
                 self._end_with(block)
             else:
                 self._take_block(block)
+            still_open = self._open()
+            test_ids = tuple(filter(still_open.__contains__, test_ids))
         return ""
 
-    def _silence_s(self) -> float:
-        """Return how long a process of the next block may be silent [s]."""
-        left_s = self._site.config.budget_s - self._spent_s()
+    def _silence_s(self, test_count: int) -> float:
+        """Return how long a process of a block of so many tests may be silent [s]."""
+        left_s = self._budget_s - self._spent_s()
         # who took more than half of it would leave no time to compare
         allowed_s = min(self._timeout_s, max(_LEAST_PATIENCE_S, left_s / 2))
         if not self.blocks:
             return allowed_s
         # how long one works is known by now
-        return min(allowed_s, _LEAST_PATIENCE_S + _PATIENCE_FACTOR * self._block_s())
+        expected_s = self._block_s(test_count)
+        return min(allowed_s, _LEAST_PATIENCE_S + _PATIENCE_FACTOR * expected_s)
 
     def _end_with(self, gap: Gap) -> None:
         """End with a block that cannot be run; what was proven and measured before counts."""
@@ -796,7 +811,11 @@ class _Looks:
         self._tell(self.progress(looked=True))
 
     def _open(self) -> tuple[str, ...]:
-        """Return the tests that are undecided, and let others be measured after them."""
+        """
+        Return the tests that are undecided, and let others be measured after them.
+
+        Those come first that are most likely slower, once that was looked at.
+        """
         test_ids = self._compared if self._look is None else self._look.undecided
         ended_in = frozenset().union(*(block.ended_in for block in self.blocks))
         return tuple(test_id for test_id in test_ids if test_id not in ended_in)
@@ -813,19 +832,20 @@ class _Looks:
         self._waited_s += duration_s
         self._tell(self.progress())
 
-    def _block_s(self) -> float:
-        """Return how long a block takes [s] that hangs nowhere; 0 before the first one."""
-        if not self.blocks:
-            return 0.0
-        return max(0.0, self._spent_s() - self._patience.spent_s) / len(self.blocks)
+    def _worked_s(self) -> float:
+        """Return how long blocks have been run that hang nowhere [s]."""
+        return max(0.0, self._spent_s() - self._patience.spent_s)
+
+    def _block_s(self, test_count: int) -> float:
+        """Return how long a block of so many tests takes [s]; 0 before the first one."""
+        return self._test_s * test_count
 
     def _over_budget(self) -> Gap:
         """Return that there is no time for one more block."""
         blocks = plural(len(self.blocks), "block")
-        budget_s = self._site.config.budget_s
         return Gap(
             code=GapCode.INCOMPLETE,
-            reason=f"the budget of {budget_s:g} s was spent after {blocks}",
+            reason=f"the budget of {self._budget_s:g} s was spent after {blocks}",
             remedy="give it more (--gpuperf-budget), or select fewer tests",
         )
 

@@ -89,7 +89,6 @@ class Ending(str, Enum):
     INTERRUPTED = "interrupted"
 
 
-_SHORT_OF_BLOCKS = frozenset({Reason.TOO_FEW_BLOCKS, Reason.BLOCKS_DIFFER})
 _ANSWERS = frozenset({Ending.FOUND, Ending.NO_REGRESSION})  # nothing is left to try
 
 
@@ -531,7 +530,8 @@ def _trial(
     )
     if trial.outcome is not TrialOutcome.SKIPPED:
         return trial
-    if verdict.change is None or verdict.reason not in _SHORT_OF_BLOCKS:
+    short = verdict.reason is Reason.TOO_FEW_BLOCKS
+    if verdict.change is None or not (short or verdict.reason is Reason.BLOCKS_DIFFER):
         return replace(
             trial,
             reason=reason or f"{verdict.outcome.value}: {verdict.reason.value}",
