@@ -8,6 +8,10 @@ above what the good commit took once, searches the same history beside it.
     python benchmarks/against_gate.py --tries 3
     python benchmarks/against_gate.py --tries 20 --planted 0 --budget 2min --busy 2
     python benchmarks/against_gate.py --tries 0 --bisects 10
+    python benchmarks/against_gate.py --tries 0 --readme 3
+
+A run of `--readme` is of the 40 bodies of `clean_runs.py`, of whose files README.md alone
+differs from the commit; the same suite runs beside it without a comparison.
 
 Prints a line for each run as it ends: each test's verdict, change, blocks and what the same
 code differed by; then a table. Fails where a test regressed that was not planted.
@@ -30,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from _pairs import CHECKOUT, environment, new_environment
+from clean_runs import SUITE
 from real_gate import TESTS, Gate, busy, git, is_regressed, plant, project, test_of
 
 COMMITS = 16  # after the good one
@@ -189,6 +194,29 @@ def git_bisect(
     return [commit for commit in commits if f"{commit} is the first bad" in text]
 
 
+def readme(gate: Gate, count: int) -> None:
+    """Print what a comparison costs in which no file of a test differs."""
+    project(gate.folder, SUITE)
+    page = gate.folder / "README.md"
+    page.write_text("# Bodies\n", "utf-8")
+    git(gate.folder, "add", ".")
+    git(gate.folder, "commit", "-qm", "describe it")
+    page.write_text("# Bodies\n\nForty of them.\n", "utf-8")
+    for number in range(count):
+        walls_s = []
+        for options in (gate.options, ()):
+            begun = time.perf_counter()
+            verdicts = gate.run(*options)
+            walls_s.append(time.perf_counter() - begun)
+            if options:
+                outcomes = sorted({str(verdict["reason"]) for verdict in verdicts})
+        print(
+            f"readme {number + 1}: {', '.join(outcomes)}, {walls_s[0]:.1f} s; without a "
+            f"comparison {walls_s[1]:.1f} s; load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
+
+
 def bisects(gate: Gate, count: int, share: float, budget: str) -> None:
     """Print which commit both searches name, and how often it is the right one."""
     draw = random.Random(2)  # noqa: S311 - an order, not a secret
@@ -227,6 +255,7 @@ def main() -> int:
         "--planted", type=int, nargs="+", default=[0, 3, 5, 10, 20, 60], metavar="%%"
     )
     parser.add_argument("--bisects", type=int, default=0)
+    parser.add_argument("--readme", type=int, default=0, metavar="RUNS")
     parser.add_argument("--slowdown", type=int, default=20, metavar="%%")
     parser.add_argument("--budget", default="10min", help="of each comparison (10min)")
     parser.add_argument("--busy", type=int, default=0, metavar="LOOPS")
@@ -244,6 +273,7 @@ def main() -> int:
         tallies = tries(gate, options.tries, shares)
         print_table(tallies)
         bisects(gate, options.bisects, options.slowdown / 100, options.budget)
+        readme(gate, options.readme)
     return 1 if any(tally.alarms for tally in tallies.values()) else 0
 
 

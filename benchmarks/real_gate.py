@@ -307,6 +307,9 @@ def project(folder: Path, suite: str = SUITE, conftest: str = "") -> Path:
     (folder / "pytest.ini").write_text("[pytest]\n", "utf-8")
     (folder / ".gitignore").write_text(IGNORED, "utf-8")
     plant(folder, "", 0.0)
+    # a tree that does not differ is not compared with its commit
+    with (folder / "planted.py").open("a", encoding="utf-8") as planted:
+        planted.write("COMMITTED = True\n")
     git(folder, "init", "-q")
     git(folder, "add", ".")
     git(folder, "commit", "-qm", "as it was")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from pytest_gpuperf.collect.launcher import Launcher
+    from pytest_gpuperf.collect.opened_files import OpenedByTest
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.checkout import Checkout
     from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
@@ -28,6 +29,7 @@ __all__ = [
     "CHILD_TASK",
     "CHILD_VARIABLE",
     "MARKER",
+    "OPENED",
     "WORKER_START",
     "check_ini",
     "config_of",
@@ -47,12 +49,15 @@ __all__ = [
     "selects_measured",
     "selects_part",
     "split_part",
+    "watches_files",
     "without_ours",
     "writes_reports",
 ]
 
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
 CHILD_TASK = pytest.StashKey[str]()  # that file, once a child run has begun
+# what tests open, in a run that is compared with a revision
+OPENED: pytest.StashKey[OpenedByTest] = pytest.StashKey()
 # In workerinput: a worker does not know how pytest was started.
 WORKER_START = "gpuperf_start"
 MARKER = (
@@ -281,6 +286,14 @@ def must_judge(config: pytest.Config) -> bool:
     return config.getoption("gpuperf_against") is not None or (
         _is_set(config, "gpuperf_against") and not paths
     )
+
+
+def watches_files(early_config: pytest.Config) -> bool:
+    """Return whether a run that only begins is to be compared with a revision."""
+    if CHILD_VARIABLE in os.environ or "PYTEST_XDIST_WORKER" in os.environ:
+        return False
+    given = getattr(early_config.known_args_namespace, "gpuperf_against", None)
+    return bool(given or early_config.getini("gpuperf_against"))
 
 
 def selects_part(config: pytest.Config) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from types import ModuleType
 
+    from pytest_gpuperf.collect.opened_files import OpenedByTest
     from pytest_gpuperf.fixture import GpuPerf
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "pytest_addoption",
     "pytest_cmdline_main",
     "pytest_configure",
+    "pytest_load_initial_conftests",
     "pytest_make_collect_report",
     "pytest_sessionstart",
 ]
@@ -59,6 +61,39 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     from pytest_gpuperf import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)  # a conftest.py may read files
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Watch which files of the project are opened, if it is compared with a revision."""
+    if not options.watches_files(early_config):
+        return
+    from pytest_gpuperf.collect.opened_files import OpenedByTest
+
+    given = early_config.invocation_params
+    known = [str(path) for path in (early_config.inipath,) if path is not None]
+    known += [
+        str(given.dir / arg[1:]) for arg in given.args if str(arg).startswith("@")
+    ]
+    opened = OpenedByTest.of_project(str(given.dir), known=known)
+    early_config.add_cleanup(opened.close)
+    early_config.stash[options.OPENED] = opened
+    early_config.pluginmanager.register(_FileWatch(opened))
+
+
+class _FileWatch:
+    """Tells a watch which test runs; workers of xdist run several at once."""
+
+    def __init__(self, opened: OpenedByTest) -> None:
+        self._opened = opened
+
+    def pytest_runtest_logstart(self) -> None:
+        """Note that a test begins."""
+        self._opened.begin()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Note that a test has ended."""
+        self._opened.end(nodeid)
 
 
 @pytest.hookimpl(tryfirst=True)  # before junitxml and pdb read what children must not

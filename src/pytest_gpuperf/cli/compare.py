@@ -42,7 +42,6 @@ from pytest_gpuperf.judge.files import (
     CaptureSide,
     ValuePair,
     captures_pass,
-    compared_with_revision,
     differences,
     is_compared,
     is_decided,
@@ -52,6 +51,7 @@ from pytest_gpuperf.judge.files import (
     with_known_spread,
 )
 from pytest_gpuperf.judge.regression import settle, shown, with_kernels
+from pytest_gpuperf.judge.tally import revision_verdicts
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
@@ -151,9 +151,10 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
     if code == GOOD:
         passes = is_decided(run.verdicts) or None
         return exit_code(passes=passes, strict=arguments.strict)
-    if code != WORSE or compared_with_revision(run.verdicts):
+    by_revision = revision_verdicts(run)
+    if code != WORSE or is_decided(by_revision):
         return code
-    if not any(verdict.of_revision for verdict in run.verdicts):
+    if not by_revision:
         return UNREADABLE if _has_gap(run) else code
     failed = run.broken or run.missed or run_passes(run.verdicts) is False
     return code if failed else UNDECIDED

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["inside", "moved", "start"]
+__all__ = ["editable_folders", "inside", "moved", "start"]
 
 # where the finders of editable installs keep the folders of a project
 _MODULE_TABLES = ("MAPPING", "NAMESPACES")  # setuptools
@@ -84,6 +84,17 @@ def start(
     if level >= _BUILT:
         sys.meta_path[:] = [f for f in sys.meta_path if not _builds(f)]
     sys.path[:0] = [folder for folder in front if folder not in sys.path]
+
+
+def editable_folders() -> tuple[tuple[str, str], ...]:
+    """Return the names and folders that editable installations have in their finders."""
+    return tuple(
+        (name, os.path.realpath(path))
+        for table in _tables()
+        for name, value in table.items()
+        for path in (value if isinstance(value, (list, tuple)) else [value])
+        if isinstance(path, str) and isinstance(name, str)
+    )
 
 
 def _tables() -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectorUnavailableError, RevisionError
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["Repository", "Worktree", "worktree"]
+__all__ = ["Changes", "Repository", "Worktree", "worktree"]
 
 _GIT_S = 600.0  # a checkout of a large repository on a slow disk
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
@@ -68,6 +68,28 @@ class Worktree(Frozen, frozen=True, kw_only=True):
     scratch: str
     carried: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+
+
+class Changes(Frozen, frozen=True, kw_only=True):
+    """
+    What differs between a commit and the working tree; all paths relative to its root.
+
+    Attributes:
+        root: The root of the working tree, without links.
+
+        differing: The files that are not as in the commit, those whose changes git was
+            told not to look for included. Folders end with a slash: submodules, and other
+            repositories.
+
+        listed: The files that git has or would add, those of submodules included.
+
+        before: The files and submodules of the commit.
+    """
+
+    root: str
+    differing: frozenset[str]
+    listed: frozenset[str]
+    before: frozenset[str]
 
 
 class Repository:
@@ -185,6 +207,25 @@ class Repository:
         paths = (*self.paths(*diff, commit), *self.paths(*new))
         folders = {path for path, _ in self.submodules()}
         return frozenset(f"{p}/" if p in folders else p for p in paths)
+
+    def changes(self, commit: str) -> Changes:
+        """Return which files of the working tree are as in a commit, and which are not."""
+        differing = set(self.differing(commit))
+        # content of submodules that git's settings leave out of a difference
+        diff = ("diff", "--no-ext-diff", "--name-only", "--ignore-submodules=none")
+        folders = {f"{path}/" for path, _ in self.submodules()}
+        differing |= folders.intersection(f"{p}/" for p in self.paths(*diff, commit))
+        # "H" stands for a file whose changes git looks for: not assume-unchanged, no
+        # sparse checkout
+        states = [line.split(" ", 1) for line in self.paths("ls-files", "-v")]
+        differing.update(path for state, path in states if state != "H")
+        known = ("ls-tree", "-r", "--name-only", commit)
+        return Changes(
+            root=self.root,
+            differing=frozenset(differing),
+            listed=frozenset(self.listed()),
+            before=frozenset(self.paths(*known)),
+        )
 
     def ignored(self, paths: Sequence[str]) -> frozenset[str]:
         """Return which of some paths git ignores."""

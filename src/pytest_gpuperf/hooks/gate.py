@@ -67,6 +67,7 @@ class Gate:
         self.suite = _suite(config, identity)
         self.suite.tell = self._tell
         self.suite.looks_into = self._looks_into
+        self.suite.opened = config.stash.get(options.OPENED, None)
         self._line_open = False
         self._told: set[str] = set()  # what a comparison did instead of measuring
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []

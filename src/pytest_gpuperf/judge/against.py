@@ -13,6 +13,7 @@ from pytest_gpuperf.judge.sides import Block, SidePair, SideRun, pairs_of
 from pytest_gpuperf.model.change import AgainstEvidence, Sureness
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import (
     Cause,
     Outcome,
@@ -32,6 +33,7 @@ __all__ = [
     "changed_test",
     "look_at",
     "out_of_time",
+    "same_files",
 ]
 
 
@@ -69,6 +71,11 @@ class AgainstPolicy(Frozen, frozen=True, kw_only=True):
     hopeless_width: float = 1.5
     hopeless_effect: float = 0.67
 
+    @property
+    def least_measured(self) -> int:
+        """From how many blocks on a test was measured about as often as there were blocks."""
+        return (self.look_blocks[0] + self.hopeless_blocks) // 2 + 1
+
 
 class AgainstLook(Frozen, frozen=True, kw_only=True):
     """
@@ -78,7 +85,8 @@ class AgainstLook(Frozen, frozen=True, kw_only=True):
         verdicts: One for each test and metric: of what is undecided it is the one that it
             would have if there were no more blocks.
 
-        undecided: Ids of the tests that need more blocks, in the order they were given.
+        undecided: Ids of the tests that need more blocks, those first that are most likely
+            slower; equal ones in the order they were given.
 
         pair_count: The (test, metric) pairs that share the level: to be handed to the
             next look.
@@ -132,11 +140,11 @@ def look_at(
     if stopped and not spent:
         short_of = Cause.STOPPED
     ruled = iter(rulings)
-    open_ids = {
-        pair.case.key.test_id
-        for pair, ruling in zip(noisy, rulings, strict=True)
-        if pair.is_gated and ruling.outcome is None
-    }
+    chances: dict[str, float] = {}  # of each open test, the smallest of its metrics
+    for pair, ruling in zip(noisy, rulings, strict=True):
+        if pair.is_gated and ruling.outcome is None:
+            test_id, chance = pair.case.key.test_id, _chance(ruling, Outcome.REGRESSED)
+            chances[test_id] = min(chance, chances.get(test_id, 1.0))
     nulls = [null for ruling in rulings if (null := ruling.null_fraction) is not None]
     verdicts = (
         pair.verdict or _verdict(pair, next(ruled), policy, short_of=short_of)
@@ -146,7 +154,12 @@ def look_at(
         verdicts=tuple(verdict for verdict in verdicts if verdict is not None),
         undecided=()
         if final or spent
-        else tuple(test_id for test_id in gates if test_id in open_ids),
+        else tuple(
+            sorted(
+                filter(chances.__contains__, gates),
+                key=lambda test_id: chances[test_id],
+            )
+        ),
         pair_count=count,
         null_fraction=median(nulls) if nulls else None,
     )
@@ -159,6 +172,19 @@ def changed_test(key: RecordKey, metric: str = "time") -> Verdict:
         metric=metric,
         outcome=Outcome.INCOMPARABLE,
         reason=Reason.TEST_CHANGED,
+        against=AgainstEvidence(block_count=0),
+    )
+
+
+def same_files(key: RecordKey, estimate: Estimate, limit: float | None) -> Verdict:
+    """Return the verdict on a test that used no file that differs from the revision."""
+    return Verdict(
+        key=key,
+        metric=estimate.metric,
+        outcome=Outcome.UNCHANGED,
+        reason=Reason.SAME_FILES,
+        estimate=estimate,
+        threshold=limit,
         against=AgainstEvidence(block_count=0),
     )
 
@@ -352,6 +378,8 @@ def _given_up(
     limit, change = pair.case.limit, ruling.change
     if limit is None or change is None or ruling.outcome is not None:
         return ruling
+    if change.evidence.block_count < policy.least_measured:
+        return ruling  # it was not measured in most of the blocks, for want of time
     bound, effect = change.bound or 0.0, abs(change.change.effect or 0.0)
     last_bound = bound * shrinks
     is_wide = last_bound > policy.hopeless_width * limit
@@ -360,7 +388,7 @@ def _given_up(
     return replace(
         ruling,
         outcome=Outcome.INCONCLUSIVE,
-        reason=Reason.TOO_FEW_BLOCKS,
+        reason=Reason.BLOCKS_DIFFER,
         cause=Cause.BLOCKS_HOPELESS,
         decidable_limit=max(last_bound, change.change.detectable_effect or 0.0),
     )
@@ -427,6 +455,11 @@ def _undecided(
     is_early = ruling.change.evidence.block_count < policy.look_blocks[0]
     if is_early and short_of is not Cause.STOPPED:
         return Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK
+    block_count = ruling.change.evidence.block_count
+    if short_of is Cause.BLOCKS_SPENT and block_count < policy.least_measured:
+        return Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY
+    if short_of is Cause.BLOCKS_SPENT:
+        return Reason.BLOCKS_DIFFER, short_of
     return Reason.TOO_FEW_BLOCKS, short_of
 
 

@@ -32,7 +32,6 @@ __all__ = [
     "Mismatch",
     "ValuePair",
     "captures_pass",
-    "compared_with_revision",
     "differences",
     "is_compared",
     "is_decided",
@@ -248,11 +247,6 @@ def run_passes(verdicts: Sequence[Verdict]) -> bool | None:
 def is_decided(verdicts: Iterable[Verdict]) -> bool:
     """Return whether a limit or a change of a run was decided."""
     return any(verdict.outcome in JUDGED for verdict in verdicts)
-
-
-def compared_with_revision(verdicts: Iterable[Verdict]) -> bool:
-    """Return whether a change against a revision was decided."""
-    return is_decided(verdict for verdict in verdicts if verdict.of_revision)
 
 
 def scorecard_passes(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "complaints",
     "expected_failures",
     "is_fatal",
+    "revision_verdicts",
     "speaking",
     "tally",
     "worst",
@@ -308,8 +309,7 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
         yield Complaint.NOTHING_COMPARED
     if config.disabled_aside and meant:
         yield Complaint.NOTHING_JUDGED
-    by_revision = [v for v in run.verdicts if v.of_revision]
-    decided = any(v.outcome in JUDGED for v in by_revision)
+    decided = any(v.outcome in JUDGED for v in revision_verdicts(run))
     if config.against is not None and not decided:
         yield Complaint.NOTHING_AGAINST
     least = config.min_judged
@@ -319,6 +319,22 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
         yield Complaint.NEVER_REPORTED
     if config.strict and decides and counted.due_count:
         yield Complaint.NOT_MEASURED
+
+
+def revision_verdicts(run: Run) -> tuple[Verdict, ...]:
+    """
+    Return the verdicts that say whether a run was compared with its revision.
+
+    Tests that use no file that differs do not speak for the others, if these could not be
+    compared.
+    """
+    is_refused = run.against is not None and run.against.gap is not None
+    return tuple(
+        verdict
+        for verdict in run.verdicts
+        if verdict.of_revision
+        and not (is_refused and verdict.reason is Reason.SAME_FILES)
+    )
 
 
 def _was_compared(verdict: Verdict) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.memory import fits_on_device, release_unused
+from pytest_gpuperf.collect.opened_files import environments_in
+from pytest_gpuperf.collect.redirection import editable_folders
 from pytest_gpuperf.collect.runner import ending_signals, signal_name
+from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.against import (
@@ -19,6 +24,7 @@ from pytest_gpuperf.judge.against import (
     changed_test,
     look_at,
     out_of_time,
+    same_files,
 )
 from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
@@ -29,16 +35,19 @@ from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, state
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.pipeline.blocks import BlockRequest, plan, run_block
+from pytest_gpuperf.pipeline.blocks import BlockRequest, affordable, plan, run_block
 from pytest_gpuperf.pipeline.levels import REDIRECTED
+from pytest_gpuperf.pipeline.proof import UsedFiles, installs, same_tests
 from pytest_gpuperf.pipeline.repeat import launch_refusal
-from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
+from pytest_gpuperf.pipeline.sides import SidesRequest, loaded_here, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
 from pytest_gpuperf.report.display import about, moved_fact, plural, some_of
+from pytest_gpuperf.report.terminal import installed_packages
 from pytest_gpuperf.report.terminal import unsteady_parameters as unsteady_line
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.worktree import Changes
     from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.measure.site import Site
@@ -266,9 +275,72 @@ def compare_suite(
         reason = "no test passed that has a gate"
         comparison = _not_compared(revision, reason, remedy)
     else:
-        comparison = _compare(suite, revision, limits, commit=suite.against_commit)
+        comparison = _compare_what_differs(suite, revision, limits)
     suite.against = comparison.against
     return comparison.verdicts
+
+
+def _compare_what_differs(
+    suite: Suite, revision: str, limits: Limits
+) -> RevisionComparison:
+    """Compare the tests of a run that used a file that differs; the others are the same."""
+    commit, changes = suite.against_commit, _changes(suite, revision)
+    same = _same_tests(suite, changes)
+    verdicts = [v for test_id in same for v in _same_files(suite, test_id, limits)]
+    rest = {name: gated for name, gated in limits.items() if name not in same}
+    if rest:
+        comparison = _compare(suite, revision, rest, commit=commit)
+    else:
+        against = Against(revision=revision, commit=commit)
+        comparison = RevisionComparison(against=against)
+    installing = () if changes is None else installs(changes.differing)
+    if installing and comparison.against.block_count and not suite.config.build_command:
+        suite.remark(installed_packages(installing))
+    return replace(comparison, verdicts=(*verdicts, *comparison.verdicts))
+
+
+def _changes(suite: Suite, revision: str) -> Changes | None:
+    """Return what differs from the revision of a run; None: git cannot say."""
+    try:
+        repository = Repository.at(
+            suite.command.folder, suite.site.runner, revision=revision
+        )
+        return repository.changes(suite.against_commit)
+    except GpuPerfError:  # the comparison says what is wrong
+        return None
+
+
+def _same_tests(suite: Suite, changes: Changes | None) -> list[str]:
+    """Return the ids of the tests that used no file that differs, in order."""
+    if changes is None or suite.opened is None:
+        return []
+    baseline = suite.config.baseline
+    test_ids = {node_id: suite.test_of(node_id) for node_id in suite.opened.ended}
+    used = UsedFiles(
+        opened=suite.opened,
+        modules={
+            node_id: suite.memory.key_of(test_id).partition("::")[0]
+            for node_id, test_id in test_ids.items()
+            if test_id is not None
+        },
+        loaded=loaded_here(),
+        python_path=tuple(sys.path),
+        editable=editable_folders(),
+        environments=environments_in(changes.root),
+        baseline=baseline and os.path.realpath(baseline),
+    )
+    same = {test_ids[node_id] for node_id in same_tests(used, changes)}
+    return [test_id for test_id in suite.results if test_id in same]
+
+
+def _same_files(suite: Suite, test_id: str, limits: Limits) -> Iterator[Verdict]:
+    """Yield a verdict on each gated value of a test that used no file that differs."""
+    for metric, limit in limits.get(test_id, {}).items():
+        for record in suite.results[test_id].records:
+            whole = (e for e in record.estimates if e.kernel is None)
+            estimate = next((e for e in whole if e.metric == metric), None)
+            if estimate is not None:
+                yield same_files(record.key, estimate, limit)
 
 
 def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
@@ -532,6 +604,8 @@ class _Looks:
         self._refutation: Gap | None = None  # of sides that are not built
         self._measured_ns: int | None = None  # since when blocks are run
         self._waited_s = 0.0  # of that time, for other runs
+        self._budget_s = site.config.budget_s
+        self._test_s = 0.0  # what a test took in the last block, its start included
         self._patience = Patience(timeout_s)
         self._is_stopped = True  # where it has not come to its end: not by its budget
 
@@ -634,8 +708,9 @@ class _Looks:
         most_blocks = self._policy.look_blocks[-1]
         left_s = None
         if self.blocks and self.gap is None:
-            more_s = self._block_s() * (most_blocks - len(self.blocks))
-            left_s = min(more_s, max(0.0, self._site.config.budget_s - self._spent_s()))
+            block_s = self._block_s(len(self._open()))
+            more_s = block_s * (most_blocks - len(self.blocks))
+            left_s = min(more_s, max(0.0, self._budget_s - self._spent_s()))
         return Progress(
             revision=self._revision,
             block_count=len(self.blocks),
@@ -658,16 +733,24 @@ class _Looks:
 
     def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> str:
         """Run blocks until there are so many; return what has ended them from outside."""
-        while self._open() and len(self.blocks) < block_count and self.gap is None:
-            if self._spent_s() + self._block_s() > self._site.config.budget_s:
+        test_ids = self._open()
+        while test_ids and len(self.blocks) < block_count and self.gap is None:
+            test_ids = affordable(
+                test_ids,
+                block_count=block_count - len(self.blocks),
+                test_s=self._test_s,
+                left_s=self._budget_s - self._spent_s(),
+            )
+            if self._spent_s() + self._block_s(len(test_ids)) > self._budget_s:
                 self.gap, self._is_stopped = self._over_budget(), False
                 return ""
             self._tell(self.progress())
-            self._patience.timeout_s = self._silence_s()
+            self._patience.timeout_s = self._silence_s(len(test_ids))
+            begun_s = self._worked_s()
             try:
                 block = run_block(
                     sides,
-                    self._open(),
+                    tuple(filter(test_ids.__contains__, self._compared)),
                     len(self.blocks),
                     site=self._site,
                     request=request,
@@ -675,21 +758,25 @@ class _Looks:
             except KeyboardInterrupt as error:
                 self.gap = _interrupted(_named(error))
                 return _named(error)
+            self._test_s = (self._worked_s() - begun_s) / len(test_ids)
             if isinstance(block, Gap):
                 self._end_with(block)
             else:
                 self._take_block(block)
+            still_open = self._open()
+            test_ids = tuple(filter(still_open.__contains__, test_ids))
         return ""
 
-    def _silence_s(self) -> float:
-        """Return how long a process of the next block may be silent [s]."""
-        left_s = self._site.config.budget_s - self._spent_s()
+    def _silence_s(self, test_count: int) -> float:
+        """Return how long a process of a block of so many tests may be silent [s]."""
+        left_s = self._budget_s - self._spent_s()
         # who took more than half of it would leave no time to compare
         allowed_s = min(self._timeout_s, max(_LEAST_PATIENCE_S, left_s / 2))
         if not self.blocks:
             return allowed_s
         # how long one works is known by now
-        return min(allowed_s, _LEAST_PATIENCE_S + _PATIENCE_FACTOR * self._block_s())
+        expected_s = self._block_s(test_count)
+        return min(allowed_s, _LEAST_PATIENCE_S + _PATIENCE_FACTOR * expected_s)
 
     def _end_with(self, gap: Gap) -> None:
         """End with a block that cannot be run; what was proven and measured before counts."""
@@ -724,7 +811,11 @@ class _Looks:
         self._tell(self.progress(looked=True))
 
     def _open(self) -> tuple[str, ...]:
-        """Return the tests that are undecided, and let others be measured after them."""
+        """
+        Return the tests that are undecided, and let others be measured after them.
+
+        Those come first that are most likely slower, once that was looked at.
+        """
         test_ids = self._compared if self._look is None else self._look.undecided
         ended_in = frozenset().union(*(block.ended_in for block in self.blocks))
         return tuple(test_id for test_id in test_ids if test_id not in ended_in)
@@ -741,19 +832,20 @@ class _Looks:
         self._waited_s += duration_s
         self._tell(self.progress())
 
-    def _block_s(self) -> float:
-        """Return how long a block takes [s] that hangs nowhere; 0 before the first one."""
-        if not self.blocks:
-            return 0.0
-        return max(0.0, self._spent_s() - self._patience.spent_s) / len(self.blocks)
+    def _worked_s(self) -> float:
+        """Return how long blocks have been run that hang nowhere [s]."""
+        return max(0.0, self._spent_s() - self._patience.spent_s)
+
+    def _block_s(self, test_count: int) -> float:
+        """Return how long a block of so many tests takes [s]; 0 before the first one."""
+        return self._test_s * test_count
 
     def _over_budget(self) -> Gap:
         """Return that there is no time for one more block."""
         blocks = plural(len(self.blocks), "block")
-        budget_s = self._site.config.budget_s
         return Gap(
             code=GapCode.INCOMPLETE,
-            reason=f"the budget of {budget_s:g} s was spent after {blocks}",
+            reason=f"the budget of {self._budget_s:g} s was spent after {blocks}",
             remedy="give it more (--gpuperf-budget), or select fewer tests",
         )
 

@@ -530,7 +530,8 @@ def _trial(
     )
     if trial.outcome is not TrialOutcome.SKIPPED:
         return trial
-    if verdict.change is None or verdict.reason is not Reason.TOO_FEW_BLOCKS:
+    short = verdict.reason is Reason.TOO_FEW_BLOCKS
+    if verdict.change is None or not (short or verdict.reason is Reason.BLOCKS_DIFFER):
         return replace(
             trial,
             reason=reason or f"{verdict.outcome.value}: {verdict.reason.value}",

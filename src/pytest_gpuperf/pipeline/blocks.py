@@ -48,6 +48,7 @@ __all__ = [
     "SideStart",
     "TimePlan",
     "TwoSides",
+    "affordable",
     "least_process_s",
     "plan",
     "run_block",
@@ -588,6 +589,29 @@ def plan(
         "marker's iterations=)",
     )
     return TimePlan(least_s=kept_s, left_out=dict.fromkeys(left_out, gap))
+
+
+def affordable(
+    test_ids: Sequence[str], *, block_count: int, test_s: float, left_s: float
+) -> tuple[str, ...]:
+    """
+    Return the first of some tests, as many as there is time for, and at least one.
+
+    Blocks of all tests that end before a look decide nothing; blocks of some do.
+
+    Args:
+        test_ids: The tests, those first that are to be decided.
+
+        block_count: The blocks until the next look.
+
+        test_s: What a test takes in a block [s]; 0: not known.
+
+        left_s: What is left of the budget [s].
+    """
+    cost_s = block_count * test_s
+    if cost_s * len(test_ids) <= left_s:
+        return tuple(test_ids)
+    return tuple(test_ids[: max(1, int(left_s / cost_s))])
 
 
 def least_process_s(measured: Measured) -> float:

@@ -1,16 +1,21 @@
 """Whose files a process has loaded: the proof that a side runs its own.
 
-No layout of a project is detected: what counts is the files that a process reports.
+No layout of a project is detected: what counts is the files that a process reports. And
+which tests need no comparison, since they use no file that differs from the revision.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile, content_digest
+from pytest_gpuperf.collect.opened_files import OpenedByTest, OpenedFile
 from pytest_gpuperf.collect.redirection import inside
+from pytest_gpuperf.collect.worktree import Changes
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -21,9 +26,12 @@ __all__ = [
     "Loaded",
     "Project",
     "Tree",
+    "UsedFiles",
     "edited",
+    "installs",
     "is_test_file",
     "modules_that_differ",
+    "same_tests",
     "unrecorded",
 ]
 
@@ -42,6 +50,39 @@ _PATH_REMEDY = (  # level 1 has moved what editable installations name
     "let what adds its folder to Python's path, as a conftest.py, find it from its own "
     "__file__"
 )
+# of a file that says what is installed or how the project is built: another one means
+# another environment, which the files of tests do not show
+_INSTALLS = re.compile(
+    r"""(?:^|/)(?:
+    [^/]*requirements[^/]*\.(?:txt|in) | requirements/.* | [^/]*constraints[^/]*\.txt
+    | [^/]*\.lock | [^/]*-lock\.\w+ | pylock(?:\.[^/]+)?\.toml | Pipfile | pixi\.toml
+    | pyproject\.toml | setup\.(?:py|cfg) | MANIFEST\.in | hatch\w*\.(?:toml|py)
+    | [^/]*environment[^/]*\.ya?ml | conda[^/]*\.ya?ml | meta\.yaml | conanfile\.\w+
+    | CMakeLists\.txt | CMakePresets\.json | [^/]*\.cmake | meson[^/]*\.(?:build|options)
+    | meson_options\.txt | (?:GNU)?[Mm]akefile | [^/]*\.mk | Cargo\.toml | build\.rs
+    | BUILD(?:\.bazel)? | WORKSPACE(?:\.bazel)? | MODULE\.bazel | [^/]*Dockerfile[^/]*
+    | flake\.nix | vcpkg\.json | \.python-version | \.gitattributes | \.gitmodules
+    )$""",
+    re.VERBOSE,
+)
+_SETTINGS = frozenset(  # of pytest, which every run reads
+    {
+        *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"),
+        *("pyproject.toml", "setup.cfg", "tox.ini"),
+    }
+)
+_BUILT = (  # from which something else is built, which may lie anywhere
+    *(suffix for suffix in _CODE if suffix != ".py"),
+    *(".capnp", ".cppm", ".cs", ".d", ".fbs", ".go", ".hs", ".in", ".ixx", ".j2"),
+    *(".java", ".jinja", ".kt", ".l", ".m", ".ml", ".mm", ".nim", ".proto", ".scala"),
+    *(".swift", ".thrift", ".tmpl", ".y"),
+)
+_INSTALLATION = (".dist-info", ".egg-info", ".egg-link", ".pth")  # names no module
+_PROSE = (".md", ".rst", ".adoc")
+_BYTE_CODE = "__pycache__"
+_NO_INPUTS = frozenset({".git", ".pytest_cache"})  # what git and pytest keep
+_METADATA = (".egg-info", ".dist-info")  # of what is installed
+_LISTS = re.compile(rb"\b(?:listdir|scandir|r?glob|iterdir|f?walk)\b")
 _REPEAT = {
     Side.OLD: "let its tests write to another folder, as that of tmp_path",
     Side.NEW: "leave the working tree as it is while it is measured, and run it again",
@@ -383,6 +424,251 @@ def modules_that_differ(
         modules = {m.removesuffix("/__init__").replace("/", ".") for m in matches}
         names |= modules or {path}
     return tuple(sorted(names))
+
+
+class UsedFiles(Frozen, frozen=True, kw_only=True):
+    """
+    What the processes of a run have used, to say which tests use nothing that differs.
+
+    Attributes:
+        opened: What was opened by the end of each test.
+
+        modules: The file of each test, relative to the root, by node id.
+
+        loaded: What this process has loaded.
+
+        python_path: Python's path, where a copy of the project may be installed.
+
+        editable: The names and folders of editable installations.
+
+        environments: Folders of the tree that are environments of Python.
+
+        baseline: The store of the run, which is no file of a test; None: there is none.
+    """
+
+    opened: OpenedByTest
+    modules: Mapping[str, str]
+    loaded: Loaded
+    python_path: tuple[str, ...]
+    editable: tuple[tuple[str, str], ...] = ()
+    environments: tuple[str, ...] = ()
+    baseline: str | None = None
+
+
+def installs(differing: Iterable[str]) -> tuple[str, ...]:
+    """Return the files among some that say what is installed, or how, in order."""
+    return tuple(sorted(path for path in differing if _INSTALLS.search(path)))
+
+
+def same_tests(used: UsedFiles, changes: Changes) -> frozenset[str]:
+    """
+    Return the node ids of the tests that used no file that differs from the revision.
+
+    What a test has used is all that was opened by its end, whichever process of the run
+    opened it. A run that is equal in all that it has looked at does the same work. What
+    cannot be seen counts as a difference: an installed copy of the project, a file that
+    git ignores, a file that the revision alone has.
+    """
+    opened = used.opened
+    if not changes.differing:
+        return frozenset(opened.ended)
+    if opened.root != changes.root or not opened.is_known:
+        return frozenset()
+    usage = _Usage(used, changes)
+    if _is_unseen(used, changes) or usage.may_look_for_others():
+        return frozenset()
+    first, names = usage.first_difference(), usage.names
+    return frozenset(
+        node_id
+        for node_id, position in opened.ended.items()
+        # one that ran on another host has opened nothing here
+        if used.modules.get(node_id) in names and (first is None or position < first)
+    )
+
+
+def _is_unseen(used: UsedFiles, changes: Changes) -> bool:
+    """Return whether a difference may have an effect that no opened file shows."""
+    root = Path(changes.root)
+    for path in changes.differing:
+        if _INSTALLS.search(path) or path.endswith(_BUILT):
+            return True
+        if PurePosixPath(path).name in _SETTINGS or (root / path).is_symlink():
+            return True
+        # a test that looks for a file in vain opens nothing
+        if not os.path.lexists(root / path) and not path.endswith(_PROSE):
+            return True
+    return not _are_prose(changes) and _is_installed(used, changes)
+
+
+def _is_installed(used: UsedFiles, changes: Changes) -> bool:
+    """Return whether Python finds a module of the project outside of its tree, too."""
+    own_names = {
+        stem.partition("/")[0]
+        for stem in _roots_by_stem(changes.listed)
+        if not is_test_file(f"{stem}.py")
+    }
+    return not own_names.isdisjoint(_names_outside(used, changes.root))
+
+
+def _names_outside(used: UsedFiles, root: str) -> Iterator[str]:
+    """Yield the names of modules and packages that Python finds outside of a tree."""
+
+    def is_outside(path: str) -> bool:
+        is_own = inside(path, root) and not inside(path, *used.environments)
+        is_python = inside(path, _LIBRARY) and not any(n in path for n in _INSTALLED)
+        return not is_own and not is_python
+
+    for entry in filter(is_outside, map(os.path.realpath, used.python_path)):
+        if Path(entry).is_dir():
+            names = (n for n in os.listdir(entry) if not n.endswith(_INSTALLATION))  # noqa: PTH208 - only names are needed
+            yield from (name.partition(".")[0] for name in names)
+    found = (*used.loaded.modules, *used.editable)
+    yield from (name.partition(".")[0] for name, path in found if is_outside(path))
+
+
+class _Usage:
+    """
+    Which of the used files differ.
+
+    Args:
+        used: What a run has used.
+
+        changes: What differs between the revision and the working tree.
+    """
+
+    def __init__(self, used: UsedFiles, changes: Changes) -> None:
+        self._used = used
+        self._changes = changes
+        self._folders = tuple(path for path in changes.differing if path.endswith("/"))
+        self._same = frozenset(
+            path
+            for path in changes.listed - changes.differing
+            if not path.startswith(self._folders)
+        )
+        self._is_prose = _are_prose(changes)
+        self._before = {
+            folder.as_posix()
+            for path in changes.before
+            for folder in PurePosixPath(path).parents
+        }
+        # the folder in which a name is missing on one side, and that name
+        self._one_sided = dict(
+            self._missing(path.rstrip("/"))
+            for path in changes.differing
+            if path.rstrip("/") not in changes.before
+            or not os.path.lexists(Path(changes.root, path))
+        )
+
+    def first_difference(self) -> int | None:
+        """Return how many tests had ended before a file was used that differs, or None."""
+        positions = self._used.opened.positions
+        differing = [at for file, at in positions.items() if self._differs(file)]
+        opened = {self._relative(file.path) for file in positions}
+        for _, path in self._used.loaded.files:
+            # nothing was opened of a module whose byte code lies elsewhere
+            if self._differs(OpenedFile(path)) and self._relative(path) not in opened:
+                return 0
+        return min(differing, default=None)
+
+    def may_look_for_others(self) -> bool:
+        """
+        Return whether used code may look for a file that one side alone has.
+
+        That a file exists can be seen without opening it, by its name or in its folder.
+        """
+        if not self._one_sided:
+            return False
+        names = {
+            name
+            for place in self._one_sided
+            for name in (PurePosixPath(place).name, PurePosixPath(place).stem)
+        }
+        named = re.compile(
+            b"|".join(
+                rb"(?<!\w)" + re.escape(os.fsencode(name)) + rb"(?!\w)"
+                for name in names
+            )
+        )
+        folders = frozenset(self._one_sided.values())
+        listed = {self._relative(folder) for folder in self._used.opened.listed}
+        lists = not folders.isdisjoint(listed)
+        return any(
+            named.search(text) or (lists and _LISTS.search(text))
+            for text in self._texts()
+        )
+
+    def _missing(self, path: str) -> tuple[str, str]:
+        """Return the outermost part of a path that a side does not have, and its folder."""
+        part = PurePosixPath(path)
+        while part.parent.as_posix() not in self._before or not (
+            Path(self._changes.root, part.parent).is_dir()
+        ):
+            part = part.parent
+        return part.as_posix(), part.parent.as_posix()
+
+    def _differs(self, file: OpenedFile) -> bool:
+        """Return whether a used file or folder is not the same in the revision."""
+        path = self._relative(file.path)
+        if path is None:
+            return False
+        if file.is_folder:
+            is_changed = path in self._one_sided.values()
+            return is_changed or f"{path}/".startswith(self._folders)
+        if path in self._same:
+            return False
+        # what git ignores may be generated, though from no prose
+        return path in self._changes.differing or not self._is_prose
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The used files of the tree, relative to its root."""
+        opened = (f.path for f in self._used.opened.positions if not f.is_folder)
+        loaded = (path for _, path in self._used.loaded.files)
+        names = map(self._relative, (*opened, *loaded))
+        return frozenset(name for name in names if name is not None)
+
+    def _texts(self) -> Iterator[bytes]:
+        """Yield the content of each file of the project that was used, but settings."""
+        for name in self.names:
+            path = Path(self._changes.root, name)
+            if path.name not in _SETTINGS and path.is_file():
+                with contextlib.suppress(OSError):
+                    yield path.read_bytes()
+
+    def _relative(self, path: str) -> str | None:
+        """Return the path in the tree of a file that may matter; for byte code its source."""
+        root, used = self._changes.root, self._used
+        outside = (*used.environments, *filter(None, (used.baseline,)))
+        if not inside(path, root) or inside(path, *outside):
+            return None
+        place = PurePosixPath(os.path.relpath(path, root))
+        if any(p in _NO_INPUTS or p.endswith(_METADATA) for p in place.parts):
+            return None
+        if place.name == _BYTE_CODE:
+            return None
+        if place.parent.name == _BYTE_CODE:
+            stem = place.name.partition(".")[0]
+            place = place.parent.parent / f"{stem}.py"
+            return place.as_posix() if Path(root, place).is_file() else None
+        return place.as_posix()
+
+
+def _are_prose(changes: Changes) -> bool:
+    """
+    Return whether all that differs is text for people, from which nothing is built.
+
+    Text beside modules may be data of their package, such as prompts.
+    """
+    folders = {
+        PurePosixPath(path).parent
+        for path in changes.listed
+        if path.endswith(".py") and PurePosixPath(path).name != "conf.py"  # of Sphinx
+    }
+    folders.discard(PurePosixPath())
+    return all(
+        path.endswith(_PROSE) and folders.isdisjoint(PurePosixPath(path).parents)
+        for path in changes.differing
+    )
 
 
 def is_test_file(path: str) -> bool:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.loaded_files import FileRecorder
+from pytest_gpuperf.collect.opened_files import environments_in
 from pytest_gpuperf.collect.redirection import inside
 from pytest_gpuperf.collect.runner import largest_file_bytes
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
 
-__all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides"]
+__all__ = ["SideCommand", "Sides", "SidesRequest", "loaded_here", "open_sides"]
 
 _LEAST_PATIENCE_S = 20.0  # a fresh tree has no byte code yet
 _PATIENCE_FACTOR = 10.0  # the machine may be busier than a moment ago
@@ -270,7 +270,7 @@ def open_sides(
                     for side, side_command in commands.items()
                 },
                 differing=differing,
-                environments=_environments(repository.root),
+                environments=environments_in(repository.root),
                 scratch=tree.scratch,
                 is_built=request.build_command is None
                 and all(project_folder(c.tree, c.folder) for c in commands.values()),
@@ -361,16 +361,10 @@ def _commands(
             command=command,
             tree=trees[side],
             other_tree=other_trees[side],
-            environments=_environments(root),
+            environments=environments_in(root),
             scratch=str(scratch),
         )
     return commands
-
-
-def _environments(root: str) -> tuple[str, ...]:
-    """Return the folders of this Python that lie in a tree; a tree may lie in one, too."""
-    folders = {os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix)}
-    return tuple(f for f in sorted(folders) if inside(f, root) and f != root)
 
 
 def _check_folder(old: SideCommand) -> None:
@@ -492,11 +486,11 @@ def _sides(
 
 def _other_code(settled: Settled, own_root: str) -> tuple[str, ...]:
     """Return which code of the user's own run is not compared, a sentence."""
-    usual = Loaded(modules=settled.usual.modules | _loaded_here().modules)
+    usual = Loaded(modules=settled.usual.modules | loaded_here().modules)
     loaded = settled.collections[Side.NEW].loaded
     modules = settled.project.other_code(usual, loaded)
     if own_root:
-        installed = _environments(own_root)
+        installed = environments_in(own_root)
         modules = tuple(
             (name, path)
             for name, path in modules
@@ -513,7 +507,7 @@ def _other_code(settled: Settled, own_root: str) -> tuple[str, ...]:
     return (sentence,)
 
 
-def _loaded_here() -> Loaded:
+def loaded_here() -> Loaded:
     """Return what this process has loaded, which runs the tests where no worker does."""
     return Loaded.of(FileRecorder(None).snapshot())
 

@@ -43,6 +43,7 @@ from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.rows import judged_value
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.opened_files import OpenedByTest
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.rule import ComparedCase
     from pytest_gpuperf.model.change import Against, Progress
@@ -111,6 +112,8 @@ class Suite:
 
         looks_into: Whether pytest looked for tests in the module of a key, wherever that is
             now.
+
+        opened: What was opened by the end of each test; None: that is not known.
     """
 
     def __init__(  # noqa: PLR0915 - one statement a field
@@ -142,6 +145,7 @@ class Suite:
         self.stopped = ""
         self.tell: Callable[[Progress], object] = lambda _: None
         self.looks_into: Callable[[str], bool] = lambda _: False
+        self.opened: OpenedByTest | None = None
         self._references: dict[_Origin, list[ReferenceSamples]] = {}
         self._took_s: dict[tuple[str, str], float] = {}  # by test and phase
         self._reported: set[str] = set()

@@ -210,6 +210,13 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
             parts.append(words.same_code(against.null_fraction))
         parts.append(_differing(against.modules))
         yield from wrapped(f"{head}: {'; '.join(parts)}", width=width)
+    same_count = len(
+        {v.key.test_id for v in run.verdicts if v.reason is Reason.SAME_FILES}
+    )
+    if same_count:
+        tests = display.plural(same_count, "test")
+        text = f"{head}: {tests} used no file that differs"
+        yield from wrapped(text, width=width)
     if against.gap is not None:
         reason = display.escape(against.gap.text)
         yield from wrapped(f"{head}: {reason}", width=width, style=Style.DOUBT)
@@ -564,6 +571,13 @@ def unsteady_parameters(test_ids: Sequence[str]) -> str:
         f"parameters differ in each process, so those of {tests} are not compared: "
         f"{display.escape(display.some_of(test_ids))}"
     )
+
+
+def installed_packages(paths: Sequence[str]) -> str:
+    """Return the line about files that differ and say what is installed."""
+    verb = "differs" if len(paths) == 1 else "differ"
+    names = display.escape(display.some_of(paths))
+    return f"{names} {verb}; both sides ran with the installed packages"
 
 
 def nothing_stored(reason: str) -> str:

@@ -115,8 +115,12 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
         Reason.TEST_CHANGED: (
             "The source of the test is not that of the revision, so it may do other work."
         ),
+        Reason.SAME_FILES: "It used no file that differs from the revision.",
         Reason.TOO_FEW_BLOCKS: (
             "The blocks do not show whether it changed by more than the limit."
+        ),
+        Reason.BLOCKS_DIFFER: (
+            "The blocks differ too much to show whether it changed by more than the limit."
         ),
         Reason.NOT_DETECTABLE: (
             "The change is within the limit, and only one far beyond it would be found."
@@ -339,10 +343,10 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
         (Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK): (
             "give it more time with --gpuperf-budget"
         ),
-        (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT): (
+        (Reason.BLOCKS_DIFFER, Cause.BLOCKS_SPENT): (
             "measure it where less else runs, or give it a wider limit"
         ),
-        (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_HOPELESS): "{quieter}",
+        (Reason.BLOCKS_DIFFER, Cause.BLOCKS_HOPELESS): "{quieter}",
         (Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY): (
             "give it more time with --gpuperf-budget"
         ),

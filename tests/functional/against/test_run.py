@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,7 @@ def test_the_command_is_the_same_as_the_option(repository: Repository) -> None:
 
 def test_the_command_has_the_budget_of_the_option(repository: Repository) -> None:
     """It stands before the options of pytest."""
+    repository.values(**NEW)
     ended = repository.command(
         *("compare", "--against=HEAD", "--budget=1s", "--format=json", "test_it.py"),
         *("--", *PLUGIN),
@@ -437,6 +439,7 @@ def test_large_tests_share_a_gpu_as_far_as_its_memory_goes(
     project.write(ON_A_GPU)
     project.write("*.json\n.gpuperf\nemptied\n__pycache__\n", ".gitignore")
     repository.commit("on a GPU", **OLD)
+    project.write(f"{textwrap.dedent(FRAMEWORK)}\n# another one\n", "torch.py")
     ended = project.spawn(*AGAINST, "--gpuperf-collectors=events,host,nvml")
 
     assert "the GPU's memory does not hold 4 processes: one of each side takes" in (

@@ -369,7 +369,7 @@ def test_what_is_undecided_after_the_last_look_is_inconclusive() -> None:
     assert last.undecided == ()
     assert (only(last).outcome, only(last).reason, only(last).cause) == (
         Outcome.INCONCLUSIVE,
-        Reason.TOO_FEW_BLOCKS,
+        Reason.BLOCKS_DIFFER,
         Cause.BLOCKS_SPENT,
     )
 
@@ -466,7 +466,7 @@ def test_a_test_that_no_look_would_decide_is_given_up_after_eight_blocks() -> No
     assert eight.undecided == ()
     assert (verdict.outcome, verdict.reason, verdict.cause) == (
         Outcome.INCONCLUSIVE,
-        Reason.TOO_FEW_BLOCKS,
+        Reason.BLOCKS_DIFFER,
         Cause.BLOCKS_HOPELESS,
     )
     assert verdict.against is not None
@@ -501,6 +501,31 @@ def test_a_test_is_not_given_up_where_blocks_may_decide(
     assert verdict.cause is not Cause.BLOCKS_HOPELESS
     assert verdict.against is not None
     assert verdict.against.decidable_limit is None
+
+
+def test_what_looks_slower_is_measured_first() -> None:
+    """Where time is left for some of the open tests alone, it is for these."""
+    noise = [1.04, 0.96, 1.03, 0.97]
+    news = {"t0": 0.97, "t1": 1.05, "t2": 1.03}
+    blocks = blocks_of(
+        {t: [(1.0, x, new, new) for x in noise] for t, new in news.items()}
+    )
+
+    assert look_at(blocks, gates(3)).undecided == ("t1", "t2", "t0")
+
+
+def test_a_test_that_had_time_for_few_blocks_is_short_of_them() -> None:
+    """It is neither given up nor done with after as many blocks as others had."""
+    four = balanced(0.4, count=4)
+    others = [replace(block, runs=()) for block in balanced(0.4, count=16)[4:]]
+
+    assert look_at([*four, *others[:4]], gates()).undecided == ("t0",)
+    verdict = only(look_at([*four, *others], gates()))
+    assert (verdict.outcome, verdict.reason, verdict.cause) == (
+        Outcome.INCONCLUSIVE,
+        Reason.TOO_FEW_BLOCKS,
+        Cause.ENDED_EARLY,
+    )
 
 
 def test_what_was_decided_stays_decided() -> None:

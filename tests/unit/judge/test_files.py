@@ -17,17 +17,15 @@ from pytest_gpuperf.judge.files import (
     Mismatch,
     ValuePair,
     captures_pass,
-    compared_with_revision,
     differences,
     is_compared,
-    is_decided,
     is_held_clock,
     mismatch,
     run_passes,
     scorecard_passes,
     value_pairs,
 )
-from pytest_gpuperf.model.change import AgainstEvidence, Change
+from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.scorecard import (
@@ -343,26 +341,6 @@ def test_a_run_fails_by_what_is_gated_alone(
 ) -> None:
     """Where no verdict is decided, the files say nothing."""
     assert run_passes(verdicts) is expected
-
-
-BLOCKS = AgainstEvidence(block_count=4)
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "decided", "compared"),
-    [
-        ([], False, False),
-        ([verdict(Outcome.INCONCLUSIVE, against=BLOCKS)], False, False),
-        ([verdict(Outcome.FAILED, limit=LIMIT)], True, False),
-        ([verdict(Outcome.UNCHANGED, against=BLOCKS)], True, True),
-    ],
-)
-def test_a_limit_that_is_decided_compares_nothing(
-    verdicts: list[Verdict], *, decided: bool, compared: bool
-) -> None:
-    """A run that failed is unreadable where nothing was compared with the revision."""
-    assert is_decided(verdicts) is decided
-    assert compared_with_revision(verdicts) is compared
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,20 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.judge.against import same_files
 from pytest_gpuperf.judge.tally import (
     PRECEDENCE,
     Complaint,
     accepted_outcomes,
     complaints,
     is_fatal,
+    revision_verdicts,
     tally,
     worst,
 )
 from pytest_gpuperf.model.change import Against, AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.run import MissedAssert
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
 
@@ -388,6 +391,36 @@ def test_what_regressed_against_a_revision_fails_whatever_the_store() -> None:
     assert is_fatal(by_revision, config)
     assert is_fatal(by_revision, Config(root="."))
     assert not is_fatal(replace(by_revision, outcome=Outcome.INCONCLUSIVE), config)
+
+
+@pytest.mark.parametrize(
+    ("gap", "others", "count"),
+    [
+        (False, (), 1),
+        (True, (), 0),
+        (True, (Outcome.UNCHANGED,), 1),
+        (True, (Outcome.INCONCLUSIVE,), 1),  # it is undecided, and not left out
+        (False, (Outcome.INCOMPARABLE,), 2),
+    ],
+)
+def test_tests_that_are_the_same_do_not_speak_for_the_others(
+    others: tuple[Outcome, ...], count: int, *, gap: bool
+) -> None:
+    """Where these could not be compared, nothing was."""
+    same = same_files(runs.key("same"), runs.time_of(1e-6), 0.05)
+    verdicts = [same]
+    for outcome in others:
+        verdict = replace(same, key=runs.key("other"), reason=Reason.WITHIN_NOISE)
+        verdicts.append(replace(verdict, outcome=outcome))
+    refusal = Gap(code=GapCode.SHARED_FILE, reason="shared", remedy="build both")
+    against = Against(revision="main", gap=refusal if gap else None)
+    run = replace(runs.run(verdicts=tuple(verdicts)), against=against)
+
+    counted = revision_verdicts(run)
+    assert len(counted) == count
+    config = Config(root=".", against="main")
+    complained = [*complaints(run, tally(run), config)] == [Complaint.NOTHING_AGAINST]
+    assert complained is not any(v.outcome in JUDGED for v in counted)
 
 
 def test_a_revision_with_which_nothing_was_compared_fails_the_run() -> None:

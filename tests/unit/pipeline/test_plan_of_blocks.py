@@ -7,7 +7,7 @@ import pytest
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Source
-from pytest_gpuperf.pipeline.blocks import least_process_s, plan
+from pytest_gpuperf.pipeline.blocks import affordable, least_process_s, plan
 
 
 def measured(
@@ -92,3 +92,21 @@ def test_several_tests_that_are_left_out_share_a_reason() -> None:
 
     assert len(set(planned.left_out.values())) == 1
     assert "they are not compared" in planned.left_out["a"].reason
+
+
+@pytest.mark.parametrize(
+    ("left_s", "kept"),
+    [(1000.0, "abcd"), (160.0, "abcd"), (159.0, "abc"), (81.0, "ab"), (1.0, "a")],
+)
+def test_what_is_left_of_a_budget_is_for_the_first_tests(
+    left_s: float, kept: str
+) -> None:
+    """Four blocks of a test take 40 s: fewer tests reach the next look, in their order."""
+    first = affordable(tuple("abcd"), block_count=4, test_s=10.0, left_s=left_s)
+
+    assert "".join(first) == kept
+
+
+def test_before_the_first_block_every_test_is_measured() -> None:
+    """What they take is not known."""
+    assert affordable(("a", "b"), block_count=4, test_s=0.0, left_s=1.0) == ("a", "b")

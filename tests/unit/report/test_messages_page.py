@@ -17,7 +17,7 @@ from pytest_gpuperf.collect.timing.contract import Contract
 from pytest_gpuperf.collect.timing.same_work import SameWork
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.against import Block, changed_test, look_at
+from pytest_gpuperf.judge.against import Block, changed_test, look_at, same_files
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
@@ -144,6 +144,7 @@ def beside(*blocks: Block) -> Verdict:
 
 
 NOISY = [(168, 175, 172, 190), (170, 166, 181, 169), (171, 180, 175, 183)] * 2
+WILD = [(168, 245, 172, 190), (230, 166, 181, 239), (171, 180, 275, 183)] * 6
 IMPORT_ERROR = "E   ImportError: cannot import name 'gemm' from 'linear'"
 
 
@@ -213,6 +214,9 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
     Reason.TOO_FEW_BLOCKS: lambda: block(
         beside(*blocks_of({"t": [[us * US for us in four] for four in NOISY]}))
     ),
+    Reason.BLOCKS_DIFFER: lambda: block(
+        beside(*blocks_of({"t": [[us * US for us in four] for four in WILD]}))
+    ),
     Reason.SIDE_WITHOUT_VALUE: lambda: block(
         beside(
             *blocks_of(
@@ -223,6 +227,9 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
     ),
     Reason.TEST_CHANGED: lambda: block(
         for_pytest(changed_test(RecordKey(test_id="t")))
+    ),
+    Reason.SAME_FILES: lambda: row(
+        for_pytest(same_files(runs.key(GEMM), estimate(1680 * US), 0.05)), GEMM
     ),
     Reason.NOT_MEASURED: lambda: skip(held("registers <= 64", estimate(71 * US))),
     Reason.CHILD_GAVE_NO_VALUE: lambda: block(

@@ -770,14 +770,14 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "",
     ),
     (
-        verdict(Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT, against=BESIDE),
+        verdict(Reason.BLOCKS_DIFFER, Cause.BLOCKS_SPENT, against=BESIDE),
         (),
         "measure it where less else runs, or give it a wider limit",
         "",
     ),
     (
         verdict(
-            Reason.TOO_FEW_BLOCKS,
+            Reason.BLOCKS_DIFFER,
             Cause.BLOCKS_HOPELESS,
             against=AgainstEvidence(block_count=8, decidable_limit=0.143),
         ),
@@ -787,7 +787,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     ),
     (
         verdict(
-            Reason.TOO_FEW_BLOCKS,
+            Reason.BLOCKS_DIFFER,
             Cause.BLOCKS_HOPELESS,
             against=AgainstEvidence(block_count=8, decidable_limit=443.68),
         ),
