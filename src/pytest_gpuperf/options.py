@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHILD_TASK",
     "CHILD_VARIABLE",
+    "COLLECTED",
     "MARKER",
     "WORKER_START",
     "check_ini",
@@ -37,6 +38,7 @@ __all__ = [
     "is_configured",
     "is_controller",
     "launcher_in",
+    "looked_into",
     "masked",
     "measures",
     "must_judge",
@@ -51,6 +53,8 @@ __all__ = [
 
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
 CHILD_TASK = pytest.StashKey[str]()  # that file, once a child run has begun
+# The files that pytest has read, and what it could not read in them: whether it could.
+COLLECTED = pytest.StashKey[list[tuple[pytest.Collector, bool]]]()
 # In workerinput: a worker does not know how pytest was started.
 WORKER_START = "gpuperf_start"
 MARKER = (
@@ -292,6 +296,20 @@ def selects_part(config: pytest.Config) -> bool:
     if any(value for value in chosen if value not in usual):
         return True  # what the ini file always leaves out is no part
     return any("::" in str(arg) for arg in config.args)
+
+
+def looked_into(config: pytest.Config) -> list[Path] | None:
+    """
+    Return the files and folders whose tests pytest runs; None: a part of their tests.
+
+    What the ini file names by `testpaths` is all that the project has.
+    """
+    if selects_part(config) or getattr(config.option, "stepwise", False):
+        return None
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        return [config.rootpath]
+    paths = [config.invocation_params.dir / str(arg) for arg in config.args]
+    return paths if all(path.exists() for path in paths) else None
 
 
 def split_part(config: pytest.Config) -> tuple[int | None, int | None]:

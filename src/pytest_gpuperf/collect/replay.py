@@ -286,6 +286,7 @@ def read_expected(folder: str) -> Expected:
     test_ids: dict[str, None] = {}
     modules: dict[str, None] = {}
     partial: dict[str, None] = {}
+    unsure: dict[str, None] = {}
     wholes: set[tuple[str | None, int | None, str | None]] = set()
     keys: dict[str, str] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
@@ -293,6 +294,7 @@ def read_expected(folder: str) -> Expected:
         test_ids |= dict.fromkeys(expected.test_ids)
         modules |= dict.fromkeys(expected.whole_modules)
         partial |= dict.fromkeys(expected.partial_modules)
+        unsure |= dict.fromkeys(expected.unsure_modules)
         wholes.add((expected.collected, expected.collected_count, expected.shard))
         keys |= expected.keys
     collected, count, shard = wholes.pop() if len(wholes) == 1 else (None,) * 3
@@ -300,6 +302,7 @@ def read_expected(folder: str) -> Expected:
         test_ids=tuple(test_ids),
         whole_modules=tuple(modules),
         partial_modules=tuple(partial),
+        unsure_modules=tuple(unsure),
         collected=collected,
         collected_count=count,
         shard=shard,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ class Gate:
         self.suite = _suite(config, identity)
         self.suite.tell = self._tell
         self.suite.looks_into = self._looks_into
+        self.suite.looked_into = partial(options.looked_into, config)
         self._line_open = False
         self._told: set[str] = set()  # what a comparison did instead of measuring
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []

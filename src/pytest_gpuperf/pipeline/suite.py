@@ -6,6 +6,7 @@ The hooks tell it what arrived; the steps of pipeline/run read it and write into
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from pytest_gpuperf.model.run import (
     Measured,
     MissedAssert,
     Run,
+    Scope,
     TestPlace,
 )
 from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Source
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.rule import ComparedCase
     from pytest_gpuperf.model.change import Against, Progress
+    from pytest_gpuperf.model.checkout import Checkout
 
 __all__ = ["Suite"]
 
@@ -110,6 +113,9 @@ class Suite:
 
         looks_into: Whether pytest looked for tests in the module of a key, wherever that is
             now.
+
+        looked_into: Finds the files and folders whose tests pytest runs; None: a part of
+            their tests.
     """
 
     def __init__(  # noqa: PLR0915 - one statement a field
@@ -141,6 +147,7 @@ class Suite:
         self.stopped = ""
         self.tell: Callable[[Progress], object] = lambda _: None
         self.looks_into: Callable[[str], bool] = lambda _: False
+        self.looked_into: Callable[[], Sequence[Path] | None] = lambda: None
         self._references: dict[_Origin, list[ReferenceSamples]] = {}
         self._took_s: dict[tuple[str, str], float] = {}  # by test and phase
         self._reported: set[str] = set()
@@ -556,16 +563,31 @@ class Suite:
         return Header(
             session=self.site.session,
             environment=self.site.environment,
-            completeness=replace(self.completeness(), absent=self.absent()),
+            completeness=self._whole_completeness(),
             options=self.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
             notes=notes,
         )
 
+    def _whole_completeness(self) -> Completeness:
+        """Return which tests reported, which stored ones are gone, and where these were."""
+        absent, scope = self._absent_keys(), self.scope()
+        id_of = self.config.checkout.id_of
+        return replace(
+            self.completeness(),
+            absent=tuple(map(id_of, absent)),
+            removed=tuple(id_of(key) for key in absent if scope.has_removed(key)),
+            scope=scope,
+        )
+
     def absent(self) -> tuple[str, ...]:
+        """Return the stored tests that are gone from what ran as a whole, by their ids."""
+        return tuple(map(self.config.checkout.id_of, self._absent_keys()))
+
+    def _absent_keys(self) -> tuple[str, ...]:
         """
-        Return the stored tests that are gone from what ran as a whole.
+        Return the keys of the stored tests that are gone from what ran as a whole.
 
         A module may no longer have them; or it is gone itself, was skipped as a whole, or
         could not be collected.
@@ -573,14 +595,38 @@ class Suite:
         expected = self.site.all_expected()
         for test_id, key in expected.keys.items():
             self.memory.learn(test_id, key)
-        gone = self.memory.keys(expected.test_ids, self._slugs_here())
+        gone = self.memory.keys(expected.test_ids, self.slugs_here())
         looked_into = set(filter(self.looks_into, set(map(_module_of, gone))))
         whole = looked_into.difference(expected.partial_modules)
         whole.update(expected.whole_modules)
-        id_of = self.config.checkout.id_of
-        return tuple(id_of(key) for key in gone if _module_of(key) in whole)
+        return tuple(key for key in gone if _module_of(key) in whole)
 
-    def _slugs_here(self) -> frozenset[str] | None:
+    def scope(self) -> Scope:
+        """Return where the run looked for tests, of the modules that it or the store has."""
+        expected, checkout = self.site.all_expected(), self.config.checkout
+        unsure = frozenset(expected.unsure_modules)
+        stored = map(_module_of, self.memory.keys(expected.test_ids))
+        ids = map(self.memory.key_of, expected.test_ids)
+        modules = frozenset((*stored, *map(_module_of, ids)))
+        paths = self.looked_into()
+        below = [_below(checkout, path) for path in paths or ()]
+        known = {*expected.whole_modules, *expected.partial_modules, *unsure}
+        return Scope(
+            paths=None
+            if paths is None or None in below
+            else tuple(path for path in below if path is not None),
+            whole_modules=tuple(
+                m for m in expected.whole_modules if m in modules and m not in unsure
+            ),
+            partial_modules=tuple(m for m in expected.partial_modules if m in modules),
+            gone_modules=tuple(
+                module
+                for module in sorted(modules - known)
+                if self.looks_into(module) and not Path(checkout.root, module).exists()
+            ),
+        )
+
+    def slugs_here(self) -> frozenset[str] | None:
         """Return where this run can measure; None, for anywhere: it measured nothing."""
         measured = frozenset(map(slug_of, self.records()))
         if not measured or self.site.recording is not None:
@@ -611,6 +657,18 @@ def _environment_of(host: Host | None, here: Environment) -> Environment:
         python_minor=host.python_minor,
         versions={},
     )
+
+
+def _below(checkout: Checkout, path: Path) -> str | None:
+    """Return a path as keys have it, "" for the whole checkout; None: it lies elsewhere."""
+    for place in (os.path.normpath(path), os.path.realpath(path)):
+        text = Path(place).as_posix()
+        if text in {checkout.root, *checkout.spellings}:
+            return ""
+        below = checkout.relative(text)
+        if below is not None:
+            return below
+    return None
 
 
 def _module_of(key: str) -> str:
