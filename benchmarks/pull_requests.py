@@ -50,7 +50,7 @@ HEAD = "import pytest\nimport work\n"
 WORK = "SLOW = {}\n\n\ndef steps(name):\n    return SLOW.get(name, 1000)\n"
 FILES = {
     "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\n'
-    'gpuperf_alone = 0\naddopts = "--import-mode=importlib"\n',
+    'gpuperf_alone = 0\ngpuperf_confirm = 1\naddopts = "--import-mode=importlib"\n',
     "work.py": WORK,
     "tests/kernels/test_gemm.py": HEAD + TEST.format(name="test_gemm") + SIZES,
     "tests/kernels/test_sort.py": HEAD + TEST.format(name="test_sort"),

@@ -421,9 +421,11 @@ class Gate:
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
         if config.annotations:
+            from pytest_gpuperf.collect.checkout import below_workspace
             from pytest_gpuperf.report.exports import annotation_lines
 
-            for text in annotation_lines(run):
+            below = below_workspace(config.checkout.root)
+            for text in annotation_lines(run, below=below):
                 terminalreporter.write_line(text)
         details = self.suite.verbose_remarks if verbose else ()
         for remark in (*self.suite.remarks, *details):

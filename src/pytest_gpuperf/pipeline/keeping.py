@@ -730,7 +730,9 @@ def write_interrupted(config: Config) -> None:
     )
     run = Run(schema=SCHEMA_VERSION, header=header, records=())
     for form, path in config.reports.items():
-        if not runs.is_stream(path):
+        if runs.is_stream(path):
+            runs.check_stream(path)
+        else:
             runs.write_report(run, form, path)
 
 
