@@ -397,20 +397,7 @@ def _add_baseline(commands: Commands, form: argparse.ArgumentParser) -> None:
         help="its number or id in the list; all: every one",
     )
     _add_accept(actions, [form, store, tests])
-    rename = add_command(
-        actions,
-        "rename",
-        "give tests that were renamed their sessions",
-        example=".gpuperf tests/test_gemm.py::test_old tests/test_gemm.py::test_new",
-        parents=[form, store],
-        function="baseline:rename",
-    )
-    rename.add_argument(
-        "old",
-        metavar="OLD",
-        help="the test, class, module or folder as it was called, as pytest names it",
-    )
-    rename.add_argument("new", metavar="NEW", help="what it is called now")
+    _add_rename(actions, [form, store])
     add_command(
         actions,
         "restore",
@@ -419,6 +406,24 @@ def _add_baseline(commands: Commands, form: argparse.ArgumentParser) -> None:
         parents=[form, store, tests],
         function="baseline:restore",
     )
+
+
+def _add_rename(actions: Commands, parents: Sequence[argparse.ArgumentParser]) -> None:
+    """Add `baseline rename`."""
+    rename = add_command(
+        actions,
+        "rename",
+        "give tests that were renamed their sessions",
+        example=".gpuperf tests/test_gemm.py::test_old tests/test_gemm.py::test_new",
+        parents=parents,
+        function="baseline:rename",
+    )
+    rename.add_argument(
+        "old",
+        metavar="OLD",
+        help="the test, class, module or folder as it was called, as pytest names it",
+    )
+    rename.add_argument("new", metavar="NEW", help="what it is called now")
 
 
 def _add_accept(actions: Commands, parents: Sequence[argparse.ArgumentParser]) -> None:
