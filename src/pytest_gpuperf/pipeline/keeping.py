@@ -315,12 +315,12 @@ def _without_removed(suite: Suite, run: Run) -> tuple[Run, list[str]]:
     every = [drop for of_folder in drops.values() for drop in of_folder]
     removed = [*dict.fromkeys(id_of(drop.key.test_id) for drop in every)]
     lines: list[str] = []
+    kept = suite.results.keys()
     if removed:
         sessions = {each for drop in every for each in drop.session_ids}
-        kept = suite.results.keys()
         lines += terminal.dropped_lines(removed, len(sessions), place, kept=kept)
     if doubted:
-        lines += terminal.not_dropped_lines([*map(id_of, doubted)], place)
+        lines += terminal.not_dropped_lines([*map(id_of, doubted)], place, kept=kept)
     left = replace(
         completeness,
         absent=tuple(t for t in completeness.absent if t not in removed),

@@ -644,7 +644,9 @@ def dropped_lines(
     yield f"take back: {command}"
 
 
-def not_dropped_lines(doubted: Sequence[str], place: str) -> Iterator[str]:
+def not_dropped_lines(
+    doubted: Sequence[str], place: str, *, kept: Collection[str]
+) -> Iterator[str]:
     """
     Yield which tests a run did not drop, and what drops them.
 
@@ -652,13 +654,15 @@ def not_dropped_lines(doubted: Sequence[str], place: str) -> Iterator[str]:
         doubted: Ids of the tests, which are not in this code, and may be of another project.
 
         place: The store.
+
+        kept: Ids of tests of the run.
     """
     tests = display.plural(len(doubted), "test")
     yield (
         f"not dropped: {tests} of the baseline that this project may never have had, "
         f"since no session measured them beside a test of this run: {listed(doubted)}"
     )
-    chosen = [f"--test={name}" for name in selecting(doubted, kept=())]
+    chosen = [f"--test={name}" for name in selecting(doubted, kept=kept)]
     typed = ("gpuperf", "baseline", "drop", place, "all", *chosen[:_MOST_TYPED])
     yield f"if removed: {typed_command(*typed)}"
 
