@@ -348,17 +348,18 @@ def environment() -> dict[str, str]:
     }
 
 
-def tests_of_code(place: Path) -> set[str]:
-    """Return the tests that measure, by what pytest collects in a clone."""
+def tests_of_code(place: Path, folder: str) -> set[str]:
+    """Return the tests that measure, by what pytest collects in a folder of a clone."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "gpuperf"],
-        cwd=place,
+        cwd=place / folder,
         env=environment(),
         capture_output=True,
         check=False,
         encoding="utf-8",
     )
-    return {line.strip() for line in done.stdout.splitlines() if "::" in line}
+    found = {line.strip() for line in done.stdout.splitlines() if "::" in line}
+    return {os.path.normpath(f"{folder}/{test}") for test in found}
 
 
 def tests_of_store(store: Path) -> set[str]:
@@ -427,7 +428,7 @@ class Pipeline:
                 texts.append(text)
                 found = re.findall(r"^dropped (\d+) tests?", text, re.MULTILINE)
                 dropped += sum(map(int, found))
-        wanted = tests_of_code(place)
+        wanted = set().union(*(tests_of_code(place, job.folder) for job in self.jobs))
         there: set[str] = set()
         for job in self.jobs:
             there |= tests_of_store(repository.folder / "caches" / job.cache)

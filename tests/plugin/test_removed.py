@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 
 import pytest
 
 from fakes.project import VALUES, XDIST, Project, command, lines
 from fakes.repositories import GIT
+from pytest_gpuperf.baseline.history import SESSION_LIMIT, Append, Drop, PutBack
+from pytest_gpuperf.baseline.store import DirectoryStore
+from pytest_gpuperf.model.frozen import replace
 
 STORE = ".gpuperf"
 STORING = "--gpuperf-update=all"
@@ -152,22 +156,52 @@ def test_a_run_that_was_stopped_drops_nothing(project: Project, stops: str) -> N
     assert stored(project) == OTHERS | x(*"abc")
 
 
-def test_another_machine_and_another_python_keep_their_sessions(
-    project: Project,
-) -> None:
+def test_sessions_of_another_machine_stay(project: Project) -> None:
     """A test may be there for one of them alone."""
     project.write(WITHOUT_B)
-    (folder,) = (p for p in (project.path / STORE).iterdir() if p.is_dir())
-    of_other = folder.with_name("other-64")
-    of_other.mkdir()
-    for file in folder.iterdir():
-        (of_other / file.name).write_bytes(file.read_bytes())
+    (here,) = (p for p in (project.path / STORE).iterdir() if p.is_dir())
+    there = here.with_name("other-64")
+    shutil.copytree(here, there)
     project.run(STORING)
-    of_another_python = b'"python_minor":"3.0"'
-    here, there = ((f / "test_it.json").read_bytes() for f in (folder, of_other))
+    texts = [(folder / "test_it.json").read_text("utf-8") for folder in (here, there)]
 
-    assert (b"test_x[b]" in here, b"test_x[b]" in there) == (False, True)
-    assert of_another_python not in here
+    assert ["test_x[b]" in text for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize("in_use", [True, False])
+def test_sessions_of_another_python_stay(project: Project, in_use: bool) -> None:
+    """Its own run drops them, unless there has been none for long."""
+    store = DirectoryStore(project.path / STORE)
+    (slug,) = store.slugs()
+    gone, other = (
+        next(
+            item for item in store.load(slug).items() if item[0].test_id.endswith(test)
+        )
+        for test in ("test_x[b]", "test_other[a]")
+    )
+    of_another = tuple(
+        replace(
+            record,
+            facts={
+                name: {**f, "python_minor": "3.0"} for name, f in record.facts.items()
+            },
+        )
+        for record in gone[1]
+    )
+    ids = frozenset(record.session.id for record in gone[1])
+    changes = [
+        Drop(key=gone[0], session_ids=ids),
+        PutBack(key=gone[0], records=of_another),
+    ]
+    store.write(slug, changes)
+    for number in range(0 if in_use else SESSION_LIMIT):
+        session = replace(other[1][0].session, id=f"later-{number}")
+        store.write(slug, [Append(record=replace(other[1][0], session=session))])
+    project.write(WITHOUT_B)
+    ended = project.run(STORING)
+
+    assert bool(lines(ended, "dropped 1 test with 2 sessions")) is not in_use
+    assert ("test_x[b]" in stored(project)) is in_use
 
 
 def test_tests_of_another_project_stay(project: Project) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import (
+    SESSION_LIMIT,
     Append,
     Drop,
     Move,
@@ -184,8 +185,8 @@ class Memory:
         """
         Return what is stored of tests that are no longer in the code, to be dropped.
 
-        Only sessions of this kind of machine and this Python, and only of the project of
-        this run: several projects may share a store.
+        Only sessions of this kind of machine, of no other Python that is in use, and only
+        of the project of this run: several projects may share a store.
 
         Args:
             test_ids: The ids of the tests of the run.
@@ -233,6 +234,7 @@ class Memory:
         self.read(store.slugs())
         here = {folder_name(name) for name in slugs} | set(slugs)
         ids, keys = set(test_ids), set(map(self.key_of, test_ids))
+        others = self._pythons_in_use() - {python_minor}
         gone: dict[tuple[str, RecordKey], list[StoredRecord]] = {}
         for folder, key, record in self._records():
             test = self._key_of_stored(record)
@@ -241,10 +243,17 @@ class Memory:
                 not there
                 and scope.has_removed(test)
                 and (folder in here or not _is_of_machine(record))
-                and _python_of(record) in {None, python_minor}
+                and _python_of(record) not in others
             ):
                 gone.setdefault((folder, key), []).append(record)
         return gone
+
+    def _pythons_in_use(self) -> set[str | None]:
+        """Return the Pythons of the newest sessions: no run follows those of others."""
+        stored = [record for _, _, record in self._records()]
+        newest = max((record.arrival for record in stored), default=0)
+        since = newest - SESSION_LIMIT
+        return {_python_of(r) for r in stored if r.arrival > since} - {None}
 
     def _records(self) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
         """Yield what was read of tests, with its folder and its key there."""
