@@ -189,10 +189,10 @@ def test_sessions_of_another_python_stay(project: Project, in_use: bool) -> None
         for record in gone[1]
     )
     ids = frozenset(record.session.id for record in gone[1])
-    changes = [
+    changes = (
         Drop(key=gone[0], session_ids=ids),
         PutBack(key=gone[0], records=of_another),
-    ]
+    )
     store.write(slug, changes)
     for number in range(0 if in_use else SESSION_LIMIT):
         session = replace(other[1][0].session, id=f"later-{number}")
