@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHILD_TASK",
     "CHILD_VARIABLE",
+    "COLLECTED",
     "MARKER",
     "OPENED",
     "WORKER_START",
@@ -40,6 +41,7 @@ __all__ = [
     "is_configured",
     "is_controller",
     "launcher_in",
+    "looked_into",
     "masked",
     "measures",
     "must_judge",
@@ -58,6 +60,8 @@ CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
 CHILD_TASK = pytest.StashKey[str]()  # that file, once a child run has begun
 # what tests open, in a run that is compared with a revision
 OPENED: pytest.StashKey[OpenedByTest] = pytest.StashKey()
+# The files that pytest has read, and what it could not read in them: whether it could.
+COLLECTED = pytest.StashKey[list[tuple[pytest.Collector, bool]]]()
 # In workerinput: a worker does not know how pytest was started.
 WORKER_START = "gpuperf_start"
 MARKER = (
@@ -336,6 +340,20 @@ def selecting(config: pytest.Config) -> tuple[str, ...]:
         else:
             kept.append(argument)
     return tuple(kept)
+
+
+def looked_into(config: pytest.Config) -> list[Path] | None:
+    """
+    Return the files and folders whose tests pytest runs; None: a part of their tests.
+
+    What the ini file names by `testpaths` is all that the project has.
+    """
+    if selects_part(config) or getattr(config.option, "stepwise", False):
+        return None
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        return [config.rootpath]
+    paths = [config.invocation_params.dir / str(arg) for arg in config.args]
+    return paths if all(path.exists() for path in paths) else None
 
 
 def split_part(config: pytest.Config) -> tuple[int | None, int | None]:

@@ -154,6 +154,10 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Find the tests that measure, and read their markers."""
     report = yield
+    is_file = isinstance(collector, pytest.File)
+    if is_file or not (report.passed or isinstance(collector, pytest.Directory)):
+        noted = collector.config.stash.setdefault(options.COLLECTED, [])
+        noted.append((collector, report.passed))
     if isinstance(collector, pytest.Session) and _REFUSED in collector.config.stash:
         # a named test is collected inside this report, which made a test's error of it
         raise collector.config.stash[_REFUSED]

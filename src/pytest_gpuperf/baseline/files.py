@@ -170,7 +170,7 @@ def write_whole(texts: Mapping[Path, bytes]) -> None:
             target = targets[current]
             _write_synced(waiting[target], text, like=target)
         for current, temporary in waiting.items():
-            temporary.replace(current)
+            _put(temporary, current)
         for current in {target.parent for target in waiting}:
             _sync_folder(current)
     except OSError as error:
@@ -178,6 +178,17 @@ def write_whole(texts: Mapping[Path, bytes]) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
         raise _unusable("written", error, current) from error
+
+
+def _put(temporary: Path, target: Path) -> None:
+    """Replace a file; one that is mounted, as into a container, is written in place."""
+    try:
+        temporary.replace(target)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        target.write_bytes(temporary.read_bytes())
+        temporary.unlink()
 
 
 def write_new(path: Path, text: bytes) -> None:

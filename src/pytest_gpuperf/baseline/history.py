@@ -20,6 +20,7 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
+    REFERENCES,
     STORE_VERSION,
     Record,
     RecordKey,
@@ -33,6 +34,7 @@ __all__ = [
     "Append",
     "Drop",
     "Move",
+    "PutBack",
     "Restart",
     "StoreChange",
     "applied",
@@ -41,6 +43,7 @@ __all__ = [
     "dropped_by",
     "joined",
     "keep_newest",
+    "of_project",
     "slugs_holding",
     "stored_record",
     "with_alone",
@@ -104,19 +107,37 @@ class Drop(Frozen, frozen=True, kw_only=True):
 
 class Move(Frozen, frozen=True, kw_only=True):
     """
-    Give the sessions that were stored under an id of pytest the key of their test.
+    Give stored sessions of a measurement another key.
 
     Attributes:
         key: The measurement.
 
-        old: The measurement with the id.
+        old: The measurement with the key that the sessions have.
+
+        renamed: Whether its test was renamed, and all sessions are meant. Otherwise those
+            that were stored under an id of pytest get the key of their test.
     """
 
     key: RecordKey
     old: RecordKey
+    renamed: bool = False
 
 
-StoreChange = Append | Restart | Drop | Move
+class PutBack(Frozen, frozen=True, kw_only=True):
+    """
+    Put sessions back that were removed from the store; newer ones go on with their series.
+
+    Attributes:
+        key: The measurement.
+
+        records: Its sessions as they were stored.
+    """
+
+    key: RecordKey
+    records: tuple[StoredRecord, ...]
+
+
+StoreChange = Append | Restart | Drop | Move | PutBack
 
 
 def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
@@ -165,8 +186,30 @@ def joined(records: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
 
 
 def _keyed(record: StoredRecord, key: RecordKey) -> StoredRecord:
-    """Return a session that was stored under an id of pytest with its key."""
-    return replace(record, key=key, node_id=record.key.test_id)
+    """Return a session with another key; an id of pytest is no key from now on."""
+    node_id = record.key.test_id if record.has_node_id else record.node_id
+    return replace(record, key=key, node_id=node_id)
+
+
+def _put_back(
+    records: Sequence[StoredRecord], newer: Sequence[StoredRecord]
+) -> Sequence[StoredRecord]:
+    """Return sessions that are put back, and newer ones in the series of these."""
+    series = _series(records)
+    known = {record.session.id for record in records}
+    gone_on = [
+        replace(
+            record,
+            values=tuple(
+                replace(value, series=value.series + series.get(value.metric, 0))
+                for value in record.values
+            ),
+        )
+        for record in newer
+        if record.session.id not in known
+    ]
+    others = [record for record in newer if record.session.id in known]
+    return joined([*others, *records, *gone_on])
 
 
 def _newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
@@ -206,9 +249,13 @@ def applied(
         before = lists.get(change.key, [])
         if isinstance(change, Move):
             earlier = lists.get(change.old, [])
-            lists[change.old] = [r for r in earlier if not r.has_node_id]
-            moved = [_keyed(r, change.key) for r in earlier if r.has_node_id]
-            lists[change.key] = [*joined((*moved, *before))]
+            moved = [r for r in earlier if change.renamed or r.has_node_id]
+            lists[change.old] = [r for r in earlier if r not in moved]
+            keyed = [_keyed(record, change.key) for record in moved]
+            lists[change.key] = [*joined((*keyed, *before))]
+            continue
+        if isinstance(change, PutBack):
+            lists[change.key] = [*_put_back(change.records, before)]
             continue
         sessions = _left_by(change, before)
         if not isinstance(change, Drop) and change.record.values:
@@ -232,7 +279,7 @@ def arrived(
     numbers = dict(arrivals)
     numbered: list[StoreChange] = []
     for change in changes:
-        if isinstance(change, (Drop, Move)):
+        if isinstance(change, (Drop, Move, PutBack)):
             numbered.append(change)
             continue
         session_id = change.record.session.id
@@ -247,6 +294,53 @@ def dropped_by(change: Append | Restart | Drop, stored: Sequence[StoredRecord]) 
     """Return from how many stored sessions of its measurement a change takes values."""
     left = _left_by(change, stored)
     return sum(record not in left for record in stored)
+
+
+def of_project(
+    records: Collection[StoredRecord],
+    test_ids: Collection[str],
+    commits: Collection[str],
+) -> frozenset[str]:
+    """
+    Return the ids of the sessions that are certain to be of one project.
+
+    Several projects may share a store. Sessions are of one if they measured one test, or if
+    their commits are one, or parent and child, also by way of other sessions.
+
+    Args:
+        records: The stored sessions.
+
+        test_ids: The keys of tests of the project.
+
+        commits: Commits of it.
+    """
+    tests, known = set(test_ids), set(commits)
+    by_session: dict[str, list[StoredRecord]] = {}
+    for record in records:
+        by_session.setdefault(record.session.id, []).append(record)
+    found: set[str] = set()
+    while True:
+        linked = [
+            session_id
+            for session_id, several in by_session.items()
+            if session_id not in found
+            and (
+                not known.isdisjoint(_commits(several[0].session))
+                or any(record.key.test_id in tests for record in several)
+            )
+        ]
+        if not linked:
+            return frozenset(found)
+        found.update(linked)
+        for session_id in linked:
+            ids = {record.key.test_id for record in by_session[session_id]}
+            tests.update(ids - {REFERENCES})  # which all projects have
+            known.update(_commits(by_session[session_id][0].session))
+
+
+def _commits(session: Session) -> list[str]:
+    """Return the commit of a session and its parent, if they are known."""
+    return [*filter(None, (session.commit, session.parent))]
 
 
 def stored_record(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -25,6 +26,7 @@ from pytest_gpuperf.baseline.history import (
     Append,
     Drop,
     Move,
+    PutBack,
     Restart,
     StoreChange,
     applied,
@@ -57,6 +59,7 @@ __all__ = [
     "DirectoryStore",
     "Drop",
     "Move",
+    "PutBack",
     "Repair",
     "Restart",
     "SingleFileStore",
@@ -71,6 +74,9 @@ __all__ = [
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://|$)")
 _KINDS = "name a directory or a .json file"
 _LOCK = "store.lock"
+_ASIDE = "dropped"  # the file, or the end of its name, of what a run dropped
+# A series that was set aside is kept until so many sessions have arrived after its last.
+_SESSIONS_ASIDE = 100
 _GIT_FILES = {
     ".gitignore": f"*.lock\n*{TEMPORARY}\n".encode(),
     # a session is lines that it adds: those of two branches stand side by side
@@ -194,6 +200,29 @@ class Store(Protocol):
             RecordError: A session could not be read back; nothing is written.
 
             BaselineCorruptError: A file has damaged lines, which would be lost.
+        """
+
+    def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
+        """
+        Remove sessions from the store, and keep them beside it for `put_back`.
+
+        Args:
+            slug: The device of the sessions.
+
+            drops: What to remove.
+        """
+
+    def aside(self) -> Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]:
+        """Return the sessions that were set aside, by slug and measurement."""
+
+    def put_back(self, slug: str, keys: Collection[RecordKey]) -> None:
+        """
+        Put sessions of some measurements back that were set aside.
+
+        Args:
+            slug: The device of the sessions.
+
+            keys: The measurements.
         """
 
     def accept_edits(self) -> Repair:
@@ -337,7 +366,7 @@ def _damaged(path: Path, stored: BaselineFile, place: Path) -> BaselineCorruptEr
     )
 
 
-class _FileStore:
+class _FileStore(ABC):
     """
     A store of files that one reader reads.
 
@@ -374,6 +403,56 @@ class _FileStore:
     def unread(self) -> tuple[GpuPerfError, ...]:
         """Why files of a lenient store were left out of what was read so far."""
         return tuple(self._unread.values())
+
+    def aside(self) -> Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]:
+        """Return the sessions that were set aside, by slug and measurement."""
+        aside = self._aside()
+        return {slug: aside.load(slug) for slug in aside.slugs()}
+
+    def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
+        """Remove sessions from the store, and keep them beside it for `put_back`."""
+        stored = self.load(slug, {drop.key.test_id for drop in drops})
+        kept = []
+        for drop in drops:
+            ids, sessions = drop.session_ids, stored.get(drop.key, ())
+            records = tuple(r for r in sessions if r.session.id in ids)
+            kept.append(PutBack(key=drop.key, records=records))
+        arrivals = [r.arrival for change in kept for r in change.records]
+        oldest = max(arrivals, default=0) - _SESSIONS_ASIDE
+        aside = self._aside()
+        outdated = [
+            Drop(key=key, session_ids=frozenset(r.session.id for r in records))
+            for key, records in aside.load(slug).items()
+            if records[-1].arrival < oldest
+        ]
+        # first: what breaks off here leaves a session twice, and none is lost
+        aside.write(slug, [*outdated, *kept])
+        self.write(slug, drops)
+
+    def put_back(self, slug: str, keys: Collection[RecordKey]) -> None:
+        """Put sessions of some measurements back that were set aside."""
+        aside = self._aside()
+        stored = {k: r for k, r in aside.load(slug).items() if k in keys}
+        self.write(slug, [PutBack(key=k, records=r) for k, r in stored.items()])
+        drops = [
+            Drop(key=key, session_ids=frozenset(r.session.id for r in records))
+            for key, records in stored.items()
+        ]
+        aside.write(slug, drops)
+
+    @abstractmethod
+    def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
+        """Apply changes in order, under the store's lock."""
+
+    @abstractmethod
+    def load(
+        self, slug: str, test_ids: Collection[str] | None = None
+    ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
+        """Return the sessions of each measurement, in the order of their arrival."""
+
+    @abstractmethod
+    def _aside(self) -> SingleFileStore:
+        """Return the store of what was set aside."""
 
 
 class DirectoryStore(_FileStore):
@@ -435,7 +514,8 @@ class DirectoryStore(_FileStore):
             stored: _Sessions = {}
             for module, path in paths.items():
                 stored |= self._read(path, whole=True).get(module, {})
-            left = applied(stored, arrived(changes, self._arrivals()))
+            numbers = {**self._aside().arrivals(), **self._arrivals()}
+            left = applied(stored, arrived(changes, numbers))
             for module, path in paths.items():
                 records = {
                     key: left[key] for key in left if _module(key.test_id) == module
@@ -452,6 +532,11 @@ class DirectoryStore(_FileStore):
         """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
         with self._locked():
             return self._reader.accept_edits(self._files())
+
+    def _aside(self) -> SingleFileStore:
+        """Return the store of what was set aside: a file beside the folders of slugs."""
+        path = self._path / f"{_ASIDE}.json"
+        return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         """Return the lock of all slugs: a session has one number in all of them."""
@@ -506,6 +591,12 @@ class SingleFileStore(_FileStore):
         sections = self._reader.read(self._path, test_ids=())
         return tuple(sorted(sections))
 
+    def arrivals(self) -> dict[str, int]:
+        """Return the arrival number of each session, by id; {}: the file is unreadable."""
+        with contextlib.suppress(BaselineError):  # whoever needs its records reports it
+            return numbered_sessions(read_whole(self._path) or b"")
+        return {}
+
     def load(
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
@@ -528,7 +619,8 @@ class SingleFileStore(_FileStore):
         with self._locked():
             sections = self._reader.read(self._path, whole=True)
             text = read_whole(self._path)
-            numbered = arrived(changes, numbered_sessions(text or b""))
+            numbers = {**self._aside().arrivals(), **numbered_sessions(text or b"")}
+            numbered = arrived(changes, numbers)
             sections[slug] = applied(sections.get(slug, {}), numbered)
             changed = encode(sections, keyed_by="slug")
             if changed != text:
@@ -538,6 +630,11 @@ class SingleFileStore(_FileStore):
         """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
         with self._locked():
             return self._reader.accept_edits([self._path])
+
+    def _aside(self) -> SingleFileStore:
+        """Return the store of what was set aside: a file beside this one."""
+        path = self._path.with_suffix(f".{_ASIDE}.json")
+        return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         """Return the lock of the file, by whichever name it is called."""

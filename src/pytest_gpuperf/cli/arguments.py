@@ -397,6 +397,33 @@ def _add_baseline(commands: Commands, form: argparse.ArgumentParser) -> None:
         help="its number or id in the list; all: every one",
     )
     _add_accept(actions, [form, store, tests])
+    _add_rename(actions, [form, store])
+    add_command(
+        actions,
+        "restore",
+        "put back what a run dropped with tests that were gone",
+        example=".gpuperf",
+        parents=[form, store, tests],
+        function="baseline:restore",
+    )
+
+
+def _add_rename(actions: Commands, parents: Sequence[argparse.ArgumentParser]) -> None:
+    """Add `baseline rename`."""
+    rename = add_command(
+        actions,
+        "rename",
+        "give tests that were renamed their sessions",
+        example=".gpuperf tests/test_gemm.py::test_old tests/test_gemm.py::test_new",
+        parents=parents,
+        function="baseline:rename",
+    )
+    rename.add_argument(
+        "old",
+        metavar="OLD",
+        help="the test, class, module or folder as it was called, as pytest names it",
+    )
+    rename.add_argument("new", metavar="NEW", help="what it is called now")
 
 
 def _add_accept(actions: Commands, parents: Sequence[argparse.ArgumentParser]) -> None:
@@ -430,7 +457,7 @@ def _add_verify(commands: Commands, form: argparse.ArgumentParser) -> None:
         example="run.json --expect-from .gpuperf",
         codes={1: "the run was interrupted, or tests are missing"},
         parents=[form],
-        function="baseline:verify",
+        function="verification:verify",
     )
     verify.add_argument(
         "run",
@@ -442,6 +469,11 @@ def _add_verify(commands: Commands, form: argparse.ArgumentParser) -> None:
         "--expect-from",
         metavar="STORE",
         help="check that no test of this baseline is missing, too",
+    )
+    verify.add_argument(
+        "--allow-removed",
+        action="store_true",
+        help="pass a run without stored tests that are no longer in the code",
     )
     verify.add_argument(
         "--machine",

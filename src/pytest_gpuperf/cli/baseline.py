@@ -1,4 +1,4 @@
-"""The commands `baseline …` and `verify`: the sessions of a store, and what a run owes it."""
+"""The commands `baseline …`: the sessions of a store, shown, moved and removed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from pytest_gpuperf.baseline.history import (
     with_alone,
 )
 from pytest_gpuperf.baseline.store import Store, open_store, storing_command
-from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
-from pytest_gpuperf.cli.stored_tests import StoredTests, is_of
+from pytest_gpuperf.cli.output import GOOD, print_table, read_run
+from pytest_gpuperf.cli.stored_tests import StoredTests
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.errors import BaselineError, BaselineMissingError, ConfigError
+from pytest_gpuperf.errors import BaselineError, ConfigError
 from pytest_gpuperf.judge.case import newest_case, newest_reference
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
+from pytest_gpuperf.model.checkout import is_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
     REFERENCES,
@@ -40,10 +41,9 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.memory import damage_remedy, slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.explanation import dropping_command
 from pytest_gpuperf.report.explanation import listed as names_of
+from pytest_gpuperf.report.explanation import typed_command
 from pytest_gpuperf.report.lines import Column, document
-from pytest_gpuperf.report.summary import held_tests
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.baseline.text import Damage
     from pytest_gpuperf.model.run import Run
 
-__all__ = ["accept", "drop", "listed", "show", "verify"]
+__all__ = ["accept", "drop", "listed", "rename", "restore", "show"]
 
 _ALL = "all"  # in the place of sessions
 _COMMIT = 7  # characters of a commit that a person reads
@@ -186,6 +186,84 @@ def drop(arguments: argparse.Namespace) -> int:
     )
 
 
+def rename(arguments: argparse.Namespace) -> int:
+    """Give the sessions of tests the ids that the tests have now."""
+    store = _opened(arguments.store)
+    whole = {slug: store.load(slug) for slug in store.slugs()}
+    ids = sorted({key.test_id for series in whole.values() for key in series})
+    stored = StoredTests([i for i in ids if i != REFERENCES], arguments.store)
+    renamed = stored.renamed(arguments.old, arguments.new)
+    if not renamed:
+        _refuse_unknown(
+            {arguments.old: ()},
+            [stored.shown(test_id) for test_id in ids],
+            where=f"stored in {arguments.store}",
+            otherwise=f"store a session first: {storing_command(arguments.store)}",
+        )
+    taken = [new for new in renamed.values() if new in ids]
+    if taken:
+        shown = stored.shown(taken[0])
+        message = f"{arguments.store} has sessions of {shown} already"
+        dropping = typed_command(
+            *("gpuperf", "baseline", "drop", arguments.store, "all", f"--test={shown}")
+        )
+        raise ConfigError(message, remedy=f"remove these first: {dropping}")
+    sessions: set[str] = set()
+    for slug, series in whole.items():
+        changes = [
+            Move(key=replace(key, test_id=renamed[key.test_id]), old=key, renamed=True)
+            for key in series
+            if key.test_id in renamed
+        ]
+        store.write(slug, changes)
+        sessions.update(r.session.id for move in changes for r in series[move.old])
+    pairs = {stored.shown(old): stored.shown(new) for old, new in renamed.items()}
+    remarks = [f"renamed {old} to {new}" for old, new in pairs.items()]
+    remarks.append(f"with {display.plural(len(sessions), 'session')}")
+    return print_table(
+        arguments.format,
+        title=arguments.store,
+        table=(),
+        remarks=remarks,
+        content=document(
+            "baseline rename", {"renamed": pairs, "sessions": len(sessions)}
+        ),
+    )
+
+
+def restore(arguments: argparse.Namespace) -> int:
+    """Put sessions back that a run dropped with tests that were gone."""
+    store = _opened(arguments.store)
+    aside = {slug: series for slug, series in store.aside().items() if series}
+    if not aside:
+        message = f"no run has dropped anything from {arguments.store} of late"
+        raise ConfigError(message, remedy="restore the store from version control")
+    content = _of_tests(
+        aside,
+        arguments.test,
+        arguments.store,
+        where=f"among those that a run dropped from {arguments.store}",
+    )
+    sessions: set[str] = set()
+    for slug, series in content.items():
+        store.put_back(slug, series.keys())
+        sessions.update(r.session.id for records in series.values() for r in records)
+    shown = StoredTests((), arguments.store).shown
+    tests = sorted(
+        {shown(key.test_id) for series in content.values() for key in series}
+    )
+    count = display.plural(len(sessions), "session")
+    return print_table(
+        arguments.format,
+        title=arguments.store,
+        table=(),
+        remarks=[f"restored {test}" for test in tests] + [f"with {count}"],
+        content=document(
+            "baseline restore", {"restored": tests, "sessions": len(sessions)}
+        ),
+    )
+
+
 def accept(arguments: argparse.Namespace) -> int:
     """Start series anew with the values of a run, or accept lines edited by hand."""
     if arguments.edited == (arguments.run is not None):
@@ -203,63 +281,6 @@ def accept(arguments: argparse.Namespace) -> int:
         table=(),
         remarks=remarks,
         content=document("baseline accept", content),
-    )
-
-
-def verify(arguments: argparse.Namespace) -> int:
-    """Print whether a run came to its end and has the tests of a baseline."""
-    run = read_run(arguments.run)
-    completeness = run.header.completeness
-    expected = _expected_tests(arguments)
-    missing = _missing(expected, run)
-    if arguments.expect_from is not None:
-        shown = StoredTests((), arguments.expect_from).shown
-        missing = sorted(map(shown, missing))
-    faults = []
-    if completeness.interrupted:
-        faults.append(f"interrupted: {completeness.interrupted}; {held_tests(run)}")
-    if completeness.missing:
-        count = display.plural(len(completeness.missing), "test")
-        faults.append(f"{count} never reported: {names_of(completeness.missing)}")
-    if missing:
-        of = f"{len(missing)} of the {display.plural(len(expected), 'test')}"
-        faults.append(
-            f"{of} of {arguments.expect_from} did not run: {names_of(missing)}"
-        )
-        command = dropping_command(arguments.expect_from, missing[0])
-        faults.append(f"where a test was renamed or removed: {command}")
-    tests = display.plural(len(run.test_ids), "test")
-    expectation = (
-        f", with all {len(expected)} of {arguments.expect_from}" if expected else ""
-    )
-    print_table(
-        arguments.format,
-        title=name_of(arguments.run),
-        table=(),
-        remarks=faults or [f"complete: {tests}{expectation}"],
-        content=document(
-            "verify",
-            {
-                "complete": not faults,
-                "interrupted": completeness.interrupted,
-                "measured_count": len(run.test_ids),
-                "never_reported": [*completeness.missing],
-                "expected_count": len(expected),
-                "missing": missing,
-            },
-        ),
-    )
-    return WORSE if faults else GOOD
-
-
-def _missing(expected: Mapping[str, bool], run: Run) -> list[str]:
-    """Return the stored tests that a run does not have, by their keys."""
-    keys = {test.test_id: test.key for test in run.tests if test.key}
-    there = {keys.get(test_id, test_id) for test_id in run.test_ids}
-    return sorted(
-        key
-        for key, has_node_id in expected.items()
-        if key not in there and not (has_node_id and key in run.test_ids)
     )
 
 
@@ -283,6 +304,13 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
         ConfigError: The store has none of a test that was named.
     """
     whole = {slug: store.load(slug) for slug in store.slugs()}
+    return _of_tests(whole, tests, place, where=f"stored in {place}")
+
+
+def _of_tests(
+    whole: _Content, tests: Sequence[str], place: str, *, where: str
+) -> _Content:
+    """Return the sessions of some tests, or of all if none is named, as `_content`."""
     if not tests:
         return whole
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
@@ -290,7 +318,7 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
     selected = {name: stored.named(name) for name in tests}
     otherwise = f"store a session first: {storing_command(place)}"
     shown = [stored.shown(test_id) for test_id in ids]
-    _refuse_unknown(selected, shown, where=f"stored in {place}", otherwise=otherwise)
+    _refuse_unknown(selected, shown, where=where, otherwise=otherwise)
     wanted = frozenset().union(*selected.values())
     return {
         slug: {key: some for key, some in sessions.items() if key.test_id in wanted}
@@ -768,40 +796,3 @@ def _accepted(run: Run, tests: Sequence[str], path: str) -> Iterator[list[Record
     for key, records in measured.items():
         if key.test_id in wanted:
             yield records
-
-
-def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
-    """Return the tests that a run must have by a baseline; empty: none was named."""
-    if arguments.expect_from is None:
-        if arguments.machine:
-            message = "--machine says whose tests of a baseline are expected"
-            raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
-        return {}
-    expected = _expected(_opened(arguments.expect_from), arguments.machine)
-    if not expected:  # of an empty store every run would have all tests
-        message = f"nothing is stored in {arguments.expect_from}"
-        command = storing_command(arguments.expect_from)
-        remedy = f"restore its files, or store a run: {command}"
-        raise BaselineMissingError(message, remedy=remedy)
-    return expected
-
-
-def _expected(store: Store, machines: Sequence[str]) -> dict[str, bool]:
-    """
-    Return the tests that a store has, and whether by an id of pytest, of some machines or all.
-
-    Raises:
-        ConfigError: It has none of a machine.
-    """
-    slugs = store.slugs()
-    unknown = [name for name in machines if name not in slugs]
-    if unknown:
-        message = f"nothing is stored for {', '.join(unknown)}"
-        raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
-    expected: dict[str, bool] = {}
-    for slug in machines or slugs:
-        for key, records in store.load(slug).items():
-            has_node_id = any(record.has_node_id for record in records)
-            expected[key.test_id] = has_node_id or expected.get(key.test_id, False)
-    expected.pop(REFERENCES, None)
-    return expected

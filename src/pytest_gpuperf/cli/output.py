@@ -171,12 +171,8 @@ def print_table(
     import json
 
     from pytest_gpuperf.report.escape import escape
-    from pytest_gpuperf.report.lines import (
-        line_width,
-        markdown_table,
-        text_table,
-        wrapped,
-    )
+    from pytest_gpuperf.report.explanation import fitted
+    from pytest_gpuperf.report.lines import line_width, markdown_table, text_table
 
     if form == "json":
         return print_bytes(f"{json.dumps(content, indent=1)}\n".encode())
@@ -187,7 +183,7 @@ def print_table(
     else:
         width = line_width() - len(_INDENT)
         rows = [*text_table(table, width=width)]
-        below = (line.text for r in remarks for line in wrapped(r, width=width))
+        below = (line.text for r in remarks for line in fitted(r, width=width))
         lines = [title, *(f"{_INDENT}{text}" for text in (*rows, *below))]
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
 

@@ -18,6 +18,7 @@ from pytest_gpuperf.cli.output import (
     say,
     told_on_terminals,
 )
+from pytest_gpuperf.collect.checkout import below_workspace, checkout_of
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.report import exports
 from pytest_gpuperf.report.exports import (
@@ -147,6 +148,9 @@ def export(arguments: argparse.Namespace) -> int:
     if form == "openmetrics":
         how = {} if digits is None else {"digits": digits}
         content = exports.openmetrics_bytes(run, **how)
+    elif form == "annotations":
+        below = below_workspace(checkout_of(os.curdir, os.curdir).root)
+        content = exports.annotations_bytes(run, below=below)
     else:
         with told_on_terminals(f"writing {output}"):
             content = exports.EXPORTS[form](run)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from os.path import normpath
 from pathlib import Path
 
 from pytest_gpuperf.collect.checkout import checkout_of
+from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.checkout import is_of
 
-__all__ = ["StoredTests", "is_of"]
+__all__ = ["StoredTests"]
 
 
 class StoredTests:
@@ -41,39 +43,83 @@ class StoredTests:
             name: An id of pytest, its beginning, or a key. Its file may be relative to the
                 current folder, to one above it, or to a folder above the store.
         """
-        for candidate in self._candidates(name):
+        for candidate, _ in self._readings(name, name):
             keys = frozenset(key for key in self._keys if is_of(key, candidate))
             if keys:
                 return keys
         return frozenset()
 
+    def renamed(self, old: str, new: str) -> dict[str, str]:
+        """
+        Return the keys of the tests that a name selects, each with its key under a new name.
+
+        Args:
+            old: An id of pytest or its beginning, a module or a folder, as for `named`.
+
+            new: What it is called now; its file is read as that of `old` is.
+
+        Raises:
+            ConfigError: `new` does not name what `old` names.
+        """
+        for candidate, renamed in self._readings(old, new):
+            keys = [key for key in self._keys if is_of(key, candidate)]
+            if keys:
+                pairs = {key: renamed + key.removeprefix(candidate) for key in keys}
+                _check_names(pairs, old, new)
+                return pairs
+        return {}
+
     def shown(self, key: str) -> str:
         """Return a test as pytest shows it below the folder of the store."""
         return self._checkout.id_of(key)
 
-    def _candidates(self, name: str) -> Iterator[str]:
-        """Yield the keys that a name may mean, the nearest file first."""
-        module, colons, rest = name.partition("::")
-        rest = colons + self._checkout.portable(rest)
-        below = self._checkout.relative(module)
+    def _readings(self, name: str, other: str) -> Iterator[tuple[str, str]]:
+        """Yield the keys that a name may mean, nearest file first, and another read alike."""
+        module, rest = self._split(name)
+        module_2, rest_2 = self._split(other)
+        below, below_2 = map(self._checkout.relative, (module, module_2))
+        if below_2 is not None:
+            module_2 = below_2
         if below is not None:
-            yield below + rest
+            yield below + rest, module_2 + rest_2
             return
         for folder in self._folders:
-            yield normpath(f"{folder}/{module}") + rest
-        yield name
+            # what was absolute is of no folder
+            at = "." if below_2 is not None else folder
+            yield (
+                normpath(f"{folder}/{module}") + rest,
+                normpath(f"{at}/{module_2}") + rest_2,
+            )
+        yield name, other
         # of a store that was brought here, as from the machine of a CI job
         ends = {
             m for key in self._keys if f"/{(m := _module(key))}".endswith(f"/{module}")
         }
         if len(ends) == 1:
-            yield ends.pop() + rest
+            end = ends.pop()
+            yield end + rest, end.removesuffix(module) + module_2 + rest_2
+
+    def _split(self, name: str) -> tuple[str, str]:
+        """Return the file of a name, and what stands behind it as keys have it."""
+        module, colons, rest = name.partition("::")
+        return module, colons + self._checkout.portable(rest)
 
 
 def _module(key: str) -> str:
     return key.partition("::")[0]
 
 
-def is_of(test_id: str, name: str) -> bool:
-    """Return whether a name as pytest takes it selects a test, or a repeat of it."""
-    return test_id == name or test_id.startswith((f"{name}::", f"{name}[", f"{name}#"))
+def _check_names(pairs: Mapping[str, str], old: str, new: str) -> None:
+    """Refuse a new name that is none of what the old one is a name of."""
+    rest = old.partition("::")[2], new.partition("::")[2]
+    # a module has a suffix, a folder has none
+    alike = any(rest) or bool(Path(old).suffix) == bool(Path(new).suffix)
+    for key, renamed in pairs.items():
+        module, _, test = renamed.partition("::")
+        behind = renamed.removeprefix(new)
+        is_id = module and test and "/" not in test.partition("[")[0]
+        if not (alike and is_id) or (new.endswith("]") and behind.startswith("[")):
+            raise ConfigError(
+                f"{new!r} cannot be the new name of {old!r}: {key} would be {renamed}",
+                remedy="name a test for a test, a module for a module, a folder for a folder",
+            )

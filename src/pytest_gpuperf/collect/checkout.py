@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.model.checkout import Checkout
 
-__all__ = ["checkout_of", "git_folder"]
+__all__ = ["below_workspace", "checkout_of", "git_folder"]
 
 _LOOKED_AT = (
     20  # tests, of hundreds that a script may name: each costs some system calls
@@ -19,6 +19,20 @@ def git_folder(path: str | Path) -> Path | None:
     """Return the nearest folder at or above a path that has .git, or None."""
     place = Path(os.path.realpath(path))
     return next((f for f in (place, *place.parents) if (f / ".git").exists()), None)
+
+
+def below_workspace(root: str, variables: Mapping[str, str] = os.environ) -> str | None:
+    """
+    Return a checkout relative to what annotations on GitHub are relative to, or None.
+
+    That is the workspace of the job, else the repository: "". Outside of both it is None.
+    """
+    workspace = variables.get("GITHUB_WORKSPACE")
+    if workspace:
+        below = _relative(Path(root), Path(os.path.realpath(workspace)))
+        if below is not None:
+            return below
+    return None if git_folder(root) is None else ""
 
 
 def checkout_of(

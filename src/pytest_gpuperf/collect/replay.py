@@ -288,6 +288,7 @@ def read_expected(folder: str) -> Expected:
     partial: dict[str, None] = {}
     dropped: dict[str, None] = {}
     selections: set[str | None] = set()
+    unsure: dict[str, None] = {}
     wholes: set[tuple[str | None, int | None, str | None]] = set()
     keys: dict[str, str] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
@@ -295,6 +296,7 @@ def read_expected(folder: str) -> Expected:
         test_ids |= dict.fromkeys(expected.test_ids)
         modules |= dict.fromkeys(expected.whole_modules)
         partial |= dict.fromkeys(expected.partial_modules)
+        unsure |= dict.fromkeys(expected.unsure_modules)
         wholes.add((expected.collected, expected.collected_count, expected.shard))
         keys |= expected.keys
         dropped |= dict.fromkeys(expected.dropped)
@@ -304,6 +306,7 @@ def read_expected(folder: str) -> Expected:
         test_ids=tuple(test_ids),
         whole_modules=tuple(modules),
         partial_modules=tuple(partial),
+        unsure_modules=tuple(unsure),
         collected=collected,
         collected_count=count,
         shard=shard,

@@ -41,6 +41,7 @@ _SETTINGS = {
 }
 _KIND, _TREE = "against", "old"  # of our folders, and of the worktree in each
 _UNWRITTEN = "error: unable to write file"  # what git says of a full disk, and no more
+_PROMISED = b"promisor remote"  # what git says of objects that it could not fetch
 _SUBMODULE = "160000"  # the mode of a submodule's entry in an index
 _COMPILED = (".so", ".pyd", ".dylib", ".o", ".a")  # code of the working tree
 _DEEPEN = 100  # commits that a shallow clone is to fetch where nothing says how many
@@ -184,6 +185,10 @@ class Repository:
     def tracked(self) -> frozenset[str]:
         """Return the files that git has of this tree, those of submodules included."""
         return frozenset(self.paths("ls-files", "--recurse-submodules"))
+
+    def filters_lfs(self) -> bool:
+        """Return whether files of git LFS are filtered here, as `git lfs install` sets it."""
+        return self.run("config", "--get-regexp", r"^filter\.lfs\.").exit_code == 0
 
     def listed(self) -> tuple[str, ...]:
         """Return the files that git has or would add, those of submodules included."""
@@ -398,20 +403,23 @@ def _checked_out(
     add = ("worktree", "add", "--detach", "--lock")
     finished = repository.run(*add, tree.root, commit)
     remarks = []
-    if finished.exit_code and b"smudge" in finished.stderr:
+    if finished.exit_code and (
+        b"smudge" in finished.stderr or repository.filters_lfs()
+    ):
         finished = repository.run(
             *_NO_LFS, *add, "--force", "--force", tree.root, commit
         )
+        why, command = "their contents are not in this clone", "git lfs fetch --all"
+        if shutil.which("git-lfs") is None:
+            why = "git-lfs is not installed"
+            command = "install git-lfs, then git lfs fetch --all"
         remarks.append(
-            "files of git LFS are pointers on the old side: their contents are not in "
-            "this clone"
+            f"files of git LFS are pointers on the old side: {why} (to have them: "
+            f"{command})"
         )
     if finished.exit_code:
-        remedy = "see what git says"
-        full = (os.strerror(errno.ENOSPC).encode(), _UNWRITTEN.encode())
-        if any(text in finished.stderr for text in full):
-            remedy = "make room there, or set TMPDIR to another folder"
         message = f"git cannot check out {commit[:12]} in {tree.root}: "
+        remedy = _checkout_remedy(finished.stderr)
         raise repository.error(message + _last_line(finished), remedy)
     remarks += _add_submodules(repository, tree)
     return Worktree(
@@ -420,6 +428,19 @@ def _checked_out(
         carried=_carry(repository, tree, carry),
         remarks=tuple(remarks),
     )
+
+
+def _checkout_remedy(stderr: bytes) -> str:
+    """Return what to do about a checkout that failed, by what git says."""
+    full = (os.strerror(errno.ENOSPC).encode(), _UNWRITTEN.encode())
+    if any(text in stderr for text in full):
+        return "make room there, or set TMPDIR to another folder"
+    if _PROMISED in stderr:  # of a partial clone, whose remote does not answer
+        return (
+            "this partial clone lacks files of that commit: while its remote answers, "
+            "fetch them with git fetch --refetch --no-filter"
+        )
+    return "see what git says"
 
 
 def _add_submodules(outer: Repository, tree: Repository) -> list[str]:
@@ -461,11 +482,32 @@ def _carry(
                 message = f"{name} cannot be carried to the other side: "
                 remedy = "carry only generated files, and build others on both sides"
                 raise repository.error(f"{message}it is code of this one", remedy)
-            target = Path(tree.root, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
+            _copy(source, Path(tree.root), name, repository)
             carried.append(name)
     return tuple(carried)
+
+
+def _copy(source: Path, tree: Path, name: str, repository: Repository) -> None:
+    """
+    Copy a file into a tree, through none of its links: these may lead out of it.
+
+    Raises:
+        RevisionError: The tree has a link, or a file, in the way.
+    """
+    target = tree / name
+    way = [target, *target.parents[: len(Path(name).parts) - 1]]
+    link = next((place for place in reversed(way) if place.is_symlink()), None)
+    message = f"{name} cannot be carried to the other side: "
+    if link is not None:
+        message += f"{link.relative_to(tree)} is a link there"
+        raise repository.error(message, "carry to a path without links")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)  # copy2 would copy into a folder
+        shutil.copystat(source, target)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        message += f"the path is taken there ({error.strerror})"
+        raise repository.error(message, "carry to a path that is free") from error
 
 
 def _is_inside(path: Path, root: Path) -> bool:

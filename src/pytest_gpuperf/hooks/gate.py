@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ class Gate:
         self.suite.tell = self._tell
         self.suite.looks_into = self._looks_into
         self.suite.opened = config.stash.get(options.OPENED, None)
+        self.suite.looked_into = partial(options.looked_into, config)
         self._line_open = False
         self._told: set[str] = set()  # what a comparison did instead of measuring
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
@@ -463,9 +465,11 @@ class Gate:
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
         if config.annotations:
+            from pytest_gpuperf.collect.checkout import below_workspace
             from pytest_gpuperf.report.exports import annotation_lines
 
-            for text in annotation_lines(run):
+            below = below_workspace(config.checkout.root)
+            for text in annotation_lines(run, below=below):
                 terminalreporter.write_line(text)
         details = self.suite.verbose_remarks if verbose else ()
         for remark in (*self.suite.remarks, *details):

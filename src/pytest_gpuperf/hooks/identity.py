@@ -73,6 +73,10 @@ class KeyMaker:
         """Return the module of a test, as its key begins."""
         return (self._places.get(item.parent) or self._place(item)).module
 
+    def module_around(self, collector: pytest.Collector) -> str:
+        """Return the module of a file or of what is in one, as keys begin."""
+        return self._module(collector)
+
     def typed(self, item: pytest.Item) -> str:
         """Return a test as it is typed where pytest was started."""
         return (self._places.get(item.parent) or self._place(item)).typed + item.name
@@ -99,7 +103,7 @@ class KeyMaker:
         self._places[item.parent] = place
         return place
 
-    def _module(self, item: pytest.Item) -> str:
+    def _module(self, item: pytest.Item | pytest.Collector) -> str:
         """Return the path of a test's file in the checkout, else how the file is imported."""
         file = _file_of(item)
         if file is None:  # of a plugin that has tests in no file
@@ -112,7 +116,7 @@ class KeyMaker:
         return imported or file.nodeid
 
 
-def _file_of(item: pytest.Item) -> pytest.File | None:
+def _file_of(item: pytest.Item | pytest.Collector) -> pytest.File | None:
     files = [node for node in item.listchain() if isinstance(node, pytest.File)]
     return files[-1] if files else None
 

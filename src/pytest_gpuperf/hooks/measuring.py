@@ -60,6 +60,7 @@ _LONG_NS = 2 * NS_PER_S  # a shorter measurement needs no live line
 _LONG_WAIT_S = 10.0  # a shorter one needs no line that stays
 _SILENT = -1  # -q says what takes long; -qq does not
 _PAUSE_NS = NS_PER_S  # nothing is written between samples more often
+_NO_VALUES = "got empty parameter set"  # how pytest marks a test without parameters
 _NARROWEST = 20  # of what is left of the terminal's line: less says nothing
 _SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"
 
@@ -213,6 +214,12 @@ _BODY_RUNS = pytest.StashKey[bool]()  # a report made meanwhile is that of a sub
 _VERDICTS = pytest.StashKey[tuple[Verdict, ...]]()
 
 
+def _has_no_values(item: pytest.Item) -> bool:
+    """Return whether pytest found no values for a test's parameters, as of missing files."""
+    reasons = (mark.kwargs.get("reason", "") for mark in item.own_markers)
+    return any(str(reason).startswith(_NO_VALUES) for reason in reasons)
+
+
 def fixture_of(item: pytest.Item) -> GpuPerf:
     """
     Return the fixture of one test; the same one each time.
@@ -275,7 +282,8 @@ class Measuring:
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
         self._partial_modules: dict[str, None] = {}
-        self._module_of = KeyMaker(config).module_of
+        self._keys = KeyMaker(config)
+        self._module_of = self._keys.module_of
         self._collected: list[pytest.Item] = []  # before any is left out
         self._collected_ids: list[str] = []
         self._deselected: set[int] = set()  # of these, by identity
@@ -299,14 +307,13 @@ class Measuring:
         site = Site.in_worker(read, told)
         return cls(config, bench_of(site), Memory(read))
 
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Keep all tests: some plugins drop a part, as a shard, without deselecting it."""
+        self._collected.append(item)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
-        """
-        Keep all tests: some plugins drop a part, as a shard, without deselecting it.
-
-        Their ids are taken now, because xdist appends a group to some later.
-        """
-        self._collected = [*items]
+        """Keep the ids of all tests: xdist appends a group to some later."""
         self._collected_ids = [item.nodeid for item in items]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -333,12 +340,18 @@ class Measuring:
         self._collected.clear()
         self._deselected.clear()
         self._collected_ids = []
+        read, unsure = self._modules_read()
+        unsure |= dict.fromkeys(map(self._module_of, filter(_has_no_values, measuring)))
         option = session.config.option
         # pytest itself leaves out tests of these while it collects, without a hook
         partial = bool(getattr(option, "lf", False)) or any(
             "::" in arg for arg in session.config.args
         )
-        modules = () if partial else dict.fromkeys(map(self._module_of, session.items))
+        modules = dict.fromkeys(map(self._module_of, session.items))
+        if partial:
+            modules = {}
+        elif not options.selects_part(session.config):
+            modules |= read  # of which some have no test
         self.bench.site.expect(
             Expected(
                 test_ids=tuple(item.stash[TEST_ID] for item in measuring),
@@ -346,6 +359,7 @@ class Measuring:
                     m for m in modules if m not in self._partial_modules
                 ),
                 partial_modules=tuple(self._partial_modules),
+                unsure_modules=tuple(unsure),
                 collected=collection_digest(collected) if collected else None,
                 collected_count=len(collected) or None,
                 shard=part_of(*options.split_part(session.config)),
@@ -356,6 +370,16 @@ class Measuring:
                 dropped=tuple(dropped),
             )
         )
+
+    def _modules_read(self) -> tuple[dict[str, None], dict[str, None]]:
+        """Return the modules whose tests pytest knows, and those of which it lacks some."""
+        read: dict[str, None] = {}
+        unsure: dict[str, None] = {}
+        for collector, is_read in self.config.stash.get(options.COLLECTED, ()):
+            with suppress(Exception):  # what cannot be imported has no name to import
+                noted = read if is_read else unsure
+                noted[self._keys.module_around(collector)] = None
+        return read, unsure
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say on what the tests are going to be measured, where it is a GPU."""

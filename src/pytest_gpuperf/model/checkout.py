@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["ROOT", "Checkout"]
+__all__ = ["ROOT", "Checkout", "is_of"]
 
 ROOT = "{root}"  # stands in keys for the folder of the checkout
 # a path goes on with these, so what stands between two of them is a part of another path;
@@ -75,3 +75,9 @@ def _pattern(spellings: tuple[str, ...]) -> re.Pattern[str]:
     # the longest first: one may be the beginning of another
     texts = sorted(set(filter(None, spellings)), key=len, reverse=True)
     return re.compile(f"{_BEFORE}(?:{'|'.join(map(re.escape, texts))}){_BEHIND}")
+
+
+def is_of(test_id: str, name: str) -> bool:
+    """Return whether a name as pytest takes it selects a test, or a repeat of it."""
+    ends = ("::", "[", "#") if "::" in name else ("::", "/")
+    return test_id == name or test_id.startswith(tuple(name + end for end in ends))

@@ -28,8 +28,54 @@ __all__ = [
     "Measured",
     "ProfiledRange",
     "Run",
+    "Scope",
     "TestPlace",
 ]
+
+
+class Scope(Frozen, frozen=True, kw_only=True):
+    """
+    Where a run looked for tests; files and folders are those of keys.
+
+    Attributes:
+        paths: The files and folders that pytest looked into, "" for the whole checkout;
+            None: it was told to run a part of their tests, or they are unknown.
+
+        whole_modules: Test files that were collected completely and run as a whole.
+
+        partial_modules: Those of which a test was left out, as by a shard.
+
+        gone_modules: Those of stored tests that lie in `paths` and are no longer there.
+    """
+
+    paths: tuple[str, ...] | None = None
+    whole_modules: tuple[str, ...] = ()
+    partial_modules: tuple[str, ...] = ()
+    gone_modules: tuple[str, ...] = ()
+
+    def has_removed(self, key: str) -> bool:
+        """Return whether a test that did not run is no longer in the code."""
+        module = key.partition("::")[0]
+        known = module in self.whole_modules or module in self.gone_modules
+        return self.paths is not None and known
+
+    def is_elsewhere(self, key: str, *, sharded: bool) -> bool:
+        """
+        Return whether the run was not to run a test: it lies elsewhere, or in another shard.
+
+        Args:
+            key: The key of the test.
+
+            sharded: Whether the run is one shard of several.
+        """
+        module = key.partition("::")[0]
+        if self.paths is None:
+            return False
+        if sharded and module in self.partial_modules:
+            return True
+        return not any(
+            path in {"", module} or module.startswith(f"{path}/") for path in self.paths
+        )
 
 
 class Completeness(Frozen, frozen=True, kw_only=True):
@@ -55,6 +101,10 @@ class Completeness(Frozen, frozen=True, kw_only=True):
 
         due: Ids of the tests of the three above that the newest session with this
             selection has measured on this kind of machine.
+        removed: Those of them that are no longer in the code, because their modules were
+            collected completely, or because their files are gone.
+
+        scope: Where the run looked for tests; None: unknown.
     """
 
     expected_count: int
@@ -65,6 +115,8 @@ class Completeness(Frozen, frozen=True, kw_only=True):
     skipped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     due: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    scope: Scope | None = None
 
     @property
     def complete(self) -> bool:
@@ -82,6 +134,9 @@ class Expected(Frozen, frozen=True, kw_only=True):
         whole_modules: Test files of which nothing was left out.
 
         partial_modules: Those of which a test was, or all. Modules are those of keys.
+
+        unsure_modules: Those of which a part could not be collected, or a test had no
+            parameters: nobody knows which tests they have.
 
         collected: A digest of the ids of all tests that were collected, before any was
             left out; None: unknown, or the processes of the run do not agree.
@@ -101,6 +156,7 @@ class Expected(Frozen, frozen=True, kw_only=True):
     test_ids: tuple[str, ...] = ()
     whole_modules: tuple[str, ...] = ()
     partial_modules: tuple[str, ...] = ()
+    unsure_modules: tuple[str, ...] = ()
     collected: str | None = None
     collected_count: int | None = None
     shard: str | None = None

@@ -163,11 +163,13 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     if plans:
         run, plans = _measured_alone(suite, run, plans, measure)
     suite.memory.write(_by_slug(suite, plans, run.references))
+    run, dropped = _without_removed(suite, run)
     suite.memory.forget()  # what follows asks for what is stored now
     for text in (
         *_stored_lines(suite, planned, _idle(suite, groups)),
         *_company_lines(suite, plans),
         *_accepted_lines(plans),
+        *dropped,
         *_seen(suite, plans),
     ):
         suite.remark(text)
@@ -285,6 +287,46 @@ def _by_slug(
             change = Append(record=with_alone(_session(suite, measured), alone))
             changes.setdefault(slug_of(measured[0]), []).append(change)
     return changes
+
+
+def _without_removed(suite: Suite, run: Run) -> tuple[Run, list[str]]:
+    """
+    Drop the stored tests that are no longer in the code.
+
+    Never by a run of a part or a shard, nor by one that did not measure here.
+
+    Returns:
+        The run, of which these tests are no longer absent, and lines that name them.
+    """
+    completeness, slugs = run.header.completeness, suite.slugs_here()
+    config, scope = suite.config, completeness.scope
+    elsewhere = config.disable or config.replay is not None
+    if scope is None or slugs is None or elsewhere or suite.site.shard() is not None:
+        return run, []
+    drops, doubted = suite.memory.removed(
+        suite.site.all_expected().test_ids,
+        slugs,
+        scope=scope,
+        session=run.header.session,
+        python_minor=run.header.environment.python_minor,
+    )
+    suite.memory.drop(drops)
+    id_of, place = config.checkout.id_of, suite.memory.place()
+    every = [drop for of_folder in drops.values() for drop in of_folder]
+    removed = [*dict.fromkeys(id_of(drop.key.test_id) for drop in every)]
+    lines: list[str] = []
+    kept = suite.results.keys()
+    if removed:
+        sessions = {each for drop in every for each in drop.session_ids}
+        lines += terminal.dropped_lines(removed, len(sessions), place, kept=kept)
+    if doubted:
+        lines += terminal.not_dropped_lines([*map(id_of, doubted)], place, kept=kept)
+    left = replace(
+        completeness,
+        absent=tuple(t for t in completeness.absent if t not in removed),
+        removed=tuple(t for t in completeness.removed if t not in removed),
+    )
+    return replace(run, header=replace(run.header, completeness=left)), lines
 
 
 def _in_suite(records: Sequence[Record]) -> list[Record]:
@@ -688,7 +730,9 @@ def write_interrupted(config: Config) -> None:
     )
     run = Run(schema=SCHEMA_VERSION, header=header, records=())
     for form, path in config.reports.items():
-        if not runs.is_stream(path):
+        if runs.is_stream(path):
+            runs.check_stream(path)
+        else:
             runs.write_report(run, form, path)
 
 

@@ -8,7 +8,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.history import Drop, Move, joined
+from pytest_gpuperf.baseline.history import (
+    SESSION_LIMIT,
+    Append,
+    Drop,
+    Move,
+    Restart,
+    joined,
+    of_project,
+)
 from pytest_gpuperf.baseline.store import Store, folder_name, open_store
 from pytest_gpuperf.judge.look import baseline_spreads
 from pytest_gpuperf.model.environment import slug
@@ -29,10 +37,15 @@ if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.environment import Environment, Session
+    from pytest_gpuperf.model.run import Scope
 
 __all__ = ["Memory", "damage_remedy", "slug_of", "slugs_of_machine"]
 
 _DEFAULT_PLACE = ".gpuperf"  # what storing makes where no store was named
+# Facts of what runs. Those of compiled code and of captured reports name a chip at most.
+_OF_MACHINE = frozenset(
+    {"cpu_model", "core_count", "gpu_memory_bytes", "driver_branch"}
+)
 _SHOWN_LINES = 3  # damaged lines or files that a run names, of more it tells the number
 
 
@@ -209,13 +222,115 @@ class Memory:
         """Yield what is stored of the tests of some machines."""
         store = self.store()
         names = {folder_name(name) for name in slugs} | set(slugs)
-        folders = () if store is None else store.slugs()
-        here = [folder for folder in folders if folder in names]
-        self.read(here)
-        for folder in here:
-            for key, records in self._loaded[folder].items():
+        here = names.intersection(() if store is None else store.slugs())
+        self.read(sorted(here))
+        yield from (each for each in self._records() if each[0] in here)
+
+    def removed(
+        self,
+        test_ids: Collection[str],
+        slugs: Collection[str],
+        *,
+        scope: Scope,
+        session: Session,
+        python_minor: str,
+    ) -> tuple[dict[str, list[Drop]], tuple[str, ...]]:
+        """
+        Return what is stored of tests that are no longer in the code, to be dropped.
+
+        Only sessions of this kind of machine, of no other Python that is in use, and only
+        of the project of this run: several projects may share a store.
+
+        Args:
+            test_ids: The ids of the tests of the run.
+
+            slugs: The GPUs, chips and hosts that it measures on.
+
+            scope: Where it looked for tests.
+
+            session: Its session.
+
+            python_minor: Its Python.
+
+        Returns:
+            What to drop by folder, and the keys of tests that may be of another project.
+        """
+        gone = self._gone(test_ids, slugs, scope=scope, python_minor=python_minor)
+        if not gone:
+            return {}, ()
+        known = set(test_ids) | set(map(self.key_of, test_ids))
+        every = [r for f in self._loaded.values() for rs in f.values() for r in rs]
+        commits = [c for c in (session.commit, session.parent) if c]
+        ours = of_project(every, known, commits)
+        drops: dict[str, list[Drop]] = {}
+        doubted: dict[str, None] = {}
+        for (folder, key), records in gone.items():
+            linked = frozenset(r.session.id for r in records if r.session.id in ours)
+            if linked:
+                drops.setdefault(folder, []).append(Drop(key=key, session_ids=linked))
+            else:
+                doubted[self._key_of_stored(records[0])] = None
+        return drops, tuple(doubted)
+
+    def _gone(
+        self,
+        test_ids: Collection[str],
+        slugs: Collection[str],
+        *,
+        scope: Scope,
+        python_minor: str,
+    ) -> Mapping[tuple[str, RecordKey], list[StoredRecord]]:
+        """Return the sessions of this machine and Python of tests that are gone, by folder."""
+        store = self.store()
+        if store is None:
+            return {}
+        self.read(store.slugs())
+        here = {folder_name(name) for name in slugs} | set(slugs)
+        ids, keys = set(test_ids), set(map(self.key_of, test_ids))
+        others = self._pythons_in_use() - {python_minor}
+        gone: dict[tuple[str, RecordKey], list[StoredRecord]] = {}
+        for folder, key, record in self._records():
+            test = self._key_of_stored(record)
+            there = key.test_id in ids if record.has_node_id else test in keys
+            if (
+                not there
+                and scope.has_removed(test)
+                and (folder in here or not _is_of_machine(record))
+                and _python_of(record) not in others
+            ):
+                gone.setdefault((folder, key), []).append(record)
+        return gone
+
+    def _pythons_in_use(self) -> set[str | None]:
+        """Return the Pythons of the newest sessions: no run follows those of others."""
+        stored = [record for _, _, record in self._records()]
+        newest = max((record.arrival for record in stored), default=0)
+        since = newest - SESSION_LIMIT
+        return {_python_of(r) for r in stored if r.arrival > since} - {None}
+
+    def _records(self) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
+        """Yield what was read of tests, with its folder and its key there."""
+        for folder, series in self._loaded.items():
+            for key, records in series.items():
                 if key.test_id != REFERENCES:
                     yield from ((folder, key, record) for record in records)
+
+    def drop(self, drops: Mapping[str, Sequence[Drop]]) -> None:
+        """
+        Remove sessions from the store, and keep them beside it.
+
+        Raises:
+            BaselineError: A file cannot be read or written.
+        """
+        store = self.store()
+        if store is not None:
+            for folder, of_folder in drops.items():
+                store.set_aside(folder, of_folder)
+
+    def _key_of_stored(self, record: StoredRecord) -> str:
+        """Return the key of a stored test, which may stand under an id of pytest."""
+        test_id = record.key.test_id
+        return self._config.checkout.key_of(test_id) if record.has_node_id else test_id
 
     def usual_spreads(self, record: Record) -> Mapping[str, UsualSpread]:
         """Return what sessions usually differ by where a record was measured."""
@@ -331,7 +446,7 @@ class Memory:
     def _keyed(self, change: StoreChange) -> StoreChange:
         """Return a change of a measurement with the key under which it is stored."""
         key = self._stored_key(change.key)
-        if key == change.key or isinstance(change, (Drop, Move)):
+        if key == change.key or not isinstance(change, (Append, Restart)):
             return change
         return replace(change, record=replace(change.record, key=key))
 
@@ -349,6 +464,17 @@ def _test_of(line: Damage) -> str:
     """Return the test that a damaged line names; "": none."""
     within = line.test_id.startswith("::")  # its section is its module
     return f"{line.section}{line.test_id}" if within else line.test_id
+
+
+def _is_of_machine(record: StoredRecord) -> bool:
+    """Return whether a session was measured on a machine, not read from code or a report."""
+    return any(_OF_MACHINE & facts.keys() for facts in record.facts.values())
+
+
+def _python_of(record: StoredRecord) -> str | None:
+    """Return the Python that a session depends on; None: on any, or it is unknown."""
+    facts = record.facts.values()
+    return next((f["python_minor"] for f in facts if "python_minor" in f), None)
 
 
 def damage_remedy(place: str) -> str:

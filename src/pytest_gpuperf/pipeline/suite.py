@@ -6,6 +6,7 @@ The hooks tell it what arrived; the steps of pipeline/run read it and write into
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from pytest_gpuperf.model.run import (
     Measured,
     MissedAssert,
     Run,
+    Scope,
     TestPlace,
 )
 from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Source
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.rule import ComparedCase
     from pytest_gpuperf.model.change import Against, Progress
+    from pytest_gpuperf.model.checkout import Checkout
 
 __all__ = ["Suite"]
 
@@ -114,6 +117,8 @@ class Suite:
             now.
 
         opened: What was opened by the end of each test; None: that is not known.
+        looked_into: Finds the files and folders whose tests pytest runs; None: a part of
+            their tests.
     """
 
     def __init__(  # noqa: PLR0915 - one statement a field
@@ -146,6 +151,7 @@ class Suite:
         self.tell: Callable[[Progress], object] = lambda _: None
         self.looks_into: Callable[[str], bool] = lambda _: False
         self.opened: OpenedByTest | None = None
+        self.looked_into: Callable[[], Sequence[Path] | None] = lambda: None
         self._references: dict[_Origin, list[ReferenceSamples]] = {}
         self._took_s: dict[tuple[str, str], float] = {}  # by test and phase
         self._reported: set[str] = set()
@@ -573,7 +579,7 @@ class Suite:
         return Header(
             session=self.site.session,
             environment=self.site.environment,
-            completeness=self._with_stored(self.completeness()),
+            completeness=self._with_stored(self._whole_completeness()),
             options=self.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
@@ -582,7 +588,6 @@ class Suite:
 
     def _with_stored(self, completeness: Completeness) -> Completeness:
         """Return a completeness with what the baseline has and this run did not measure."""
-        absent = self.absent()
         expected = self.site.all_expected()
         records = self.results.values()
         measured = {m.test_id for m in records if m.records}
@@ -592,10 +597,14 @@ class Suite:
             if self._has_reported(test_id)
             and (test_id not in self.results or self.results[test_id].skipped)
         }
-        candidates = (*absent, *silent.difference(measured), *expected.dropped)
-        slugs = self._slugs_here()
+        candidates = (
+            *completeness.absent,
+            *silent.difference(measured),
+            *expected.dropped,
+        )
+        slugs = self.slugs_here()
         if not candidates or slugs is None or self.config.disable:
-            return replace(completeness, absent=absent)
+            return completeness
         stored = set(self.memory.stored(candidates, slugs))
         newest, is_known = self.memory.newest_like(self.site.session, measured, slugs)
         due = stored & newest
@@ -603,15 +612,29 @@ class Suite:
         left_out = due.intersection(expected.dropped)
         return replace(
             completeness,
-            absent=absent,
             skipped=tuple(t for t in in_order if t in silent & stored - measured),
             left_out=tuple(t for t in in_order if t in left_out),
             due=tuple(t for t in in_order if is_known and t in due),
         )
 
+    def _whole_completeness(self) -> Completeness:
+        """Return which tests reported, which stored ones are gone, and where these were."""
+        absent, scope = self._absent_keys(), self.scope()
+        id_of = self.config.checkout.id_of
+        return replace(
+            self.completeness(),
+            absent=tuple(map(id_of, absent)),
+            removed=tuple(id_of(key) for key in absent if scope.has_removed(key)),
+            scope=scope,
+        )
+
     def absent(self) -> tuple[str, ...]:
+        """Return the stored tests that are gone from what ran as a whole, by their ids."""
+        return tuple(map(self.config.checkout.id_of, self._absent_keys()))
+
+    def _absent_keys(self) -> tuple[str, ...]:
         """
-        Return the stored tests that are gone from what ran as a whole.
+        Return the keys of the stored tests that are gone from what ran as a whole.
 
         A module may no longer have them; or it is gone itself, was skipped as a whole, or
         could not be collected.
@@ -619,19 +642,43 @@ class Suite:
         expected = self.site.all_expected()
         for test_id, key in expected.keys.items():
             self.memory.learn(test_id, key)
-        gone = self.memory.keys(expected.test_ids, self._slugs_here())
+        gone = self.memory.keys(expected.test_ids, self.slugs_here())
         looked_into = set(filter(self.looks_into, set(map(_module_of, gone))))
         whole = looked_into.difference(expected.partial_modules)
         whole.update(expected.whole_modules)
-        id_of = self.config.checkout.id_of
-        return tuple(id_of(key) for key in gone if _module_of(key) in whole)
+        return tuple(key for key in gone if _module_of(key) in whole)
 
     def damaged(self) -> list[str]:
         """Return the tests of this run, or their modules, of which stored lines are damaged."""
-        slugs = self._slugs_here() or frozenset()
+        slugs = self.slugs_here() or frozenset()
         return self.memory.damaged(self.site.all_expected().test_ids, slugs)
 
-    def _slugs_here(self) -> frozenset[str] | None:
+    def scope(self) -> Scope:
+        """Return where the run looked for tests, of the modules that it or the store has."""
+        expected, checkout = self.site.all_expected(), self.config.checkout
+        unsure = frozenset(expected.unsure_modules)
+        stored = map(_module_of, self.memory.keys(expected.test_ids))
+        ids = map(self.memory.key_of, expected.test_ids)
+        modules = frozenset((*stored, *map(_module_of, ids)))
+        paths = self.looked_into()
+        below = [_below(checkout, path) for path in paths or ()]
+        known = {*expected.whole_modules, *expected.partial_modules, *unsure}
+        return Scope(
+            paths=None
+            if paths is None or None in below
+            else tuple(path for path in below if path is not None),
+            whole_modules=tuple(
+                m for m in expected.whole_modules if m in modules and m not in unsure
+            ),
+            partial_modules=tuple(m for m in expected.partial_modules if m in modules),
+            gone_modules=tuple(
+                module
+                for module in sorted(modules - known)
+                if self.looks_into(module) and not Path(checkout.root, module).exists()
+            ),
+        )
+
+    def slugs_here(self) -> frozenset[str] | None:
         """Return where this run can measure; None, for anywhere: it measured nothing."""
         measured = frozenset(map(slug_of, self.records()))
         if not measured or self.site.recording is not None:
@@ -662,6 +709,18 @@ def _environment_of(host: Host | None, here: Environment) -> Environment:
         python_minor=host.python_minor,
         versions={},
     )
+
+
+def _below(checkout: Checkout, path: Path) -> str | None:
+    """Return a path as keys have it, "" for the whole checkout; None: it lies elsewhere."""
+    for place in (os.path.normpath(path), os.path.realpath(path)):
+        text = Path(place).as_posix()
+        if text in {checkout.root, *checkout.spellings}:
+            return ""
+        below = checkout.relative(text)
+        if below is not None:
+            return below
+    return None
 
 
 def _module_of(key: str) -> str:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from difflib import get_close_matches
 from operator import eq, ge, gt, le, lt
 
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.checkout import is_of
 from pytest_gpuperf.model.environment import TEST
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
@@ -28,7 +37,6 @@ __all__ = [
     "command_text",
     "commands",
     "completed",
-    "dropping_command",
     "evidence",
     "explanation",
     "first_line",
@@ -37,7 +45,10 @@ __all__ = [
     "joint_explanation",
     "listed",
     "longrepr_lines",
+    "removal_lines",
+    "selecting",
     "store_name",
+    "typed_command",
 ]
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -46,7 +57,11 @@ _FIRST_LINE = 120  # characters: what lists of failures show of each
 _NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kernel's
 _LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
 _REPRODUCE, _ACCEPT = "reproduce", "accept"
-_COMMANDS = (f"{_REPRODUCE}:", f"{_ACCEPT}:")  # how lines begin that are typed again
+# how lines begin that are typed again
+_COMMANDS = tuple(
+    f"{word}:"
+    for word in (_REPRODUCE, _ACCEPT, "if removed", "if renamed", "take back")
+)
 _SHOWN_NAMES = 8  # measurements that share a block; more are counted
 _SHOWN_FACTS = 6  # changed facts of one line; more are counted
 _WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
@@ -571,10 +586,72 @@ def store_name(options: Mapping[str, str]) -> str:
     return options.get("gpuperf_baseline") or from_root(".gpuperf", options)
 
 
-def dropping_command(store: str, test_id: str) -> str:
-    """Return what to type to remove a test from a store."""
-    typed = ("gpuperf", "baseline", "drop", store, "all", f"--test={test_id}")
-    return display.escape(" ".join(map(display.quoted, typed)))
+def typed_command(*words: str) -> str:
+    """Return a command as it is typed into a shell."""
+    return display.escape(" ".join(map(display.quoted, words)))
+
+
+def removal_lines(
+    store: str, removed: Sequence[str], *, kept: Collection[str], new: Collection[str]
+) -> tuple[str, str]:
+    """
+    Return what to type if tests were removed, and if the first was renamed.
+
+    Args:
+        store: The store, as a person would write it.
+
+        removed: Ids of stored tests that are no longer in the code.
+
+        kept: Ids of its other tests.
+
+        new: Ids of tests that it does not have.
+    """
+    names = selecting(removed, kept=kept)
+    tests = [f"--test={name}" for name in names[:_SHOWN_NAMES]]
+    dropping = typed_command("gpuperf", "baseline", "drop", store, "all", *tests)
+    pair = _renamed(removed, kept=kept, new=new)
+    renaming = typed_command("gpuperf", "baseline", "rename", store, *pair)
+    return f"if removed: {dropping}", f"if renamed: {renaming}"
+
+
+def _renamed(
+    removed: Sequence[str], *, kept: Collection[str], new: Collection[str]
+) -> tuple[str, str]:
+    """Return what was probably renamed and to what: a module, else a function."""
+    old = ""
+    for modules in (True, False):
+        old = selecting(removed, kept=kept, modules=modules)[0]
+        names = selecting(new, kept=kept, modules=modules)
+        alike = [n for n in names if n != old and ("::" in n) is ("::" in old)]
+        nearest = get_close_matches(old, alike, n=1)
+        if nearest:
+            return old, nearest[0]
+    return old, "NEW"
+
+
+def selecting(
+    test_ids: Iterable[str], *, kept: Collection[str], modules: bool = True
+) -> list[str]:
+    """
+    Return the fewest arguments of pytest that select some tests and none of others.
+
+    Args:
+        test_ids: Ids of the tests.
+
+        kept: Ids of the others.
+
+        modules: Whether an argument may be a module.
+    """
+    names: dict[str, None] = {}
+    for test_id in test_ids:
+        if any(is_of(test_id, name) for name in names):
+            continue
+        module, _, test = test_id.partition("::")
+        function = f"{module}::{test.partition('[')[0]}"
+        wide = (module, function) if modules else (function,)
+        wider = (n for n in wide if not any(is_of(k, n) for k in kept))
+        names[next(wider, test_id)] = None
+    return [*names]
 
 
 def _with_store(

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from posixpath import normpath
 from typing import NamedTuple
 
 import msgspec
@@ -394,20 +395,28 @@ def _is_void(row: Row) -> bool:
     return row.record is not None and row.record.void is not None
 
 
-def annotations_bytes(run: Run) -> bytes:
+def annotations_bytes(run: Run, *, below: str | None = None) -> bytes:
     """Return the failures of a run as commands of a GitHub runner, at most 10."""
-    lines = annotation_lines(run)
+    lines = annotation_lines(run, below=below)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def annotation_lines(run: Run) -> list[str]:
-    """Return a command for each failure, as GitHub's runner reads them from a log."""
+def annotation_lines(run: Run, *, below: str | None = None) -> list[str]:
+    """
+    Return a command for each failure, as GitHub's runner reads them from a log.
+
+    Args:
+        run: The run.
+
+        below: The folder of the checkout, relative to that of the repository; None: it is
+            unknown, and files are named from where pytest was started.
+    """
     places = {test.test_id: test for test in run.tests}
     loud = [row for row in rows(run) if row.is_loud]
     shown = loud[:_MOST_ANNOTATIONS]
     called = short_names({row.key: str(row.key).partition("::")[2] for row in shown})
     lines = [
-        _annotation(row, called[row.key], places.get(row.key.test_id), run)
+        _annotation(row, called[row.key], places.get(row.key.test_id), run, below)
         for row in shown
     ]
     if len(loud) > len(shown):
@@ -416,11 +425,17 @@ def annotation_lines(run: Run) -> list[str]:
     return lines
 
 
-def _annotation(row: Row, name: str, place: TestPlace | None, run: Run) -> str:
+def _annotation(
+    row: Row, name: str, place: TestPlace | None, run: Run, below: str | None
+) -> str:
     """Return the failure of a test as a command."""
     path, _, _ = row.key.test_id.partition("::")
     file = from_root(path, run.header.options)
-    if place is not None and place.typed:
+    module = ((place and place.key) or row.key.test_id).partition("::")[0]
+    # what lies outside of the checkout has the name that it is imported by
+    if below is not None and ("/" in module or module.endswith(".py")):
+        file = normpath(f"{below or '.'}/{module}")
+    elif place is not None and place.typed:
         file = place.file
     properties = {"file": file, "title": name}
     if place is not None and place.line is not None:

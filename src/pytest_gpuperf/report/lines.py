@@ -54,6 +54,8 @@ SCHEMAS = {
     "baseline show": "pytest-gpuperf/baseline-show/1",
     "baseline drop": "pytest-gpuperf/baseline-drop/1",
     "baseline accept": "pytest-gpuperf/baseline-accept/1",
+    "baseline rename": "pytest-gpuperf/baseline-rename/1",
+    "baseline restore": "pytest-gpuperf/baseline-restore/1",
     "verify": "pytest-gpuperf/verify/1",
     "doctor": "pytest-gpuperf/doctor/1",
     "utilization": "pytest-gpuperf/utilization/1",

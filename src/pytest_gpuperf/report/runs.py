@@ -7,6 +7,7 @@ import errno
 import itertools
 import json
 import os
+import re
 import stat
 import sys
 import threading
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.files import ValuePair
 
 __all__ = [
+    "check_stream",
     "comparison_bytes",
     "comparison_table",
     "is_stream",
@@ -53,6 +55,11 @@ __all__ = [
 ]
 
 _STANDARD_OUTPUT = "-"
+_DESCRIPTOR = re.compile(
+    r"/(?:dev/fd|proc/(?P<process>self|thread-self|\d+)/fd)/(?P<number>\d{1,9})"
+)
+_OWN: frozenset[str | None] = frozenset({None, "self", "thread-self"})
+_MOST_LINKS = 40  # as the system follows
 _READER_TRIES = 100  # 2 s: a reader that was started beside the run is there by then
 _TRY_AGAIN_S = 0.02
 _REMEDY = "name a file in a folder that exists and can be written to"
@@ -197,24 +204,82 @@ def write_whole(path: str, content: bytes) -> None:
     Raises:
         ReportError: It cannot be written; nothing half-written is left behind.
     """
-    try:
-        if is_stream(path):
+    with _refused(path):
+        if _is_step_summary(path):
+            _append(path, content)
+        elif is_stream(path):
             _write_stream(path, content)
         else:
             _replace(_target(path), content)
+
+
+@contextlib.contextmanager
+def _refused(path: str) -> Iterator[None]:
+    """Turn an error of the system into one that names the file and a remedy."""
+    try:
+        yield
     except OSError as error:
         remedy = _FREE if error.errno in _FULL else _REMEDY
+        if error.errno == errno.EBADF:
+            number = _descriptor(path)
+            remedy = f"open it for writing where the command is typed: {number}> FILE"
         raise _refusal(path, error.strerror or str(error), remedy) from error
 
 
 def is_stream(path: str) -> bool:
-    """Return whether a path is a pipe, a terminal, a device or "-": nothing to replace."""
+    """
+    Return whether a file is written to as it is: there is nothing to replace.
+
+    So are pipes, terminals, devices, descriptors of this process, "-", and the summary of a
+    step on GitHub, to which every command of the step adds.
+    """
     target = Path(path)
-    if path == _STANDARD_OUTPUT:
+    if path == _STANDARD_OUTPUT or _is_step_summary(path):
         return True
-    if target.parent == Path("/dev"):  # /dev/stdout may lead to an ordinary file
-        return target.exists()
+    if _descriptor(path) is not None:  # it may lead to an ordinary file
+        return True
     return target.exists() and not target.is_file() and not target.is_dir()
+
+
+def check_stream(path: str) -> None:
+    """
+    Refuse a stream that nothing could be written to when the run ends.
+
+    Raises:
+        ReportError: A descriptor is not open, or a summary cannot be added to.
+    """
+    descriptor = _descriptor(path)
+    with _refused(path):
+        if descriptor is not None:
+            os.fstat(descriptor)
+        elif _is_step_summary(path):
+            _append(path, b"")
+
+
+def _descriptor(path: str) -> int | None:
+    """Return the descriptor of this process that a path or its link names, or None."""
+    for _ in range(_MOST_LINKS):
+        match = _DESCRIPTOR.fullmatch(path)
+        if match is not None and match["process"] in _OWN | {str(os.getpid())}:
+            return int(match["number"])
+        try:
+            path = str(Path(path).parent / os.readlink(path))  # noqa: PTH115 - the text, which may be no path
+        except OSError:
+            return None
+    return None
+
+
+def _is_step_summary(path: str) -> bool:
+    """Return whether a path is the summary of a step in a job of GitHub."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    return bool(summary) and os.path.realpath(path) == os.path.realpath(str(summary))
+
+
+def _append(path: str, content: bytes) -> None:
+    """Add to a file, below what is there."""
+    with Path(path).open("ab") as file:
+        if content:
+            file.write(b"\n" + content if file.tell() else content)
 
 
 def _only_metrics(run: Run, metrics: Sequence[str]) -> Run:
@@ -244,18 +309,30 @@ def _target(path: str) -> Path:
         raise _refusal(path, "it is a folder")
     if not target.parent.is_dir():
         raise _refusal(path, f"the folder {target.parent} does not exist")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
+    if not _takes_new_files(target.parent) and not os.access(target, os.W_OK):
         raise _refusal(path, f"the folder {target.parent} cannot be written to")
     return target
 
 
+def _takes_new_files(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def _write_stream(path: str, content: bytes) -> None:
     """Write to a pipe or a device; a pipe that nobody reads is an error after a while."""
-    if path == _STANDARD_OUTPUT:
-        sys.stdout.write("\n")  # pytest may be in the middle of a line
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-        sys.stdout.flush()
+    number = _descriptor(path)
+    printed = {1: sys.stdout, 2: sys.stderr}.get(number or 0)
+    if path == _STANDARD_OUTPUT or printed is not None:
+        stream = printed or sys.stdout
+        if stream is sys.stdout:
+            stream.write("\n")  # pytest may be in the middle of a line
+        stream.flush()
+        stream.buffer.write(content)
+        stream.flush()
+        return
+    if number is not None:  # opened anew, a file would begin at its first byte
+        with os.fdopen(os.dup(number), "wb") as file:
+            file.write(content)
         return
     if os.name == "nt" or not stat.S_ISFIFO(Path(path).stat().st_mode):
         Path(path).write_bytes(content)
@@ -277,7 +354,14 @@ def _opened_pipe(path: str) -> int:
 
 
 def _replace(target: Path, content: bytes) -> None:
-    """Write beside a file and put it in its place, with its mode; clean up."""
+    """
+    Write beside a file and put it in its place, with its mode; clean up.
+
+    A file that is mounted, as into a container, cannot be replaced: it is written in place.
+    """
+    if target.exists() and not _takes_new_files(target.parent):
+        target.write_bytes(content)
+        return
     half = target.with_name(f".{target.name}.{os.getpid()}.half")
     try:
         half.unlink(missing_ok=True)  # left by a killed run, or somebody's link
@@ -289,7 +373,13 @@ def _replace(target: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        half.replace(target)
+        try:
+            half.replace(target)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            target.write_bytes(content)
+            half.unlink()
     except BaseException:  # Ctrl-C too must leave no half-written file
         with contextlib.suppress(OSError):
             half.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.judge.tally import PRECEDENCE, Tally, expected_failures, tally
@@ -17,13 +17,15 @@ from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.explanation import (
-    dropping_command,
     explanation,
     fitted,
     joint_explanation,
     listed,
     longrepr_lines,
+    removal_lines,
+    selecting,
     store_name,
+    typed_command,
 )
 from pytest_gpuperf.report.lines import Line, Style, shorten, wrapped
 from pytest_gpuperf.report.rows import Row, names, rows, short_id
@@ -37,6 +39,7 @@ __all__ = [
     "company_line",
     "comparison_line",
     "decided_line",
+    "dropped_lines",
     "explanation_blocks",
     "fitted",
     "header_lines",
@@ -45,6 +48,7 @@ __all__ = [
     "lost_lines",
     "none_began",
     "not_alone_line",
+    "not_dropped_lines",
     "nothing_stored",
     "overruled_line",
     "remarks",
@@ -79,6 +83,7 @@ _RULES = 4  # characters of the rules that pytest writes around the title
 _LEAST_LEFT_S = 1.0  # less is not worth a word, and "0 s left" looks stuck
 _LONG_S = 10.0  # a shorter wait needs no warning
 _OF_FILES = frozenset({Source.BINARY.value, Source.NCU_REPORT.value})
+_MOST_TYPED = 8  # tests that a command names
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
 
@@ -250,9 +255,20 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
         tests = listed(map(short_id, absent))
         text = f"in the baseline and not in this run: {tests}"
         yield from wrapped(text, width=width, style=Style.DOUBT)
-        command = dropping_command(store_name(run.header.options), absent[0])
-        yield Line("where a test was renamed or removed:", Style.DOUBT)
-        yield Line(f"    {command}", Style.DOUBT)
+    removed = run.header.completeness.removed
+    if removed:
+        new = dict.fromkeys(
+            verdict.key.test_id
+            for verdict in run.verdicts
+            if verdict.reason is Reason.NOTHING_STORED
+        )
+        for text in removal_lines(
+            store_name(run.header.options),
+            removed,
+            kept=run.test_ids - new.keys(),
+            new=[*new],
+        ):
+            yield Line(text, Style.DOUBT)
     completeness = run.header.completeness
     for test_ids, what in (
         (completeness.skipped, "skipped, and measured in the baseline"),
@@ -623,6 +639,59 @@ def stored_line(
     folders = ", ".join(sorted(changes))
     text = display.escape(f"stored {stored} in {place} ({folders})")
     return f"{text}; not stored: {left_out}" if left_out else text
+
+
+def dropped_lines(
+    removed: Sequence[str],
+    session_count: int,
+    place: str,
+    *,
+    kept: Collection[str],
+) -> Iterator[str]:
+    """
+    Yield which tests a run dropped from the store, and how to take them back.
+
+    Args:
+        removed: Ids of the tests, which are no longer in the code.
+
+        session_count: The sessions that had measured them.
+
+        place: The store.
+
+        kept: Ids of tests of the run.
+    """
+    tests = display.plural(len(removed), "test")
+    sessions = display.plural(session_count, "session")
+    names = ", ".join(map(display.escape, removed))
+    yield f"dropped {tests} with {sessions}, no longer in the code: {names}"
+    chosen = [f"--test={name}" for name in selecting(removed, kept=kept)]
+    if len(chosen) > _MOST_TYPED:
+        chosen = []  # all that was dropped of late
+    command = typed_command("gpuperf", "baseline", "restore", place, *chosen)
+    yield f"take back: {command}"
+
+
+def not_dropped_lines(
+    doubted: Sequence[str], place: str, *, kept: Collection[str]
+) -> Iterator[str]:
+    """
+    Yield which tests a run did not drop, and what drops them.
+
+    Args:
+        doubted: Ids of the tests, which are not in this code, and may be of another project.
+
+        place: The store.
+
+        kept: Ids of tests of the run.
+    """
+    tests = display.plural(len(doubted), "test")
+    yield (
+        f"not dropped: {tests} of the baseline that this project may never have had, "
+        f"since no session measured them beside a test of this run: {listed(doubted)}"
+    )
+    chosen = [f"--test={name}" for name in selecting(doubted, kept=kept)]
+    typed = ("gpuperf", "baseline", "drop", place, "all", *chosen[:_MOST_TYPED])
+    yield f"if removed: {typed_command(*typed)}"
 
 
 def alone_line(

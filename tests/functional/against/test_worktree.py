@@ -519,6 +519,95 @@ def test_code_of_the_working_tree_is_not_carried(
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.parametrize("link", ["gen", "gen/keys", "gen/deep"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_file_is_carried_through_no_link(
+    two: Repo, temporary: Path, link: str, inside: bool
+) -> None:
+    """A link of the old revision may lead out of its tree, to what is not ours."""
+    victim = two.root / "other" if inside else two.outer / "victim"
+    victim.mkdir()
+    place = two.root / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(victim / "keys" if link == "gen/keys" else victim)
+    two.commit()
+    place.unlink()
+    two.write(".gitignore", "gen/\n")
+    two.git("rm", "-q", "--cached", link)
+    two.commit()
+    carry = "gen/deep/keys" if link == "gen/deep" else "gen/keys"
+    two.write(carry, "mine")
+
+    with (
+        pytest.raises(RevisionError, match=f"{link} is a link there"),
+        worktree(at(two), at(two).commit_of("HEAD~1"), carry=(carry,)),
+    ):
+        pytest.fail("there is no worktree")
+
+    assert not list(victim.iterdir())
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("taken", ["gen", "gen/keys/file"])
+def test_a_file_is_not_carried_to_a_path_that_is_taken(
+    two: Repo, temporary: Path, taken: str
+) -> None:
+    """A file in the place of its folder, or a folder in its own."""
+    two.write(taken, "of the old revision")
+    two.commit()
+    two.git("rm", "-q", "-r", "gen")
+    two.write(".gitignore", "gen/\n")
+    two.commit()
+    two.write("gen/keys", "mine")
+
+    with (
+        pytest.raises(RevisionError, match="the path is taken there"),
+        worktree(at(two), at(two).commit_of("HEAD~1"), carry=("gen/keys",)),
+    ):
+        pytest.fail("there is no worktree")
+
+    assert not list(temporary.iterdir())
+
+
+def test_a_partial_clone_whose_remote_is_gone_says_what_mends_it(
+    two: Repo, temporary: Path
+) -> None:
+    """Git fetches the files of a commit when it is checked out, and cannot."""
+    two.git("config", "uploadpack.allowFilter", "true")
+    clone = two.outer / "partial"
+    uri = two.root.as_uri()
+    two.git("clone", "-q", "--filter=blob:none", uri, str(clone))
+    two.root.rename(two.outer / "moved")
+    repository = Repository.at(str(clone), RUNNER)
+
+    with (
+        pytest.raises(RevisionError, match="git fetch --refetch --no-filter"),
+        worktree(repository, repository.commit_of("HEAD~1")),
+    ):
+        pytest.fail("there is no worktree")
+
+    assert not list(temporary.iterdir())
+
+
+def test_files_of_lfs_are_pointers_where_it_is_not_installed(
+    two: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git says no word of its filter, and the remark names what is to be installed."""
+    two.write(".gitattributes", "*.bin filter=lfs\n")
+    two.write("big.bin", "version https://git-lfs.github.com/spec/v1\n")
+    two.commit()
+    two.git("config", "filter.lfs.process", "git-lfs-is-not-there filter-process")
+    two.git("config", "filter.lfs.smudge", "git-lfs-is-not-there smudge -- %f")
+    two.git("config", "filter.lfs.required", "true")
+    monkeypatch.setattr("shutil.which", lambda _: None)
+
+    with worktree(at(two), at(two).commit_of("HEAD")) as tree:
+        assert "spec/v1" in Path(tree.path, "big.bin").read_text()
+        (remark,) = tree.remarks
+        assert "git-lfs is not installed" in remark
+        assert "install git-lfs, then git lfs fetch --all" in remark
+
+
 def test_an_empty_submodule_is_remarked(two: Repo) -> None:
     """The working tree has it not either: a clone without --recurse-submodules."""
     origin = Repo.make(two.outer, "origin")

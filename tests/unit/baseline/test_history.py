@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from pytest_gpuperf.baseline.history import (
     SESSION_LIMIT,
     Append,
+    Move,
+    PutBack,
     Restart,
     StoreChange,
     applied,
     by_key,
     keep_newest,
+    of_project,
     slugs_holding,
     stored_record,
     with_alone,
@@ -351,3 +354,64 @@ def test_an_accepted_change_drops_what_was_measured_alone() -> None:
     left = applied({key(): [before]}, [Restart(record=after)])
 
     assert [v.alone_values for each in left[key()] for v in each.values] == [(), ()]
+
+
+def test_a_renamed_test_keeps_its_sessions_as_they_were() -> None:
+    """Values alone, series, arrival and digests; a later version finds them by the new key."""
+    record = replace(
+        stored(3),
+        arrival=7,
+        test_digest="d",
+        values=(value(series=2, alone_values=(1.0,), suspected=True),),
+    )
+    new = key("tests/test_b.py::test_y")
+    left = applied({key(): [record]}, [Move(key=new, old=key(), renamed=True)])
+
+    assert left == {new: (replace(record, key=new),)}
+    assert not left[new][0].has_node_id
+
+
+def test_a_renamed_test_of_an_earlier_schema_has_a_key_from_now_on() -> None:
+    """What was an id of pytest is not one of the new name."""
+    new = key("tests/test_b.py::test_y")
+    earlier = replace(stored(1), schema_version=2)
+    left = applied({key(): [earlier]}, [Move(key=new, old=key(), renamed=True)])
+
+    assert not left[new][0].has_node_id
+    assert left[new][0].node_id == key().test_id
+
+
+def test_what_is_put_back_is_as_it_was() -> None:
+    """Beside sessions that were stored since, which go on with its series."""
+    before = [
+        replace(stored(number), arrival=number, values=(value(series=3),))
+        for number in (1, 2)
+    ]
+    since = replace(stored(5), arrival=5, values=(value(),))
+    left = applied({key(): [since]}, [PutBack(key=key(), records=tuple(before))])
+    twice = applied(left, [PutBack(key=key(), records=tuple(before))])
+
+    assert ids(left[key()]) == ["s0001", "s0002", "s0005"]
+    assert [record.values[0].series for record in left[key()][:2]] == [3, 3]
+    assert left[key()][0] == before[0]
+    assert twice.keys() == left.keys()
+
+
+def test_sessions_of_one_project_are_linked_by_tests_and_commits() -> None:
+    """Also by way of other sessions; the reference workloads are those of all projects."""
+
+    def ran(number: int, test: str, **changed: object) -> list[StoredRecord]:
+        of = session(number, **{"commit": None, **changed})
+        ids = (test, "gpuperf::references")
+        return [replace(stored(number), key=key(i), session=of) for i in ids]
+
+    records = [
+        *ran(1, "a.py::test_a", commit="c1", parent="c0"),
+        *ran(2, "b.py::test_b", commit="c2", parent="c1"),
+        *ran(3, "b.py::test_b"),
+        *ran(4, "z.py::test_z", commit="e1", parent="e0"),
+    ]
+
+    assert of_project(records, ["b.py::test_b"], []) == {"s0001", "s0002", "s0003"}
+    assert of_project(records, ["new"], ["c3", "c2"]) == {"s0001", "s0002", "s0003"}
+    assert of_project(records, ["new"], ["other"]) == frozenset()

@@ -116,6 +116,44 @@ def test_other_slugs_are_known(store: Store) -> None:
     assert store.other_slugs("b200", [key()]) == {key(): ("a100", "h200")}
 
 
+def test_what_is_set_aside_comes_back(store: Store) -> None:
+    """Of the measurements that are named, with their numbers; other sessions stay."""
+    other = "tests/test_b.py::t"
+    for number in (1, 2):
+        changes = [stored(number), stored(number, test_id=other)]
+        store.write("h200", [Append(record=each) for each in changes])
+    before = store.load("h200")
+    gone = frozenset({"s0001", "s0002"})
+    drops = [Drop(key=each, session_ids=gone) for each in (key(), key(other))]
+    store.set_aside("h200", drops)
+    store.write("h200", [Append(record=stored(3, test_id=other))])
+
+    assert {*store.load("h200")} == {key(other)}
+    assert store.aside() == {"h200": before}
+    store.put_back("h200", [key()])
+    assert store.load("h200")[key()] == before[key()]
+    assert {*store.aside()["h200"]} == {key(other)}
+    assert store.slugs() == ("h200",)
+    store.put_back("h200", [key(other)])
+    numbers = [record.session.id for record in store.load("h200")[key(other)]]
+    assert numbers == ["s0001", "s0002", "s0003"]
+
+
+def test_what_was_set_aside_long_ago_is_forgotten(store: Store) -> None:
+    """It makes a store no larger for ever."""
+    ids_ = ("tests/a.py::t", "tests/b.py::t")
+    for test_id, arrival in zip(ids_, (1, 200), strict=True):
+        record = stored(arrival, test_id=test_id)
+        numbers = [
+            Append(record=stored(n, test_id="tests/z.py::t")) for n in range(1, arrival)
+        ]
+        store.write("h200", [*numbers, Append(record=record)])
+        drop = Drop(key=record.key, session_ids=frozenset({record.session.id}))
+        store.set_aside("h200", [drop])
+
+    assert {each.test_id for each in store.aside()["h200"]} == {ids_[1]}
+
+
 def test_sessions_add_up(store: Store) -> None:
     """Each write adds to what is there, in the order in which sessions arrive; a session
     that comes again is replaced, and keeps its place."""

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.cli.stored_tests import StoredTests, is_of
+from pytest_gpuperf.cli.stored_tests import StoredTests
+from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.checkout import is_of
 
 KEYS = (
     "packages/a/tests/test_a.py::test_x",
@@ -83,6 +85,88 @@ def test_a_store_from_elsewhere(
     monkeypatch.chdir(tmp_path)
 
     assert StoredTests(KEYS[:4], "s").named("a/tests/test_a.py::test_x") == {KEYS[0]}
+
+
+@pytest.mark.parametrize(
+    ("folder", "old", "new", "renamed"),
+    [
+        (
+            "packages/a",
+            "tests/test_a.py::test_y",
+            "tests/test_a.py::test_z",
+            {
+                KEYS[1]: "packages/a/tests/test_a.py::test_z[{root}/data/3.txt]",
+                KEYS[2]: "packages/a/tests/test_a.py::test_z[2]",
+                KEYS[3]: "packages/a/tests/test_a.py::test_z[2]#2",
+            },
+        ),
+        (
+            "packages/a",
+            "tests/test_a.py::test_y[2]",
+            "tests/test_b.py::test_y[3]",
+            {
+                KEYS[2]: "packages/a/tests/test_b.py::test_y[3]",
+                KEYS[3]: "packages/a/tests/test_b.py::test_y[3]#2",
+            },
+        ),
+        (".", "tests", "bench/fast", {KEYS[4]: "bench/fast/test_a.py::test_x"}),
+        (".", "tests/test_a.py", "b.py", {KEYS[4]: "b.py::test_x"}),
+        (
+            ".",
+            "tests/test_a.py",
+            "tests/test_a.py::TestX",
+            {KEYS[4]: "tests/test_a.py::TestX::test_x"},
+        ),
+        (".", "lib.tests.test_lib", "lib.b", {KEYS[5]: "lib.b::test_x"}),
+        (".", "nowhere", "b", {}),
+    ],
+)
+def test_a_test_is_renamed(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
+    old: str,
+    new: str,
+    renamed: dict[str, str],
+) -> None:
+    """With its parameters and repeats; a module or a folder with all that is in it."""
+    monkeypatch.chdir(root / folder)
+
+    assert StoredTests(KEYS, ".gpuperf").renamed(old, new) == renamed
+
+
+def test_a_new_name_may_be_absolute(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an editor shows the path of a file."""
+    monkeypatch.chdir(root / "packages/a")
+    renamed = StoredTests(KEYS, ".gpuperf").renamed(
+        "tests/test_a.py::test_x", f"{root}/b.py::test_x"
+    )
+
+    assert renamed == {KEYS[0]: "b.py::test_x"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tests/test_a.py::test_x", "tests/test_b.py"),
+        ("tests/test_a.py", "tests/b"),
+        ("tests", "tests/test_b.py::test_x"),
+        ("tests", "tests/test_b.py"),
+        ("packages/a/tests/test_a.py::test_y", "tests/test_a.py::test_z[1]"),
+        ("tests/test_a.py::test_x", "tests/test_b.py::"),
+        ("tests/test_a.py", ""),
+    ],
+)
+def test_a_name_of_another_kind_is_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    """No session may be stored under what is no test."""
+    monkeypatch.chdir(root)
+
+    with pytest.raises(ConfigError, match="cannot be the new name of"):
+        StoredTests(KEYS, ".gpuperf").renamed(old, new)
 
 
 def test_the_beginning_of_a_name_is_not_the_name() -> None:

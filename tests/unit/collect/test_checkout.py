@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.checkout import checkout_of, git_folder
+from pytest_gpuperf.collect.checkout import below_workspace, checkout_of, git_folder
 
 
 @pytest.fixture
@@ -79,3 +79,21 @@ def test_links_are_spellings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
             checkout.relative(str(folder / name / "tests/test_a.py"))
             == "tests/test_a.py"
         )
+
+
+def test_annotations_are_relative_to_the_workspace(folder: Path) -> None:
+    """Of the job on GitHub; elsewhere to the repository, and without one to nothing."""
+    (folder / "space/repo/.git").mkdir(parents=True)
+    (folder / "link").symlink_to(folder / "space")
+    root = str(folder / "space/repo")
+
+    def below(workspace: str | None) -> str | None:
+        variables = {} if workspace is None else {"GITHUB_WORKSPACE": workspace}
+        return below_workspace(root, variables)
+
+    assert below(str(folder / "space")) == "repo"
+    assert below(str(folder / "link")) == "repo"
+    assert below(root) == ""
+    assert below(str(folder / "elsewhere")) == ""
+    assert below(None) == below("") == ""
+    assert below_workspace(str(folder / "space"), {}) is None

@@ -390,6 +390,33 @@ def test_a_failure_is_an_annotation_on_its_line() -> None:
     assert exports.annotations_bytes(runs.run()) == b""
 
 
+@pytest.mark.parametrize(
+    ("below", "key", "file"),
+    [
+        ("", "", "tests/test_gemm.py"),
+        ("", "packages/a/tests/test_gemm.py::t", "packages/a/tests/test_gemm.py"),
+        (
+            "sub",
+            "packages/a/tests/test_gemm.py::t",
+            "sub/packages/a/tests/test_gemm.py",
+        ),
+        ("", "lib.tests.test_gemm::t", "../lib/test_gemm.py"),
+        (None, "packages/a/tests/test_gemm.py::t", "../lib/test_gemm.py"),
+    ],
+)
+def test_an_annotation_names_a_file_of_the_repository(
+    below: str | None, key: str, file: str
+) -> None:
+    """GitHub marks no line of a file that is named from a folder inside."""
+    one = runs.REGRESSED
+    typed = "../lib/test_gemm.py::t" if key else ""
+    place = TestPlace(test_id=one.key.test_id, key=key, typed=typed)
+    run = replace(runs.run(verdicts=(one,)), tests=(place,))
+    (line,) = exports.annotation_lines(run, below=below)
+
+    assert line.startswith(f"::error file={file},")
+
+
 def test_a_test_that_broke_is_an_annotation_too() -> None:
     """Whether it had measured something or not: pytest fails it."""
     record = runs.record("test_a", runs.time_of(1e-3))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import sys
 import threading
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +20,12 @@ from pytest_gpuperf.model.codec import decode_run, run_schema
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.run import MachineShift
-from pytest_gpuperf.report.runs import write_report, write_whole
+from pytest_gpuperf.report.runs import (
+    check_stream,
+    is_stream,
+    write_report,
+    write_whole,
+)
 
 
 def schema() -> dict[str, Any]:
@@ -193,3 +200,83 @@ def test_a_device_is_a_place_to_write_to() -> None:
     write_whole(os.devnull, b"content")
 
     assert not Path(os.devnull).is_file()
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no descriptors as files")
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd", "link"])
+def test_a_descriptor_that_is_a_file_is_written_on(tmp_path: Path, folder: str) -> None:
+    """Behind what others wrote by it, and the file stays the one that they opened."""
+    file = tmp_path / "run.json"
+    with file.open("wb", buffering=0) as stream:
+        stream.write(b"heading\n")
+        path = f"{folder}/{stream.fileno()}"
+        if folder == "link":
+            (tmp_path / "link").symlink_to(f"/dev/fd/{stream.fileno()}")
+            path = str(tmp_path / "link")
+        if Path(path).exists():
+            write_whole(path, b"content\n")
+            stream.write(b"foot\n")
+
+            assert is_stream(path)
+            check_stream(path)
+            assert file.read_bytes() == b"heading\ncontent\nfoot\n"
+    assert {each.name for each in tmp_path.iterdir()} <= {"run.json", "link"}
+
+
+def test_a_descriptor_that_is_closed_is_told_before_anything_runs() -> None:
+    """With what opens it."""
+    with pytest.raises(ReportError, match="987654> FILE"):
+        check_stream("/dev/fd/987654")
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "-"])
+def test_standard_output_is_written_on(
+    path: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Also where a shell has made a file of it: nothing before it is lost."""
+    if path != "-" and not Path(path).exists():
+        pytest.skip("no such file here")
+    sys.stdout.write("before\n")
+    write_whole(path, b"content\n")
+
+    assert capfdbinary.readouterr().out == b"before\n\ncontent\n"
+
+
+def test_the_summary_of_a_step_is_added_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command of the step writes to it; another file is replaced."""
+    summary, other = tmp_path / "step.md", tmp_path / "other.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    (tmp_path / "link.md").symlink_to(summary)
+    for path in (summary, other, tmp_path / "link.md"):
+        write_whole(str(path), b"# A\n")
+    write_whole(str(other), b"# B\n")
+    check_stream(str(summary))
+
+    assert summary.read_bytes() == b"# A\n\n# A\n"
+    assert other.read_bytes() == b"# B\n"
+    assert is_stream(str(summary))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no/step.md"))
+    with pytest.raises(ReportError, match="cannot be written"):
+        check_stream(str(tmp_path / "no/step.md"))
+
+
+def test_a_file_that_is_mounted_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system refuses to put another file into its place."""
+
+    def busy(*_: object, **__: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    file = tmp_path / "run.json"
+    file.write_bytes(b"an older and longer one")
+    number = file.stat().st_ino
+    monkeypatch.setattr(os, "rename", busy)
+    monkeypatch.setattr(os, "replace", busy)
+    write_whole(str(file), b"content")
+
+    assert file.read_bytes() == b"content"
+    assert file.stat().st_ino == number
+    assert [each.name for each in tmp_path.iterdir()] == ["run.json"]

@@ -1,0 +1,188 @@
+"""The command `verify`: whether a run came to its end, and has the tests of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.baseline.store import Store, open_store, storing_command
+from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
+from pytest_gpuperf.cli.stored_tests import StoredTests
+from pytest_gpuperf.errors import BaselineMissingError, ConfigError
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.record import REFERENCES
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.explanation import listed, removal_lines
+from pytest_gpuperf.report.lines import document
+from pytest_gpuperf.report.summary import held_tests
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_gpuperf.model.run import Run
+
+__all__ = ["verify"]
+
+
+class _Owed(Frozen, frozen=True, kw_only=True):
+    """
+    What a run owes a store, by ids as pytest shows them.
+
+    Attributes:
+        present: Stored tests that it has.
+
+        missing: Those that did not run.
+
+        removed: Those that are no longer in the code.
+
+        elsewhere: Those that it was not to run: of other paths, or other shards.
+
+        new: Its tests that are not stored.
+    """
+
+    present: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Print whether a run came to its end and has the tests of a baseline."""
+    run = read_run(arguments.run)
+    completeness = run.header.completeness
+    expected = _expected_tests(arguments)
+    owed = _owed(expected, run, arguments.expect_from or ".")
+    faults = []
+    if completeness.interrupted:
+        faults.append(f"interrupted: {completeness.interrupted}; {held_tests(run)}")
+    if completeness.missing:
+        count = display.plural(len(completeness.missing), "test")
+        faults.append(f"{count} never reported: {listed(completeness.missing)}")
+    faults += _faults(owed, run, arguments)
+    print_table(
+        arguments.format,
+        title=name_of(arguments.run),
+        table=(),
+        remarks=faults or [_complete(owed, run, arguments.expect_from)],
+        content=document(
+            "verify",
+            {
+                "complete": not faults,
+                "interrupted": completeness.interrupted,
+                "measured_count": len(run.test_ids),
+                "never_reported": [*completeness.missing],
+                "expected_count": len(expected) - len(owed.elsewhere),
+                "missing": [*owed.missing],
+                "removed": [*owed.removed],
+                "elsewhere": [*owed.elsewhere],
+            },
+        ),
+    )
+    return WORSE if faults else GOOD
+
+
+def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
+    """
+    Return what a run owes a store.
+
+    Args:
+        expected: The keys of the stored tests, and whether they are ids of pytest.
+
+        run: The run.
+
+        place: The store.
+    """
+    keys = {test.test_id: test.key for test in run.tests if test.key}
+    there = {keys.get(test_id, test_id) for test_id in run.test_ids}
+    scope, sharded = run.header.completeness.scope, run.header.session.shard is not None
+    kinds: dict[str, list[str]] = {}
+    for key, has_node_id in sorted(expected.items()):
+        if key in there or (has_node_id and key in run.test_ids):
+            kind = "present"
+        elif scope is not None and scope.is_elsewhere(key, sharded=sharded):
+            kind = "elsewhere"
+        elif scope is not None and scope.has_removed(key):
+            kind = "removed"
+        else:
+            kind = "missing"
+        kinds.setdefault(kind, []).append(key)
+    shown = StoredTests((), place).shown
+    new = tuple(sorted(i for i in run.test_ids if keys.get(i, i) not in expected))
+    return _Owed(
+        new=new, **{kind: tuple(map(shown, several)) for kind, several in kinds.items()}
+    )
+
+
+def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[str]:
+    """Yield which stored tests a run lacks, and what to type about them."""
+    store = arguments.expect_from
+    count = sum(map(len, (owed.present, owed.missing, owed.removed)))
+    of = f"of the {display.plural(count, 'test')} of {store}"
+    if owed.missing:
+        yield f"{len(owed.missing)} {of} did not run: {listed(owed.missing)}"
+    removed = () if arguments.allow_removed else owed.removed
+    if removed:
+        yield f"{len(removed)} {of} are no longer in the code: {listed(removed)}"
+    completeness = run.header.completeness
+    if completeness.scope is None or completeness.scope.paths is None:
+        # nobody knows whether a test that did not run is still there
+        removed = () if completeness.interrupted else (*removed, *owed.missing)
+    if removed:
+        kept = (*owed.present, *owed.elsewhere)
+        yield from removal_lines(store, removed, kept=kept, new=owed.new)
+        if owed.removed:
+            yield "if the next run that stores is to drop them: add --allow-removed"
+
+
+def _complete(owed: _Owed, run: Run, store: str | None) -> str:
+    """Return that a run is complete, and of how many tests of a store."""
+    text = f"complete: {display.plural(len(run.test_ids), 'test')}"
+    if store is None:
+        return text
+    text += f", with all {len(owed.present)} of {store}"
+    if owed.elsewhere:
+        text += f" but {len(owed.elsewhere)} of other paths or shards"
+    if owed.removed:
+        text += f"; no longer in the code: {listed(owed.removed)}"
+    return text
+
+
+def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
+    """Return the tests that a run must have by a baseline; empty: none was named."""
+    if arguments.expect_from is None:
+        if arguments.machine:
+            message = "--machine says whose tests of a baseline are expected"
+            raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
+        return {}
+    expected = _expected(
+        open_store(arguments.expect_from, Path.cwd()), arguments.machine
+    )
+    if not expected:  # of an empty store every run would have all tests
+        message = f"nothing is stored in {arguments.expect_from}"
+        command = storing_command(arguments.expect_from)
+        remedy = f"restore its files, or store a run: {command}"
+        raise BaselineMissingError(message, remedy=remedy)
+    return expected
+
+
+def _expected(store: Store, machines: Sequence[str]) -> dict[str, bool]:
+    """
+    Return the tests that a store has, and whether by an id of pytest, of some machines or all.
+
+    Raises:
+        ConfigError: It has none of a machine.
+    """
+    slugs = store.slugs()
+    unknown = [name for name in machines if name not in slugs]
+    if unknown:
+        message = f"nothing is stored for {', '.join(unknown)}"
+        raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
+    expected: dict[str, bool] = {}
+    for slug in machines or slugs:
+        for key, records in store.load(slug).items():
+            has_node_id = any(record.has_node_id for record in records)
+            expected[key.test_id] = has_node_id or expected.get(key.test_id, False)
+    expected.pop(REFERENCES, None)
+    return expected
