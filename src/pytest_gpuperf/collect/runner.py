@@ -333,7 +333,9 @@ _START_REMEDIES = {
 
 def start_remedy(error: OSError, program: str) -> str:
     """Return what to do where a process cannot be started, by the system's error."""
-    return _START_REMEDIES.get(error.errno or 0, _INSTALL).format(program)
+    is_folder = os.path.isdir(program)  # noqa: PTH112 - as above; its error is EACCES, too
+    remedy = _INSTALL if is_folder else _START_REMEDIES.get(error.errno or 0, _INSTALL)
+    return remedy.format(program)
 
 
 def _started(
