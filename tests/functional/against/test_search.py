@@ -94,7 +94,12 @@ def test_what_was_undecided_is_tried_anew(repository: Repository) -> None:
     state = Search(
         schema="pytest-gpuperf/bisect/1",
         request=BisectRequest(
-            test_id=test_id, good=good, bad=bad, metric="x", options=PLUGIN
+            test_id=test_id,
+            key=test_id,
+            good=good,
+            bad=bad,
+            metric="x",
+            options=PLUGIN,
         ),
         trials=kept,
     )
