@@ -226,12 +226,14 @@ def test_a_comparison_with_a_revision_needs_a_launcher_too(project: Project) -> 
     """Its processes would not be prepared as the suite was."""
     project.write(TESTS)
     project.write(plain(), "run.py")
+    project.write("VALUE = 1\n", "conftest.py")
     for words in (
         ("init", "-q"),
         ("add", "."),
         ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"),
     ):
         subprocess.run(["git", *words], cwd=project.path, check=True)  # noqa: S607 - git of the path
+    project.write("VALUE = 2\n", "conftest.py")
     ended = started(project, "run.py", *PLUGIN, "--gpuperf-against=HEAD")
 
     assert ended.code == 1

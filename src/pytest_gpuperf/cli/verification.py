@@ -97,18 +97,21 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
     keys = {test.test_id: test.key for test in run.tests if test.key}
     there = {keys.get(test_id, test_id) for test_id in run.test_ids}
     scope, sharded = run.header.completeness.scope, run.header.session.shard is not None
+    waiting = frozenset(run.header.completeness.missing)  # they were collected
+    shown = StoredTests((), place).shown
     kinds: dict[str, list[str]] = {}
     for key, has_node_id in sorted(expected.items()):
         if key in there or (has_node_id and key in run.test_ids):
             kind = "present"
         elif scope is not None and scope.is_elsewhere(key, sharded=sharded):
             kind = "elsewhere"
-        elif scope is not None and scope.has_removed(key):
+        elif waiting.isdisjoint({key, shown(key)}) and (
+            scope is not None and scope.has_removed(key)
+        ):
             kind = "removed"
         else:
             kind = "missing"
         kinds.setdefault(kind, []).append(key)
-    shown = StoredTests((), place).shown
     new = tuple(sorted(i for i in run.test_ids if keys.get(i, i) not in expected))
     return _Owed(
         new=new, **{kind: tuple(map(shown, several)) for kind, several in kinds.items()}
