@@ -280,7 +280,13 @@ def _measure_again(suite: Suite) -> None:
     suite.failed_alone |= {
         test_id: retest.failure for test_id, retest in retests.items() if retest.failure
     }
-    gaps = [r.unmeasured[0] for r in retests.values() if r.unmeasured and not r.records]
+    gaps = [
+        retest.unmeasured[0]
+        for retest in retests.values()
+        # a test that ended early has told what it measured before
+        if retest.unmeasured
+        and not (retest.records and retest.unmeasured[0].metric == _THE_TEST)
+    ]
     if gaps:
         tests = plural(len(gaps), "test")
         why = f"{gaps[0].metric}: {gaps[0].text}"
