@@ -317,17 +317,20 @@ def test_a_machine_that_measures_nothing_lacks_all_that_is_stored(
     assert project.run(*GATE).ret == 1
 
 
-def test_a_shard_of_the_suite_loses_nothing(project: Project) -> None:
-    """A plugin may drop tests of a list and tell nobody: their modules are no whole."""
+def test_tests_that_a_plugin_leaves_out_are_named(project: Project) -> None:
+    """It tells nobody: the run passes, and is a part where a share of all was asked for."""
     project.write(VALUES, "test_other.py")
     project.store(VALUES)
     text = "def pytest_collection_modifyitems(items):\n    del items[:3]\n"
     project.write(text, "conftest.py")
-    ended = project.run(*GATE, "--gpuperf-min-judged=95%")
+    ended = project.run(*GATE)
+    shared = project.run(*GATE, "--gpuperf-min-judged=95%")
 
     assert ended.ret == 0
-    assert lines(ended, "judged 3 of 3: 3 unchanged")
-    assert not lines(ended, "did not run")
+    assert lines(ended, "judged 3 of 3: 3 unchanged", "3 of the baseline left out by")
+    assert lines(ended, "left out by a plugin, and measured in the baseline: test_it.py")
+    assert shared.ret == 1
+    assert lines(shared, "judged 3 of 6 tests; --gpuperf-min-judged requires more")
 
 
 def test_a_named_store_that_is_missing_is_told_where_nothing_measures(
