@@ -273,8 +273,8 @@ def test_a_file_that_is_mounted_is_written_in_place(
     file = tmp_path / "run.json"
     file.write_bytes(b"an older and longer one")
     number = file.stat().st_ino
-    monkeypatch.setattr(os, "rename", busy)
-    monkeypatch.setattr(os, "replace", busy)
+    monkeypatch.setattr(Path, "rename", busy)
+    monkeypatch.setattr(Path, "replace", busy)
     write_whole(str(file), b"content")
 
     assert file.read_bytes() == b"content"
