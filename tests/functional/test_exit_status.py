@@ -328,7 +328,9 @@ def test_tests_that_a_plugin_leaves_out_are_named(project: Project) -> None:
 
     assert ended.ret == 0
     assert lines(ended, "judged 3 of 3: 3 unchanged", "3 of the baseline left out by")
-    assert lines(ended, "left out by a plugin, and measured in the baseline: test_it.py")
+    assert lines(
+        ended, "left out by a plugin, and measured in the baseline: test_it.py"
+    )
     assert shared.ret == 1
     assert lines(shared, "judged 3 of 6 tests; --gpuperf-min-judged requires more")
 
