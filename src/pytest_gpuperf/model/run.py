@@ -94,15 +94,16 @@ class Completeness(Frozen, frozen=True, kw_only=True):
         absent: Ids of stored tests that their modules no longer have, or whose modules
             are gone, of what ran as a whole.
 
+        removed: Those of `absent` that are no longer in the code, because their modules were
+            collected completely, or because their files are gone.
+
         skipped: Ids of stored tests that were selected, and skipped before they measured.
 
         left_out: Ids of stored tests that were collected, and that a plugin left out
             without saying so, of those that the newest session with this selection has.
 
-        due: Ids of the tests of the three above that the newest session with this
+        due: Ids of `absent`, `skipped` and `left_out` that the newest session with this
             selection has measured on this kind of machine.
-        removed: Those of them that are no longer in the code, because their modules were
-            collected completely, or because their files are gone.
 
         scope: Where the run looked for tests; None: unknown.
     """
