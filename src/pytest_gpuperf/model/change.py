@@ -120,6 +120,11 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         finite("change.core_shift", *clocks)
 
     @property
+    def adjusted(self) -> float | None:
+        """The value that is judged, without the machine's part; None: no relative change."""
+        return None if self.effect is None else self.reference * (1.0 + self.effect)
+
+    @property
     def measured(self) -> float:
         """
         The current value as it was measured: with what the core's speed did to it.

@@ -401,11 +401,10 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
 def _without(verdict: Verdict, change: Change) -> str:
     """Return the value without the machine's part, and that part; "": none was taken out."""
     parts = words.taken_out(change)
-    if not parts or change.effect is None:
+    if not parts or change.adjusted is None:
         return ""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    adjusted = display.value(change.reference * (1.0 + change.effect), unit)
-    return f", {adjusted} without {' and '.join(parts)}"
+    return f", {display.value(change.adjusted, unit)} without {' and '.join(parts)}"
 
 
 def _moved(verdict: Verdict, change: Change) -> str:
