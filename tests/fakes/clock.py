@@ -68,6 +68,9 @@ class FakeClock:
     def load(self) -> Load | None:
         return self.machine_load
 
+    def close(self) -> None:
+        self.machine_load = None
+
     def advance(self, elapsed_ns: int) -> None:
         self.reading_ns += elapsed_ns
         self.wall_s += elapsed_ns / 1e9

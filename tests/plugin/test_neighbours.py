@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from fakes.project import XDIST, Project, lines
@@ -350,3 +353,15 @@ def test_a_hook_that_raises_fails_the_run_and_hides_nothing(project: Project) ->
     assert (project.path / "run.json").exists()
     alone.assert_outcomes(passed=1)
     assert (whole.ret, alone.ret) == (1, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc lists what is open")
+def test_a_run_leaves_no_file_open(project: Project) -> None:
+    """A program that runs pytest again and again keeps its descriptors."""
+    project.write("def test_it(gpuperf):\n    gpuperf.measure(int)\n")
+    project.run()  # loads libraries that open files of their own
+    before = [*Path("/proc/self/fd").iterdir()]
+    for _ in range(2):
+        assert project.run().ret == pytest.ExitCode.OK
+
+    assert [*Path("/proc/self/fd").iterdir()] == before

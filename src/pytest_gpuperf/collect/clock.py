@@ -54,6 +54,9 @@ class Clock(Protocol):
     def sleep(self, duration_s: float) -> None:
         """Sleep [s], >= 0."""
 
+    def close(self) -> None:
+        """Close the file that the load is read from, which is unknown from then on."""
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -64,7 +67,9 @@ class SystemClock:
     process_cpu_ns = staticmethod(time.process_time_ns)
 
     def __init__(self) -> None:
-        self.load = LoadFile().load  # as above; opens its file at the first look
+        load_file = LoadFile()  # opened by the first look
+        self.load = load_file.load  # as above
+        self.close = load_file.close
 
     def waits_count(self) -> int | None:
         """Return the voluntary context switches of the thread; None: not on Linux."""

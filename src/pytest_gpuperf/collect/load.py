@@ -67,6 +67,11 @@ class LoadFile:
             return None
         return Load(runnable_count, self._core_count)
 
+    def close(self) -> None:
+        """Close the file; the load is unknown from then on."""
+        self._is_known = False
+        self._file = None
+
     def _runnable_count(self) -> int:
         """Return what the file says, or 0 if it says something else."""
         if self._file is None:

@@ -218,7 +218,8 @@ class Site:
             self._recorder.open()
 
     def close(self) -> None:
-        """Close the files that readings and traces are written to."""
+        """Close the files of readings, traces and the machine's load."""
+        self.clock.close()
         if self._recorder is not None:
             self._recorder.close()
         if "_traces" in vars(self) and self._traces is not None:  # else none was kept

@@ -80,6 +80,16 @@ def test_the_file_is_closed_with_its_owner(averages: Path) -> None:
     assert _descriptor_of(averages) is None
 
 
+def test_a_file_that_was_closed_is_no_load(averages: Path) -> None:
+    """A run closes it at its end, and nothing opens it again."""
+    file = LoadFile(str(averages))
+    file.load()
+    file.close()
+
+    assert _descriptor_of(averages) is None
+    assert file.load() is None
+
+
 def test_the_system_has_this_thread_at_least() -> None:
     """It runs while it asks."""
     load = SystemClock().load()
