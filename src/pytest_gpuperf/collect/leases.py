@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
 from pytest_gpuperf.collect.devices import bare_uuid, query_devices
@@ -220,7 +219,7 @@ def _held(
         make_lease_folder(path.parent)
         guard = file_lock(path)
         acquired = _acquired(guard, path, timeout_s, waiting)
-    except Timeout as error:
+    except TimeoutError as error:
         raise _held_error(device, path, timeout_s) from error
     except (OSError, NotImplementedError) as error:
         raise _lock_error(path, device, error) from error
@@ -361,7 +360,7 @@ def _acquired(
     while True:
         try:
             guard.acquire(timeout=pause_s)
-        except Timeout:
+        except TimeoutError:
             current = _read(_holder_file(path))
             now_ns = SystemClock.now_ns()
             if current is not None and _is_ours(current):
@@ -421,7 +420,7 @@ def _has_ended(path: Path) -> bool:
                 path.unlink(missing_ok=True)
                 _alive(path).unlink(missing_ok=True)
             return True
-    except (Timeout, OSError):
+    except OSError:  # in use, or not to be opened
         return False
 
 
@@ -444,6 +443,8 @@ def file_lock(path: Path, *, timeout_s: float = -1) -> BaseFileLock:
     Raises:
         OSError: The file is a link, or the folder cannot be read.
     """
+    from filelock import FileLock  # a process of a comparison waits for no lock
+
     with contextlib.suppress(FileNotFoundError):
         refuse_link(path, path.lstat())
     return FileLock(path, timeout=timeout_s, mode=file_mode(path.parent))

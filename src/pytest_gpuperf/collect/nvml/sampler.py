@@ -29,8 +29,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from filelock import Timeout
-
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.leases import (
@@ -268,7 +266,7 @@ class Sampler:
         lock = file_lock(self._path.with_suffix(".lock"), timeout_s=0)
         try:
             lock.acquire()
-        except Timeout:
+        except TimeoutError:
             return False
         held.callback(lock.release)
         return True
