@@ -222,3 +222,18 @@ def test_pytest_benchmark_compares_what_we_export(project: Project) -> None:
     assert compared.returncode == 0, compared.stdout + compared.stderr
     assert compared.stdout.count("test_ours[%d]") == 2
     assert "benchmark 'a|b'" in compared.stdout
+
+
+def test_compat_run_parallel_leaves_what_measures_to_one_thread(
+    project: Project,
+) -> None:
+    """Other tests run in its threads; a measured one is judged as ever."""
+    pytest.importorskip("pytest_run_parallel")
+    project.write(THREE + "\n    def test_other():\n        pass\n")
+    threads = ("-p", "pytest_run_parallel.plugin", "--parallel-threads=4")
+    ended = project.spawn(*threads, "--gpuperf-json=run.json")
+
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "Collected 1 items to run in parallel" in ended.stdout
+    outcomes = [verdict["outcome"] for verdict in project.report()["verdicts"]]
+    assert sorted(outcomes) == ["failed", "passed", "passed"]

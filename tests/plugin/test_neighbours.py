@@ -365,3 +365,30 @@ def test_a_run_leaves_no_file_open(project: Project) -> None:
         assert project.run().ret == pytest.ExitCode.OK
 
     assert [*Path("/proc/self/fd").iterdir()] == before
+
+
+@pytest.mark.parametrize(
+    "line", ["thread_unsafe: one thread", "thread_unsafe(reason): x"]
+)
+def test_what_measures_stays_out_of_a_plugins_threads(
+    project: Project, line: str
+) -> None:
+    """The threads of one test would share its fixture, and disturb each other's times."""
+    project.write(
+        f"""
+        def pytest_configure(config):
+            config.addinivalue_line("markers", {line!r})
+
+        def pytest_collection_finish(session):
+            for item in session.items:
+                print(item.name, [mark.name for mark in item.iter_markers()])
+        """,
+        "conftest.py",
+    )
+    project.write(
+        "def test_it(gpuperf):\n    gpuperf.measure(int)\ndef test_x(): pass\n"
+    )
+    ended = project.run("--strict-markers", "-s")
+
+    assert lines(ended, "test_it ['gpuperf', 'thread_unsafe']")
+    assert lines(ended, "test_x []")

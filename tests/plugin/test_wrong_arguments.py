@@ -55,6 +55,7 @@ WRONG_CALLS = {
     "gpuperf.measure(gpuperf.measure, len, [])": "cannot run inside another one",
     "gpuperf.measure(gpuperf.record, 'x', 5)": "cannot run inside another one",
     "gpuperf.compare(gpuperf, len, [])": "cannot run inside another one",
+    "gpuperf.measure(in_a_thread, gpuperf)": "another thread of this test measures",
 }
 
 # what a marker says, and what the collection error says
@@ -122,9 +123,19 @@ def test_no_name_may_be_written_as_none(project: Project) -> None:
 
 def test_a_wrong_argument_fails_its_own_test(project: Project) -> None:
     """Each test says which of its arguments is wrong; the run goes on to its end."""
+    in_a_thread = """
+from concurrent.futures import ThreadPoolExecutor
+
+def in_a_thread(gpuperf):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(gpuperf.measure, int).result()
+"""
     body = [
-        f"def test_{index}(gpuperf):\n    {call}\n"
-        for index, call in enumerate(WRONG_CALLS)
+        in_a_thread,
+        *(
+            f"def test_{index}(gpuperf):\n    {call}\n"
+            for index, call in enumerate(WRONG_CALLS)
+        ),
     ]
     project.write("\n".join([*body, "def test_right(gpuperf):\n    gpuperf(int)\n"]))
     ended = project.run("-q", "--tb=line", "-rf")

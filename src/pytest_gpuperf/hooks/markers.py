@@ -52,6 +52,9 @@ _GRADES = tuple(Grade.__members__)
 _REQUIREMENTS = ("gpu", Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML)
 _CHIP = re.compile(r"sm_\d{2,3}a?")
 _NOT_A_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one
+_UNSAFE = (
+    "thread_unsafe"  # keeps a test out of a plugin's threads, which share a fixture
+)
 _TIMED = {"time", "throughput", "mfu", "roofline"}  # metrics that need repeated calls
 
 
@@ -68,6 +71,8 @@ def read_markers(
         item.stash[TEST_ID] = item.nodeid  # before loadgroup appends the group's name
         if item.get_closest_marker("gpuperf") is None:
             item.add_marker("gpuperf")  # so that -m gpuperf selects it
+        if _knows_unsafe_threads(item.config):
+            item.add_marker(_UNSAFE)
         reader = _MarkerReader(item)
         item.stash[PLAN] = plan = reader.plan()
         mistakes += [f"{item.nodeid}: {text}" for text in reader.mistakes]
@@ -78,6 +83,13 @@ def read_markers(
         report.result = []
         # parameters repeat their function's mistakes
         report.longrepr = "\n".join(dict.fromkeys(mistakes))
+
+
+def _knows_unsafe_threads(config: pytest.Config) -> bool:
+    """Return whether a plugin, as pytest-run-parallel, registered its marker."""
+    return any(
+        re.split(r"[:(]", line)[0] == _UNSAFE for line in config.getini("markers")
+    )
 
 
 class _MarkerReader:
