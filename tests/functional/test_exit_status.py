@@ -680,6 +680,52 @@ def test_an_exit_status_of_0_stays_where_nothing_failed(
     assert project.run(*GATE[:1], "--gpuperf-confirm=1").ret == 0
 
 
+LEAVES = """
+import os
+
+def test_slow(gpuperf):
+    gpuperf.record("x", 1.0)
+
+def test_leaves():
+    LEAVE
+"""
+
+
+@pytest.mark.parametrize("capture", ["fd", "no"])
+def test_a_test_that_leaves_the_process_with_0_is_not_green(
+    project: Project, capture: str
+) -> None:
+    """What was measured before is not judged then; a line names the test."""
+    project.write(LEAVES.replace("LEAVE", "os._exit(0)"))
+    ended = project.spawn(f"--capture={capture}")
+    told = "gpuperf: test_it.py::test_leaves ended pytest by os._exit(0); nothing was judged"
+
+    assert ended.returncode == 1
+    assert told in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("leave", "status"),
+    [
+        ("os._exit(3)", 3),
+        (
+            "os.fork() or os._exit(0); assert os.waitstatus_to_exitcode(os.wait()[1]) == 0",
+            0,
+        ),
+    ],
+    ids=["another status", "a fork"],
+)
+def test_other_ways_to_leave_stay_as_they_are(
+    project: Project, leave: str, status: int
+) -> None:
+    """A status of the test's own, and a child that it has forked."""
+    project.write(LEAVES.replace("LEAVE", leave))
+    ended = project.spawn()
+
+    assert ended.returncode == status
+    assert "ended pytest" not in ended.stdout
+
+
 @pytest.mark.parametrize("place", ["PYTEST_ADDOPTS", "addopts", "ini"])
 def test_a_gate_that_is_disabled_out_of_sight_is_not_green(
     project: Project, place: str

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -32,7 +33,7 @@ from pytest_gpuperf.report.lines import Style
 from pytest_gpuperf.report.summary import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from pytest_gpuperf.model.change import Progress
 
@@ -224,12 +225,44 @@ class Gate:
     ) -> Generator[None, object, object]:
         """Settle every held test once all have run, whatever ended the loop."""
         try:
-            result = yield
+            with self._heeding_exits():
+                result = yield
         except BaseException as error:
             self.abandon(error)
             raise
         self.settle(session)
         return result
+
+    @contextlib.contextmanager
+    def _heeding_exits(self) -> Iterator[None]:
+        """Let os._exit(0) in a test end the process with 1: the run is not judged then."""
+        own, process = os._exit, os.getpid()
+
+        def end(status: int) -> NoReturn:
+            if status != 0 or os.getpid() != process:  # a test may fork
+                own(status)
+            self._tell_of_exit()
+            own(pytest.ExitCode.TESTS_FAILED)
+
+        os._exit = end
+        try:
+            yield
+        finally:
+            if os._exit is end:
+                os._exit = own
+
+    def _tell_of_exit(self) -> None:
+        """Say which test ends the process, whose output is captured at this moment."""
+        plugins = self.config.pluginmanager
+        reporter = plugins.getplugin("terminalreporter")
+        if reporter is None:
+            return
+        test_id = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+        capture = plugins.getplugin("capturemanager")
+        if capture is not None:
+            capture.suspend(in_=True)
+        _write(reporter, terminal.ended_line(test_id), red=True, bold=True)
+        reporter.flush()
 
     def settle(self, session: pytest.Session) -> None:
         """Decide the run, whose tests have run, and log what was held."""

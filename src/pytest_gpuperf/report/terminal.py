@@ -784,6 +784,12 @@ def status_line(reason: str) -> str:
     return f"gpuperf: a plugin set the exit status to 0, and it is 1: {reason}"
 
 
+def ended_line(test_id: str) -> str:
+    """Return that a test has ended the process; "": what did is not a test."""
+    ended = f"{display.escape(test_id) or 'something'} ended pytest by os._exit(0)"
+    return f"gpuperf: {ended}; nothing was judged, so the exit status is 1"
+
+
 def decided_line(verdict: Verdict) -> str:
     """Return what was decided of a test."""
     outcome = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
