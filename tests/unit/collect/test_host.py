@@ -1254,7 +1254,7 @@ def test_time_in_samples_that_nothing_interrupted_can_be_enough(
 ) -> None:
     """Without the waits for turns, and without what a busy machine has spoilt."""
     turns = Turns(clock, until=0)
-    host = HostCollector(clock, NoDevice(), take_turn=turns.take, enough_s=0.04)
+    host = HostCollector(clock, NoDevice(), take_turn=turns.take)
     calls = itertools.count(-4)  # of the warm-up
 
     def call() -> None:
@@ -1262,7 +1262,7 @@ def test_time_in_samples_that_nothing_interrupted_can_be_enough(
         if 0 <= next(calls) < interrupted:
             clock.waited_ns += MS // 2
 
-    timing = host.measure(TimedCall(fn=call, budget_s=99), stop=Never())
+    timing = host.measure(TimedCall(fn=call, budget_s=99), stop=Never(), enough_s=0.04)
 
     assert len(turns.asked) == count
     assert len(timing.samples) == count - 1 - interrupted

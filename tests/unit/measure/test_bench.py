@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -11,8 +12,9 @@ from fakes.runner import FakeRunner
 from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.devices import DeviceQuery
 from pytest_gpuperf.collect.step_profile import StepRecorder
-from pytest_gpuperf.config import Config, Plan
+from pytest_gpuperf.config import Config, Plan, Update
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
+from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.measure.bench import Bench, bench_of, marking_bench, timed_call
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.environment import Session
@@ -22,6 +24,8 @@ from pytest_gpuperf.model.sample import CacheMode
 
 KEY = RecordKey(test_id="test_it.py::test_x")
 PLAN = Plan()
+LIMIT = parse_limit("time <= 5 ms")
+MS = 1_000_000  # [ns]
 
 
 def no_gpu() -> DeviceQuery:
@@ -86,6 +90,35 @@ def test_the_gpus_are_asked_for_once_and_only_where_somebody_needs_them() -> Non
 
     assert (process.device(), process.no_device_reason()) == (None, "no driver")
     assert (before, len(queries)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "plan", "is_short"),
+    [
+        (Config(root="/", against="HEAD"), PLAN, True),
+        (Config(root="/"), PLAN, False),
+        (Config(root="/", against="HEAD", baseline_named=True), PLAN, False),
+        (Config(root="/", against="HEAD", update=Update.NEW), PLAN, False),
+        (Config(root="/", against="HEAD"), Plan(min_grade="B"), False),
+        (Config(root="/", against="HEAD"), Plan(limits=(LIMIT,)), False),
+    ],
+    ids=["a revision", "nothing", "a store", "an update", "a grade", "a limit"],
+)
+def test_a_value_that_is_only_shown_costs_few_samples(
+    config: Config, plan: Plan, is_short: bool
+) -> None:
+    """Blocks decide about a revision, and take samples of their own."""
+    clock, durations_ns = FakeClock(), itertools.cycle([MS, 9 * MS, 2 * MS])
+
+    def unsteady() -> None:
+        clock.advance(next(durations_ns))
+
+    bench = bench_of(site(config, clock))
+    request = timed_call(plan, unsteady, (), {})
+    record, _ = bench.measurer.timed(KEY, request, plan=plan)
+    sampled_s = sum(record.series[0].values)
+
+    assert (0.1 <= sampled_s < 0.2) is is_short
 
 
 def test_a_process_that_is_switched_off_times_nothing() -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from math import inf
 from types import TracebackType
-from typing import final
+from typing import NamedTuple, final
 
 from pytest_gpuperf.collect.base import (
     DeviceTimer,
@@ -62,6 +62,13 @@ def _expect_nothing(_: int, __: float) -> None:
     """Tell nobody how long it takes."""
 
 
+class _Enough(NamedTuple):
+    """When samples of a callable are enough: by the rule, or after so much of their time."""
+
+    stop: StopRule
+    least_s: float
+
+
 class HostCollector:
     """
     Times a callable with the host's clock, and with the device's where there is one.
@@ -83,9 +90,6 @@ class HostCollector:
             it may be taken, and returns whether it is to be. By itself a process waits for
             nobody, and takes no sample more than enough.
 
-        enough_s: The time in samples of one callable that nothing interrupted from which
-            on there are enough of them, whatever the stop rule says [s], > 0.
-
         expect: Called before the samples of slow calls, with how many rounds there will be,
             if they are as long as the first, and the time of one [s].
     """
@@ -100,7 +104,6 @@ class HostCollector:
         *,
         sm_clock_hz: Callable[[], float | None] | None = None,
         take_turn: TakeTurn = operator.not_,
-        enough_s: float = inf,
         expect: Callable[[int, float], object] = _expect_nothing,
     ) -> None:
         self._clock = clock
@@ -108,13 +111,14 @@ class HostCollector:
         self._timers = tuple(timers)
         self._sm_clock_hz = sm_clock_hz
         self._take_turn = take_turn
-        self._enough_s = enough_s
         self._expect = expect
         self._core_loop = CoreLoop(clock)
         self._resolution_ns: int | None = None
         self._cpu_clock_is_fine = False
 
-    def measure(self, request: TimedCall, *, stop: StopRule) -> Timing:
+    def measure(
+        self, request: TimedCall, *, stop: StopRule, enough_s: float = inf
+    ) -> Timing:
         """
         Call until the stop rule has enough, or the budget is spent.
 
@@ -126,6 +130,9 @@ class HostCollector:
 
             stop: Called at growing numbers of samples.
 
+            enough_s: Uninterrupted time in samples that is enough, whatever the stop
+                rule says [s], > 0.
+
         Raises:
             MeasureError: A call does no work that could be timed, or no sample counts.
 
@@ -135,11 +142,17 @@ class HostCollector:
         with self._instruments() as instruments:
             sampler = CallSampler(request, instruments)
             sampler.warm_up()
-            self._fill((sampler,), (request,), stop, instruments)
+            enough = _Enough(stop, enough_s)
+            self._fill((sampler,), (request,), enough, instruments)
             return sampler.timing(_counted((sampler,), instruments.timers, ended=True))
 
     def interleave(
-        self, first: TimedCall, second: TimedCall, *, stop: StopRule
+        self,
+        first: TimedCall,
+        second: TimedCall,
+        *,
+        stop: StopRule,
+        enough_s: float = inf,
     ) -> tuple[Timing, Timing]:
         """
         Measure two callables by turns: A B, B A, A B and so on.
@@ -154,6 +167,8 @@ class HostCollector:
             second: B; it must ask for as many iterations.
 
             stop: Called at growing numbers of pairs.
+
+            enough_s: As `measure`, of each of the two.
 
         Returns:
             Two timings with equally many samples.
@@ -173,7 +188,8 @@ class HostCollector:
             for sampler in samplers:
                 sampler.warm_up()
                 sampler.forget_first_call()
-            self._fill(samplers, (first, second), stop, instruments)
+            enough = _Enough(stop, enough_s)
+            self._fill(samplers, (first, second), enough, instruments)
             chosen = _counted(samplers, instruments.timers, ended=True)
             for sampler in samplers:
                 sampler.look()
@@ -194,7 +210,7 @@ class HostCollector:
         self,
         samplers: Sequence[CallSampler],
         requests: Sequence[TimedCall],
-        stop: StopRule,
+        enough: _Enough,
         instruments: Instruments,
     ) -> None:
         """Take samples of each callable by turns until there are enough."""
@@ -219,7 +235,7 @@ class HostCollector:
                 return
             is_due = fixed is None and len(samplers[0].readings) >= check_at
             if is_due and spent_ns >= minimum_ns:
-                check_at = self._next_check(samplers, stop, instruments.timers)
+                check_at = self._next_check(samplers, enough, instruments.timers)
             if not take_turn(check_at == inf):
                 return
 
@@ -234,7 +250,7 @@ class HostCollector:
         self._expect(count, round_s)
 
     def _next_check(
-        self, samplers: Sequence[CallSampler], stop: StopRule, timers: Timers
+        self, samplers: Sequence[CallSampler], enough: _Enough, timers: Timers
     ) -> float:
         """Return how many samples there must be to ask again; infinite: enough."""
         chosen = _counted(samplers, timers)
@@ -242,12 +258,12 @@ class HostCollector:
         missing_count = _LEAST_SAMPLES - len(chosen.places)
         if missing_count > 0:
             return count + max(missing_count, int(count * _LATE_FRACTION))
-        enough = all(
-            stop.enough(chosen.values(sampler.readings, best))
-            or _uninterrupted_s(sampler) >= self._enough_s
+        is_enough = all(
+            enough.stop.enough(chosen.values(sampler.readings, best))
+            or _uninterrupted_s(sampler) >= enough.least_s
             for sampler in samplers
         )
-        return inf if enough else int(count * _CHECK_GROWTH)
+        return inf if is_enough else int(count * _CHECK_GROWTH)
 
     @contextmanager
     def _instruments(self) -> Iterator[Instruments]:
