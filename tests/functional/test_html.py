@@ -43,7 +43,7 @@ def test_a_page_of_an_earlier_run_does_not_stand_for_this_one(
     project.write("import os\n\ndef test_a(gpuperf):\n    os._exit(0)\n")
     ended = project.spawn("--gpuperf-html=r.html")
 
-    assert ended.returncode == 0
+    assert ended.returncode == 1
     assert "<h1>Incomplete: the run ended before" in (
         project.path / "r.html"
     ).read_text("utf-8")
