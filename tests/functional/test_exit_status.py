@@ -701,7 +701,7 @@ def test_a_test_that_leaves_the_process_with_0_is_not_green(
     told = "gpuperf: test_it.py::test_leaves ended pytest by os._exit(0); nothing was judged"
 
     assert ended.returncode == 1
-    assert told in ended.stdout
+    assert any(line.startswith(told) for line in ended.stdout.splitlines())
 
 
 @pytest.mark.parametrize(

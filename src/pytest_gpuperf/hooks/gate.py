@@ -261,6 +261,7 @@ class Gate:
         capture = plugins.getplugin("capturemanager")
         if capture is not None:
             capture.suspend(in_=True)
+        reporter.ensure_newline()
         _write(reporter, terminal.ended_line(test_id), red=True, bold=True)
         reporter.flush()
 

@@ -52,9 +52,8 @@ _GRADES = tuple(Grade.__members__)
 _REQUIREMENTS = ("gpu", Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML)
 _CHIP = re.compile(r"sm_\d{2,3}a?")
 _NOT_A_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one
-_UNSAFE = (
-    "thread_unsafe"  # keeps a test out of a plugin's threads, which share a fixture
-)
+# keeps a test out of the threads of a plugin, which would share its fixture
+_UNSAFE = "thread_unsafe"
 _TIMED = {"time", "throughput", "mfu", "roofline"}  # metrics that need repeated calls
 
 
@@ -67,11 +66,12 @@ def read_markers(
     The error has all mistakes of the report's tests.
     """
     mistakes: list[str] = []
+    has_threads = _knows_unsafe_threads(measuring[0].config)
     for item in measuring:
         item.stash[TEST_ID] = item.nodeid  # before loadgroup appends the group's name
         if item.get_closest_marker("gpuperf") is None:
             item.add_marker("gpuperf")  # so that -m gpuperf selects it
-        if _knows_unsafe_threads(item.config):
+        if has_threads:
             item.add_marker(_UNSAFE)
         reader = _MarkerReader(item)
         item.stash[PLAN] = plan = reader.plan()
