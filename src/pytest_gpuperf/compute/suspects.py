@@ -20,6 +20,7 @@ from pytest_gpuperf.compute.alone import (
     reference_gaps,
 )
 from pytest_gpuperf.compute.change import (
+    INTERVAL_TAIL,
     ComparedSuite,
     Part,
     Tables,
@@ -316,6 +317,26 @@ class _Suspect:
             )
         return bounds, (more, less)
 
+    def _without_refused(
+        self,
+        effect: float,
+        p_values: tuple[float, float],
+        low: float | None,
+        high: float | None,
+    ) -> tuple[float | None, float | None]:
+        """
+        Return an interval without "no change" where the chance of that is too small.
+
+        Its width is of one place. The chance is of all of them, and of the nearest process.
+        """
+        more, less = p_values
+        noise = self._test.relative(self._noise)
+        if low is not None and more < INTERVAL_TAIL and effect > self._noise:
+            low = max(low, noise)
+        if high is not None and less < INTERVAL_TAIL and -effect > self._noise:
+            high = min(high, self._test.relative(-self._noise))
+        return low, high
+
     def _as_weighed(
         self,
         in_suite: Contrast,
@@ -343,6 +364,7 @@ class _Suspect:
         low, high, detectable = bounds_of(
             test, residual, part, self._tables, self._level
         )
+        low, high = self._without_refused(judgement.effect, p_values, low, high)
         change = replace(
             alone,
             effect=test.relative(judgement.effect),

@@ -238,7 +238,10 @@ def _doubt_of(
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return why a change may be of what else the machine does; None: nothing says so."""
     compared = comparison_of(case, policy, ruling.confirmation)
-    alike = seen_before(case, compared, ruling.confirmation, ruling.change)
+    in_suite = None if ruling.confirmation is None else comparison_of(case, policy)
+    alike = seen_before(
+        case, compared, ruling.confirmation, ruling.change, in_suite=in_suite
+    )
     if alike:
         return Cause.SEEN_BEFORE, VerdictEvidence(alike=alike)
     text = text_of_oversubscription(case, ruling.confirmation)

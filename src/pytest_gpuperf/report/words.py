@@ -249,7 +249,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SEEN_BEFORE): (
             "find what makes it take one of several times, as threads, a disk or a cache; "
-            f"or {_BY_REVISION}"
+            f"or {_BY_REVISION}; gpuperf baseline show prints how to drop a bad session"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE): (
             f"store sessions of a calmer machine, or {_BY_REVISION}"

@@ -406,3 +406,17 @@ def test_offsets_alone_make_no_alarm() -> None:
         by_alone += any(v.alone is not None for v in verdicts)
 
     assert (alarms, by_alone >= 3) == (0, True)
+
+
+def test_the_interval_of_a_regression_holds_no_change_of_none() -> None:
+    """Of a part that fresh processes deny the effect is small: its interval leaves 0 out."""
+    subject = timed_alone(
+        case(194.2 * US, (104.5 * US, 97.4 * US, 95.8 * US)), [189.2 * US]
+    )
+    fresh = [value * US for value in (197.9, 196.8, 219.6, 206.5, 215.5)]
+    verdict = judged(subject, fresh)
+
+    assert verdict.outcome is Outcome.REGRESSED
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(0.151, abs=0.01)
+    assert verdict.change.low == pytest.approx(POLICY.noise_threshold, rel=1e-6)

@@ -598,7 +598,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         ("seen before: 2 on 1970-01-03, 3 on 1970-01-04, 4 on 1970-01-05, and 1 more",),
         (
             "find what makes it take one of several times, as threads, a disk or a "
-            f"cache; or {BY_ANY_REVISION}"
+            f"cache; or {BY_ANY_REVISION}; gpuperf baseline show prints how to drop a bad "
+            "session"
         ),
         "name more run files",
     ),
