@@ -134,6 +134,54 @@ def test_a_loop_has_a_baseline(project: Project) -> None:
     assert project.outcomes() == {("test_it", "unchanged")}
 
 
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ('assert steps.scorecard.grade >= "B"', "scorecard.grade F >= 'B'"),
+        ('assert "B" <= steps.scorecard.grade', "'B' <= scorecard.grade F"),
+        ("assert steps.scorecard.efficiency > 0.5", "scorecard.efficiency 0."),
+        (
+            'assert steps.scorecard.grade == "F" and steps.scorecard.efficiency > 0.5',
+            "scorecard.efficiency 0.",
+        ),
+    ],
+)
+def test_a_value_of_a_scorecard_is_asserted_as_any_measured_one(
+    project: Project, statement: str, said: str
+) -> None:
+    """The test *failed* by it, and the line says the value; its type has no address."""
+    project.write(
+        body(
+            "with gpuperf.steps(units=2, hardware=HARDWARE) as steps:",
+            "    run(steps)",
+            statement,
+        ),
+    )
+    ended = project.run("--gpuperf-json=run.json")
+
+    ended.assert_outcomes(failed=1)
+    assert lines(ended, "AssertionError", said)
+    assert lines(ended, "judged 1 of 1: 1 failed its own assert")
+    assert not lines(ended, " object at ")
+    assert project.report()["broken"] == []
+
+
+def test_an_assert_beside_a_scorecard_is_not_of_it(project: Project) -> None:
+    """A grade that held has not failed a test."""
+    project.write(
+        body(
+            "with gpuperf.steps(units=2, hardware=HARDWARE) as steps:",
+            "    run(steps)",
+            'assert steps.scorecard.grade <= "D"',
+            "assert [] == [1]",
+        ),
+    )
+    ended = project.run("--gpuperf-json=run.json")
+
+    ended.assert_outcomes(failed=1)
+    assert project.report()["broken"] == ["test_it.py::test_it"]
+
+
 def test_the_grade_of_a_loop_needs_the_hardware(project: Project) -> None:
     """With it a letter that compares; without it unmeasured, and never a pass."""
     project.write(

@@ -20,7 +20,6 @@ from pytest_gpuperf.errors import (
     UnitError,
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
-from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import RAN, command_line, outcomes
 from pytest_gpuperf.hooks.digests import Digests, digests_of, read_functions
 from pytest_gpuperf.hooks.identity import KEY, TYPED, KeyMaker
@@ -287,6 +286,7 @@ class Measuring:
         self._collected: list[pytest.Item] = []  # before any is left out
         self._collected_ids: list[str] = []
         self._deselected: set[int] = set()  # of these, by identity
+        self._ledger: Ledger | None = None  # of the test whose body runs
         self._live_line = _live_line(config, bench.site.clock) if judging else None
         if judging and isinstance(bench.measurer, TimingMeasurer):
             live = self._live_line
@@ -552,7 +552,7 @@ class Measuring:
             references.begin()
         if self._live_line is not None:
             self._live_line.begin()
-        item.stash[_BODY_RUNS] = True
+        item.stash[_BODY_RUNS], self._ledger = True, gpuperf.ledger
         try:
             if plan.uses_fixture:
                 result = yield
@@ -561,6 +561,7 @@ class Measuring:
                     result = yield
         finally:
             del item.stash[_BODY_RUNS]
+            self._ledger = None
         if references is not None:
             references.after()
         if self.judging and not self.bench.site.config.disable:
@@ -770,14 +771,7 @@ class Measuring:
         self, op: str, left: object, right: object
     ) -> list[str] | None:
         """Explain a comparison of a measured value that did not hold."""
-        if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
-            return None
-        lines = outcomes.comparison_lines(op, left, right)
-        figures = [side for side in (left, right) if isinstance(side, Figure)]
-        # pytest explains the last part of an `and` even where that part held
-        if figures and not outcomes.holds(op, left, right):
-            figures[0].perf.missed(lines[0], outcomes.asserting_place())
-        return lines
+        return outcomes.explained(op, left, right, self._ledger)
 
 
 def _advice(item: pytest.Item, **facts: Any) -> Any:  # noqa: ANN401 - the hook's own

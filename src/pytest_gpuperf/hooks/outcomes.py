@@ -9,7 +9,7 @@ import sys
 from numbers import Real
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import (
     PerfAssertionError,
 )
 from pytest_gpuperf.fixture import Figure
-from pytest_gpuperf.fixture.values import SWITCH_ON, Perf
+from pytest_gpuperf.fixture.values import SWITCH_ON, Answer, Perf
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
@@ -30,7 +30,7 @@ from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import assert_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import CodeType, FrameType, TracebackType
 
     from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
@@ -42,13 +42,12 @@ if TYPE_CHECKING:
 __all__ = [
     "VerdictRepr",
     "apply_unmeasured",
-    "asserting_place",
     "calls_xfail",
-    "comparison_lines",
     "ending_text",
     "expect_failure",
     "expected_failure",
     "explain_failure",
+    "explained",
     "fail",
     "failure_text",
     "hide_own_frames",
@@ -367,11 +366,63 @@ def unwritable(error: Exception) -> str:
     return f"gpuperf: the test's measurements cannot be written: {escape(str(error))}"
 
 
-_COMPARE = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+    "==": eq,
+    "!=": ne,
+}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # seen from the right side
 
 
-def comparison_lines(op: str, left: object, right: object) -> list[str]:
+def explained(
+    op: str, left: object, right: object, ledger: Ledger | None
+) -> list[str] | None:
+    """
+    Return the explanation of a comparison of measured values; None: they are not measured.
+
+    Args:
+        op: The operator.
+
+        left: The left operand.
+
+        right: The right operand.
+
+        ledger: That of the test whose body runs; it notes a comparison that did not hold.
+    """
+    if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
+        return _explained_by_card(op, left, right, ledger)
+    lines = _comparison_lines(op, left, right)
+    figures = [side for side in (left, right) if isinstance(side, Figure)]
+    # pytest explains the last part of an `and` even where that part held
+    if figures and not _holds(op, left, right):
+        figures[0].perf.missed(lines[0], _asserting_place())
+    return lines
+
+
+def _explained_by_card(
+    op: str, left: object, right: object, ledger: Ledger | None
+) -> list[str] | None:
+    """Return the explanation of a comparison with a value of a scorecard; None: it is none."""
+    texts, perfs = [], []
+    for side in (left, right):
+        values = ledger.card_values if ledger is not None else ()
+        # what is only equal to it, as another test's grade, is another object
+        taken = [value for value in values if value.value is side]
+        shown = f"{side:.4g}" if isinstance(side, float) else str(side)
+        texts.append(f"{taken[-1].name} {shown}" if taken else repr(side))
+        perfs += [value.perf for value in taken[-1:]]
+    if not perfs:
+        return None
+    line = escape(f"{texts[0]} {op} {texts[1]}")
+    if op in _COMPARE and not _COMPARE[op](left, right):
+        perfs[0].missed(line, _asserting_place())
+    return [line]
+
+
+def _comparison_lines(op: str, left: object, right: object) -> list[str]:
     """Return the explanation of a comparison of measured values."""
     lines = assert_lines(
         op,
@@ -389,14 +440,14 @@ def comparison_lines(op: str, left: object, right: object) -> list[str]:
     return lines + _advice_lines(failed)
 
 
-def holds(op: str, left: object, right: object) -> bool:
+def _holds(op: str, left: object, right: object) -> bool:
     """Return whether a comparison of numbers holds; any other one does not."""
     if op not in _COMPARE or not (isinstance(left, Real) and isinstance(right, Real)):
         return False
     return bool(_COMPARE[op](float(left), float(right)))
 
 
-def asserting_place() -> tuple[CodeType, int] | None:
+def _asserting_place() -> tuple[CodeType, int] | None:
     """
     Return where the assert that pytest explains now is going to raise.
 
