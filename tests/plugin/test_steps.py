@@ -160,7 +160,7 @@ def test_a_value_of_a_scorecard_is_asserted_as_any_measured_one(
     ended = project.run("--gpuperf-json=run.json")
 
     ended.assert_outcomes(failed=1)
-    assert lines(ended, "AssertionError", said)
+    assert lines(ended, "E  ", "assert ", said)
     assert lines(ended, "judged 1 of 1: 1 failed its own assert")
     assert not lines(ended, " object at ")
     assert project.report()["broken"] == []
