@@ -78,7 +78,9 @@ _SAME_SHARE = 1e-9  # two values nearer than that differ by rounding, not by mea
 _ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
 _PLAIN_EXPONENTS = range(-4, 16)  # outside, 1.23e-09 is shorter than the zeros
 
-_KIB = int(KiB)  # [B]; from a MiB on sizes are decimal
+_KIB = int(
+    KiB
+)  # [B]; limits alone are written in it, and from a MiB on they are decimal
 
 _WIDE = Context(prec=1100)  # every float written out has fewer digits
 
@@ -149,8 +151,6 @@ def value(
     unit, (exact, *bounds) = _in_si(unit, number, *limits)
     if unit == "fraction":
         bounds += [Decimal(0), Decimal(1)]
-    if kib := _in_kib(exact, unit):
-        return kib
     return _written(_rounded_within(exact, unit, digits, bounds), unit, exact)
 
 
@@ -242,7 +242,7 @@ def pair(
     """
     unit, (left, right) = _in_si(unit, number, reference)
     kib = _in_kib(left, unit), _in_kib(right, unit)
-    if all(kib):
+    if is_limit and all(kib):
         return kib
     if not is_limit and math.isclose(number, reference, rel_tol=_SAME_SHARE):
         left = right  # what arithmetic has left of equal values

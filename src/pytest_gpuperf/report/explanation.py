@@ -200,7 +200,7 @@ def longrepr_lines(
     yield Line(head, style)
     whole = evidence(verdict)
     if not head.endswith(whole):
-        yield from wrapped(whole, width=width, depth=1)
+        yield from wrapped(_rest(verdict, head, whole), width=width, depth=1)
     yield from _body(verdict, options, width)
 
 
@@ -225,6 +225,20 @@ def _brief_evidence(verdict: Verdict) -> str:
         return evidence(verdict)
     adjusted = " adjusted" if words.taken_out(change) else ""
     return f"{_moved(verdict, change)}{adjusted}{_allowed(verdict)}"
+
+
+def _rest(verdict: Verdict, head: str, whole: str) -> str:
+    """Return the evidence without the numbers that the first line has already."""
+    change, limit = verdict.change, verdict.limit
+    if not head.endswith(_brief_evidence(verdict)):  # it was cut
+        return whole
+    if limit is not None:
+        return whole.replace(f", limit {_limit_text(limit)}", "", 1)
+    if change is None:
+        return whole
+    measured, separator, moved = _moved(verdict, change).rpartition(": ")
+    rest = whole.removeprefix(measured + separator) if moved else whole
+    return rest.replace(_allowed(verdict), "", 1)
 
 
 def _allowed(verdict: Verdict) -> str:

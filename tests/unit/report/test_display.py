@@ -43,7 +43,7 @@ def order(left: Decimal | float, right: Decimal | float) -> int:
         (1234.5, "s", "1234 s"),
         (0.0, "s", "0 s"),
         (-0.0, "s", "0 s"),
-        (98304, "bytes", "96 KiB"),
+        (98304, "bytes", "98.3 kB"),
         (98305, "bytes", "98.3 kB"),
         (1048576, "bytes", "1.05 MB"),
         (40, "bytes", "40 B"),
@@ -61,7 +61,7 @@ def order(left: Decimal | float, right: Decimal | float) -> int:
         (1.98e9, "Hz", "1.98 GHz"),
         (76800000, "byte", "76.8 MB"),
         (64, "byte", "64 B"),
-        (32.768, "Kbyte", "32 KiB"),
+        (32.768, "Kbyte", "32.8 kB"),
         (2.4e12, "byte/second", "2.40 TB/s"),
         (1.5, "Gbyte/s", "1.50 GB/s"),
         (32.768, "Kbyte/block", "32.8 Kbyte/block"),
@@ -219,11 +219,12 @@ def test_two_facts_that_differ_look_different() -> None:
     assert display.moved_fact("power_limit_watts", "700", "600") == ("700 W", "600 W")
 
 
-def test_whole_kib_are_beside_whole_kib_alone() -> None:
-    """A limit is shown as it was written; two values of a pair have one unit."""
+def test_limits_alone_are_written_in_kib() -> None:
+    """They are shown as they were written; values of one column have one kind of unit."""
     assert display.exactly(49152, "bytes") == "48 KiB"
     assert display.pair(65536, 49152, "bytes", is_limit=True) == ("64 KiB", "48 KiB")
     assert display.pair(4224, 4096, "bytes") == ("4.22 kB", "4.10 kB")
+    assert display.pair(8192, 4096, "bytes") == ("8.19 kB", "4.10 kB")
 
 
 def test_an_interval_names_its_unit_once() -> None:

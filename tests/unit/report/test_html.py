@@ -1100,7 +1100,7 @@ def test_a_closed_row_says_what_is_not_confirmed_and_what_was_taken_out() -> Non
 
 
 def test_a_binary_unit_stays_beside_its_number() -> None:
-    """A line that begins with KiB is read twice."""
-    record = runs.record("test_a", runs.value_of("shared_bytes", 8192, "bytes"))
+    """A line that begins with MiB is read twice."""
+    record = runs.record("test_a", runs.value_of("pool", 8, "MiB"))
 
-    assert "8\u202fKiB" in read(runs.run((record,))).text()
+    assert "8\u202fMiB" in read(runs.run((record,))).text()
