@@ -20,7 +20,6 @@ from pytest_gpuperf.compute.alone import (
     reference_gaps,
 )
 from pytest_gpuperf.compute.change import (
-    INTERVAL_TAIL,
     ComparedSuite,
     Part,
     Tables,
@@ -281,8 +280,13 @@ class _Suspect:
         judgement = judged()
         if not math.isfinite(judgement.effect):
             return Weighed(change=alone)
-        bounds, p_values = self._agreed(judgement, judged)
-        change = self._as_weighed(twice.suite, residual.shift, bounds, p_values, alone)
+        if judgement.of_alone:  # Alone against stored alone is like with like then.
+            change = self.of_part(alone, common.pool)
+        else:
+            bounds, p_values = self._agreed(judgement, judged)
+            change = self._as_weighed(
+                twice.suite, residual.shift, bounds, p_values, alone
+            )
         more, less = (
             self._beyond(
                 sign * residual.difference - self._noise,
@@ -293,7 +297,9 @@ class _Suspect:
         )
         if self._test.comparison.better is Better.HIGHER:
             more, less = less, more
-        return replace(change, suite_worse=more, suite_better=less)
+        return replace(
+            change, suite_worse=more, suite_better=less, of_alone=judgement.of_alone
+        )
 
     def _agreed(
         self, judgement: JointEvidence, judged: Callable[..., JointEvidence]
@@ -316,26 +322,6 @@ class _Suspect:
                 judgement, ratio=found.ratio, floor=found.floor, extra=found.extra
             )
         return bounds, (more, less)
-
-    def _without_refused(
-        self,
-        effect: float,
-        p_values: tuple[float, float],
-        low: float | None,
-        high: float | None,
-    ) -> tuple[float | None, float | None]:
-        """
-        Return an interval without "no change" where the chance of that is too small.
-
-        Its width is of one place. The chance is of all of them, and of the nearest process.
-        """
-        more, less = p_values
-        noise = self._test.relative(self._noise)
-        if low is not None and more < INTERVAL_TAIL and effect > self._noise:
-            low = max(low, noise)
-        if high is not None and less < INTERVAL_TAIL and -effect > self._noise:
-            high = min(high, self._test.relative(-self._noise))
-        return low, high
 
     def _as_weighed(
         self,
@@ -364,7 +350,6 @@ class _Suspect:
         low, high, detectable = bounds_of(
             test, residual, part, self._tables, self._level
         )
-        low, high = self._without_refused(judgement.effect, p_values, low, high)
         change = replace(
             alone,
             effect=test.relative(judgement.effect),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from statistics import median
 
 from pytest_gpuperf.judge.case import OVERSUBSCRIBED, Case, Confirmation, StoredValue
@@ -12,16 +11,13 @@ from pytest_gpuperf.model.verdict import SeenValue
 
 __all__ = ["seen_before", "text_of_oversubscription"]
 
-# docs/judging.md section 2: two sessions are a mode, and a test that waits or has threads is
-# as slow as what it waits for
+# docs/judging.md section 2: two sessions are a mode, one bad session of a test that computes
+# is not, and a test that waits or has threads is as slow as what it waits for
 _MODE_SESSIONS, _MODE_SESSIONS_WAITING = 2, 1
 _NEAR_LIMITS = 0.5  # a stored value is near one of now within half a limit
 _NEAR = math.log1p(0.05)  # and within this on a log scale, however large the limit
 _HALF_WAY = 0.5  # of a change: what is nearer to the usual value is no other mode
 _NEAR_WAITING = math.log1p(0.25)  # what a neighbour takes of a disk or a core varies
-# a mode that the memory or the caches are in for minutes varies as much: simulated changes of
-# other sizes are found as often as without this rule
-_NEAR_LEFT_OUT = _NEAR_WAITING
 
 
 def seen_before(
@@ -29,13 +25,11 @@ def seen_before(
     comparison: Comparison | None,
     confirmation: Confirmation | None,
     change: Change,
-    in_suite: Comparison | None = None,
 ) -> tuple[SeenValue, ...]:
     """
     Return the stored values that are a mode with the value now; empty: they are none.
 
-    Values that a change is judged without count, too. The slow mode of a test that computes
-    may have been drawn once and left out: a value now that is near it is no change either.
+    Values that a change is judged without count: the slow mode may be what was left out.
 
     Args:
         case: The case.
@@ -46,59 +40,30 @@ def seen_before(
 
         change: The change that it is: what fresh processes measured alone may be far
             from the suite's values, and this is one of them.
-
-        in_suite: The case by its value in the suite; None: `comparison` is that.
     """
     effect = change.effect
     if comparison is None or not effect or not _is_positive(comparison):
         return ()
     if change.reference <= 0 or effect <= -1:
         return ()
-    by_session = {stored.session.id: stored for stored in case.stored}
-    waits = bool(case.notes or (confirmation is not None and confirmation.notes))
     usual, moved = math.log(change.reference), math.log1p(effect)
-    ids = _mode(case, comparison, usual, moved, waits=waits)
-    if not ids and change.left_out:
-        measured = [c for c in (comparison, in_suite) if c is not None]
-        ids = _left_out_alike(measured, change)
-    return tuple(_seen(by_session[session_id]) for session_id in ids)
-
-
-def _mode(
-    case: Case, comparison: Comparison, usual: float, moved: float, *, waits: bool
-) -> tuple[str, ...]:
-    """Return the sessions that were as slow as a change or slower, if they are enough."""
-    sign = math.copysign(1.0, moved)
+    sign = math.copysign(1.0, effect)
+    waits = case.notes or (confirmation is not None and confirmation.notes)
     near = min(_NEAR, _NEAR_LIMITS * math.log1p(case.limit or 0.0))
     least = max(
         sign * (usual + moved) - (_NEAR_WAITING if waits else near),
         sign * (usual + _HALF_WAY * moved),
     )
+    by_session = {stored.session.id: stored for stored in case.stored}
     alike = tuple(
-        session_id
-        for session_id, value in _stored_logs(comparison)
-        if sign * value >= least
+        _seen(by_session[session_id])
+        for session_id, value in zip(
+            comparison.session_ids, comparison.stored, strict=True
+        )
+        if sign * math.log(median(value.run_values)) >= least
     )
     enough = _MODE_SESSIONS_WAITING if waits else _MODE_SESSIONS
     return alike if len(alike) >= enough else ()
-
-
-def _left_out_alike(measured: Sequence[Comparison], change: Change) -> tuple[str, ...]:
-    """Return the session that a change was judged without, where a value now is near it."""
-    left_out = dict(_stored_logs(measured[0]))[change.left_out]
-    distance = abs(left_out - math.log(change.reference))
-    near = min(_NEAR_LEFT_OUT, _HALF_WAY * distance)
-    now = [math.log(median(c.current.run_values)) for c in measured]
-    is_near = any(abs(value - left_out) <= near for value in now)
-    return (change.left_out,) if is_near else ()
-
-
-def _stored_logs(comparison: Comparison) -> Iterator[tuple[str, float]]:
-    """Yield the id and the value of each stored session, on a log scale."""
-    for session_id, value in zip(
-        comparison.session_ids, comparison.stored, strict=True
-    ):
-        yield session_id, math.log(median(value.run_values))
 
 
 def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> str:

@@ -189,7 +189,8 @@ def _alone(
     if weighed is None or weighed.alone is None:
         return None
     far = abs(weighed.allowed) > (case.limit or 0.0)
-    differs = outcome in _SAME and far and ruling.p_alone < ruling.level
+    is_apart = far and ruling.p_alone < ruling.level
+    differs = outcome in _SAME and (is_apart or weighed.of_alone)
     return weighed.alone if differs or cause is Cause.OTHER_ALONE else None
 
 
@@ -238,10 +239,7 @@ def _doubt_of(
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return why a change may be of what else the machine does; None: nothing says so."""
     compared = comparison_of(case, policy, ruling.confirmation)
-    in_suite = None if ruling.confirmation is None else comparison_of(case, policy)
-    alike = seen_before(
-        case, compared, ruling.confirmation, ruling.change, in_suite=in_suite
-    )
+    alike = seen_before(case, compared, ruling.confirmation, ruling.change)
     if alike:
         return Cause.SEEN_BEFORE, VerdictEvidence(alike=alike)
     text = text_of_oversubscription(case, ruling.confirmation)

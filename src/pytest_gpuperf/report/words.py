@@ -249,7 +249,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SEEN_BEFORE): (
             "find what makes it take one of several times, as threads, a disk or a cache; "
-            f"or {_BY_REVISION}; gpuperf baseline show prints how to drop a bad session"
+            f"or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE): (
             f"store sessions of a calmer machine, or {_BY_REVISION}"
@@ -740,7 +740,7 @@ def changed_test(verdict: Verdict) -> str:
 
 def in_suite(verdict: Verdict) -> str:
     """Return the suite's value where it was worse than alone; "" where it was not."""
-    suite, alone = verdict.in_suite, verdict.change
+    suite, alone = verdict.in_suite, verdict.alone or verdict.change
     if suite is None or alone is None or suite.effect is None:
         return ""
     if verdict.cause is Cause.OTHER_ALONE:  # its evidence has both values
@@ -748,9 +748,12 @@ def in_suite(verdict: Verdict) -> str:
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     suite_text, alone_text = display.pair(suite.measured, alone.measured, unit)
     moved = display.change(suite.effect, limits=())
+    why = "another test may have left state behind, or the machine was busy"
+    if verdict.alone is not None:
+        why = "as in stored sessions, and the suite may have run it in that state"
     return display.escape(
-        f"{_of_metric(verdict)}{suite_text} in the suite ({moved}), {alone_text} alone: "
-        "another test may have left state behind, or the machine was busy"
+        f"{_of_metric(verdict)}{suite_text} in the suite ({moved}), {alone_text} alone"
+        f"{': ' if verdict.alone is None else ', '}{why}"
     )
 
 
@@ -758,7 +761,7 @@ def alone(verdict: Verdict) -> str:
     """Return the fresh processes' value where it is no change all the same; "": it is."""
     alone, estimate = verdict.alone, verdict.estimate
     same = verdict.outcome in {Outcome.UNCHANGED, Outcome.BLIND}
-    if not same or alone is None or estimate is None:
+    if not same or alone is None or estimate is None or verdict.in_suite is not None:
         return ""
     unit = estimate.unit
     alone_text, suite_text = display.pair(alone.measured, estimate.value, unit)

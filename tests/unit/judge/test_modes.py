@@ -37,32 +37,10 @@ def test_two_stored_sessions_are_a_mode() -> None:
     assert [seen.value for seen in verdict.evidence.alike] == [3.1, 3.02]
 
 
-@pytest.mark.parametrize("now", [1.3, 1.6, 1.9, 3.3])
-def test_one_bad_session_of_a_test_that_computes_hides_no_other_change(
-    now: float,
-) -> None:
-    """A change that is smaller or larger than what was left out is found all the same."""
-    assert judged(now, (*FAST, 2.5)).outcome is Outcome.REGRESSED
-
-
-@pytest.mark.parametrize("now", [1.5, 1.6, 1.75])
-def test_what_was_left_out_once_is_no_regression_when_it_comes_again(
-    now: float,
-) -> None:
-    """One session in many draws the slow mode: the next that does is as it was."""
-    verdict = judged(now, (*FAST, 1.6))
-
-    assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.cause is Cause.SEEN_BEFORE
-    assert verdict.evidence is not None
-    assert [seen.value for seen in verdict.evidence.alike] == [1.6]
-
-
-def test_the_suite_may_have_drawn_what_was_left_out() -> None:
-    """Stored values are of the suite; fresh processes alone may have another factor."""
-    verdict = judged(1.6, (*FAST, 1.62), again=2.4)
-
-    assert verdict.cause is Cause.SEEN_BEFORE
+@pytest.mark.parametrize("slow", [1.6, 2.5])
+def test_one_bad_session_of_a_test_that_computes_protects_nothing(slow: float) -> None:
+    """A change as large as it, or smaller, is found all the same."""
+    assert judged(1.6, (*FAST, slow)).outcome is Outcome.REGRESSED
 
 
 @pytest.mark.parametrize("code", ["waits", "several-threads"])
@@ -134,9 +112,9 @@ def test_values_without_a_logarithm_have_no_modes() -> None:
 def test_a_stored_session_of_several_processes_counts_once() -> None:
     """A mode is of sessions."""
     slow = SessionValue(metric="time", unit="s", source="host", run_values=(3.0, 3.1))
-    subject = case(2.0, FAST)
+    subject = case(3.0, FAST)
     first, *rest = subject.stored
     stored = (type(first)(value=slow, session=first.session, choice="A"), *rest)
-    verdict = judged(2.0, FAST, stored=stored)
+    verdict = judged(3.0, FAST, stored=stored)
 
     assert verdict.outcome is Outcome.REGRESSED
