@@ -186,10 +186,6 @@ class JointEvidence(Frozen, frozen=True, kw_only=True):
         offset: What it takes longer alone, as far as that is known now.
 
         far: The chance that nothing usual or known explains g.
-
-        of_alone: Whether the suite may have run the test in the state that it has alone: the
-            stored offset does not explain g, and the fresh processes allow less than half
-            of what the suite's value shows.
     """
 
     effect: float
@@ -202,7 +198,6 @@ class JointEvidence(Frozen, frozen=True, kw_only=True):
     allowed: float = 0.0
     offset: float = 0.0
     far: float = 0.0
-    of_alone: bool = False
 
 
 class Weighed(BulkRecord, frozen=True, kw_only=True):
@@ -223,9 +218,6 @@ class Weighed(BulkRecord, frozen=True, kw_only=True):
 
         allowed: The largest effect that the fresh processes allow, without what was known
             of the offset before.
-
-        of_alone: Whether `change` compares fresh processes with stored values alone,
-            because the suite ran the test in the state that it has alone.
     """
 
     change: Change
@@ -234,7 +226,6 @@ class Weighed(BulkRecord, frozen=True, kw_only=True):
     suite_better: float = 1.0
     confirmations: tuple[float, ...] = ()
     allowed: float = 0.0
-    of_alone: bool = False
 
 
 class _OffsetPlace(NamedTuple):
@@ -430,10 +421,7 @@ def judged_together(
     ratios = [_ratio(test, process_share, share) for share in shares]
     whole = _mean(places, effects)
     far = sum(place.weight for place in places if place.is_far)
-    # A stored offset that no longer explains g is as good as none.
-    anew = sum(place.weight for place in places if not place.is_known)
-    is_unexplained = far > _FAR_LIKELY or (own is not None and anew > _FAR_LIKELY)
-    unlike = is_unexplained and not _is_alike(first, allowed)
+    unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
     denied = unlike or whole * allowed <= 0
     # where nothing explains g, one process of the suite says it all: it may be one of
     # those that are off, as one of this run's fresh ones was
@@ -461,11 +449,6 @@ def judged_together(
         allowed=allowed,
         offset=common.log_step + _mean(places, [place.mean for place in places]),
         far=far,
-        of_alone=own is not None
-        and anew > _FAR_LIKELY
-        and unlike
-        and abs(allowed) < abs(first)
-        and (first * allowed > 0 or abs(allowed) <= limit),
     )
 
 

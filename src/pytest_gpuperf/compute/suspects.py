@@ -280,13 +280,8 @@ class _Suspect:
         judgement = judged()
         if not math.isfinite(judgement.effect):
             return Weighed(change=alone)
-        if judgement.of_alone:  # Alone against stored alone is like with like then.
-            change = self.of_part(alone, common.pool)
-        else:
-            bounds, p_values = self._agreed(judgement, judged)
-            change = self._as_weighed(
-                twice.suite, residual.shift, bounds, p_values, alone
-            )
+        bounds, p_values = self._agreed(judgement, judged)
+        change = self._as_weighed(twice.suite, residual.shift, bounds, p_values, alone)
         more, less = (
             self._beyond(
                 sign * residual.difference - self._noise,
@@ -297,9 +292,7 @@ class _Suspect:
         )
         if self._test.comparison.better is Better.HIGHER:
             more, less = less, more
-        return replace(
-            change, suite_worse=more, suite_better=less, of_alone=judgement.of_alone
-        )
+        return replace(change, suite_worse=more, suite_better=less)
 
     def _agreed(
         self, judgement: JointEvidence, judged: Callable[..., JointEvidence]

@@ -17,6 +17,8 @@ _MODE_SESSIONS, _MODE_SESSIONS_WAITING = 2, 1
 _NEAR_LIMITS = 0.5  # a stored value is near one of now within half a limit
 _NEAR = math.log1p(0.05)  # and within this on a log scale, however large the limit
 _HALF_WAY = 0.5  # of a change: what is nearer to the usual value is no other mode
+_SEVERAL = 3  # processes of a session of which one may be disturbed
+_NEAR_ALONE = math.log1p(0.1)  # how much the processes of one state differ
 _NEAR_WAITING = math.log1p(0.25)  # what a neighbour takes of a disk or a core varies
 
 
@@ -55,6 +57,8 @@ def seen_before(
         sign * (usual + _HALF_WAY * moved),
     )
     by_session = {stored.session.id: stored for stored in case.stored}
+    if alone := _seen_alone(comparison, usual, sign):
+        return (_seen(by_session[alone], alone=True),)
     alike = tuple(
         _seen(by_session[session_id])
         for session_id, value in zip(
@@ -64,6 +68,35 @@ def seen_before(
     )
     enough = _MODE_SESSIONS_WAITING if waits else _MODE_SESSIONS
     return alike if len(alike) >= enough else ()
+
+
+def _seen_alone(comparison: Comparison, usual: float, sign: float) -> str:
+    """
+    Return the session whose test alone was as slow as fresh processes are now, or "".
+
+    A test may be fast or slow alone, by the tests that ran before it in its process: by the
+    thresholds of the allocator, caches, modules. Several processes of a session show such a
+    state; of single processes a neighbour may have slowed one, so two sessions must.
+    """
+    if not comparison.fresh:
+        return ""
+    several: list[tuple[float, str]] = []
+    single: list[tuple[float, str]] = []
+    for session_id, value in zip(
+        comparison.session_ids, comparison.stored, strict=True
+    ):
+        if not value.alone_values or min(value.alone_values) <= 0:
+            continue
+        logs = [sign * (math.log(alone) - usual) for alone in value.alone_values]
+        level = median(logs)
+        if len(logs) < _SEVERAL:
+            single.append((level, session_id))
+        elif min(logs) >= _HALF_WAY * level:
+            several.append((level, session_id))
+    level, session_id = max(several + sorted(single)[:-1], default=(0.0, ""))
+    now = sign * (math.log(median(comparison.current.run_values)) - usual)
+    near = min(_NEAR_ALONE, _HALF_WAY * level)
+    return session_id if level > 0 and now <= level + near else ""
 
 
 def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> str:
@@ -78,10 +111,12 @@ def _is_positive(comparison: Comparison) -> bool:
     return all(value > 0 for session in sessions for value in session.run_values)
 
 
-def _seen(stored: StoredValue) -> SeenValue:
-    """Return a stored value as evidence."""
+def _seen(stored: StoredValue, *, alone: bool = False) -> SeenValue:
+    """Return a stored value as evidence: that of the suite, or of the test alone."""
+    value = stored.value
     return SeenValue(
         session_id=stored.session.id,
         started_unix_s=stored.session.started_unix_s,
-        value=median(stored.value.run_values),
+        value=median(value.alone_values if alone else value.run_values),
+        alone=alone,
     )

@@ -189,8 +189,7 @@ def _alone(
     if weighed is None or weighed.alone is None:
         return None
     far = abs(weighed.allowed) > (case.limit or 0.0)
-    is_apart = far and ruling.p_alone < ruling.level
-    differs = outcome in _SAME and (is_apart or weighed.of_alone)
+    differs = outcome in _SAME and far and ruling.p_alone < ruling.level
     return weighed.alone if differs or cause is Cause.OTHER_ALONE else None
 
 

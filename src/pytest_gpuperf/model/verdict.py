@@ -191,11 +191,14 @@ class SeenValue(BulkRecord, frozen=True, kw_only=True):
         started_unix_s: When that began [s].
 
         value: The value [the metric's unit].
+
+        alone: True for a value of the test alone, in fresh processes.
     """
 
     session_id: str
     started_unix_s: float
     value: float
+    alone: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

@@ -609,7 +609,8 @@ def _alike(verdict: Verdict, alike: Sequence[SeenValue]) -> Iterator[str]:
     unit = "" if verdict.estimate is None else verdict.estimate.unit
     shown = alike[-_SHOWN_SESSIONS:]
     texts = [
-        f"{display.value(seen.value, unit)} on {display.date(seen.started_unix_s)}"
+        f"{display.value(seen.value, unit)}{' alone' if seen.alone else ''} on "
+        f"{display.date(seen.started_unix_s)}"
         for seen in shown
     ]
     more = f", and {len(alike) - len(shown)} more" if len(alike) > len(shown) else ""
@@ -740,7 +741,7 @@ def changed_test(verdict: Verdict) -> str:
 
 def in_suite(verdict: Verdict) -> str:
     """Return the suite's value where it was worse than alone; "" where it was not."""
-    suite, alone = verdict.in_suite, verdict.alone or verdict.change
+    suite, alone = verdict.in_suite, verdict.change
     if suite is None or alone is None or suite.effect is None:
         return ""
     if verdict.cause is Cause.OTHER_ALONE:  # its evidence has both values
@@ -748,12 +749,9 @@ def in_suite(verdict: Verdict) -> str:
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     suite_text, alone_text = display.pair(suite.measured, alone.measured, unit)
     moved = display.change(suite.effect, limits=())
-    why = "another test may have left state behind, or the machine was busy"
-    if verdict.alone is not None:
-        why = "as in stored sessions, and the suite may have run it in that state"
     return display.escape(
-        f"{_of_metric(verdict)}{suite_text} in the suite ({moved}), {alone_text} alone"
-        f"{': ' if verdict.alone is None else ', '}{why}"
+        f"{_of_metric(verdict)}{suite_text} in the suite ({moved}), {alone_text} alone: "
+        "another test may have left state behind, or the machine was busy"
     )
 
 
@@ -761,7 +759,7 @@ def alone(verdict: Verdict) -> str:
     """Return the fresh processes' value where it is no change all the same; "": it is."""
     alone, estimate = verdict.alone, verdict.estimate
     same = verdict.outcome in {Outcome.UNCHANGED, Outcome.BLIND}
-    if not same or alone is None or estimate is None or verdict.in_suite is not None:
+    if not same or alone is None or estimate is None:
         return ""
     unit = estimate.unit
     alone_text, suite_text = display.pair(alone.measured, estimate.value, unit)

@@ -406,22 +406,3 @@ def test_offsets_alone_make_no_alarm() -> None:
         by_alone += any(v.alone is not None for v in verdicts)
 
     assert (alarms, by_alone >= 3) == (0, True)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_suite_that_ran_it_as_if_alone_shows_no_change(count: int) -> None:
-    """Another order of tests: what raises the allocator's threshold has not run before."""
-    stored_alone = [value * US for value in (478.0, 490.0, 505.0)[:count]]
-    verdict = judged(timed_alone(case(470 * US, THEN), stored_alone), ALONE)
-
-    assert verdict.outcome is Outcome.UNCHANGED
-    assert verdict.alone is not None
-    assert verdict.alone.current == pytest.approx(500 * US)
-
-
-def test_a_change_in_both_states_is_one() -> None:
-    """Of a test that the suite runs as if alone, and that is slower than it ever was so."""
-    subject = timed_alone(case(900 * US, THEN), [478 * US, 490 * US])
-    verdict = judged(subject, [1.9 * value for value in ALONE])
-
-    assert verdict.outcome is Outcome.REGRESSED

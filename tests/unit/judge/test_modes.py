@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.judge.case import Case
 from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.verdict import Cause, Outcome, Reason, Verdict
 from unit.judge.building import case, confirmation
@@ -118,3 +120,64 @@ def test_a_stored_session_of_several_processes_counts_once() -> None:
     verdict = judged(3.0, FAST, stored=stored)
 
     assert verdict.outcome is Outcome.REGRESSED
+
+
+def alone_in(
+    subject: Case, place: int, values: Sequence[float], *, suspected: bool = True
+) -> Case:
+    """The same with values of fresh processes in a stored session."""
+    several = list(subject.stored)
+    own = replace(several[place].value, alone_values=tuple(values), suspected=suspected)
+    several[place] = replace(several[place], value=own)
+    return replace(subject, stored=tuple(several))
+
+
+def confirmed(subject: Case, level: float) -> Verdict:
+    """The verdict on a case whose five fresh processes are at a level."""
+    fresh = confirmation(*[level * (1 + n / 1e3) for n in range(5)])
+    return settle([subject], {subject.name: fresh})[0]
+
+
+def test_a_state_that_the_test_had_alone_is_no_regression() -> None:
+    """In the suite, too: what ran before it in its process decides which it has."""
+    subject = alone_in(case(2.05, FAST), 0, (0.99, 1.0, 1.01, 1.02, 1.0))
+    subject = alone_in(subject, 3, (2.0, 2.1, 1.9, 2.05, 2.0))
+    verdict = confirmed(subject, 2.1)
+
+    assert verdict.cause is Cause.SEEN_BEFORE
+    assert verdict.evidence is not None
+    (seen,) = verdict.evidence.alike
+    assert (seen.value, seen.alone) == (2.0, True)
+
+
+@pytest.mark.parametrize(
+    ("alone", "level"),
+    [
+        ((2.0, 2.1, 1.9, 2.05, 2.0), 2.6),  # slower than it ever was alone
+        ((1.0, 1.0, 1.0, 2.1, 2.2), 2.0),  # a neighbour slowed two of five
+        ((1.04, 1.0, 1.01, 1.02, 1.0), 1.2),
+    ],
+)
+def test_what_was_not_seen_alone_is_a_regression(
+    alone: Sequence[float], level: float
+) -> None:
+    """Another value, or a disturbed process, is no state."""
+    subject = alone_in(case(level, FAST), 3, alone)
+
+    assert confirmed(subject, level).outcome is Outcome.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("slow", "cause"), [((2.02, 2.1), Cause.SEEN_BEFORE), ((1.0, 2.1), None)]
+)
+def test_single_processes_of_two_sessions_show_a_state(
+    slow: Sequence[float], cause: Cause | None
+) -> None:
+    """A session that stores measures alone in one process: two that agree are no accident."""
+    subject = case(2.0, FAST)
+    for place, value in enumerate((1.0, 1.01, 0.99, *slow)):
+        subject = alone_in(subject, place, (value,), suspected=False)
+    verdict = confirmed(subject, 2.0)
+
+    assert verdict.cause is cause
+    assert (verdict.outcome is Outcome.REGRESSED) is (cause is None)

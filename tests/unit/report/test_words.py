@@ -92,18 +92,6 @@ def test_what_the_suite_saw_is_said_where_it_was_worse_alone() -> None:
     assert words.in_suite(replace(told, metric="ttft")).startswith("ttft 20.1 ms in ")
 
 
-def test_a_suite_that_ran_a_test_as_if_alone_is_said_in_one_line() -> None:
-    """The value alone is that of the fresh processes, and not what the suite would give."""
-    change = runs.change(1.03, 470e-6)
-    verdict = replace(of_alone(Outcome.UNCHANGED, None), in_suite=change)
-
-    assert words.in_suite(verdict) == (
-        "470 us in the suite (+103 %), 500 us alone, as in stored sessions, and the suite "
-        "may have run it in that state"
-    )
-    assert words.alone(verdict) == ""
-
-
 def of_alone(outcome: Outcome, cause: Cause | None, **evidence: Any) -> Verdict:
     """A test of 245 us in the suite, where it was 232 us, and of 500 us alone."""
     change = Change(
@@ -603,11 +591,21 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             Reason.NOT_SIGNIFICANT,
             Cause.SEEN_BEFORE,
             alike=tuple(
-                SeenValue(session_id=f"s{n}", started_unix_s=86400.0 * n, value=n)
+                SeenValue(
+                    session_id=f"s{n}",
+                    started_unix_s=86400.0 * n,
+                    value=n,
+                    alone=n == 2,
+                )
                 for n in range(1, 5)
             ),
         ),
-        ("seen before: 2 on 1970-01-03, 3 on 1970-01-04, 4 on 1970-01-05, and 1 more",),
+        (
+            (
+                "seen before: 2 alone on 1970-01-03, 3 on 1970-01-04, 4 on 1970-01-05, and "
+                "1 more"
+            ),
+        ),
         (
             "find what makes it take one of several times, as threads, a disk or a "
             f"cache; or {BY_ANY_REVISION}"
