@@ -1,4 +1,4 @@
-"""Second modes: stored values that were as slow, or as fast, as a value of now."""
+"""Second modes: stored values that were as slow, or as fast, as a current value."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from pytest_gpuperf.model.verdict import SeenValue
 
 __all__ = ["seen_before", "text_of_oversubscription"]
 
-# docs/judging.md section 2: two sessions are a mode, and a test that waits or has threads is
-# as slow as what it waits for
+# Two sessions are a mode. A test that waits or has threads is as slow as the thing it
+# waits for, so a single session is enough (docs/judging.md section 2).
 _MODE_SESSIONS, _MODE_SESSIONS_WAITING = 2, 1
-_NEAR_LIMITS = 0.5  # a stored value is near one of now within half a limit
-_NEAR = math.log1p(0.05)  # and within this on a log scale, however large the limit
-_HALF_WAY = 0.5  # of a change: what is nearer to the usual value is no other mode
-_NEAR_WAITING = math.log1p(0.25)  # what a neighbour takes of a disk or a core varies
-# a mode that the memory or the caches are in for minutes varies as much: simulated changes of
-# other sizes are found as often as without this rule
+# A stored value is near the current value within half a limit ...
+_NEAR_LIMITS = 0.5
+# ... and within this on a log scale, however large the limit is.
+_NEAR = math.log1p(0.05)
+# Share of a change. A value closer to the usual value is no other mode.
+_HALF_WAY = 0.5
+# The load that a neighbour puts on a disk or a core varies.
+_NEAR_WAITING = math.log1p(0.25)
+# A mode of memory or caches that lasts for minutes varies as much. Simulated changes of
+# other sizes are found as often as without this rule.
 _NEAR_LEFT_OUT = _NEAR_WAITING
 
 
@@ -32,22 +36,22 @@ def seen_before(
     in_suite: Comparison | None = None,
 ) -> tuple[SeenValue, ...]:
     """
-    Return the stored values that are a mode with the value now; empty: they are none.
+    Return the stored values that form a mode with the current value, or ().
 
-    Values that a change is judged without count, too. The slow mode of a test that computes
-    may have been drawn once and left out: a value now that is near it is no change either.
+    Values left out of the change also count. The slow mode of a computing test may have
+    been sampled once and left out. A current value near that mode is no change either.
 
     Args:
         case: The case.
 
-        comparison: Its values at one speed of the core; None: there is none.
+        comparison: The values of the case at one core speed, or None.
 
-        confirmation: What fresh processes gave; None: there were none.
+        confirmation: The results of fresh processes, or None if there were none.
 
-        change: The change that it is: what fresh processes measured alone may be far
-            from the suite's values, and this is one of them.
+        change: The change to explain. Values that fresh processes measure alone may be far
+            from the values of the suite, and this change is based on one of the two.
 
-        in_suite: The case by its value in the suite; None: `comparison` is that.
+        in_suite: The comparison by the value in the suite, or None if `comparison` is that.
     """
     effect = change.effect
     if comparison is None or not effect or not _is_positive(comparison):
@@ -67,7 +71,6 @@ def seen_before(
 def _mode(
     case: Case, comparison: Comparison, usual: float, moved: float, *, waits: bool
 ) -> tuple[str, ...]:
-    """Return the sessions that were as slow as a change or slower, if they are enough."""
     sign = math.copysign(1.0, moved)
     near = min(_NEAR, _NEAR_LIMITS * math.log1p(case.limit or 0.0))
     least = max(
@@ -84,7 +87,7 @@ def _mode(
 
 
 def _left_out_alike(measured: Sequence[Comparison], change: Change) -> tuple[str, ...]:
-    """Return the session that a change was judged without, where a value now is near it."""
+    """Return the session left out of a change if the current value is near it, else ()."""
     left_out = dict(_stored_logs(measured[0]))[change.left_out]
     distance = abs(left_out - math.log(change.reference))
     near = min(_NEAR_LEFT_OUT, _HALF_WAY * distance)
@@ -94,7 +97,7 @@ def _left_out_alike(measured: Sequence[Comparison], change: Change) -> tuple[str
 
 
 def _stored_logs(comparison: Comparison) -> Iterator[tuple[str, float]]:
-    """Yield the id and the value of each stored session, on a log scale."""
+    """Yield the id of every stored session and the logarithm of the value."""
     for session_id, value in zip(
         comparison.session_ids, comparison.stored, strict=True
     ):
@@ -102,19 +105,17 @@ def _stored_logs(comparison: Comparison) -> Iterator[tuple[str, float]]:
 
 
 def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> str:
-    """Return the note of threads that had to share the cores; "": they had not."""
+    """Return the note about threads that shared the cores, or ""."""
     fresh = {} if confirmation is None else confirmation.notes
     return case.notes.get(OVERSUBSCRIBED) or fresh.get(OVERSUBSCRIBED) or ""
 
 
 def _is_positive(comparison: Comparison) -> bool:
-    """Return whether all values have a logarithm."""
     sessions = (comparison.current, *comparison.stored)
     return all(value > 0 for session in sessions for value in session.run_values)
 
 
 def _seen(stored: StoredValue) -> SeenValue:
-    """Return a stored value as evidence."""
     return SeenValue(
         session_id=stored.session.id,
         started_unix_s=stored.session.started_unix_s,
