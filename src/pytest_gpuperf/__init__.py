@@ -1,4 +1,6 @@
-"""A test fails when its kernel got slower, and says why; PYTEST_DONT_REWRITE."""
+"""A pytest plugin that fails a test if its kernel got slower, and explains why.
+PYTEST_DONT_REWRITE.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ __all__ = [
     "us",
 ]
 
-__version__ = "0.1.0"  # the one place: the build reads it here
+__version__ = "0.1.0"  # The build reads the version from this line.
 
 _ROOMS = {
     "errors": ("GpuPerfError", "MetricUnavailableError", "PerfAssertionError"),
@@ -62,7 +64,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name from the room it lives in, loaded when it is first used."""
+    """Import a public name on first use."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -49,8 +49,10 @@ __all__ = [
 _Word = TypeVar("_Word", bound=Enum)
 
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
-DAY_S = 86_400  # the longest timeout that makes sense
-_HIGHEST_HZ = 100.0  # of collect.nvml_sampler: above that, sensors repeat themselves
+# A longer timeout makes no sense.
+DAY_S = 86_400
+# Limit of collect.nvml_sampler. At higher rates, sensors repeat their values.
+_HIGHEST_HZ = 100.0
 
 
 class Update(str, Enum):
@@ -62,31 +64,31 @@ class Update(str, Enum):
 
 
 class JitCache(str, Enum):
-    """Whether confirming processes have fresh compilation caches."""
+    """Compilation caches of confirming processes."""
 
     FRESH = "fresh"
     KEEP = "keep"
 
 
 class LauncherUse(str, Enum):
-    """Whether fresh processes run a script that has started pytest."""
+    """How fresh processes use a script that has started pytest."""
 
     REPLAY = "replay"
 
 
 class AgainstTests(str, Enum):
-    """Which source of a test both sides of --gpuperf-against run."""
+    """Version of a test's source that both sides of --gpuperf-against run."""
 
-    SAME = "same"  # a test whose source differs is not compared
-    MINE = "mine"  # that of the working tree
+    SAME = "same"  # A test whose source differs is not compared.
+    MINE = "mine"  # Both sides run the source of the working tree.
 
 
 class ConfirmBy(str, Enum):
-    """What decides about the suspects of a stored baseline."""
+    """How suspects against a stored baseline are decided."""
 
-    FRESH = "fresh"  # fresh processes of the working tree
-    AGAINST = "against"  # the working tree and the stored commit, in turns
-    AUTO = "auto"  # the latter where it is possible
+    FRESH = "fresh"  # By fresh processes of the working tree.
+    AGAINST = "against"  # By alternating the working tree and the stored commit.
+    AUTO = "auto"  # Like AGAINST where that is possible.
 
 
 class Lock(str, Enum):
@@ -112,7 +114,8 @@ class NcuClocks(str, Enum):
     BASE = "base"
 
 
-# of the table: the usual columns, and what pytest-benchmark says of samples
+# Columns of the table: the default columns, and the statistics of samples that
+# pytest-benchmark shows.
 USUAL_COLUMNS = (
     *(
         "time",
@@ -144,19 +147,21 @@ class Config(Frozen, frozen=True, kw_only=True):
     Attributes:
         root: The project's root folder.
 
-        baseline: The store to compare with; None: no store.
+        baseline: The store to compare with, or None.
 
-        baseline_named: Whether an option names it; a default store only shows changes.
+        baseline_named: Whether an option names the store. A default store only shows
+            changes.
 
-        update: What to store; None: nothing.
+        update: The values to store, or None to store nothing.
 
-        sessions: Stored sessions of a series up to which `new` adds one, >= 1.
+        sessions: Stored sessions of a series up to which `new` adds a session, >= 1.
 
         alone: Fresh processes in which a run that stores measures tests alone, >= 0.
 
-        max_regression: Largest increase of `time` that passes [fraction]; None: only shown.
+        max_regression: Largest increase of `time` that passes [fraction]. With None,
+            changes are only shown.
 
-        min_judged: Share of the tests that must be judged [fraction]; None: any.
+        min_judged: Share of the tests that must be judged [fraction], or None for any.
 
         strict: Whether unmeasured and undecided tests fail.
 
@@ -166,19 +171,19 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         runs: Processes that measure every test, >= 1.
 
-        confirm_by: What decides about suspects.
+        confirm_by: How suspects are decided.
 
-        against: The revision to compare the working tree with; None: none.
+        against: The revision to compare the working tree with, or None.
 
-        against_tests: Which source of a test both sides run.
+        against_tests: Version of a test's source that both sides run.
 
-        build_command: What builds a side, run in its folder; None: the package's own
-            build, where it needs one.
+        build_command: Command that builds a side, run in its folder. With None, the
+            package's own build runs if it needs a build.
 
         carry: Files that git ignores and the other side needs, as patterns relative to
             the root of the repository.
 
-        budget_s: How long the comparison with a revision may measure [s], > 0.
+        budget_s: Time limit of the comparison with a revision [s], > 0.
 
         jit_cache: Whether each confirming process has fresh compilation and autotuning
             caches, so that kernels are chosen again.
@@ -187,60 +192,62 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         ncu_clocks: How ncu treats clocks while it counts.
 
-        ncu_timeout_s: The timeout of counting under ncu [s], > 0; None: computed from the
-            number of tests and passes.
+        ncu_timeout_s: Timeout of counting under ncu [s], > 0. With None, it is computed
+            from the number of tests and passes.
 
-        disable: Whether bodies run unmeasured.
+        disable: Whether test bodies run unmeasured.
 
-        disabled_aside: Whether PYTEST_ADDOPTS or the ini file says so, and the command
-            line names a store.
+        disabled_aside: Whether PYTEST_ADDOPTS or the ini file disables measuring
+            although the command line names a store.
 
-        collectors: The requested collectors; empty: the best available.
+        collectors: The requested collectors, or empty for the best available ones.
 
-        chip: The chip for which counter names are checked at collection; "off": no check;
-            None: the chip of this machine's GPU.
+        chip: The chip for which counter names are checked at collection, "off" for no
+            check, or None for the chip of this machine's GPU.
 
-        record: The folder for readings; None: not recorded.
+        record: The folder for readings, or None to record nothing.
 
-        replay: The recording to judge again; None: measure.
+        replay: The recording to judge again, or None to measure.
 
-        json: The file to write the run to; None: none.
+        json: The JSON file to write, or None.
 
-        html: The file to write the HTML report to; None: none.
+        html: The HTML report to write, or None.
 
-        markdown: The same for Markdown.
+        markdown: The Markdown report to write, or None.
 
-        csv: The same for a table.
+        csv: The CSV file to write, or None.
 
-        columns: The columns of the table, in their order.
+        columns: The columns of the table, in order.
 
-        sort: What its rows are sorted by; None: the order of the tests.
+        sort: The column by which rows are sorted, or None for the order of the tests.
 
-        time_unit: The unit of its times; None: that which suits each.
+        time_unit: The unit of times in the table, or None to choose a unit for each
+            time.
 
         annotations: Whether failures are printed as commands of a GitHub runner.
 
         junit_properties: Whether JUnit gets values and verdicts as properties.
 
-        device: The GPU to measure, by its index or the beginning of its UUID; None: the
-            first that CUDA shows.
+        device: The GPU to measure, by its index or the beginning of its UUID. With
+            None, it is the first GPU visible to CUDA.
 
-        lock: How this process shares the GPU with other runs.
+        lock: How the process shares the GPU with other runs.
 
-        lock_timeout_s: How long to wait for a test that holds the GPU [s], > 0.
+        lock_timeout_s: Time to wait for a test that holds the GPU [s], > 0.
 
-        telemetry: Sampling rate of the sensors of the GPU in use [Hz], > 0 and <= 100;
-            None: not sampled.
+        telemetry: Sampling rate of the sensors of the GPU in use [Hz], > 0 and <= 100,
+            or None for no sampling.
 
-        option_texts: The options that were set, as text, credentials masked; `rootdir`, relative
-            to the folder in which pytest was started, where the two differ; `launcher`,
-            what else than pytest starts it, or `started_by`, if that is not run again.
+        option_texts: The options that were set, as text with credentials masked. Also
+            `rootdir`, relative to the folder in which pytest was started, if the two
+            differ, and `launcher`, the program that starts pytest, or `started_by` if
+            that program is not run again.
 
-        peaks: Declared peak by device and field [B/s or FLOP/s].
+        peaks: Declared peaks by device and field [B/s or FLOP/s].
 
-        grades: Where grades begin, by roof; absent roofs have the plugin's defaults.
+        grades: Lower bounds of grades by roof. Absent roofs have the plugin's defaults.
 
-        checkout: The folder of the project, which keys of tests are relative to.
+        checkout: The folder of the project. Keys of tests are relative to it.
     """
 
     root: str
@@ -291,24 +298,24 @@ class Config(Frozen, frozen=True, kw_only=True):
 
     @property
     def junit_waits(self) -> bool:
-        """Whether JUnit has verdicts on changes, which are known at the end of the run."""
+        """True if JUnit gets verdicts on changes, known only at the end of the run."""
         return self.junit_properties and (
             self.baseline is not None or self.update is not None
         )
 
     @property
     def names_limit(self) -> bool:
-        """Whether an option or the ini file sets `max_regression`."""
+        """True if an option or the ini file sets `max_regression`."""
         return "gpuperf_max_regression" in self.option_texts
 
     @property
     def shows_samples(self) -> bool:
-        """Whether the table says more of samples than their median."""
+        """True if the table shows statistics of samples other than the median."""
         return not frozenset(STATISTICS).isdisjoint((*self.columns, self.sort))
 
     @property
     def reports(self) -> Mapping[str, str]:
-        """The report files that were asked for, by their form; "-": standard output."""
+        """Requested report files by format. The path "-" is standard output."""
         paths = {
             "json": self.json,
             "html": self.html,
@@ -323,26 +330,28 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
     The requests of a test's markers, merged.
 
     Attributes:
-        limits: Bounds on its metrics.
+        limits: Bounds on metrics of the test.
 
-        max_regression: Largest change by metric [fraction]; None as a value: only shown;
-            empty: the run's setting, for `time`.
+        max_regression: Largest change by metric [fraction]. With None as a value, a
+            change is only shown. If empty, the run's setting applies to `time`.
 
-        min_grade: The lowest grade that passes; None: any.
+        min_grade: The lowest grade that passes, or None for any.
 
         counters: Hardware counters that the test reads.
 
-        work: The work of one call, where the test does not declare it.
+        work: The work of one call, unless the test declares it.
 
         group: A heading in reports.
 
-        cache: COLD or WARM; None: the default of the measuring method.
+        cache: COLD or WARM, or None for the default of the measuring method.
 
-        iterations: A fixed number of samples; None: until the interval is narrow enough.
+        iterations: A fixed number of samples, or None to sample until the interval is
+            narrow enough.
 
-        requires: What must be available before the body runs.
+        requires: Requirements that must be available before the body runs.
 
-        uses_fixture: Whether the test takes the fixture; otherwise its call is one range.
+        uses_fixture: Whether the test takes the fixture. Without the fixture, its call
+            is one range.
     """
 
     limits: tuple[Limit, ...] = ()
@@ -358,13 +367,13 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The metrics that the test is judged by, each once."""
+        """Metrics that decide about the test, without repetition."""
         limited = (limit.metric for limit in self.limits)
         return tuple(dict.fromkeys((*limited, *self.max_regression)))
 
 
 def _parse_percent(text: str) -> float:
-    """Return "5 %" as 0.05; the sign is required."""
+    """Return "5 %" as 0.05. The percent sign is required."""
     if re.fullmatch(f"{_NUMBER}%\\s*", text) is None:
         message = "write a percentage, as 5%"
         raise ValueError(message)
@@ -372,7 +381,7 @@ def _parse_percent(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Return a percentage of all tests; its sign may be left out from 1 on."""
+    """Return a percentage of all tests. The percent sign may be left out from 1 on."""
     is_bare = re.fullmatch(r"\s*[1-9]\d*\s*", text) is not None
     share = _parse_percent(f"{text.strip()}%" if is_bare else text)
     if share > 1:
@@ -393,7 +402,7 @@ def parse_regression(text: str) -> float | None:
 
 
 def parse_revision(text: str) -> str:
-    """Return the name of a revision, which git must not take for an option."""
+    """Return the name of a revision. Names that git could read as options are rejected."""
     name = text.strip()
     if name.startswith("-") or "\0" in name:
         message = "a revision does not begin with a dash; write a name, as origin/main"
@@ -402,7 +411,7 @@ def parse_revision(text: str) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return a time with its unit [s]."""
+    """Return a time [s]. The unit is required."""
     message = "write a time above 0 and at most a day with its unit, as 10min or 90s"
     try:
         quantity = parse_quantity(text, si="s")
@@ -414,7 +423,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_carry(text: str) -> tuple[str, ...]:
-    """Return the patterns of files that the other side gets, one a line."""
+    """Return the patterns of files to carry to the other side, one per line."""
     patterns = tuple(line.strip() for line in text.splitlines() if line.strip())
     wrong = [p for p in patterns if PurePath(p).is_absolute() or ".." in p.split("/")]
     if wrong:
@@ -448,7 +457,7 @@ def parse_count(least: int, most: int = 9999) -> Callable[[str], int]:
     """Return a parser of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        # at most ten digits: a longer number could take long to parse
+        # At most ten digits, because a longer number could take long to parse.
         if not (re.fullmatch(r"\s*\d{1,10}\s*", text) and least <= int(text) <= most):
             message = f"write a whole number from {least} to {most}"
             raise ValueError(message)
@@ -458,7 +467,6 @@ def parse_count(least: int, most: int = 9999) -> Callable[[str], int]:
 
 
 def _names(text: str, allowed: tuple[str, ...], what: str) -> tuple[str, ...]:
-    """Return the names of a comma-separated list; raise if one is not allowed."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     wrong = [name for name in names if name not in allowed]
     if wrong or not names:
@@ -468,7 +476,7 @@ def _names(text: str, allowed: tuple[str, ...], what: str) -> tuple[str, ...]:
 
 
 def parse_collectors(text: str) -> tuple[str, ...]:
-    """Return the requested collectors; empty for auto."""
+    """Return the requested collectors, or an empty tuple for auto."""
     names = _names(text, ("auto", *COLLECTORS), "collector")
     return () if names == ("auto",) else tuple(n for n in names if n != "auto")
 
@@ -479,7 +487,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def parse_sort(text: str) -> str:
-    """Return what the rows of the table are sorted by."""
+    """Return the sort column of the table."""
     return _one_of(text, SORTS)
 
 
@@ -490,14 +498,13 @@ def parse_time_unit(text: str) -> str | None:
 
 
 def _one_of(text: str, allowed: tuple[str, ...]) -> str:
-    """Return a word that is one of some."""
     if text.strip() not in allowed:
         message = f"write {', '.join(allowed[:-1])} or {allowed[-1]}"
         raise ValueError(message)
     return text.strip()
 
 
-_SHORT_FACTS = {"driver": "driver_branch"}  # as people call them
+_SHORT_FACTS = {"driver": "driver_branch"}  # Common names.
 
 
 def parse_facts(text: str) -> frozenset[str]:

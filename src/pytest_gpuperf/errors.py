@@ -12,29 +12,29 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   ├── CollectorTimeoutError         a tool did not end in time
 │   ├── CollectorFailedError          .argv .exit_code .log_tail
 │   │   ├── NothingProfiledError      a profiler ended well and saw no kernel
-│   │   └── UnknownCounterError       .counter; a profiler does not know its name
+│   │   └── UnknownCounterError       .counter; a profiler does not know the name
 │   ├── CaptureFormatError            .path; a file of another format, or damaged
-│   ├── RevisionError                 .revision; no tree of it can be made
-│   └── SidesRefusedError             .findings; the two sides are not proven
-│       └── UnknownTestError          pytest does not collect it there
-├── MeasureError                      a question without meaning
+│   ├── RevisionError                 .revision; a revision that cannot be used
+│   └── SidesRefusedError             .findings; the sides may not run their own files
+│       └── UnknownTestError          pytest does not collect a test there
+├── MeasureError                      a measurement without meaning
 │   ├── MissingEntryError(KeyError)   results have no entry of that name
 │   ├── WrongEntryError(TypeError)    a launch where a node is needed, or a node
 │   └── EntryCountError(RuntimeError) several entries where one was requested, or none
-├── MetricUnavailableError            .metric .reason .code; this run has no value of it
-│   ├── MissingPeakError              .fields; a roof whose peak is not known
+├── MetricUnavailableError            .metric .reason .code; a metric without a value
+│   ├── MissingPeakError              .fields; the peak of a roof is unknown
 │   └── WeakSourceError               .label .least; a weaker source than required
 ├── RecordError(ValueError)           .path; a record broke an invariant
-│   ├── UnitError                     a unit that is unknown or does not fit
+│   ├── UnitError                     a unit that is unknown or does not match
 │   └── SchemaVersionError            .schema .supported
 ├── BaselineError                     the store could not be used
 │   ├── BaselineMissingError          the named store is not there
-│   └── BaselineCorruptError          .path; a store that cannot be read
+│   └── BaselineCorruptError          .path; a damaged file of the store
 └── ReportError                       a report could not be written
 
 PerfAssertionError(AssertionError)    .verdict; a failed limit is a test failure
 
-Each has an entry in docs/messages.md under its slug.
+docs/messages.md has an entry for each error, under its slug.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ __all__ = [
     "WrongEntryError",
 ]
 
-# the pages of docs/, where a remedy sends its reader
+# Documentation pages that remedies link to.
 SITE = "https://pytest-gpuperf.readthedocs.io/en/stable"
 
 
@@ -102,7 +102,10 @@ class GpuPerfError(Exception):
     slug: ClassVar[str] = "gpuperf"
 
     def __init_subclass__(cls) -> None:
-        """Derive the slug from the class name: CollectorFailedError, collector-failed."""
+        """
+        Derive the slug from the class name: CollectorFailedError becomes
+        collector-failed.
+        """
         super().__init_subclass__()
         name = cls.__name__.removesuffix("Error")
         cls.slug = "".join(f"-{c}" if c.isupper() else c for c in name)[1:].lower()
@@ -112,12 +115,12 @@ class GpuPerfError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        """Return the message with its remedy."""
+        """Return the message and the remedy."""
         return f"{self.args[0]}; {self.remedy}"
 
     @property
     def message(self) -> str:
-        """The message without its remedy."""
+        """The message without the remedy."""
         return str(self.args[0])
 
 
@@ -127,7 +130,7 @@ class ConfigError(GpuPerfError):
 
 class LimitSyntaxError(ConfigError):
     """
-    A limit's text does not parse.
+    The text of a limit does not parse.
 
     Attributes:
         text: The whole limit as it was written.
@@ -148,7 +151,7 @@ class LimitSyntaxError(ConfigError):
 
 class UnknownMetricError(ConfigError):
     """
-    A name that is not a metric.
+    No metric has the given name.
 
     Attributes:
         name: The name as it was written.
@@ -185,9 +188,9 @@ class DeviceHeldError(CollectorUnavailableError):
     Another run held the GPU for longer than the lock timeout.
 
     Attributes:
-        path: The lock's file.
+        path: The lock file.
 
-        holder: The id of the process that holds it; None: not known.
+        holder: Id of the process that holds the lock, or None if unknown.
     """
 
     def __init__(
@@ -199,7 +202,7 @@ class DeviceHeldError(CollectorUnavailableError):
 
 
 class CollectorTimeoutError(CollectError):
-    """A tool did not end within its time."""
+    """A tool did not finish within its time limit."""
 
 
 class CollectorFailedError(CollectError):
@@ -209,9 +212,9 @@ class CollectorFailedError(CollectError):
     Attributes:
         argv: The command that was run.
 
-        exit_code: Its exit status, None where it never started.
+        exit_code: Exit status of the command, or None if the command never started.
 
-        log_tail: The last lines of its output.
+        log_tail: The last lines of the command's output.
     """
 
     def __init__(
@@ -235,10 +238,10 @@ class NothingProfiledError(CollectorFailedError):
 
 class UnknownCounterError(CollectorFailedError):
     """
-    A profiler does not know a counter, and so counts nothing at all.
+    A profiler does not know a counter and therefore counts nothing.
 
     Attributes:
-        counter: The name as it was asked for.
+        counter: The requested name.
     """
 
     def __init__(
@@ -259,7 +262,7 @@ class UnknownCounterError(CollectorFailedError):
 
 class CaptureFormatError(CollectError):
     """
-    A file of another format than its name says, or a damaged one.
+    A file is damaged, or its format does not match its name.
 
     Attributes:
         path: The file.
@@ -272,7 +275,7 @@ class CaptureFormatError(CollectError):
 
 class RevisionError(CollectError):
     """
-    A revision of which no tree can be made.
+    A revision cannot be checked out or compared.
 
     Attributes:
         revision: The revision as it was written.
@@ -285,10 +288,10 @@ class RevisionError(CollectError):
 
 class SidesRefusedError(CollectError):
     """
-    Two sides that are not proven to run their own files each.
+    The two sides of a comparison are not proven to run their own files.
 
     Attributes:
-        findings: What was found at each level that was tried, one line each.
+        findings: The finding at each level that was tried, one line per level.
     """
 
     def __init__(
@@ -299,7 +302,7 @@ class SidesRefusedError(CollectError):
 
 
 class UnknownTestError(SidesRefusedError):
-    """A test to compare is not one that pytest collects there."""
+    """A test to compare is not collected by pytest on its side."""
 
 
 class MeasureError(GpuPerfError):
@@ -327,7 +330,7 @@ class MetricUnavailableError(GpuPerfError):
 
         reason: Why there is no value, as a fragment.
 
-        code: The kind of gap: one of model.gap.GapCode; "": the error's slug.
+        code: The kind of gap, a value of model.gap.GapCode, or "" for the error's slug.
     """
 
     def __init__(
@@ -341,10 +344,10 @@ class MetricUnavailableError(GpuPerfError):
 
 class MissingPeakError(MetricUnavailableError):
     """
-    A roof whose peak is not known.
+    The peak of a roof is unknown.
 
     Attributes:
-        fields: The peaks that are missing, as `peak_flop_per_s`.
+        fields: The missing peaks, as `peak_flop_per_s`.
     """
 
     def __init__(self, fields: tuple[str, ...], *, reason: str, remedy: str) -> None:
@@ -354,7 +357,7 @@ class MissingPeakError(MetricUnavailableError):
 
 class WeakSourceError(MetricUnavailableError):
     """
-    A value whose source is weaker than required.
+    The source of a value is weaker than required.
 
     Attributes:
         label: The value's label.
@@ -386,17 +389,17 @@ class RecordError(GpuPerfError, ValueError):
 
 
 class UnitError(RecordError):
-    """A unit that is unknown or does not fit its metric."""
+    """A unit is unknown or does not match its metric."""
 
 
 class SchemaVersionError(RecordError):
     """
-    A file of a schema version that this release does not read.
+    A file has a schema version that this release does not read.
 
     Attributes:
         schema: The schema that the file names.
 
-        supported: The schema that this version reads.
+        supported: The schema that this release reads.
     """
 
     def __init__(self, *, schema: str, supported: str, path: str = "schema") -> None:

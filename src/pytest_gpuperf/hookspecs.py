@@ -28,7 +28,7 @@ def pytest_gpuperf_run_finished(config: pytest.Config, run: Run) -> None:
     Args:
         config: The pytest config.
 
-        run: The whole run with its verdicts; read-only.
+        run: The whole run with its verdicts. Read-only.
     """
 
 
@@ -43,11 +43,11 @@ def pytest_gpuperf_recommendations(
     The returned advice is appended to that of pytest-gpuperf.
 
     Args:
-        scorecard: The scorecard with its advice; read-only. It is a `MeasuredScorecard`
-            where the hardware is not known.
+        scorecard: The scorecard with its advice. Read-only. It is a `MeasuredScorecard`
+            if the hardware is unknown.
 
-        profile: The step profile of the scorecard; read-only.
+        profile: The step profile of the scorecard. Read-only.
 
     Returns:
-        Recommendations, each with the id of its rule; None: no advice.
+        Recommendations, each with the id of its rule, or None for no advice.
     """

@@ -1,4 +1,4 @@
-"""Command line and ini file into Config; PYTEST_DONT_REWRITE."""
+"""Read the command line and the ini file into a Config. PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
@@ -56,13 +56,16 @@ __all__ = [
     "writes_reports",
 ]
 
-CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
-CHILD_TASK = pytest.StashKey[str]()  # that file, once a child run has begun
-# what tests open, in a run that is compared with a revision
+# Environment variable with the path of a child run's task file.
+CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"
+# Path of the task file, set once a child run has begun.
+CHILD_TASK = pytest.StashKey[str]()
+# Files opened by tests, recorded if the run is compared with a revision.
 OPENED: pytest.StashKey[OpenedByTest] = pytest.StashKey()
-# The files that pytest has read, and what it could not read in them: whether it could.
+# Collected files, and other collectors (except directories) that failed. The bool is
+# True if the collection passed.
 COLLECTED = pytest.StashKey[list[tuple[pytest.Collector, bool]]]()
-# In workerinput: a worker does not know how pytest was started.
+# Key in workerinput. Workers need this because they do not know how pytest was started.
 WORKER_START = "gpuperf_start"
 MARKER = (
     "gpuperf(limits, max_regression, min_grade, counters, records, work, group, cache, "
@@ -74,11 +77,11 @@ class _Option(NamedTuple):
     """One option: name without dashes, metavar, help text."""
 
     name: str
-    metavar: str | None  # None: a flag
+    metavar: str | None  # None for a flag.
     text: str
 
 
-# literals only: they are declared at every start of pytest, used or not
+# Literals only, because every start of pytest declares these options, used or not.
 _OPTIONS = (
     _Option(
         "gpuperf-baseline", "PATH", "compare with this store: a folder, a .json file"
@@ -130,13 +133,16 @@ _OPTIONS = (
 )
 
 _ACROSS = "gpuperf_compare_across"
-_MAX_REGRESSION: float | None = 0.05  # docs/judging.md section 2: worth a failure
-_MOST_SESSIONS = 20  # of a test that a store keeps
+# Default limit (docs/judging.md section 2).
+_MAX_REGRESSION: float | None = 0.05
+# Sessions of a test in a store.
+_MOST_SESSIONS = 20
 
-# What pyproject.toml may hold instead of a quoted text.
+# pyproject.toml may hold a number instead of a quoted text.
 _TEXT: Any = str | int | float if pytest.version_tuple >= (9, 2) else "string"
 
-# ini values without an option: decided once for a project, or of several lines
+# ini values without a command-line option, because they are decided once for a project
+# or need several lines.
 _INI = (
     ("gpuperf_sessions", "sessions of a test that --gpuperf-update=new stores (5)"),
     (
@@ -155,7 +161,7 @@ _INI = (
     ("gpuperf_lock_timeout", "seconds to wait for a test that holds the GPU (600)"),
     ("gpuperf_ncu_timeout", "timeout of counting under ncu [s]"),
 )
-# those that are lists: one item a line
+# ini values that are lists, with one item per line.
 _INI_LISTS = (
     (
         "gpuperf_carry",
@@ -177,10 +183,12 @@ def declare(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpuperf", "GPU performance (pytest-gpuperf)")
     for option in _OPTIONS:
         dest = _dest(option)
-        text = option.text.replace("%", "%%")  # argparse formats it, an ini help stays
+        # argparse formats help texts, addini does not.
+        text = option.text.replace("%", "%%")
         is_flag = option.metavar is None
         how = {"action": "store_true"} if is_flag else {"metavar": option.metavar}
-        # None, not False: an absent flag must not hide the ini value
+        # The default is None instead of False, so that an absent flag does not hide the
+        # ini value.
         group.addoption(f"--{option.name}", dest=dest, default=None, help=text, **how)
         kind: Any = "bool" if is_flag else _TEXT
         parser.addini(dest, f"{option.text} (--{option.name})", type=kind, default=None)
@@ -191,7 +199,7 @@ def declare(parser: pytest.Parser) -> None:
 
 
 def measures(item: pytest.Item) -> bool:
-    """Return whether a test measures: it takes the fixture, or carries the marker."""
+    """Return True if a test takes the fixture or carries the marker."""
     return (
         "gpuperf" in getattr(item, "fixturenames", ())
         or item.get_closest_marker("gpuperf") is not None
@@ -200,12 +208,13 @@ def measures(item: pytest.Item) -> bool:
 
 def check_ini(config: pytest.Config) -> None:
     """
-    Refuse names and flags of the ini file that pytest takes for nothing, or cannot name.
+    Reject ini values with unknown names or wrong types.
 
     Raises:
-        pytest.UsageError: There are some; the error names all of them.
+        pytest.UsageError: The ini file has mistakes. The error lists all of them.
     """
-    # nothing public lists them; a pytest without this has a warning of its own
+    # pytest has no public function for this. A pytest without this one prints a warning
+    # about unknown names.
     list_unknown = getattr(config, "_get_unknown_ini_keys", tuple)
     ours = sorted(name for name in list_unknown() if name.startswith("gpuperf_"))
     mistakes = [_unknown_name(name) for name in ours]
@@ -222,7 +231,6 @@ def check_ini(config: pytest.Config) -> None:
 
 
 def _unknown_name(name: str) -> str:
-    """Return what is wrong with the name of an ini value that does not exist."""
     import difflib
 
     close = difflib.get_close_matches(name, _names(), n=1, cutoff=0.8)
@@ -231,12 +239,11 @@ def _unknown_name(name: str) -> str:
 
 
 def is_configured(config: pytest.Config) -> bool:
-    """Return whether any option is set, on the command line or in the ini file."""
+    """Return True if any option is set, on the command line or in the ini file."""
     return any(_is_set(config, name) for name in _names())
 
 
 def _names() -> list[str]:
-    """Return the names of all ini values."""
     return [
         *map(_dest, _OPTIONS),
         *(name for name, _ in (*_INI, *_INI_LISTS)),
@@ -244,18 +251,16 @@ def _names() -> list[str]:
 
 
 def _dest(option: _Option) -> str:
-    """Return the name of an option as argparse and the ini file have it."""
     return option.name.replace("-", "_")
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:
-    """Return whether one option is set, on the command line or in the ini file."""
     given = config.getoption(name, default=None) is not None
     return given or _ini_text(config, name) != ""
 
 
 def _ini_text(config: pytest.Config, name: str) -> str:
-    """Return an ini value as text, an item of a list a line; "": it is not set."""
+    """Return an ini value as text, with list items on separate lines, or "" if unset."""
     value = config.getini(name)
     if isinstance(value, list):
         return "\n".join(value)
@@ -264,12 +269,14 @@ def _ini_text(config: pytest.Config, name: str) -> str:
 
 def must_judge(config: pytest.Config) -> bool:
     """
-    Return whether a run must have something to judge, though no test of it measures.
+    Return True if the gate is needed even in a run without any measuring test.
 
-    What gates has been named, and the whole of what it names runs. A store that was only
-    found gates nothing, and of one that the ini file names and that is not there yet no test
-    is gone. A revision that the ini file names is for whatever measures: of paths on the
-    command line nobody knows whether a test there did.
+    That is the case if an option names a store, a minimum share of judged tests or a
+    revision, and all tests are selected. A default store that was merely found gates
+    nothing. A store that only the ini file names gates if it exists, because no test
+    can be missing from a new store. A revision that only the ini file names gates if
+    the command line has no paths, because tests under a path may never have measured
+    anything.
     """
     switched = config.getoption("gpuperf_disable") or config.getini("gpuperf_disable")
     stores = _is_set(config, "gpuperf_update")
@@ -293,7 +300,11 @@ def must_judge(config: pytest.Config) -> bool:
 
 
 def watches_files(early_config: pytest.Config) -> bool:
-    """Return whether a run that only begins is to be compared with a revision."""
+    """
+    Return True if a starting run will be compared with a revision.
+
+    Child runs and xdist workers watch no files.
+    """
     if CHILD_VARIABLE in os.environ or "PYTEST_XDIST_WORKER" in os.environ:
         return False
     given = getattr(early_config.known_args_namespace, "gpuperf_against", None)
@@ -301,21 +312,23 @@ def watches_files(early_config: pytest.Config) -> bool:
 
 
 def selects_part(config: pytest.Config) -> bool:
-    """Return whether the command line leaves out measured tests of the paths it names."""
+    """Return True if the command line deselects measured tests of its paths."""
     option, usual = config.option, config.getini("addopts")
     chosen = [getattr(option, "keyword", None)]
     if not selects_measured(config):
         chosen.append(getattr(option, "markexpr", None))
-    # pytest leaves out tests of these while it collects, without a hook
+    # These options drop tests during collection, without calling a hook.
     chosen += [getattr(option, name, None) for name in ("lf", "testmon")]
     if any(value for value in chosen if value not in usual):
-        return True  # what the ini file always leaves out is no part
+        # A selection that the ini file always makes is not a part.
+        return True
     return any("::" in str(arg) for arg in config.args)
 
 
-# Options that change what is shown or written, where tests run and when they stop, and not
-# which tests run; those with a value of their own stand in the second.
-_OF_OUTPUT = (  # compiled where a test measures
+# Options that change the output, the place or the end of a run, but not the selected
+# tests. The second pattern has the options that take their value from the next
+# argument. Both are compiled only if a test measures.
+_OF_OUTPUT = (
     r"-[qvslxrWpn]|-o$|(?:-o)?gpuperf_|--(?:quiet|verbose|tb|color|junit-?xml|junit-?prefix|durations|no-header"
     r"|no-summary|show|capture|html|report-log|numprocesses|dist|maxprocesses|cov|no-cov"
     r"|exitfirst|maxfail|basetemp|cache|log-|override-ini=gpuperf|full-trace)"
@@ -327,7 +340,11 @@ _WITH_VALUE = (
 
 
 def selecting(config: pytest.Config) -> tuple[str, ...]:
-    """Return the options and arguments that may select tests, from wherever they come."""
+    """
+    Return the options and arguments that may select tests.
+
+    They come from `addopts`, PYTEST_ADDOPTS and the command line.
+    """
     usual = [*config.getini("addopts")]
     usual += shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     kept: list[str] = []
@@ -344,9 +361,10 @@ def selecting(config: pytest.Config) -> tuple[str, ...]:
 
 def looked_into(config: pytest.Config) -> list[Path] | None:
     """
-    Return the files and folders whose tests pytest runs; None: a part of their tests.
+    Return the files and folders that pytest runs completely, or None.
 
-    What the ini file names by `testpaths` is all that the project has.
+    None means that only a part of the tests is selected, or that a path does not exist.
+    Paths from `testpaths` in the ini file stand for the whole project.
     """
     if selects_part(config) or getattr(config.option, "stepwise", False):
         return None
@@ -357,22 +375,22 @@ def looked_into(config: pytest.Config) -> list[Path] | None:
 
 
 def split_part(config: pytest.Config) -> tuple[int | None, int | None]:
-    """Return which part of the tests pytest-split keeps, and of how many; None: all."""
+    """Return the group and the number of groups of pytest-split, as None if unset."""
     return config.getoption("group", None), config.getoption("splits", None)
 
 
 def selects_measured(config: pytest.Config) -> bool:
-    """Return whether `-m` leaves out the tests that do not measure, and no others."""
+    """Return True if `-m` selects exactly the tests that measure."""
     return str(getattr(config.option, "markexpr", "")).strip() == "gpuperf"
 
 
 def is_active(config: pytest.Config) -> bool:
-    """Return whether any option is set, or the default store exists."""
+    """Return True if any option is set or the default store exists."""
     return is_configured(config) or (config.rootpath / _DEFAULT_STORE).is_dir()
 
 
 def config_of(config: pytest.Config) -> Config:
-    """Return the settings of the run, read once; see `_read`."""
+    """Return the settings of the run. They are read once, by `_read`."""
     read: Config | None = getattr(config, _READ, None)
     if read is None:
         read = _read(config)
@@ -380,17 +398,18 @@ def config_of(config: pytest.Config) -> Config:
     return read
 
 
-# Those of this process that have not ended: a test may run another pytest in it.
+# Running pytest sessions of this process. A test may run pytest inside pytest.
 _running: list[pytest.Config] = []
-_READ = "_gpuperf_config"  # a StashKey[Config] would import Config at plugin start
+# An attribute, because a StashKey[Config] would import Config at plugin start.
+_READ = "_gpuperf_config"
 
 
 def _read(config: pytest.Config) -> Config:
     """
-    Return the settings of the run; the command line wins over the ini file.
+    Read the settings of the run. The command line wins over the ini file.
 
     Raises:
-        pytest.UsageError: Values are wrong; the error names all of them.
+        pytest.UsageError: Values are wrong. The error lists all of them.
     """
     from pytest_gpuperf import config as texts
 
@@ -454,13 +473,13 @@ def _read(config: pytest.Config) -> Config:
 
 
 def _is_typed(config: pytest.Config, option: str) -> bool:
-    """Return whether an option stands on the command line, and not in PYTEST_ADDOPTS."""
+    """Return True if an option is on the command line itself, not in PYTEST_ADDOPTS."""
     args = process_start(config)["args"]
     return any(arg == option or arg.startswith(f"{option}=") for arg in args)
 
 
 def process_start(config: pytest.Config) -> dict[str, Any]:
-    """Return how the run was started, whichever of its processes this is: builtins alone."""
+    """Return how the run was started, as builtins, in any process of the run."""
     told: dict[str, Any] = getattr(config, "workerinput", {}).get(WORKER_START, {})
     if told:
         return dict(told["process"])
@@ -475,7 +494,7 @@ def process_start(config: pytest.Config) -> dict[str, Any]:
 
 
 def launcher_in(config: pytest.Config) -> Launcher:
-    """Return what started pytest."""
+    """Return the launcher that started pytest."""
     from pytest_gpuperf.collect.launcher import ProcessStart, launcher_of
 
     replays = _ini_text(config, "gpuperf_launcher") != ""
@@ -483,7 +502,7 @@ def launcher_in(config: pytest.Config) -> Launcher:
 
 
 def enter(config: pytest.Config) -> None:
-    """Note that a pytest runs in this process, until it has ended."""
+    """Register a pytest session of this process until the session ends."""
     _running.append(config)
     config.add_cleanup(lambda: _running.remove(config))
 
@@ -495,12 +514,11 @@ class _OptionReader:
         self.config = config
         self.mistakes: list[str] = []
         self.texts = _place(config)
-        # of the value being read: its name, and the folder of relative paths
+        # Name of the value being read, and base folder of its relative path.
         self._dest, self._folder = "", config.rootpath
         self._note_launcher()
 
     def _note_launcher(self) -> None:
-        """Note what started pytest, as commands and blocks repeat it."""
         from pytest_gpuperf.config import LauncherUse, parse_word
 
         self.read("gpuperf_launcher", parse_word(LauncherUse), None)
@@ -510,19 +528,27 @@ class _OptionReader:
             self.texts[name] = masked(launcher.shown)
 
     def _raw(self, dest: str) -> tuple[str | None, str]:
-        """Return a value as text, with the option or ini value it comes from."""
+        """
+        Return a value as text, or None if unset, with the option or ini value that sets
+        it.
+        """
         flag = "--" + dest.replace("_", "-")
         value = self.config.getoption(dest, default=None)
         if value is not None:
             self._folder = self.config.invocation_params.dir
-            # argparse takes the value "--" for the end of options
+            # argparse treats the value "--" as the end of options and returns an empty
+            # list.
             return "--" if value == [] else str(value), flag
         self._folder = self.config.rootpath
         text = _ini_text(self.config, dest)
         return (text, f"ini option {dest}") if text else (None, "")
 
     def read(self, dest: str, parse: Callable[[str], _T], default: _T) -> _T:
-        """Return a parsed value; collect its mistake and return the default."""
+        """
+        Return a parsed value, or the default if the value is unset or wrong.
+
+        Mistakes are collected for `finish`.
+        """
         text, place = self._raw(dest)
         if text is None:
             return default
@@ -531,26 +557,30 @@ class _OptionReader:
             return parse(_not_empty(text))
         except ValueError as error:
             reason = str(error)
-        except OSError as error:  # of a path that may not be looked up
+        except OSError as error:  # The path cannot be accessed.
             reason = f"it cannot be used ({error.strerror}); name another path"
         self.mistakes.append(f"{place}={masked(text)}: {reason}")
         return default
 
     def word(self, dest: str, default: _Word) -> _Word:
-        """Return a value that is one of some words; the default is one of them."""
+        """Return a value of an Enum. The default determines the Enum."""
         from pytest_gpuperf.config import parse_word
 
         return self.read(dest, parse_word(type(default)), default)
 
     def flag(self, dest: str) -> bool:
-        """Return whether a flag is set."""
+        """Return True if a flag is set."""
         text, _ = self._raw(dest)
         if text == "True":
             self.texts[dest] = "true"
         return text == "True"
 
     def is_disabled_aside(self) -> bool:
-        """Return whether measuring is off elsewhere than where a store was typed."""
+        """
+        Return True if a store is typed, but measuring is disabled elsewhere.
+
+        Elsewhere is the ini file or PYTEST_ADDOPTS, as opposed to the command line.
+        """
         return (
             self.flag("gpuperf_disable")
             and _is_typed(self.config, "--gpuperf-baseline")
@@ -558,16 +588,19 @@ class _OptionReader:
         )
 
     def path(self, text: str) -> str:
-        """Return a path: an option's from the start folder, an ini value's from the root."""
+        """
+        Resolve a path, from the start folder for an option or from the root for an ini
+        value.
+        """
         path = self._folder / text
         elsewhere = self._folder != self.config.invocation_params.dir
         if elsewhere and not Path(text).is_absolute():
-            # commands that repeat it are typed in the start folder
+            # Commands with this path are typed in the start folder.
             self.texts[self._dest] = masked(_from_start(self.config, path))
         return str(path)
 
     def existing_folder(self, text: str) -> str:
-        """Return the path of a folder that exists."""
+        """Return the path of an existing folder."""
         path = self.path(text)
         if not Path(path).is_dir():
             message = "the folder does not exist; record one with --gpuperf-record"
@@ -575,7 +608,7 @@ class _OptionReader:
         return path
 
     def writable_file(self, text: str) -> str:
-        """Return the path of a file that can be created; "-": standard output."""
+        """Return the path of a file that can be created, or "-" for standard output."""
         if text == "-":
             return text
         path = self.path(text)
@@ -588,7 +621,7 @@ class _OptionReader:
         return path
 
     def html_file(self, text: str) -> str:
-        """Return the path of a file that can be created, with Jinja2 to fill it."""
+        """Return the path of a file that can be created, after checking for Jinja2."""
         from importlib.util import find_spec
 
         path = self.writable_file(text)
@@ -598,7 +631,7 @@ class _OptionReader:
         return path
 
     def device(self, text: str) -> str:
-        """Return a GPU that exists and is visible to CUDA; a replay needs none."""
+        """Return a GPU that exists and is visible to CUDA. A replay accepts any GPU."""
         from pytest_gpuperf.collect.devices import choose_device, query_devices
         from pytest_gpuperf.config import parse_device
         from pytest_gpuperf.errors import ConfigError
@@ -612,7 +645,7 @@ class _OptionReader:
         return device
 
     def baseline(self) -> tuple[str | None, bool]:
-        """Return the store, and whether an option names it."""
+        """Return the store, or None, and True if an option or ini value names the store."""
         named = self.read("gpuperf_baseline", self._store, None)
         if named is not None:
             return named, True
@@ -620,7 +653,6 @@ class _OptionReader:
         return (str(folder), False) if folder.is_dir() else (None, False)
 
     def _store(self, text: str) -> str:
-        """Return a store as a path or a URL; a file of another kind is none."""
         if "://" in text:
             return text
         path = Path(self.path(text.partition("::")[0]))
@@ -633,7 +665,6 @@ class _OptionReader:
         return self.path(text)
 
     def _together(self, read: Config) -> None:
-        """Collect mistakes of options that exclude each other."""
         if read.record and read.replay:
             self.mistakes.append(
                 "--gpuperf-record and --gpuperf-replay exclude each other: "
@@ -658,14 +689,13 @@ class _OptionReader:
         )
 
     def finish(self, read: Config) -> None:
-        """Raise all mistakes as one error."""
+        """Check for conflicting options, and raise all mistakes as one error."""
         self._together(read)
         if self.mistakes:
             raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
 
 
 def _sharing(**reports: str | None) -> list[str]:
-    """Return a mistake for each file that several reports would be written to."""
     writers: dict[str, list[str]] = {}
     for form, path in reports.items():
         if path not in (None, os.devnull):
@@ -679,48 +709,50 @@ def _sharing(**reports: str | None) -> list[str]:
 
 
 def _checkout(config: pytest.Config) -> Checkout:
-    """Return the folder of the project that is tested."""
     from pytest_gpuperf.collect.checkout import checkout_of
 
     start = config.invocation_params.dir
     paths = [start / str(arg).partition("::")[0] for arg in config.args]
-    tests = [path for path in paths if path.exists()]  # others are names of packages
+    tests = [path for path in paths if path.exists()]  # The others are package names.
     return checkout_of(config.rootpath, start, tests)
 
 
 def _place(config: pytest.Config) -> dict[str, str]:
-    """Return the root folder, relative to the start folder, where the two differ."""
+    """Return the root folder relative to the start folder, or {} if the two are equal."""
     place = _from_start(config, config.rootpath)
     return {} if place == "." else {"rootdir": place}
 
 
 def _from_start(config: pytest.Config, path: Path) -> str:
-    """Return a path relative to the folder where pytest was started."""
     try:
         return os.path.relpath(path, config.invocation_params.dir)
-    except ValueError:  # on another drive
+    except ValueError:  # The path is on another drive.
         return str(path)
 
 
 def is_controller(config: pytest.Config) -> bool:
-    """Return whether this process is xdist's controller."""
+    """Return True if the process is the controller of xdist."""
     distributed = getattr(config.option, "dist", "no") != "no"
     return distributed and not hasattr(config, "workerinput")
 
 
 def is_child(config: pytest.Config) -> bool:
-    """Return whether this run measures for a parent; not a pytest that its test starts."""
+    """
+    Return True if the run measures for a parent run.
+
+    A pytest that a test starts inside a child run is no child.
+    """
     return CHILD_TASK in config.stash
 
 
 def only_shows(config: pytest.Config) -> bool:
-    """Return whether pytest is going to show what it would do, and run no test."""
+    """Return True if pytest only shows tests, fixtures or setups, and runs no test."""
     names = ("setuponly", "collectonly", "showfixtures", "show_fixtures_per_test")
     return any(getattr(config.option, name, False) for name in names)
 
 
 def writes_reports(config: pytest.Config) -> bool:
-    """Return whether this process writes a report file: it is no worker and no child."""
+    """Return True if the process writes a report file. Workers and child runs never do."""
     started = hasattr(config, "workerinput") or is_child(config)
     if started or only_shows(config):
         return False
@@ -737,12 +769,13 @@ def masked(text: str) -> str:
 
 
 def without_ours(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return arguments of pytest without our options; credentials in them are masked."""
+    """Remove the options of the plugin from pytest's arguments, and mask credentials."""
     takes_value = {
         f"--{option.name}": option.metavar is not None for option in _OPTIONS
     }
     others: list[str] = []
-    is_value = False  # of the option before it
+    # True if the argument is the value of the option before it.
+    is_value = False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
         if is_value or name in takes_value:
@@ -753,7 +786,7 @@ def without_ours(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _not_empty(text: str) -> str:
-    """Return a value; raise if it is empty, as that of an unset variable."""
+    """Return a value, or raise ValueError if it is empty, as from an unset variable."""
     if not text.strip():
         message = "the value is empty; drop the option, or give it a value"
         raise ValueError(message)
@@ -761,21 +794,19 @@ def _not_empty(text: str) -> str:
 
 
 def _peaks(text: str) -> DeclaredPeaks:
-    """Return the peaks that a project declares for its devices."""
     from pytest_gpuperf.model.roofline import parse_peaks
 
     return _parsed(parse_peaks, text)
 
 
 def _grades(text: str) -> Mapping[str, Bands]:
-    """Return where a project's grades begin."""
     from pytest_gpuperf.judge.grade import parse_grades
 
     return _parsed(parse_grades, text)
 
 
 def _parsed(parse: Callable[[str], _T], text: str) -> _T:
-    """Return a parsed value, with a ConfigError raised as a ValueError."""
+    """Return a parsed value. A ConfigError is raised as a ValueError."""
     from pytest_gpuperf.errors import ConfigError
 
     try:

@@ -1,8 +1,10 @@
-"""Door 1: what pytest finds in every start, used or not; PYTEST_DONT_REWRITE.
+"""Hooks and the fixture that pytest loads at every start, used or not.
+PYTEST_DONT_REWRITE.
 
-Everything else is registered when the first test with a measurement is collected; where a
-gate was named, when the session starts, since all of its tests may be gone; in an xdist
-controller, which collects nothing, when it is configured.
+Everything else is registered when the first test with a measurement is collected. If an
+option names a gate, registration happens at session start, because all of the gate's
+tests may be gone. In an xdist controller, which collects nothing, it happens at
+configuration.
 """
 
 from __future__ import annotations
@@ -34,18 +36,22 @@ __all__ = [
     "pytest_sessionstart",
 ]
 
-_REFUSED = pytest.StashKey[pytest.UsageError]()  # why no test can be measured
+# The error because of which no test can be measured.
+_REFUSED = pytest.StashKey[pytest.UsageError]()
 _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
 
 
 class PackageFinder:
-    """Finds our modules as Python does: pytest's import hook reads each of them in vain."""
+    """
+    Finds modules of the plugin as Python does, so that pytest's import hook need not
+    read them.
+    """
 
     @staticmethod
     def find_spec(
         fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module of this package; None for others."""
+        """Return the spec of a module of this package, or None."""
         ours = fullname.startswith("pytest_gpuperf.")
         return PathFinder.find_spec(fullname, path, target) if ours else None
 
@@ -56,16 +62,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Offer the plugin's own hooks; pytest calls this first in every run."""
+    """Register the plugin's own hooks. pytest calls this first in every run."""
     sys.meta_path.insert(0, PackageFinder)
     from pytest_gpuperf import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
-@pytest.hookimpl(tryfirst=True)  # a conftest.py may read files
+@pytest.hookimpl(tryfirst=True)  # A conftest.py may read files.
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Watch which files of the project are opened, if it is compared with a revision."""
+    """Watch which project files are opened, if the run is compared with a revision."""
     if not options.watches_files(early_config):
         return
     from pytest_gpuperf.collect.opened_files import OpenedByTest
@@ -82,23 +88,24 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 class _FileWatch:
-    """Tells a watch which test runs; workers of xdist run several at once."""
+    """Reports the running tests to a file watch. xdist workers run several at once."""
 
     def __init__(self, opened: OpenedByTest) -> None:
         self._opened = opened
 
     def pytest_runtest_logstart(self) -> None:
-        """Note that a test begins."""
+        """Report the start of a test."""
         self._opened.begin()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Note that a test has ended."""
+        """Report the end of a test."""
         self._opened.end(nodeid)
 
 
-@pytest.hookimpl(tryfirst=True)  # before junitxml and pdb read what children must not
+# Before junitxml and pdb read options that children must not use.
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker; start at once where nothing will be collected."""
+    """Declare the marker, and start at once in a process that collects nothing."""
     config.add_cleanup(_remove_finder)
     options.enter(config)
     config.addinivalue_line("markers", options.MARKER)
@@ -106,10 +113,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_gpuperf.hooks import child
 
         child.prepare(config)
-    if not options.is_child(config):  # an old revision may have what is repaired now
+    if not options.is_child(config):  # An old revision may still have mistakes.
         options.check_ini(config)
     if options.is_configured(config):
-        options.config_of(config)  # wrong values are told before anything is collected
+        options.config_of(config)  # Reports wrong values before collection.
     if options.is_controller(config):
         _start(config)
 
@@ -118,7 +125,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(
     config: pytest.Config,
 ) -> Generator[None, int | pytest.ExitCode | None, int | pytest.ExitCode | None]:
-    """Have the last word on the exit status, when all other plugins had theirs."""
+    """Decide the exit status after all other plugins."""
     status = yield
     gate = config.pluginmanager.get_plugin("gpuperf-gate")
     if gate is None or status is None:
@@ -129,7 +136,9 @@ def pytest_cmdline_main(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Write reports that say *interrupted*; register the gate where one was named."""
+    """
+    Write reports with the status *interrupted*, and register a gate named by an option.
+    """
     config = session.config
     if options.writes_reports(config):
         _write_interrupted(config)
@@ -138,7 +147,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _write_interrupted(config: pytest.Config) -> None:
-    """Say in its reports that the run was interrupted, until it has come to its end."""
+    """Mark the reports as interrupted. They stay so unless the run ends normally."""
     from pytest_gpuperf.errors import GpuPerfError
     from pytest_gpuperf.pipeline import keeping
 
@@ -152,14 +161,15 @@ def _write_interrupted(config: pytest.Config) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Find the tests that measure, and read their markers."""
+    """Find measuring tests and read the markers."""
     report = yield
     is_file = isinstance(collector, pytest.File)
     if is_file or not (report.passed or isinstance(collector, pytest.Directory)):
         noted = collector.config.stash.setdefault(options.COLLECTED, [])
         noted.append((collector, report.passed))
     if isinstance(collector, pytest.Session) and _REFUSED in collector.config.stash:
-        # a named test is collected inside this report, which made a test's error of it
+        # A test named on the command line is collected inside this report, so the
+        # UsageError became the report's error.
         raise collector.config.stash[_REFUSED]
     measuring = [
         item
@@ -181,10 +191,11 @@ def pytest_make_collect_report(
 @pytest.fixture
 def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     """
-    Measure code, and hold it to limits and baselines.
+    Measure code and compare the results with limits and baselines.
 
-    `gpuperf(fn, *args)` measures fn and returns its result; `gpuperf.measure`, `.steps`,
-    `.range`, `.compare`, `.binary`, `.capture` and `.record` return what was measured.
+    `gpuperf(fn, *args)` measures fn and returns the function's result.
+    `gpuperf.measure`, `.steps`, `.range`, `.compare`, `.binary`, `.capture` and
+    `.record` return the measured values.
     """
     from pytest_gpuperf.hooks import measuring
 
@@ -198,8 +209,9 @@ def _remove_finder() -> None:
 
 
 def _start(config: pytest.Config) -> None:
-    """Register the objects that measure and judge, once."""
-    # an xdist controller has the gate alone; told to collect only, it does that itself
+    """Register the objects that measure and judge, at most once."""
+    # An xdist controller has only the gate. With --collect-only, it collects tests
+    # itself.
     if any(map(config.pluginmanager.has_plugin, _OBJECTS)):
         return
     from pytest_gpuperf import hooks

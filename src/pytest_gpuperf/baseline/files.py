@@ -25,10 +25,11 @@ __all__ = [
     "write_whole",
 ]
 
-# left behind by a killed run; .gitignore keeps it out of diffs, the next run removes it
+# The suffix of files left behind by a killed run. .gitignore keeps them out of diffs,
+# and the next run removes them.
 TEMPORARY = ".tmp"
 
-# 20 sessions of 100,000 tests in one module take some 600 MB
+# 20 sessions of 100,000 tests in one module take some 600 MB.
 _LARGEST_BYTES = 2_000_000_000
 _NAME_STORE = "name a store: a folder, or a .json file"
 
@@ -38,7 +39,7 @@ _SHUT = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 def kind_of(path: Path) -> Literal["folder", "file"] | None:
     """
-    Return what kind of entry a path is; None: it does not exist.
+    Return "folder" or "file", or None if the path does not exist.
 
     Raises:
         BaselineError: The path cannot be read.
@@ -54,10 +55,11 @@ def kind_of(path: Path) -> Literal["folder", "file"] | None:
 
 def read_whole(path: Path) -> bytes | None:
     """
-    Return the bytes of a file without a byte order mark; None: it does not exist.
+    Return the bytes of a file without a byte order mark, or None if the file does not exist.
 
     Raises:
-        BaselineError: It exists and cannot be read, is not a file, or is too large.
+        BaselineError: The path exists but cannot be read, is not a file, or is too
+            large.
     """
     try:
         status = path.stat()
@@ -71,7 +73,8 @@ def read_whole(path: Path) -> bytes | None:
                 f"store at most {_LARGEST_BYTES / 1e6:.0f})",
                 remedy="name another store, or split it: a folder has a file per module",
             )
-        return path.read_bytes().removeprefix(BOM_UTF8)  # an editor of Windows adds it
+        # Editors on Windows add the byte order mark.
+        return path.read_bytes().removeprefix(BOM_UTF8)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -80,13 +83,14 @@ def read_whole(path: Path) -> bytes | None:
 
 def listed(folder: Path, pattern: str) -> list[Path]:
     """
-    Return the entries of a folder, sorted by name; empty where it does not exist.
+    Return the entries of a folder, sorted by name, or [] if the folder does not exist.
 
     Raises:
-        BaselineError: It exists and cannot be listed.
+        BaselineError: The folder exists but cannot be listed.
     """
     try:
-        paths = sorted(folder.iterdir())  # glob would hide a folder without permission
+        # glob would hide a folder without permission.
+        paths = sorted(folder.iterdir())
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -96,10 +100,10 @@ def listed(folder: Path, pattern: str) -> list[Path]:
 
 def make_folder(folder: Path) -> None:
     """
-    Make a folder with its parents, unless it exists.
+    Create a folder, with missing parents.
 
     Raises:
-        BaselineError: It cannot be made.
+        BaselineError: The folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,15 +114,16 @@ def make_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
     """
-    Hold an exclusive lock while the block runs; create the lock's folder.
+    Hold an exclusive lock while the block runs. The folder of the lock is created.
 
     Args:
-        lock: The lock's file; it is not removed, because that would admit two holders.
+        lock: The lock file. It is never removed, because that would admit two holders.
 
-        timeout_s: How long to wait for another process [s], >= 0.
+        timeout_s: Time limit for getting the lock from another process [s], >= 0.
 
     Raises:
-        BaselineError: Another process held it for the whole time, or it cannot be created.
+        BaselineError: Another process held the lock for the whole time, or the lock
+            cannot be created.
     """
     from filelock import FileLock, Timeout
 
@@ -136,7 +141,8 @@ def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
             f"{lock}: the file system does not support locks ({error})",
             remedy="name a store on a local disk",
         ) from error
-    except OSError as error:  # a link is the lock's own, anything else the folder's
+    except OSError as error:
+        # A link concerns the lock itself, any other error its folder.
         place = lock if error.errno == errno.ELOOP else lock.parent
         raise _unusable("written", error, place) from error
     try:
@@ -147,15 +153,15 @@ def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
 
 def write_whole(texts: Mapping[Path, bytes]) -> None:
     """
-    Replace files atomically; call it under their lock.
+    Replace files atomically. The caller must hold their lock.
 
-    All texts are on the disk before the first file is replaced: a full disk or a refused
-    permission leaves every file as it was. A process that is killed in between leaves
-    each file either old or new.
+    All texts are on the disk before the first file is replaced, so that a full disk or
+    a missing permission leaves every file unchanged. A process that is killed in
+    between leaves each file either old or new.
 
     Args:
-        texts: The new bytes by file; of a link the file that it leads to is replaced, and
-            a replaced file keeps its mode.
+        texts: The new bytes of each file. If a path is a link, its target is replaced.
+            A replaced file keeps its mode.
 
     Raises:
         BaselineError: A file could not be written.
@@ -181,7 +187,7 @@ def write_whole(texts: Mapping[Path, bytes]) -> None:
 
 
 def _put(temporary: Path, target: Path) -> None:
-    """Replace a file; one that is mounted, as into a container, is written in place."""
+    """Replace a file. A mounted file, as in a container, is overwritten in place."""
     try:
         temporary.replace(target)
     except OSError as error:
@@ -208,15 +214,17 @@ def write_new(path: Path, text: bytes) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files of killed runs; call it under the folder's lock."""
+    """Remove temporary files of killed runs. The caller must hold the folder's lock."""
     for path in listed(folder, f"*{TEMPORARY}"):
-        with contextlib.suppress(OSError):  # harmless if it stays
+        # A temporary file that stays is harmless.
+        with contextlib.suppress(OSError):
             path.unlink()
 
 
 def _write_synced(path: Path, text: bytes, *, like: Path) -> None:
-    """Write a new file with another's mode and wait until its bytes are on the disk."""
-    path.unlink(missing_ok=True)  # left by a killed run, or a link
+    """Write a new file with the mode of `like`, and wait until the bytes are on the disk."""
+    # The path may be a leftover of a killed run, or a link.
+    path.unlink(missing_ok=True)
     with path.open("xb") as stream:
         with contextlib.suppress(FileNotFoundError):
             mode = stat.S_IMODE(like.stat().st_mode)
@@ -228,8 +236,9 @@ def _write_synced(path: Path, text: bytes, *, like: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync a folder's entries to the disk, where the system can."""
-    if os.name == "nt":  # a folder cannot be opened there
+    """Flush the entries of a folder to the disk, if the system can."""
+    # Windows cannot open a folder.
+    if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -239,7 +248,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _unusable(action: str, error: OSError, path: Path) -> BaselineError:
-    """Return the error for a path that cannot be read or written."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         remedy = "free space on the disk and store again; stored sessions are intact"

@@ -1,4 +1,4 @@
-"""The stored sessions of a measurement, as values."""
+"""The stored sessions of a measurement, as immutable values."""
 
 from __future__ import annotations
 
@@ -49,10 +49,12 @@ __all__ = [
     "with_alone",
 ]
 
-# docs/judging.md section 2: a baseline has at most so many sessions of a test and choice
+# docs/judging.md section 2: the maximum number of sessions of a test and choice.
 SESSION_LIMIT = 20
-_MOST_KERNELS = 64  # of a test whose kernels are stored: more make its lines long
-_TIME_DIGITS = 4  # of a kernel's time, which no verdict uses
+# A test with more kernels would make its lines long, so its kernels are not stored.
+_MOST_KERNELS = 64
+# Significant digits of the time of a kernel, which no verdict uses.
+_TIME_DIGITS = 4
 
 
 class Append(Frozen, frozen=True, kw_only=True):
@@ -60,26 +62,27 @@ class Append(Frozen, frozen=True, kw_only=True):
     Add one session to the store.
 
     Attributes:
-        record: The session; without values it adds nothing. It replaces an earlier record
-            of the same session, measurement and choice.
+        record: The session to add. Without values, nothing is added. The session
+            replaces an earlier record of the same session, measurement and choice.
     """
 
     record: StoredRecord
 
     @property
     def key(self) -> RecordKey:
-        """The measurement that it is of."""
+        """The measurement of the session."""
         return self.record.key
 
 
 class Restart(Frozen, frozen=True, kw_only=True):
     """
-    Drop the stored sessions of a measurement, of every choice, then add one.
+    Drop the stored sessions of a measurement, for every choice, then add one session.
 
     Attributes:
-        record: The session to add, as in `Append`; its key selects what to drop.
+        record: The session to add, as in `Append`. Its key selects the sessions to
+            drop.
 
-        metrics: Drop only the values of these metrics; None: whole sessions.
+        metrics: The metrics whose values are dropped, or None to drop whole sessions.
     """
 
     record: StoredRecord
@@ -87,7 +90,7 @@ class Restart(Frozen, frozen=True, kw_only=True):
 
     @property
     def key(self) -> RecordKey:
-        """The measurement that it is of."""
+        """The measurement of the session to add."""
         return self.record.key
 
 
@@ -112,10 +115,10 @@ class Move(Frozen, frozen=True, kw_only=True):
     Attributes:
         key: The measurement.
 
-        old: The measurement with the key that the sessions have.
+        old: The measurement with its present key.
 
-        renamed: Whether its test was renamed, and all sessions are meant. Otherwise those
-            that were stored under an id of pytest get the key of their test.
+        renamed: Whether the test was renamed, so that all sessions move. Otherwise only
+            sessions stored under a pytest id get the key of their test.
     """
 
     key: RecordKey
@@ -125,12 +128,12 @@ class Move(Frozen, frozen=True, kw_only=True):
 
 class PutBack(Frozen, frozen=True, kw_only=True):
     """
-    Put sessions back that were removed from the store; newer ones go on with their series.
+    Put sessions back that were removed. Newer sessions continue their series.
 
     Attributes:
         key: The measurement.
 
-        records: Its sessions as they were stored.
+        records: The sessions as they were stored.
     """
 
     key: RecordKey
@@ -142,12 +145,13 @@ StoreChange = Append | Restart | Drop | Move | PutBack
 
 def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
     """
-    Return the sessions of one measurement, none twice, in the order of their arrival.
+    Return the sessions of a measurement without duplicates, in the order of arrival.
 
     Args:
-        records: Sessions of one key, in any order; of two with equal id and choice the
-            later one in this order stays. Of each choice and company `SESSION_LIMIT` are
-            kept: runs of a part must not push out those of the whole.
+        records: Sessions of one key, in any order. The last session with the same id
+            and choice is kept. At most `SESSION_LIMIT` sessions of each choice and
+            company are kept, because runs of a part must not push out runs of the whole
+            suite.
     """
     unique = {(record.choice, record.session.id): record for record in records}
     ordered = sorted(unique.values(), key=_age)
@@ -169,10 +173,10 @@ def by_key(
     records: Iterable[StoredRecord],
 ) -> dict[RecordKey, tuple[StoredRecord, ...]]:
     """
-    Return the sessions of each measurement, in the order of the keys.
+    Group sessions by measurement, in the order of the keys.
 
-    A merge of two branches brings back the lines that one of them has replaced: values of
-    an earlier series are left out.
+    A merge of two branches brings back lines that one branch has replaced. Values of an
+    earlier series are therefore left out.
     """
     lists: dict[RecordKey, list[StoredRecord]] = {}
     for record in records:
@@ -181,12 +185,12 @@ def by_key(
 
 
 def joined(records: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
-    """Return the sessions of one measurement, out of several places, as `by_key` does."""
+    """Merge the sessions of a measurement from several places, as `by_key` does."""
     return keep_newest(_newest_series(records))
 
 
 def _keyed(record: StoredRecord, key: RecordKey) -> StoredRecord:
-    """Return a session with another key; an id of pytest is no key from now on."""
+    """Return a session with a new key. A pytest id moves from the key to `node_id`."""
     node_id = record.key.test_id if record.has_node_id else record.node_id
     return replace(record, key=key, node_id=node_id)
 
@@ -194,7 +198,7 @@ def _keyed(record: StoredRecord, key: RecordKey) -> StoredRecord:
 def _put_back(
     records: Sequence[StoredRecord], newer: Sequence[StoredRecord]
 ) -> Sequence[StoredRecord]:
-    """Return sessions that are put back, and newer ones in the series of these."""
+    """Return the sessions put back, and the newer sessions renumbered to continue their series."""
     series = _series(records)
     known = {record.session.id for record in records}
     gone_on = [
@@ -213,7 +217,6 @@ def _put_back(
 
 
 def _newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
-    """Return the sessions of a measurement without values of earlier series."""
     newest = _series(records)
     if not any(newest.values()):
         return records
@@ -225,7 +228,6 @@ def _newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
 
 
 def _series(records: Iterable[StoredRecord]) -> dict[str, int]:
-    """Return the newest series of each metric of a measurement."""
     newest: dict[str, int] = {}
     for record in records:
         for value in record.values:
@@ -268,13 +270,13 @@ def arrived(
     changes: Iterable[StoreChange], arrivals: Mapping[str, int]
 ) -> list[StoreChange]:
     """
-    Return changes whose sessions have arrival numbers.
+    Add arrival numbers to the sessions of changes.
 
     Args:
         changes: The changes, in order.
 
-        arrivals: The number of each session of the store, by id; a session that is not
-            among them gets the next one.
+        arrivals: The arrival number of each stored session, by session id. A session
+            that is not listed gets the next number.
     """
     numbers = dict(arrivals)
     numbered: list[StoreChange] = []
@@ -291,7 +293,7 @@ def arrived(
 
 
 def dropped_by(change: Append | Restart | Drop, stored: Sequence[StoredRecord]) -> int:
-    """Return from how many stored sessions of its measurement a change takes values."""
+    """Return the number of stored sessions that lose values by a change."""
     left = _left_by(change, stored)
     return sum(record not in left for record in stored)
 
@@ -302,17 +304,18 @@ def of_project(
     commits: Collection[str],
 ) -> frozenset[str]:
     """
-    Return the ids of the sessions that are certain to be of one project.
+    Return the ids of the sessions that certainly belong to the project.
 
-    Several projects may share a store. Sessions are of one if they measured one test, or if
-    their commits are one, or parent and child, also by way of other sessions.
+    Several projects may share a store. Sessions belong together if they measured the
+    same test, or if their commits are equal or parent and child, also by way of other
+    sessions.
 
     Args:
         records: The stored sessions.
 
         test_ids: The keys of tests of the project.
 
-        commits: Commits of it.
+        commits: Commits of the project.
     """
     tests, known = set(test_ids), set(commits)
     by_session: dict[str, list[StoredRecord]] = {}
@@ -334,12 +337,13 @@ def of_project(
         found.update(linked)
         for session_id in linked:
             ids = {record.key.test_id for record in by_session[session_id]}
-            tests.update(ids - {REFERENCES})  # which all projects have
+            # All projects have the reference workloads.
+            tests.update(ids - {REFERENCES})
             known.update(_commits(by_session[session_id][0].session))
 
 
 def _commits(session: Session) -> list[str]:
-    """Return the commit of a session and its parent, if they are known."""
+    """Return the commit of a session and the parent commit, as far as known."""
     return [*filter(None, (session.commit, session.parent))]
 
 
@@ -347,17 +351,18 @@ def stored_record(
     records: Sequence[Record], session: Session, version: int = STORE_VERSION
 ) -> StoredRecord:
     """
-    Return one session's records, of several processes, as a baseline stores them.
+    Combine the records of the processes of a session into a stored record.
 
-    Values of single kernels are dropped; key, choice, facts and kernels are those of the
+    Values of single kernels are dropped. Key, choice, facts and kernels come from the
     first record.
 
     Args:
-        records: One for each process, of one key and none void, >= 1 of them.
+        records: The record of each process, all with the same key and none void, >= 1
+            record.
 
-        session: When and where.
+        session: Time and place of the measurement.
 
-        version: The version of the format that the records were first written in.
+        version: The version of the format in which the records were first written.
     """
     first = records[0]
     series: dict[tuple[str, str, str], list[Estimate]] = {}
@@ -386,15 +391,15 @@ def with_alone(
     session: StoredRecord, records: Sequence[Record], *, suspected: bool = False
 ) -> StoredRecord:
     """
-    Return a session with what fresh processes measured that ran its test alone.
+    Add the values of fresh processes that ran the test alone to a session.
 
-    A value counts if it has the source, the unit, the choice of kernels and the hard facts
-    of the session's own.
+    A value counts if it has the same source, unit, choice of kernels and hard facts as
+    the value of the session.
 
     Args:
-        session: What the suite measured.
+        session: The values measured by the suite.
 
-        records: One for each fresh process, of the same key, in any order.
+        records: The record of each fresh process, of the same key, in any order.
 
         suspected: Whether the test ran alone because it was a suspect.
     """
@@ -434,7 +439,10 @@ def _measured_alike(
 
 
 def _stored_kernels(record: Record) -> Iterator[KernelTotal]:
-    """Yield the kernels of a record; none of many: half a list says nothing is new."""
+    """
+    Yield the kernels of a record, or none if there are too many. An incomplete list
+    cannot show that a kernel is not new.
+    """
     activity = record.activity
     if activity is None or activity.kernels_count > _MOST_KERNELS:
         return
@@ -448,7 +456,7 @@ def slugs_holding(
     load: Callable[[str, Collection[str]], Mapping[RecordKey, object]],
 ) -> dict[RecordKey, tuple[str, ...]]:
     """
-    Return the slugs that have sessions of each measurement.
+    Return the slugs that hold sessions of the given measurements.
 
     Args:
         keys: The measurements to look for.
@@ -458,7 +466,8 @@ def slugs_holding(
         load: Loads the sessions of some test ids from a slug.
 
     Returns:
-        The slugs by measurement, in the order given; measurements without any are absent.
+        The slugs by measurement, in the given order. Measurements without sessions are
+        absent.
     """
     test_ids = {key.test_id for key in keys}
     holding: dict[RecordKey, tuple[str, ...]] = {}
@@ -471,11 +480,12 @@ def slugs_holding(
 
 
 def _age(record: StoredRecord) -> tuple[int, float, str, bool, str]:
-    """Return the sort key of sessions: by arrival, because a clock may go back."""
+    """Return the sort key of sessions. Arrival comes first, because a clock may be set back."""
     choice = record.choice
     return (
         record.arrival,
-        record.session.started_unix_s,  # of two branches that were merged
+        # Decides between sessions of two merged branches.
+        record.session.started_unix_s,
         record.session.id,
         choice is not None,
         choice or "",
@@ -485,7 +495,9 @@ def _age(record: StoredRecord) -> tuple[int, float, str, bool, str]:
 def _in_series(
     change: Append | Restart, before: Iterable[StoredRecord]
 ) -> StoredRecord:
-    """Return the session that a change adds, each value in the series it goes on or starts."""
+    """
+    Return the session that a change adds, with the series of each value.
+    """
     newest = _series(before)
     values = []
     for value in change.record.values:
@@ -499,7 +511,6 @@ def _in_series(
 def _left_by(
     change: Append | Restart | Drop, records: Sequence[StoredRecord]
 ) -> list[StoredRecord]:
-    """Return the stored sessions of a measurement that a change leaves."""
     if isinstance(change, Append):
         return list(records)
     if isinstance(change, Drop):
@@ -511,7 +522,7 @@ def _left_by(
 def _without(
     record: StoredRecord, metrics: frozenset[str] | None
 ) -> StoredRecord | None:
-    """Return a session without some metrics; None: no value is left."""
+    """Return a session without some metrics, or None if no value is left."""
     if metrics is None:
         return None
     values = tuple(value for value in record.values if value.metric not in metrics)

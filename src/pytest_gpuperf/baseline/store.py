@@ -74,22 +74,25 @@ __all__ = [
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://|$)")
 _KINDS = "name a directory or a .json file"
 _LOCK = "store.lock"
-_ASIDE = "dropped"  # the file, or the end of its name, of what a run dropped
-# A series that was set aside is kept until so many sessions have arrived after its last.
+# The name of the file with dropped sessions, or the end of that name.
+_ASIDE = "dropped"
+# A series that was set aside is kept until this number of sessions has arrived after
+# its last session.
 _SESSIONS_ASIDE = 100
 _GIT_FILES = {
     ".gitignore": f"*.lock\n*{TEMPORARY}\n".encode(),
-    # a session is lines that it adds: those of two branches stand side by side
+    # A session adds only lines, so that the sessions of two branches can be merged.
     ".gitattributes": b"*.json merge=union\n",
 }
 
-# A plain name is valid on every file system: one case, no leading dash or dot, short. Any
-# other name gets a tilde and a digest, which no plain name has.
+# A plain name is valid on every file system: one case, no leading dash or dot, short.
+# All other names get a tilde and a digest, which no plain name has.
 _PART = r"[a-z0-9_][a-z0-9_-]*"
 _PLAIN_MODULE = re.compile(rf"(?=.{{1,100}}\Z)(?P<stem>{_PART}(?:/{_PART})*)\.py")
 _PLAIN_SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(?:~[0-9a-f]{16})?")
 _READABLE_LENGTH = 80
-_DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\Z|\.)")  # files of Windows
+# Reserved names of devices on Windows.
+_DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\Z|\.)")
 
 _Sessions = dict[RecordKey, tuple[StoredRecord, ...]]
 
@@ -115,7 +118,7 @@ def file_name(module: str) -> str:
 
 
 def folder_name(slug: str) -> str:
-    """Return the folder name of a slug: the slug itself where it is a plain name."""
+    """Return the folder name of a slug, or the slug itself if it is a plain name."""
     if _PLAIN_SLUG.fullmatch(slug) and not _DEVICES.match(slug):
         return slug
     return _mangled(slug)
@@ -123,12 +126,12 @@ def folder_name(slug: str) -> str:
 
 class Repair(Frozen, frozen=True, kw_only=True):
     """
-    The lines of a store that were changed by hand, or damaged.
+    The lines of a store that were changed by hand or damaged.
 
     Attributes:
-        accepted: Those that count again.
+        accepted: The lines that are valid again.
 
-        removed: Those that could not be read.
+        removed: The lines that could not be read.
     """
 
     accepted: tuple[Damage, ...] = ()
@@ -137,22 +140,22 @@ class Repair(Frozen, frozen=True, kw_only=True):
 
 class Store(Protocol):
     """
-    Sessions by slug: the device they were measured on.
+    Sessions by slug, which names the device that they were measured on.
 
     Every method may raise BaselineError, BaselineCorruptError or SchemaVersionError.
     """
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """The damaged lines that were left out of what was read so far."""
+        """The damaged lines that were left out so far."""
 
     @property
     def of_earlier_schema(self) -> bool:
-        """Whether a file that was read has no arrival numbers and no checksums."""
+        """True if a file read so far is in an earlier version of the format."""
 
     @property
     def unread(self) -> tuple[GpuPerfError, ...]:
-        """Why files of a lenient store were left out of what was read so far."""
+        """The errors of the files that a lenient store left out so far."""
 
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""
@@ -161,19 +164,19 @@ class Store(Protocol):
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """
-        Return the sessions of each measurement, in the order of their arrival.
+        Return the sessions by measurement, in order of arrival.
 
         Args:
-            slug: The device; an unknown one has no sessions.
+            slug: The device. An unknown device has no sessions.
 
-            test_ids: The tests to read; None: all.
+            test_ids: The tests to read, or None for all.
         """
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
         """
-        Return the other slugs that have sessions of each measurement.
+        Return the other slugs that hold sessions of the given measurements.
 
         Args:
             slug: The slug to skip.
@@ -181,15 +184,15 @@ class Store(Protocol):
             keys: The measurements to look for.
 
         Returns:
-            Slugs by measurement; measurements without any are absent.
+            Slugs by measurement. Measurements without sessions elsewhere are absent.
         """
 
     def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
         """
         Apply changes in order, under the store's lock.
 
-        The newest 20 sessions of each measurement and choice are kept. A session that the
-        store does not have gets the next arrival number.
+        The newest 20 sessions of each measurement and choice are kept. A session that
+        is new to the store gets the next arrival number.
 
         Args:
             slug: The device of the sessions.
@@ -197,19 +200,19 @@ class Store(Protocol):
             changes: The changes.
 
         Raises:
-            RecordError: A session could not be read back; nothing is written.
+            RecordError: A session could not be read back. Nothing is written.
 
             BaselineCorruptError: A file has damaged lines, which would be lost.
         """
 
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
         """
-        Remove sessions from the store, and keep them beside it for `put_back`.
+        Move sessions from the store to the file of dropped sessions, for `put_back`.
 
         Args:
             slug: The device of the sessions.
 
-            drops: What to remove.
+            drops: The sessions to remove.
         """
 
     def aside(self) -> Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]:
@@ -217,7 +220,7 @@ class Store(Protocol):
 
     def put_back(self, slug: str, keys: Collection[RecordKey]) -> None:
         """
-        Put sessions of some measurements back that were set aside.
+        Put back sessions of some measurements that were set aside.
 
         Args:
             slug: The device of the sessions.
@@ -226,11 +229,11 @@ class Store(Protocol):
         """
 
     def accept_edits(self) -> Repair:
-        """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
+        """Give edited lines a new checksum, and remove unreadable lines."""
 
 
 def storing_command(place: str | None) -> str:
-    """Return what to type to store a session; `place`: the store, None the usual one."""
+    """Return the command that stores a session in a store, where None is the default store."""
     command = "pytest --gpuperf-update=new"
     if place is None:
         return command
@@ -241,23 +244,24 @@ def open_store(
     place: str, root: str | Path, *, create: bool = False, lenient: bool = False
 ) -> Store:
     """
-    Return the store of a name.
+    Open the store of a name.
 
     Args:
         place: A directory, or a file whose name ends in .json.
 
-        root: The folder that a relative name starts from.
+        root: The folder that a relative name is resolved against.
 
-        create: Whether a missing store counts as empty; the first write creates it.
+        create: Whether a missing store counts as empty. The first write creates the
+            store.
 
-        lenient: Whether a folder's files that cannot be read are left out.
+        lenient: Whether unreadable files of a folder are left out.
 
     Raises:
-        ConfigError: The name is not that of a store.
+        ConfigError: The name is not the name of a store.
 
-        BaselineMissingError: It does not exist, and `create` was not given.
+        BaselineMissingError: The store does not exist, and `create` is false.
 
-        BaselineError: It exists and is not a store.
+        BaselineError: The path exists but is not a store.
     """
     scheme = _SCHEME.match(place)
     if scheme is not None:
@@ -283,7 +287,7 @@ def open_store(
 
 
 class _StoreReader:
-    """Reads files of one store, and collects the damage that it meets."""
+    """Reads the files of one store, and collects their damage."""
 
     def __init__(self, place: Path, keyed_by: KeyedBy) -> None:
         self._place = place
@@ -293,7 +297,7 @@ class _StoreReader:
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """The lines that were left out."""
+        """The damaged lines that were left out."""
         return tuple(self._damage)
 
     def read(
@@ -305,16 +309,17 @@ class _StoreReader:
         whole: bool = False,
     ) -> dict[str, _Sessions]:
         """
-        Return the sessions of a file; empty where it does not exist.
+        Return the sessions of a file, or {} if the file does not exist.
 
         Args:
             path: The file.
 
-            section: The one section to read; None: all.
+            section: The section to read, or None for all.
 
-            test_ids: The tests to read; None: all.
+            test_ids: The tests to read, or None for all.
 
-            whole: Whether damage is an error: what is written back must be all there is.
+            whole: Whether damage is an error. A file that is written back must be
+                complete.
         """
         text = read_whole(path)
         if text is None:
@@ -333,7 +338,7 @@ class _StoreReader:
         return stored.sections
 
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
-        """Rewrite files without damage; call it under their lock."""
+        """Rewrite the damaged files without the damage. The caller must hold the lock."""
         accepted: list[Damage] = []
         removed: list[Damage] = []
         texts = {}
@@ -352,7 +357,7 @@ class _StoreReader:
 
 
 def _damaged(path: Path, stored: BaselineFile, place: Path) -> BaselineCorruptError:
-    """Return the error for a file that would lose lines if it were written back."""
+    """Return the error for a file that would lose lines if the file were written back."""
     first, *rest = stored.damage
     more = f" and {len(rest)} more" if rest else ""
     where = f"line {first.line}: " if first.line else ""
@@ -368,14 +373,14 @@ def _damaged(path: Path, stored: BaselineFile, place: Path) -> BaselineCorruptEr
 
 class _FileStore(ABC):
     """
-    A store of files that one reader reads.
+    A store of files that share a reader.
 
     Args:
         path: The folder, or the file.
 
-        lock_timeout_s: How long a write waits for another run's lock [s], >= 0.
+        lock_timeout_s: Time limit for getting the lock [s], >= 0.
 
-        lenient: Whether files of a folder that cannot be read are left out.
+        lenient: Whether unreadable files of a folder are left out.
     """
 
     keyed_by: ClassVar[KeyedBy]
@@ -391,17 +396,17 @@ class _FileStore(ABC):
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """The damaged lines that were left out of what was read so far."""
+        """The damaged lines that were left out so far."""
         return self._reader.damage
 
     @property
     def of_earlier_schema(self) -> bool:
-        """Whether a file that was read has no arrival numbers and no checksums."""
+        """True if a file read so far is in an earlier version of the format."""
         return self._reader.of_earlier_schema
 
     @property
     def unread(self) -> tuple[GpuPerfError, ...]:
-        """Why files of a lenient store were left out of what was read so far."""
+        """The errors of the files that a lenient store left out so far."""
         return tuple(self._unread.values())
 
     def aside(self) -> Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]:
@@ -410,7 +415,7 @@ class _FileStore(ABC):
         return {slug: aside.load(slug) for slug in aside.slugs()}
 
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
-        """Remove sessions from the store, and keep them beside it for `put_back`."""
+        """Move sessions from the store to the file of dropped sessions, for `put_back`."""
         stored = self.load(slug, {drop.key.test_id for drop in drops})
         kept = []
         for drop in drops:
@@ -425,12 +430,13 @@ class _FileStore(ABC):
             for key, records in aside.load(slug).items()
             if records[-1].arrival < oldest
         ]
-        # first: what breaks off here leaves a session twice, and none is lost
+        # The copy is written first: an interruption here leaves a session twice, but
+        # loses none.
         aside.write(slug, [*outdated, *kept])
         self.write(slug, drops)
 
     def put_back(self, slug: str, keys: Collection[RecordKey]) -> None:
-        """Put sessions of some measurements back that were set aside."""
+        """Put back sessions of some measurements that were set aside."""
         aside = self._aside()
         stored = {k: r for k, r in aside.load(slug).items() if k in keys}
         self.write(slug, [PutBack(key=k, records=r) for k, r in stored.items()])
@@ -448,17 +454,18 @@ class _FileStore(ABC):
     def load(
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return the sessions of each measurement, in the order of their arrival."""
+        """Return the sessions by measurement, in order of arrival."""
 
     @abstractmethod
     def _aside(self) -> SingleFileStore:
-        """Return the store of what was set aside."""
+        """Return the store of dropped sessions, a file next to the store."""
 
 
 class DirectoryStore(_FileStore):
     """
-    A folder under version control, next to the tests: a folder for each slug, in it a file
-    for each module.
+    A folder under version control, next to the tests.
+
+    The folder has a subfolder for each slug, with a file for each module.
     """
 
     keyed_by = "module"
@@ -474,7 +481,7 @@ class DirectoryStore(_FileStore):
     def load(
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return the sessions of each measurement, in the order of their arrival."""
+        """Return the sessions by measurement, in order of arrival."""
         folder = self._path / folder_name(slug)
         if test_ids is None:
             paths = listed(folder, "*.json")
@@ -497,7 +504,7 @@ class DirectoryStore(_FileStore):
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
-        """Return the other slugs that have sessions of each measurement."""
+        """Return the other slugs that hold sessions of the given measurements."""
         candidates = (name for name in self.slugs() if name != folder_name(slug))
         return slugs_holding(keys, candidates, self.load)
 
@@ -529,21 +536,20 @@ class DirectoryStore(_FileStore):
             write_whole(texts)
 
     def accept_edits(self) -> Repair:
-        """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
+        """Give edited lines a new checksum, and remove unreadable lines."""
         with self._locked():
             return self._reader.accept_edits(self._files())
 
     def _aside(self) -> SingleFileStore:
-        """Return the store of what was set aside: a file beside the folders of slugs."""
+        """Return the store of dropped sessions, a file next to the folders of the slugs."""
         path = self._path / f"{_ASIDE}.json"
         return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
-        """Return the lock of all slugs: a session has one number in all of them."""
+        """Return the lock of all slugs. A session has the same arrival number in every slug."""
         return locked(self._path / _LOCK, timeout_s=self._lock_timeout_s)
 
     def _files(self) -> list[Path]:
-        """Return every module's file of every slug."""
         return [
             path
             for slug in self.slugs()
@@ -551,10 +557,11 @@ class DirectoryStore(_FileStore):
         ]
 
     def _arrivals(self) -> dict[str, int]:
-        """Return the arrival number of each session, by id."""
+        """Return the arrival numbers of all readable files, by session id."""
         numbers: dict[str, int] = {}
         for path in self._files():
-            with contextlib.suppress(BaselineError):  # no concern of other modules
+            # A damaged file does not concern the other modules.
+            with contextlib.suppress(BaselineError):
                 numbers |= numbered_sessions(read_whole(path) or b"")
         return numbers
 
@@ -565,7 +572,7 @@ class DirectoryStore(_FileStore):
         *,
         whole: bool = False,
     ) -> dict[str, _Sessions]:
-        """Return the sessions of a module's file; empty where it does not exist."""
+        """Return the sessions of the file of a module, or {} if the file does not exist."""
         sections = self._reader.read(path, test_ids=test_ids, whole=whole)
         for module in sections:
             if file_name(module) != path.name:
@@ -581,7 +588,7 @@ class SingleFileStore(_FileStore):
     """
     One file with a section for each slug: easy to send, slower to merge.
 
-    A link stays one, and the file that it leads to is replaced.
+    If the path is a link, the link stays and its target is replaced.
     """
 
     keyed_by = "slug"
@@ -592,22 +599,25 @@ class SingleFileStore(_FileStore):
         return tuple(sorted(sections))
 
     def arrivals(self) -> dict[str, int]:
-        """Return the arrival number of each session, by id; {}: the file is unreadable."""
-        with contextlib.suppress(BaselineError):  # whoever needs its records reports it
+        """
+        Return the arrival numbers of the sessions, by session id, or {} if the file is unreadable.
+        """
+        # The caller that needs the records reports the error.
+        with contextlib.suppress(BaselineError):
             return numbered_sessions(read_whole(self._path) or b"")
         return {}
 
     def load(
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return the sessions of each measurement, in the order of their arrival."""
+        """Return the sessions by measurement, in order of arrival."""
         sections = self._reader.read(self._path, section=slug, test_ids=test_ids)
         return sections.get(slug, {})
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
-        """Return the other slugs that have sessions of each measurement."""
+        """Return the other slugs that hold sessions of the given measurements."""
         held = self._reader.read(self._path, test_ids={key.test_id for key in keys})
         candidates = (name for name in sorted(held) if name != slug)
         return slugs_holding(keys, candidates, lambda name, _: held[name])
@@ -627,35 +637,33 @@ class SingleFileStore(_FileStore):
                 write_whole({self._path: changed})
 
     def accept_edits(self) -> Repair:
-        """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
+        """Give edited lines a new checksum, and remove unreadable lines."""
         with self._locked():
             return self._reader.accept_edits([self._path])
 
     def _aside(self) -> SingleFileStore:
-        """Return the store of what was set aside: a file beside this one."""
+        """Return the store of dropped sessions, a file next to the store."""
         path = self._path.with_suffix(f".{_ASIDE}.json")
         return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
-        """Return the lock of the file, by whichever name it is called."""
+        """Return the lock of the file. All links to a file share one lock."""
         target = Path(os.path.realpath(self._path))
         lock = target.with_name(f".{target.name}.lock")
         return locked(lock, timeout_s=self._lock_timeout_s)
 
 
 def _mangled(text: str) -> str:
-    """Return a text as a file name, made unique by a digest of the text."""
     unique = digest(text.encode("utf-8", "surrogatepass"), length=16)
     return f"{slugged(text)[:_READABLE_LENGTH]}~{unique}"
 
 
 def _module(test_id: str) -> str:
-    """Return the test file of a test id."""
     return test_id.partition("::")[0]
 
 
 def _modules(changes: Iterable[StoreChange]) -> dict[str, None]:
-    """Return the modules that changes are about."""
+    """Return the modules of the changes, including the old modules of moved tests."""
     modules: dict[str, None] = {}
     for change in changes:
         modules[_module(change.key.test_id)] = None

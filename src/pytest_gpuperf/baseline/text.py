@@ -1,4 +1,4 @@
-"""The text format of a store: one line for each record, each with its checksum."""
+"""The text format of a store: a line for each record, with a checksum."""
 
 from __future__ import annotations
 
@@ -42,17 +42,20 @@ __all__ = [
 
 _SCHEMAS = "pytest-gpuperf/baseline/"
 SCHEMA_VERSION = f"{_SCHEMAS}{STORE_VERSION}"
-# by schema: the version that its lines are of. Those of 2 are lines of 3 without what a
-# value is of.
+# The version of the lines, by schema. Lines of version 2 are lines of version 3 that lack
+# some facts about a value.
 _READABLE = {SCHEMA_VERSION: STORE_VERSION, f"{_SCHEMAS}2": 2}
 
-# the sessions of each measurement, oldest first
+# The sessions of each measurement, oldest first.
 Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
-_V = TypeVar("_V")  # a SessionValue when reading, a list when writing
+# A SessionValue when reading, a list when writing.
+_V = TypeVar("_V")
 
-KeyedBy = str  # "module", whose name the lines omit from test ids, or "slug"
-_Arrival = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # more is not a count of runs
+# Either "module", whose name is left out of the test ids in the lines, or "slug".
+KeyedBy = str
+# A higher number cannot be a count of runs.
+_Arrival = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 class _StoredRow(
@@ -64,10 +67,10 @@ class _StoredRow(
     forbid_unknown_fields=True,
 ):
     """
-    A StoredRecord: one line, whose last field is the checksum of what precedes it.
+    A StoredRecord as one line. The last field is the checksum of the text before it.
 
     Attributes:
-        test: The test id; where sections are modules, without the module.
+        test: The test id, without the module if sections are modules.
 
         session: The digest of the session's head.
 
@@ -79,25 +82,26 @@ class _StoredRow(
 
         choice: Hash of the kernels that ran.
 
-        soft_facts: Soft facts that the session's head does not have.
+        soft_facts: Soft facts that the head of the session does not have.
 
-        bound_class: What moves together with it when the machine moves.
+        bound_class: The class of measurements that move together when the machine
+            drifts.
 
-        kernels: The digest of its kernels.
+        kernels: The digest of the kernels.
 
-        kernel_times_s: How long each of them took [s], in their order.
+        kernel_times_s: The time of each kernel [s], in the order of the kernels.
 
         parameters: Digest of the values of the test's parameters.
 
         source: Digest of the test function's syntax tree.
 
-        code: Digest of the machine code of its kernels.
+        code: Digest of the machine code of the kernels.
 
-        schema: The version of the format that the line was first written in; 0: the
-            file's own.
+        schema: The version of the format in which the line was first written, or 0 for
+            the version of the file.
 
-        node_id: The id of pytest that the line was first written under, if its test was
-            given another since.
+        node_id: The pytest id under which the line was first written, if the test has
+            been given another key since.
 
         sum: The checksum.
     """
@@ -134,31 +138,34 @@ class _StoreHead(
     arrival: _Arrival = 0
 
 
-# what a line has of a session, whose unknown fields stand beside the known ones
+# The fields of a session in a head. The unknown fields are stored next to the known
+# fields.
 _OF_SESSION = tuple(name for name in Session.__struct_fields__ if name != "unknown")
 _Facts = dict[str, dict[str, str]]
-_Fields = tuple[tuple[str, str], ...]  # of a later version: names and JSON texts
+# Names and JSON texts of fields that a later version added.
+_Fields = tuple[tuple[str, str], ...]
 
 
 class _LaunchedKernel(Frozen, array_like=True, frozen=True, gc=False):
-    """A kernel with how it was launched: a list."""
+    """A kernel with its launch, stored as a list."""
 
     name: str
     launch: KernelLaunch
 
 
-# what ran, most time first; names alone in files of earlier versions
+# The kernels that ran, most time first. Files of earlier versions hold names only.
 _Kernels = tuple[str | _LaunchedKernel, ...]
 
 
 class _Section(Frozen, frozen=True):
-    """The sessions of one module, or of one slug; lines are decoded one by one."""
+    """The sessions of one module or slug. Lines stay raw and are decoded one by one."""
 
     name: str
     sessions: dict[str, msgspec.Raw]
     facts: dict[str, msgspec.Raw]
     records: list[msgspec.Raw]
-    kernels: Mapping[str, msgspec.Raw] = {}  # none in files of earlier versions
+    # Files of earlier versions have no kernels.
+    kernels: Mapping[str, msgspec.Raw] = {}
 
 
 class _Content(Frozen, frozen=True):
@@ -176,14 +183,14 @@ class Damage(Frozen, frozen=True, kw_only=True, order=True):
     Attributes:
         path: The file.
 
-        line: Its number, from 1; 0 where the file is not in lines.
+        line: The line number, from 1, or 0 if the file is not in lines.
 
-        reason: What is wrong with it, as a fragment.
+        reason: The fault of the line, as a fragment of a sentence.
 
-        test_id: The test that it names, without its module where sections are modules;
-            "": it names none, or that cannot be read.
+        test_id: The test that the line names, without the module if sections are
+            modules, or "" if the line names none or cannot be read.
 
-        section: The section that it stands in; "": unknown.
+        section: The section of the line, or "" if unknown.
     """
 
     path: str
@@ -193,7 +200,7 @@ class Damage(Frozen, frozen=True, kw_only=True, order=True):
     section: str = ""
 
     def __str__(self) -> str:
-        """Return where it is and what is wrong."""
+        """Return the place and the fault of the line."""
         place = f"{self.path}, line {self.line}" if self.line else self.path
         return f"{place}: {self.reason}"
 
@@ -203,11 +210,11 @@ class BaselineFile(BulkRecord, frozen=True, kw_only=True):
     The content of a file.
 
     Attributes:
-        sections: By section, the sessions of each measurement, oldest first.
+        sections: The sessions of each measurement by section, oldest first.
 
         damage: The lines that were left out.
 
-        of_earlier_schema: Whether it was written by a version that stored less.
+        of_earlier_schema: Whether the file was written by a version that stored less.
     """
 
     sections: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]]
@@ -222,23 +229,24 @@ _HEAD = msgspec.json.Decoder(_StoreHead)
 _FACTS = msgspec.json.Decoder(_Facts)
 _KERNELS = msgspec.json.Decoder(_Kernels)
 
-_SUM = b',"sum":"'  # how the last field of a row begins
+# The start of the last field of a row.
+_SUM = b',"sum":"'
 _SUM_LENGTH = len(_SUM) + 12 + len('"}')
 
 
 def digest(text: bytes, *, length: int = 12) -> str:
-    """Return the first hexadecimal digits of a text's blake3."""
+    """Return the first hexadecimal digits of the blake3 hash of a text."""
     return blake3(text).hexdigest()[:length]
 
 
 def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
     """
-    Return the text of a file [UTF-8]; equal sessions give equal bytes.
+    Return the text of a file [UTF-8]. Equal sessions give equal bytes.
 
     Args:
         sections: The sessions by section.
 
-        keyed_by: What the sections are.
+        keyed_by: The kind of the sections.
 
     Raises:
         RecordError: A session could not be read back.
@@ -261,7 +269,6 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
 
 
 def _check_rows(text: bytes) -> None:
-    """Refuse a text with a line that could not be read back."""
     for section in filter(None, _DECODER.decode(text).sections):
         tables: tuple[tuple[msgspec.json.Decoder[Any], Iterable[msgspec.Raw]], ...] = (
             (_ROW, section.records),
@@ -271,12 +278,12 @@ def _check_rows(text: bytes) -> None:
         )
         for decoder, entries in tables:
             for entry in entries:
-                if bytes(entry) != b"null":  # which ends each list and each table
+                # Each list and each table ends with null.
+                if bytes(entry) != b"null":
                     _decoded(decoder, entry)
 
 
 def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterator[str]:
-    """Yield the lines of one section, without line ends."""
     prefix = name if keyed_by == "module" else ""
     ordered = [record for key in sorted(records) for record in records[key]]
     heads = _Heads(ordered)
@@ -293,7 +300,8 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             soft_facts=heads.rest(record),
             bound_class=record.bound_class,
             kernels=kernels.digest(tuple(map(_launched, record.kernels))),
-            # msgspec leaves out this very (), and Python 3.10 makes another one
+            # msgspec leaves out the default only if it is the same object, and Python
+            # 3.10 creates a new () here.
             kernel_times_s=tuple(float(k.total_s) for k in record.kernels) or (),
             parameters=record.parameters_digest,
             source=record.test_digest,
@@ -322,7 +330,6 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
 
 
 def _with_fields(text: str, fields: _Fields) -> str:
-    """Return an object of JSON with some more fields."""
     if not fields:
         return text
     more = "".join(f",{_json(name)}:{value}" for name, value in fields)
@@ -330,19 +337,19 @@ def _with_fields(text: str, fields: _Fields) -> str:
 
 
 def _with_checksum(row: str, prefix: bytes) -> str:
-    """Return a row with its checksum as the last field."""
     return f'{row[:-1]},"sum":"{digest(prefix + row.encode())}"}}'
 
 
 def _summed_prefix(section: str) -> bytes:
-    """Return what the checksum of a row has before it: a row of another section is wrong."""
+    """Return the checksum's prefix, by which a row in the wrong section counts as damaged."""
     return section.encode() + b"\0"
 
 
 def _value(value: SessionValue) -> list[object]:
     """Return a value as a list, without trailing defaults."""
     fields: list[object] = [value.metric, value.unit, value.source]
-    fields.append([*map(float, value.run_values)])  # 64 and 64.0 are one text
+    # 64 and 64.0 must give the same text.
+    fields.append([*map(float, value.run_values)])
     rest: list[object] = [
         [*map(float, value.half_widths)],
         value.better,
@@ -362,15 +369,15 @@ def _value(value: SessionValue) -> list[object]:
 
 
 def _cores(cores: Sequence[CoreSpeed]) -> list[list[float]]:
-    """Return the speeds of some cores as lists of floats."""
     return [[*map(float, msgspec.structs.astuple(core))] for core in cores]
 
 
-_Arrived = tuple[int, Session]  # a session of one store
+# A session of a store, with the arrival number.
+_Arrived = tuple[int, Session]
 
 
 class _Heads:
-    """The heads of the sessions, each once."""
+    """The heads of the sessions, without duplicates."""
 
     def __init__(self, records: Iterable[StoredRecord]) -> None:
         self._shared = _shared_soft_facts(records)
@@ -382,11 +389,11 @@ class _Heads:
         }
 
     def digest(self, record: StoredRecord) -> str:
-        """Return the key of a record's session in the lines."""
+        """Return the key of the session of a record, as used in the lines."""
         return self._digests[record.arrival, record.session]
 
     def rest(self, record: StoredRecord) -> dict[str, str]:
-        """Return the soft facts of a record that its session's head does not have."""
+        """Return the soft facts of a record that the head of the session lacks."""
         shared = self._shared[record.arrival, record.session]
         if len(shared) == len(record.soft_facts):
             return {}
@@ -395,7 +402,7 @@ class _Heads:
         }
 
     def table(self) -> list[tuple[str, str]]:
-        """Return digest and text of each head, the session that arrived first at the top."""
+        """Return digests and texts of the heads, in the order of arrival."""
         ordered = sorted(
             self._texts,
             key=lambda head: (head[0], head[1].started_unix_s, self._texts[head]),
@@ -404,15 +411,15 @@ class _Heads:
 
 
 class _FactTable:
-    """The hard facts, each set of them once."""
+    """The sets of hard facts, without duplicates."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        # by identity: decoded records share their facts
+        # By identity, because decoded records share their facts.
         self._keys: dict[int, str] = {}
 
     def digest(self, facts: Mapping[str, Mapping[str, str]]) -> str:
-        """Return the key of a set of facts in the lines, and register the set."""
+        """Register a set of facts, and return the key that the lines use."""
         key = self._keys.get(id(facts))
         if key is None:
             text = _json({family: dict(names) for family, names in facts.items()})
@@ -421,25 +428,27 @@ class _FactTable:
         return key
 
     def table(self) -> list[tuple[str, str]]:
-        """Return digest and text of each set, by digest."""
+        """Return digests and texts of the sets, sorted by digest."""
         return sorted(self._texts.items())
 
 
 def _launched(total: KernelTotal) -> str | _LaunchedKernel:
-    """Return a kernel without its time."""
+    """Return a kernel without the time, or only the name if the launch is unknown."""
     if total.launch is None:
         return total.name
     return _LaunchedKernel(total.name, total.launch)
 
 
 class _KernelTable:
-    """The kernels that ran together, each set of them once."""
+    """The sets of kernels that ran together, without duplicates."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def digest(self, kernels: _Kernels) -> str:
-        """Return the key of some kernels in the lines, and register them; "": none."""
+        """
+        Register a set of kernels, and return the key that the lines use, or "" for no kernels.
+        """
         if not kernels:
             return ""
         text = _json(kernels)
@@ -448,14 +457,13 @@ class _KernelTable:
         return key
 
     def table(self) -> list[tuple[str, str]]:
-        """Return digest and text of each set, by digest."""
+        """Return digests and texts of the sets, sorted by digest."""
         return sorted(self._texts.items())
 
 
 def _shared_soft_facts(
     records: Iterable[StoredRecord],
 ) -> dict[_Arrived, dict[str, str]]:
-    """Return the soft facts that all records of a session have, by session."""
     shared: dict[_Arrived, dict[str, str]] = {}
     for record in records:
         arrived = (record.arrival, record.session)
@@ -481,15 +489,18 @@ _RESTORE = "restore it from version control, or remove it and measure again"
 _CHANGED = "it differs from its checksum"
 _BYTE = re.compile(r"^(?P<what>.*) \(byte (?P<byte>\d+)\)$")
 
-# a line of the file never begins so: it begins with a brace, a quote, or null
+# No line of a file starts like this: lines start with a brace, a quote or null.
 _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
-# without any other line, a record or an entry of a table, the file is still whole
+# A file is still whole without any other line, which is a record or an entry of a
+# table.
 _STRUCTURE = re.compile(rb'^(?:\{"schema":|\{"name":|"":null\}|null\]|$)')
 _STRING = rb'"((?:[^"\\]|\\.)*)"'
 _SECTION_NAME = re.compile(rb'^\{"name":' + _STRING)
-_TEST_NAME = re.compile(rb'^\{"test":' + _STRING)  # the first field of a record
+# The first field of a record.
+_TEST_NAME = re.compile(rb'^\{"test":' + _STRING)
 
-# metrics of the catalogue; a user's own number may be a difference
+# Only metrics of the catalogue, because a number recorded by a test may be a
+# difference.
 _NEVER_NEGATIVE = frozenset(
     name for name, metric in METRICS.items() if metric.never_negative
 )
@@ -503,13 +514,17 @@ class _SchemaOnly(Frozen, frozen=True):
 
 
 def numbered_sessions(text: bytes) -> dict[str, int]:
-    """Return the arrival number of each session of a file, by id; {}: it is unreadable."""
+    """
+    Return the arrival numbers of the sessions of a file, by session id, or {} if the
+    file is unreadable.
+    """
     try:
         sections = filter(None, _DECODER.decode(text).sections)
         raws = [bytes(raw) for part in sections for raw in part.sessions.values()]
         heads = [_decoded(_HEAD, raw)[0] for raw in raws if raw != b"null"]
     except _UNREADABLE:
-        return {}  # whoever needs its records reports it
+        # The caller that needs the records reports the error.
+        return {}
     return {head.id: head.arrival for head in heads}
 
 
@@ -523,25 +538,26 @@ def decode(
     edited: bool = False,
 ) -> BaselineFile:
     """
-    Return the content of a file; lines that are damaged are left out and named.
+    Decode the content of a file. Damaged lines are left out and listed in `damage`.
 
     Args:
-        text: Its bytes.
+        text: The bytes of the file.
 
-        path: Its name, for messages.
+        path: The name of the file, for messages.
 
-        keyed_by: What its sections must be.
+        keyed_by: The kind of sections that the file must have.
 
-        section: The one section to read; None: all.
+        section: The section to read, or None for all.
 
-        test_ids: The tests to read; None: all.
+        test_ids: The tests to read, or None for all.
 
-        edited: Whether to take lines that differ from their checksum.
+        edited: Whether to accept lines that differ from their checksum.
 
     Raises:
-        BaselineCorruptError: It is damaged as a whole; the message names the place.
+        BaselineCorruptError: The file is damaged as a whole. The message names the
+            place.
 
-        SchemaVersionError: It is a baseline of a later schema version.
+        SchemaVersionError: The file is a baseline of a later schema version.
     """
     selected = None if test_ids is None else frozenset(test_ids)
     reader = _LineReader(text, path=path, edited=edited)
@@ -549,7 +565,8 @@ def decode(
         with collector_paused():
             content = reader.content()
             reader.version = _check_kind(content, keyed_by, path=path)
-            records: dict[str, list[StoredRecord]] = {}  # a merge may double a section
+            # After a merge, a section may occur twice.
+            records: dict[str, list[StoredRecord]] = {}
             for part in content.sections:
                 if part is not None and section in {None, part.name}:
                     rows = records.setdefault(part.name, [])
@@ -568,14 +585,14 @@ def decode(
 
 class _LineReader:
     """
-    Reads one file, and collects the lines that it leaves out.
+    Reads one file, and collects the damaged lines.
 
     Args:
-        text: Its bytes.
+        text: The bytes of the file.
 
-        path: Its name, for messages.
+        path: The name of the file, for messages.
 
-        edited: Whether to take lines that differ from their checksum.
+        edited: Whether to accept lines that differ from their checksum.
     """
 
     def __init__(self, text: bytes, *, path: str, edited: bool) -> None:
@@ -584,10 +601,11 @@ class _LineReader:
         self.checked = not edited
         self.version = STORE_VERSION
         self.damage: list[Damage] = []
-        self._section = ""  # that of the lines that are read now
+        # The section of the lines that are being read.
+        self._section = ""
 
     def content(self) -> _Content:
-        """Return the content; where a line breaks the JSON, without that line."""
+        """Decode the content, without the lines that break the JSON."""
         try:
             return _DECODER.decode(self._text)
         except _UNREADABLE as error:
@@ -597,10 +615,11 @@ class _LineReader:
             try:
                 return _DECODER.decode(whole)
             except _UNREADABLE:
-                raise error from None  # it names the place in the whole text
+                # This error names the place in the whole text.
+                raise error from None
 
     def _without_broken_lines(self) -> bytes:
-        """Return the text without lines that are not JSON by themselves."""
+        """Blank the lines that are not valid JSON, and note the damage."""
         lines = self._text.split(b"\n")
         for index, line in enumerate(lines):
             self._section = _text_in(_SECTION_NAME, line) or self._section
@@ -612,7 +631,7 @@ class _LineReader:
     def records(
         self, section: _Section, keyed_by: KeyedBy, selected: frozenset[str] | None
     ) -> list[StoredRecord]:
-        """Return the sessions of one section."""
+        """Return the sessions of a section."""
         self._section = section.name
         prefix = section.name if keyed_by == "module" else ""
         heads = self._heads(section)
@@ -639,7 +658,8 @@ class _LineReader:
             if unknown or self.version < STORE_VERSION:
                 version = row.schema or self.version
                 record = replace(record, unknown=unknown, schema_version=version)
-            if row.kernels in kernels_of:  # else no verdict misses them
+            # No verdict needs the kernels, so a record without them is kept.
+            if row.kernels in kernels_of:
                 kernels = _timed(kernels_of[row.kernels], row.kernel_times_s)
                 record = replace(record, kernels=kernels)
             records.append(record)
@@ -649,9 +669,10 @@ class _LineReader:
         self, raw: msgspec.Raw, prefix: bytes, selected: frozenset[str] | None
     ) -> tuple[_StoredRow[SessionValue] | None, _Fields]:
         """
-        Return a row, and its unknown fields.
+        Return a row, and the unknown fields of the row.
 
-        None: it is left out, or not selected, or it ends the list.
+        The row is None if it is damaged or not selected, or if it is the end of the
+        list.
         """
         text = bytes(raw)
         if text == b"null":
@@ -666,15 +687,15 @@ class _LineReader:
         wrong = ""
         if self.checked and not _is_unchanged(row, unknown, text, prefix):
             wrong = _CHANGED
-        # our layout has no blanks, and a minus before a number is not an exponent's
         elif b"[-" in text or b",-" in text or b" " in text or b"\n" in text:
+            # This layout has no blanks, and a minus sign before a number is not that of
+            # an exponent.
             wrong = _negative(row)
         if wrong:
             self._leave_out(wrong, raw)
         return None if wrong else row, unknown
 
     def _heads(self, section: _Section) -> dict[str, tuple[_StoreHead, Session]]:
-        """Return the heads of a section by their keys."""
         heads: dict[str, tuple[_StoreHead, Session]] = {}
         for key, raw in section.sessions.items():
             entry = self._entry(key, raw, _HEAD)
@@ -683,14 +704,12 @@ class _LineReader:
         return heads
 
     def _facts(self, section: _Section) -> dict[str, _Facts]:
-        """Return the facts of a section by their keys."""
         entries = {
             key: self._entry(key, raw, _FACTS) for key, raw in section.facts.items()
         }
         return {key: entry[0] for key, entry in entries.items() if entry is not None}
 
     def _kernels(self, section: _Section) -> dict[str, _Kernels]:
-        """Return the kernels of a section by their keys."""
         entries = {
             key: self._entry(key, raw, _KERNELS) for key, raw in section.kernels.items()
         }
@@ -700,9 +719,10 @@ class _LineReader:
         self, key: str, raw: msgspec.Raw, decoder: msgspec.json.Decoder[_V]
     ) -> tuple[_V, _Fields] | None:
         """
-        Return an entry of a table and its unknown fields.
+        Return an entry of a table with the unknown fields, or None.
 
-        None: it is left out, because its key is not its digest.
+        None marks the end of the table, an unreadable entry, or a key that is not the
+        digest of its entry.
         """
         text = bytes(raw)
         if text == b"null":
@@ -721,9 +741,9 @@ class _LineReader:
     def _leave_out(
         self, reason: str, raw: msgspec.Raw | bytes, *, number: int = 0
     ) -> None:
-        """Note a line that is left out; 0: its number is not known yet."""
+        """Note a damaged line. A `number` of 0 means that the line number is looked up."""
         text = bytes(raw)
-        # a line break in it: the file was laid out anew
+        # A line break inside an entry means that the file was reformatted.
         if not number and b"\n" not in text:
             number = self._text.count(b"\n", 0, self._text.find(text)) + 1
         self.damage.append(
@@ -744,12 +764,13 @@ def _text_in(pattern: re.Pattern[bytes], line: bytes) -> str:
         return ""
     try:
         return str(msgspec.json.decode(b'"%b"' % found[1]))
-    except _UNREADABLE:  # it is damaged itself
+    except _UNREADABLE:
+        # The text itself is damaged.
         return found[1].decode("utf-8", "replace")
 
 
 def _is_entry(line: bytes) -> bool:
-    """Return whether a line is JSON by itself: a record, or an entry of a table."""
+    """Return True for a line of valid JSON, a record or an entry of a table."""
     body = line.rstrip()
     if not body.endswith(b","):
         return False
@@ -764,7 +785,7 @@ def _is_entry(line: bytes) -> bool:
 def _decoded(
     decoder: msgspec.json.Decoder[_V], text: bytes | msgspec.Raw
 ) -> tuple[_V, _Fields]:
-    """Return an object, and its fields that this version does not know."""
+    """Decode an object, and return the unknown fields separately."""
     try:
         return decoder.decode(text), ()
     except msgspec.ValidationError:
@@ -776,7 +797,7 @@ def _decoded(
         names = [name for name in fields if name not in known]
         if not names:
             raise
-    # on one line, whatever the file's layout
+    # One line, regardless of the layout of the file.
     unknown = tuple(
         (name, msgspec.json.format(bytes(fields.pop(name)), indent=-1).decode())
         for name in names
@@ -787,7 +808,9 @@ def _decoded(
 def _is_unchanged(
     row: _StoredRow[SessionValue], unknown: _Fields, text: bytes, prefix: bytes
 ) -> bool:
-    """Return whether a row is what its checksum was made of, in this layout or ours."""
+    """
+    Return True if a row matches the checksum, in the layout of the file or of the store.
+    """
     body, checksum = text[:-_SUM_LENGTH], text[-_SUM_LENGTH:]
     if checksum.startswith(_SUM):
         return checksum[len(_SUM) : -2] == digest(b"%b%b}" % (prefix, body)).encode()
@@ -803,7 +826,6 @@ def _record(
     session: Session,
     facts: _Facts,
 ) -> StoredRecord:
-    """Return the record of a row."""
     soft_facts = head.soft_facts
     return StoredRecord(
         key=key,
@@ -823,7 +845,9 @@ def _record(
 
 
 def _timed(kernels: _Kernels, times_s: Sequence[float]) -> tuple[KernelTotal, ...]:
-    """Return the kernels of a row; () where a line lost some."""
+    """
+    Return the kernels of a row with times, or () if the counts differ because a line lost some.
+    """
     if len(kernels) != len(times_s):
         return ()
     return tuple(
@@ -840,7 +864,7 @@ def _session(head: _StoreHead, unknown: _Fields) -> Session:
 
 
 def _negative(row: _StoredRow[SessionValue]) -> str:
-    """Return what is wrong with a value that cannot be negative and is; "": nothing."""
+    """Return the fault of a value that is negative but must not be, or ""."""
     for value in row.values:
         if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
             return (
@@ -851,7 +875,7 @@ def _negative(row: _StoredRow[SessionValue]) -> str:
 
 
 def _check_kind(content: _Content, keyed_by: KeyedBy, *, path: str) -> int:
-    """Refuse another schema or kind of store; return the version of its lines."""
+    """Return the version of the lines, or raise for a wrong schema or kind of store."""
     _check_schema(content.schema, path=path)
     if content.keyed_by != keyed_by:
         raise BaselineCorruptError(
@@ -874,7 +898,7 @@ def _check_schema(schema: str, *, path: str) -> None:
 
 
 def _refuse_other_text(text: bytes, *, path: str) -> None:
-    """Refuse a merge conflict, another schema, or JSON that is not a baseline."""
+    """Raise for a merge conflict, an unknown schema, or JSON that is not a baseline."""
     conflict = _CONFLICT.search(text)
     if conflict is not None:
         line = text.count(b"\n", 0, conflict.start()) + 1
@@ -888,18 +912,17 @@ def _refuse_other_text(text: bytes, *, path: str) -> None:
     except msgspec.ValidationError:
         schema = ""
     except _UNREADABLE:
-        return  # not JSON: the caller reports where it breaks off
+        # The text is not JSON. The caller reports the place of the error.
+        return
     _check_schema(schema, path=path)
 
 
 def _without_place(error: Exception) -> str:
-    """Return an error of the decoder without its place in the line."""
     what, _, field = str(error).partition(" - at `$")
     return f"{field.rstrip('`').lstrip('.')}: {what}" if field else what
 
 
 def _fault(error: Exception, text: bytes) -> str:
-    """Return the fault with its place."""
     if isinstance(error, msgspec.ValidationError):
         what, _, field = str(error).partition(" - at `$")
         return f"{field.rstrip('`').lstrip('.') or 'the whole'}: {what}"

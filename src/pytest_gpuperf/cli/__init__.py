@@ -1,4 +1,4 @@
-"""Room cli: door 2, the `gpuperf` command.
+"""Room cli: the `gpuperf` command.
 
 In: the arguments of a command line.
 Out: text on standard output, errors on standard error, an exit code.
@@ -30,18 +30,24 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# what the command line says, and not what a file holds
+# Errors of the command line, not of the content of a file.
 _MISUSED = (ConfigError, RevisionError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command with these arguments, or this process's; return the exit code."""
+    """
+    Run a command with the given arguments, or with the arguments of the process for
+    None.
+
+    Returns:
+        The exit code.
+    """
     try:
         code = _reported(parse(sys.argv[1:] if argv is None else argv))
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # the buffered rest would raise again when Python exits
+        # The buffered rest would raise again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except KeyboardInterrupt:
@@ -50,7 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reported(arguments: argparse.Namespace) -> int:
-    """Run a command and report its error on standard error."""
     try:
         return _run(arguments)
     except GpuPerfError as error:
@@ -61,7 +66,6 @@ def _reported(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run the command that was named."""
     if arguments.version:
         return print_bytes(f"gpuperf {__version__}\n".encode())
     if arguments.command is None:

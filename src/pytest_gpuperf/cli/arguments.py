@@ -1,7 +1,7 @@
 """The command line: the arguments of each command, its exit codes and its function.
 
-A command's function is named as "module:function" of this room and imported only when it
-runs.
+A command's function is named as "module:function" of this folder and imported only when
+the command runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPORTS", "parse", "parser"]
 
-_BEHIND = frozenset({"bisect", "compare"})  # they hand on what stands behind --
+# These commands pass on the arguments after "--".
+_BEHIND = frozenset({"bisect", "compare"})
 _UNDECIDED = {3: "nothing could be decided, with --strict"}
 
 EXPORTS = (
@@ -44,9 +45,10 @@ EXPORTS = (
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
-    Return the arguments of a command line; `options`: pytest's, from behind `--`.
+    Parse a command line.
 
-    argparse would take those for more of the positional arguments, or for none.
+    For `bisect` and `compare`, everything after `--` is kept in `options` for pytest.
+    It is split off first, because argparse would mix it with the positional arguments.
     """
     end = [*argv, "--"].index("--")
     if not (argv and argv[0] in _BEHIND):
@@ -99,12 +101,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def completion(arguments: argparse.Namespace) -> int:
-    """Print what makes a shell complete the command line."""
+    """Print a script that makes a shell complete the command line."""
     return print_bytes(completion_script(parser(), arguments.shell).encode())
 
 
 def _add_show(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `show`."""
     show = add_command(
         commands,
         "show",
@@ -148,7 +149,6 @@ def _add_show(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_views(show: argparse.ArgumentParser) -> None:
-    """Add how the launches of a capture are shown."""
     show.add_argument(
         "--list",
         action="store_true",
@@ -169,7 +169,6 @@ def _add_views(show: argparse.ArgumentParser) -> None:
 
 
 def _add_compare(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `compare`."""
     compare = add_command(
         commands,
         "compare",
@@ -216,7 +215,6 @@ def _add_compare(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_report(commands: Commands, _: argparse.ArgumentParser) -> None:
-    """Add `report`."""
     report = add_command(
         commands,
         "report",
@@ -253,7 +251,6 @@ def _add_report(commands: Commands, _: argparse.ArgumentParser) -> None:
 
 
 def _add_export(commands: Commands, _: argparse.ArgumentParser) -> None:
-    """Add `export`."""
     export = add_command(
         commands,
         "export",
@@ -286,7 +283,6 @@ def _add_export(commands: Commands, _: argparse.ArgumentParser) -> None:
 
 
 def _add_bisect(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `bisect`."""
     bisect = add_command(
         commands,
         "bisect",
@@ -346,7 +342,6 @@ def _add_bisect(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_baseline(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `baseline` with its own commands."""
     baseline = add_command(
         commands,
         "baseline",
@@ -409,7 +404,6 @@ def _add_baseline(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_rename(actions: Commands, parents: Sequence[argparse.ArgumentParser]) -> None:
-    """Add `baseline rename`."""
     rename = add_command(
         actions,
         "rename",
@@ -427,7 +421,6 @@ def _add_rename(actions: Commands, parents: Sequence[argparse.ArgumentParser]) -
 
 
 def _add_accept(actions: Commands, parents: Sequence[argparse.ArgumentParser]) -> None:
-    """Add `baseline accept`."""
     accept = add_command(
         actions,
         "accept",
@@ -449,7 +442,6 @@ def _add_accept(actions: Commands, parents: Sequence[argparse.ArgumentParser]) -
 
 
 def _add_verify(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `verify`."""
     verify = add_command(
         commands,
         "verify",
@@ -485,7 +477,6 @@ def _add_verify(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_doctor(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `doctor`."""
     doctor = add_command(
         commands,
         "doctor",
@@ -516,7 +507,6 @@ def _add_doctor(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_scorecard(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `scorecard`."""
     scorecard = add_command(
         commands,
         "scorecard",
@@ -565,7 +555,6 @@ def _add_scorecard(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_parity(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `parity`."""
     parity = add_command(
         commands,
         "parity",
@@ -599,7 +588,6 @@ def _add_parity(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_utilization(commands: Commands, _: argparse.ArgumentParser) -> None:
-    """Add `utilization`."""
     utilization = add_command(
         commands,
         "utilization",
@@ -637,7 +625,6 @@ def _add_utilization(commands: Commands, _: argparse.ArgumentParser) -> None:
 
 
 def _add_completion(commands: Commands, _: argparse.ArgumentParser) -> None:
-    """Add `completion`."""
     shell = add_command(
         commands,
         "completion",
@@ -654,7 +641,6 @@ def _add_completion(commands: Commands, _: argparse.ArgumentParser) -> None:
 
 
 def _add_cache(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `cache` with its own commands."""
     cache = add_command(
         commands,
         "cache",
@@ -691,7 +677,6 @@ def _add_cache(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_metrics(commands: Commands, form: argparse.ArgumentParser) -> None:
-    """Add `metrics` with its own commands."""
     metrics = add_command(
         commands,
         "metrics",
@@ -735,7 +720,6 @@ def _add_metrics(commands: Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _add_lookups(within: Commands, parents: Sequence[argparse.ArgumentParser]) -> None:
-    """Add what `metrics` says of metrics by their names."""
     for name, purpose, example, codes in (
         ("describe", "print the description of metrics", "dram__bytes.sum", {}),
         (

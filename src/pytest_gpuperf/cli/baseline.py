@@ -1,4 +1,4 @@
-"""The commands `baseline …`: the sessions of a store, shown, moved and removed."""
+"""The commands `baseline …`: show, move and remove the sessions of a store."""
 
 from __future__ import annotations
 
@@ -53,38 +53,41 @@ if TYPE_CHECKING:
 
 __all__ = ["accept", "drop", "listed", "rename", "restore", "show"]
 
-_ALL = "all"  # in the place of sessions
-_COMMIT = 7  # characters of a commit that a person reads
-_LIMIT = Config(root="").max_regression or 0.0  # of a run that is told nothing else
+# Selects all sessions if given in place of their names.
+_ALL = "all"
+# Characters of a commit, enough for a person.
+_COMMIT = 7
+# The limit of a run without options.
+_LIMIT = Config(root="").max_regression or 0.0
 _ACCEPTED = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
 
-# the sessions of each measurement, by the slug of the machine
+# The sessions of each measurement, by the slug of the machine.
 _Content = Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]
 
 
 class _StoredSession(Frozen, frozen=True, kw_only=True):
-    """One session of a store: its records, by the slug of the machine."""
+    """One session of a store, with its records by the slug of the machine."""
 
     records: Mapping[str, Sequence[StoredRecord]]
 
     @property
     def first(self) -> StoredRecord:
-        """One of its records: all have the same session."""
+        """The first record. All records have the same session."""
         return next(record for records in self.records.values() for record in records)
 
     @property
     def keys(self) -> set[RecordKey]:
-        """What it measured."""
+        """The keys of all measurements."""
         return {record.key for records in self.records.values() for record in records}
 
     @property
     def test_count(self) -> int:
-        """How many tests it has; the reference workloads are not tests."""
+        """The number of tests, without the reference workloads."""
         return len({key.test_id for key in self.keys} - {REFERENCES})
 
     @property
     def python(self) -> str:
-        """The version of Python that it ran on; "": not recorded."""
+        """The version of Python, or "" if not recorded."""
         facts_by_family = (
             r.facts.values() for part in self.records.values() for r in part
         )
@@ -93,7 +96,7 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
 
     @property
     def commit(self) -> str:
-        """Its commit, shortened, with a plus where the working tree differed."""
+        """The shortened commit, with a plus if the working tree differed."""
         session = self.first.session
         return (session.commit or "")[:_COMMIT] + ("+" if session.dirty else "")
 
@@ -156,7 +159,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def drop(arguments: argparse.Namespace) -> int:
-    """Remove sessions from a store, of all tests or of some."""
+    """Remove sessions of some or all tests from a store."""
     store = _opened(arguments.store)
     content = _content(arguments.store, store, arguments.test)
     ids = _chosen(arguments.sessions, _sessions(content), arguments.store)
@@ -187,7 +190,7 @@ def drop(arguments: argparse.Namespace) -> int:
 
 
 def rename(arguments: argparse.Namespace) -> int:
-    """Give the sessions of tests the ids that the tests have now."""
+    """Move the sessions of renamed tests to the new ids."""
     store = _opened(arguments.store)
     whole = {slug: store.load(slug) for slug in store.slugs()}
     ids = sorted({key.test_id for series in whole.values() for key in series})
@@ -232,7 +235,7 @@ def rename(arguments: argparse.Namespace) -> int:
 
 
 def restore(arguments: argparse.Namespace) -> int:
-    """Put sessions back that a run dropped with tests that were gone."""
+    """Put back the sessions of removed tests that a run dropped."""
     store = _opened(arguments.store)
     aside = {slug: series for slug, series in store.aside().items() if series}
     if not aside:
@@ -285,23 +288,23 @@ def accept(arguments: argparse.Namespace) -> int:
 
 
 def _opened(place: str) -> Store:
-    """Return the store of a name, from the current folder."""
+    """Open a store. A relative path starts from the current folder."""
     return open_store(place, Path.cwd())
 
 
 def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
     """
-    Return the sessions of a store, of all tests or of some.
+    Return the sessions of some or all tests of a store.
 
     Args:
-        place: Its name, for messages.
+        place: The name of the store, for messages.
 
         store: The store.
 
-        tests: Names of tests as pytest takes them; none: all.
+        tests: Names of tests as pytest takes them, or none for all tests.
 
     Raises:
-        ConfigError: The store has none of a test that was named.
+        ConfigError: A named test has no session in the store.
     """
     whole = {slug: store.load(slug) for slug in store.slugs()}
     return _of_tests(whole, tests, place, where=f"stored in {place}")
@@ -310,7 +313,6 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
 def _of_tests(
     whole: _Content, tests: Sequence[str], place: str, *, where: str
 ) -> _Content:
-    """Return the sessions of some tests, or of all if none is named, as `_content`."""
     if not tests:
         return whole
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
@@ -334,16 +336,16 @@ def _refuse_unknown(
     otherwise: str,
 ) -> None:
     """
-    Refuse names that select no test; the remedy has the nearest ones.
+    Refuse names that select no test. The remedy has the nearest names.
 
     Args:
         selected: The tests that each name selects.
 
-        ids: The tests that are there.
+        ids: The existing tests.
 
-        where: Where they would be.
+        where: The place of the existing tests, for the message.
 
-        otherwise: The remedy where there is no test at all.
+        otherwise: The remedy if there is no test at all.
     """
     unknown = [name for name, test_ids in selected.items() if not test_ids]
     if not unknown:
@@ -358,7 +360,6 @@ def _refuse_unknown(
 
 
 def _refuse_unstored(content: _Content, metrics: Sequence[str]) -> None:
-    """Refuse metrics that none of the shown tests has; the remedy has the nearest ones."""
     stored = {
         value.metric
         for sessions in content.values()
@@ -374,13 +375,11 @@ def _refuse_unstored(content: _Content, metrics: Sequence[str]) -> None:
 
 
 def _alike(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the nearest known name to each of some, once."""
     nearest = (difflib.get_close_matches(name, known, n=1) for name in names)
     return list(dict.fromkeys(name for names in nearest for name in names))
 
 
 def _sessions(content: _Content) -> list[_StoredSession]:
-    """Return the sessions of a store in the order of their arrival."""
     parts: dict[str, dict[str, list[StoredRecord]]] = {}
     for slug, sessions in content.items():
         for records in sessions.values():
@@ -400,10 +399,11 @@ def _chosen(
     names: Sequence[str], sessions: Sequence[_StoredSession], store: str
 ) -> frozenset[str]:
     """
-    Return the ids of the sessions that numbers or ids name, or the word *all*.
+    Return the ids of sessions given by number, by id or by the word *all*.
 
     Raises:
-        ConfigError: There is none of some names, or a merge has given several one number.
+        ConfigError: A name has no session, or a merge has given several sessions the
+            same number.
     """
     named = {
         name: [
@@ -427,7 +427,6 @@ def _chosen(
 
 
 def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
-    """Return a line for each session."""
     firsts = [session.first for session in sessions]
     dates = tuple(display.date(first.session.started_unix_s) for first in firsts)
     return (
@@ -444,7 +443,7 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
         Column(
             head="python", cells=tuple(s.python for s in sessions), blank="-", rank=1
         ),
-        # whole: `verify --machine` takes its name
+        # Not shortened, because `verify --machine` takes this name.
         Column(head="machine", cells=tuple(", ".join(s.records) for s in sessions)),
         Column(
             head="tests", cells=tuple(str(s.test_count) for s in sessions), right=True
@@ -461,7 +460,6 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
 
 
 def _session_facts(session: _StoredSession) -> dict[str, object]:
-    """Return a session for JSON."""
     head = session.first.session
     return {
         "number": session.first.arrival,
@@ -484,17 +482,16 @@ def _session_facts(session: _StoredSession) -> dict[str, object]:
 
 
 def _host(record: StoredRecord) -> str:
-    """Return the machine of a session; where it is unknown, its host in one boot."""
+    """Return the machine of a session, or if unknown the hash of host and boot."""
     return record.session.machine or record.session.host
 
 
 def _count(count: int | None) -> str:
-    """Return a count; "" if it is unknown."""
+    """Return a count as text, or "" if unknown."""
     return "" if count is None else str(count)
 
 
 def _counted(sessions: Sequence[_StoredSession]) -> str:
-    """Return how many sessions and tests these are."""
     tests = {key.test_id for session in sessions for key in session.keys} - {REFERENCES}
     return (
         f"{display.plural(len(sessions), 'session')} of "
@@ -503,7 +500,6 @@ def _counted(sessions: Sequence[_StoredSession]) -> str:
 
 
 def _damage(store: Store, place: str) -> Iterator[str]:
-    """Yield the lines of a store that are left out, and what to do about them."""
     for damage in store.damage:
         yield f"left out: {damage}"
     if store.damage:
@@ -513,7 +509,10 @@ def _damage(store: Store, place: str) -> Iterator[str]:
 def _series_of(
     records: Sequence[StoredRecord], metrics: Sequence[str] | None
 ) -> list[tuple[str, str]]:
-    """Return metric and source of the series to show; without parts, as time.p95."""
+    """
+    Return metric and source of the series to show. Parts such as time.p95 are left out
+    by default.
+    """
     names = dict.fromkeys((v.metric, v.source) for r in records for v in r.values)
     if metrics is not None:
         return [name for name in names if name[0] in metrics]
@@ -522,7 +521,6 @@ def _series_of(
 
 
 def _value(record: StoredRecord, metric: str, source: str) -> SessionValue | None:
-    """Return the value of a series in one session."""
     named = (v for v in record.values if (v.metric, v.source) == (metric, source))
     return next(named, None)
 
@@ -532,13 +530,13 @@ _Values = Sequence[tuple[StoredRecord, "SessionValue"]]
 
 class _Outlook(Frozen, frozen=True, kw_only=True):
     """
-    What the judge makes of a stored series.
+    The judge's view of a stored series.
 
     Attributes:
-        left_out: Id of the session that is left out of judging; "": none is.
+        left_out: Id of the session that is left out of judging, or "".
 
-        sees: Smallest change that it shows [fraction]; None: nothing gates the metric
-            unless a test says so, or too few sessions are stored.
+        sees: Smallest detectable change [fraction], or None if nothing gates the metric
+            by default, or if too few sessions are stored.
 
         sees_later: The same with two more sessions.
     """
@@ -551,7 +549,6 @@ class _Outlook(Frozen, frozen=True, kw_only=True):
 def _outlooks(
     stored: Mapping[RecordKey, tuple[StoredRecord, ...]], metrics: Collection[str]
 ) -> dict[tuple[RecordKey, str, str], _Outlook]:
-    """Return what the judge makes of each series of one machine, by metric and source."""
     references = [
         newest_reference(records)
         for key, records in stored.items()
@@ -578,7 +575,6 @@ def _outlooks(
 
 
 def _outlook_remarks(values: _Values, outlook: _Outlook, place: str) -> Iterator[str]:
-    """Yield what the judge makes of a series, a sentence each."""
     numbers = {record.session.id: record.arrival for record, _ in values}
     if outlook.left_out:
         test_id = values[0][0].key.test_id
@@ -601,7 +597,6 @@ def _outlook_remarks(values: _Values, outlook: _Outlook, place: str) -> Iterator
 
 
 def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
-    """Return a line for each session of a series."""
     numbers = [mean(value.run_values) for _, value in values]
     apart = [
         f"{distance}, left out" if record.session.id == outlook.left_out else distance
@@ -661,14 +656,14 @@ def _alone(value: SessionValue) -> str:
 
 
 def _spread(value: SessionValue) -> str:
-    """Return the half-width of a value's interval; "" where there is none."""
+    """Return the half-width of a value's interval, or "" if unknown."""
     if not value.half_widths:
         return ""
     return f"±{display.change(median(value.half_widths), signed=False)}"
 
 
 def _against_others(numbers: Sequence[float]) -> tuple[str, ...]:
-    """Return how far each number is from the median of the others; "" for one alone."""
+    """Return the distances of numbers from the median of the rest, or "" for a single number."""
     cells = []
     for index, number in enumerate(numbers):
         rest = [*numbers[:index], *numbers[index + 1 :]]
@@ -678,7 +673,6 @@ def _against_others(numbers: Sequence[float]) -> tuple[str, ...]:
 
 
 def _series_facts(slug: str, values: _Values, outlook: _Outlook) -> dict[str, object]:
-    """Return a series for JSON."""
     record, value = values[0]
     return {
         "key": record.key.test_id,
@@ -712,7 +706,7 @@ def _series_facts(slug: str, values: _Values, outlook: _Outlook) -> dict[str, ob
 
 
 def _accept_edits(store: Store) -> tuple[list[str], dict[str, object]]:
-    """Give edited lines new checksums; return what was done."""
+    """Give edited lines new checksums, and return the remarks and the JSON content."""
     repair = store.accept_edits()
     remarks = [f"accepted {_lines(repair.accepted)}"] if repair.accepted else []
     remarks += [f"removed: {damage}" for damage in repair.removed]
@@ -724,7 +718,6 @@ def _accept_edits(store: Store) -> tuple[list[str], dict[str, object]]:
 
 
 def _lines(damage: Sequence[Damage]) -> str:
-    """Return how many lines these are, and where."""
     places = [f"{entry.path}, line {entry.line}" for entry in damage]
     return f"{display.plural(len(damage), 'line')}: {names_of(places)}"
 
@@ -732,7 +725,7 @@ def _lines(damage: Sequence[Damage]) -> str:
 def _accept_run(
     store: Store, arguments: argparse.Namespace
 ) -> tuple[list[str], dict[str, object]]:
-    """Start series anew with the values of a run; return what was done."""
+    """Start series anew with the values of a run, and return the remarks and the JSON content."""
     run = read_run(arguments.run)
     if not run.header.completeness.complete:
         message = f"{arguments.run} is not complete, so its values are not stored"
@@ -771,11 +764,11 @@ def _accept_run(
 
 def _accepted(run: Run, tests: Sequence[str], path: str) -> Iterator[list[Record]]:
     """
-    Yield the records of each measurement that is accepted.
+    Yield the records of the accepted measurements, a list per measurement.
 
     Raises:
-        ConfigError: The run has none of a test that was named; none was named and nothing
-            of the run regressed or improved.
+        ConfigError: The run lacks a named test, or no test was named and no metric of
+            the run regressed or improved.
     """
     measured = grouped(r for r in run.records if r.role.of_suite and r.void is None)
     ids = sorted({key.test_id for key in measured})

@@ -1,4 +1,4 @@
-"""The command `bisect`: the commit that made a test slower."""
+"""The command `bisect`: find the commit that made a test slower."""
 
 from __future__ import annotations
 
@@ -53,19 +53,21 @@ _ENDINGS = {
     search.Ending.UNDECIDED: UNDECIDED,
     search.Ending.INTERRUPTED: INTERRUPTED,
 }
-# of the first comparison, where it measured nothing; UNREADABLE of any other gap
+# Exit codes if the first comparison measured nothing. Any other gap is UNREADABLE.
 _UNMEASURED: dict[GapCode | None, int] = {
-    GapCode.INCOMPLETE: UNDECIDED,  # its budget was spent
+    GapCode.INCOMPLETE: UNDECIDED,  # Its budget was spent.
     GapCode.UNKNOWN_METRIC: WRONG_USAGE,
     GapCode.UNKNOWN_TEST: WRONG_USAGE,
 }
-_TIMEOUT_S = 600.0  # of one process that measures one test
-_SHOWN = 12  # digits of a commit
+# Timeout of one process that measures one test.
+_TIMEOUT_S = 600.0
+# Digits of a commit.
+_SHOWN = 12
 _MINUTE_S = 60.0
 
 
 def bisect(arguments: argparse.Namespace) -> int:
-    """Print the commit that made a test slower; return the exit code."""
+    """Print the commit that made a test slower, and return the exit code."""
     config = Config(
         root=str(Path.cwd()),
         budget_s=arguments.budget,
@@ -108,7 +110,10 @@ def bisect(arguments: argparse.Namespace) -> int:
 
 
 def exit_code_of(answer: search.SearchResult) -> int:
-    """Return the exit code of a search; one that measured nothing was not undecided."""
+    """
+    Return the exit code of a search. A search that measured nothing does not count as
+    undecided.
+    """
     trial = answer.trial
     is_open = answer.ending is search.Ending.UNDECIDED and not answer.commits
     if trial is None or not is_open or trial.change is not None:
@@ -117,7 +122,6 @@ def exit_code_of(answer: search.SearchResult) -> int:
 
 
 def _command_line(test_id: str, options: Sequence[str]) -> CommandLine:
-    """Return how pytest is started for one test."""
     autoload = not os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     plugins = {"cacheprovider"}
     if autoload and importlib.util.find_spec("xdist") is not None:
@@ -137,10 +141,11 @@ def _located(
     test: str, command: CommandLine, runner: Runner
 ) -> tuple[str, str, CommandLine]:
     """
-    Return a test as its id and its key, and the command for its file.
+    Return the id and the key of a test, and the command for the file of the test.
 
-    A path in it may be relative to this folder, as an argument of pytest is, or to
-    pytest's root folder, as an id is. Where pytest does not start, it stands as it is.
+    A path in the test may be relative to the current folder, as an argument of pytest,
+    or to pytest's root folder, as an id. If pytest does not start, the test is returned
+    unchanged.
     """
     with ScratchFolder("root") as scratch, contextlib.suppress(CollectError):
         root = root_folder(command, scratch, runner, timeout_s=_TIMEOUT_S)
@@ -162,14 +167,14 @@ def _located(
 
 
 class _Progress:
-    """Says on standard error how far a search is."""
+    """Shows the progress of a search on standard error."""
 
     def __init__(self) -> None:
         self._on_line = False
         self._told: set[str] = set()
 
     def block(self, progress: Progress) -> None:
-        """Say on a terminal how far a comparison is, over the same line."""
+        """Show the progress of a comparison on a terminal, over the same line."""
         if sys.stderr is None or not sys.stderr.isatty():
             return
         sys.stderr.write(f"\r\x1b[K{comparison_line(progress)}")
@@ -177,7 +182,7 @@ class _Progress:
         self._on_line = True
 
     def tried(self, trial: search.Trial, commit: search.Commit, left: int) -> None:
-        """Say what a comparison said of a commit."""
+        """Print the result of comparing a commit."""
         self.end()
         say(
             [
@@ -186,26 +191,24 @@ class _Progress:
         )
 
     def remark(self, text: str) -> None:
-        """Say what else is to know of a comparison; what is so of each of them, once."""
+        """Print a remark on a comparison. A remark that all comparisons share is printed once."""
         if text not in self._told:
             self._told.add(text)
             self.end()
             say([f"gpuperf: {text}"])
 
     def end(self) -> None:
-        """End the line that is written over."""
+        """Erase the progress line."""
         if self._on_line:
             sys.stderr.write("\r\x1b[K")
         self._on_line = False
 
 
 def _named(commit: search.Commit) -> str:
-    """Return a commit as a person knows it."""
     return f"{commit.id[:_SHOWN]} {commit.subject}"
 
 
 def _finding(trial: search.Trial) -> str:
-    """Return what a comparison said, in words."""
     if trial.outcome is search.TrialOutcome.SKIPPED:
         word = "undecided" if trial.is_undecided else "skipped"
         return f"{word}, {_open(trial)}"
@@ -214,14 +217,14 @@ def _finding(trial: search.Trial) -> str:
 
 
 def _open(trial: search.Trial) -> str:
-    """Return why a comparison decided nothing, with the change so far, if any."""
+    """Return the reason for an undecided comparison, with the change so far, if any."""
     if trial.change is None:
         return trial.reason
     return f"{_change(trial)}: {trial.reason}"
 
 
 def _remedy(trial: search.Trial | None) -> list[str]:
-    """Return what would decide an undecided comparison, a line; empty: not known."""
+    """Return a line with a remedy for an undecided comparison, or [] if unknown."""
     if trial is None or trial.outcome is not search.TrialOutcome.SKIPPED:
         return []
     if trial.change is None or not trial.block_count:
@@ -236,14 +239,14 @@ def _remedy(trial: search.Trial | None) -> list[str]:
 
 
 def _more_to_try(answer: search.SearchResult) -> list[str]:
-    """Return what would decide the first of the commits that are left, if anything."""
+    """Return the remedy for the first of the commits that are left, or []."""
     left = {commit.id for commit in answer.commits}
     remedies = (_remedy(trial) for trial in answer.trials if trial.commit_id in left)
     return next(filter(None, remedies), [])
 
 
 def _going_on(answer: search.SearchResult) -> list[str]:
-    """Return that a search can be gone on with, a line; empty: it would begin anew."""
+    """Return a line on how to continue a search, or [] if a search would begin anew."""
     if not answer.kept_count:
         return []
     kept = display.plural(answer.kept_count, "comparison")
@@ -253,7 +256,6 @@ def _going_on(answer: search.SearchResult) -> list[str]:
 
 
 def _change(trial: search.Trial | None) -> str:
-    """Return a change with its interval."""
     change = None if trial is None else trial.change
     if change is None or change.effect is None:
         return "no change measured"
@@ -264,7 +266,6 @@ def _change(trial: search.Trial | None) -> str:
 
 
 def _lines(answer: search.SearchResult, arguments: argparse.Namespace) -> list[str]:
-    """Return an answer in words."""
     between = f"{arguments.good}..{arguments.bad}"
     measured = f"{arguments.test} {arguments.metric}"
     if answer.ending is search.Ending.INTERRUPTED:
@@ -294,7 +295,6 @@ def _lines(answer: search.SearchResult, arguments: argparse.Namespace) -> list[s
 
 
 def _facts(answer: search.SearchResult) -> dict[str, object]:
-    """Return an answer for JSON."""
     change = None if answer.trial is None else answer.trial.change
     return {
         "ending": answer.ending.value,

@@ -1,4 +1,4 @@
-"""The command `compare`: a run beside older ones, a capture or a revision beside another."""
+"""The command `compare`: a run with older runs, two captures, or the code with a revision."""
 
 from __future__ import annotations
 
@@ -72,13 +72,16 @@ if TYPE_CHECKING:
 
 __all__ = ["EXIT_CODES", "compare"]
 
-# whole runs stand in the files: nothing was selected, so nothing needs confirming
+# The files hold whole runs. Nothing was selected, so nothing needs confirming.
 _POLICY = Policy(selected=False)
-_MAX_REGRESSION = Config(root="").max_regression  # of a run that is told nothing else
-_CURRENT = "current"  # no session's id: a file may be compared with itself
-_STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
+# The limit of a run without options.
+_MAX_REGRESSION = Config(root="").max_regression
+# Not the id of any session, because a file may be compared with itself.
+_CURRENT = "current"
+# The first bytes of a store in one file.
+_STORE = b'{"schema":"pytest-gpuperf/baseline/'
 
-# by the numbers of pytest.ExitCode, which a command does not import
+# By the numbers of pytest.ExitCode, which a command does not import.
 EXIT_CODES = {
     0: GOOD,  # OK
     1: WORSE,  # TESTS_FAILED
@@ -93,7 +96,7 @@ _Sessions = dict[RecordKey, list["StoredRecord"]]
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Show the last run beside the older ones, and judge it where they are enough."""
+    """Show the last run with the older runs, and judge the run if enough sessions are stored."""
     if arguments.against is not None:
         return _compare_with_revision(arguments)
     if arguments.budget is not None:
@@ -121,13 +124,15 @@ def compare(arguments: argparse.Namespace) -> int:
     print_bytes(content)
     passes = run_passes(judged.verdicts)
     if passes is not False and not any(pair.is_comparable for pair in pairs):
-        return UNREADABLE  # whoever reads 0 believes that nothing changed
+        # An exit code of 0 would mean that nothing changed.
+        return UNREADABLE
     return exit_code(passes=passes, strict=arguments.strict)
 
 
 def _compare_with_revision(arguments: argparse.Namespace) -> int:
-    """Run pytest here with a revision to compare with; return the exit code."""
-    revision = arguments.against  # refused here, and not in pytest's words
+    """Run pytest here with a revision to compare with, and return the exit code."""
+    # An unknown revision is refused here, and not in pytest's words.
+    revision = arguments.against
     Repository.at(str(Path.cwd()), ProcessRunner(), revision=revision).commit_of(
         revision
     )
@@ -142,7 +147,8 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
         form = arguments.format
         status, interrupted = run_here(argv, quiet=form != "text")
         run = _run_of(report)
-    # pytest ends with one status for Ctrl-C and for tests that cannot be collected
+    # pytest ends with the same status for Ctrl-C and for tests that cannot be
+    # collected.
     code = INTERRUPTED if interrupted else EXIT_CODES.get(status, UNREADABLE)
     if run is None:
         return code
@@ -161,17 +167,15 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
 
 
 def _has_gap(run: Run) -> bool:
-    """Return whether a run says why it was not compared with a revision."""
     return run.against is not None and run.against.gap is not None
 
 
 def _option(share: float | None) -> str:
-    """Return the largest change that passes, as pytest's option has it."""
     return "off" if share is None else display.exactly(share, "fraction")
 
 
 def _run_of(report: Path) -> Run | None:
-    """Return the run that pytest has written; None: it wrote none."""
+    """Return the run that pytest has written, or None if nothing was written."""
     try:
         return read_run(str(report))
     except RecordError:
@@ -179,9 +183,8 @@ def _run_of(report: Path) -> Run | None:
 
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Show what changed between two captures, kernel by kernel."""
     _refuse_unless_two_captures(files)
-    # of captures alone
+    # Needed only for captures.
     from pytest_gpuperf.report.captures import (
         difference_columns,
         difference_remarks,
@@ -228,7 +231,6 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
 
 
 def _refuse_unless_two_captures(files: Sequence[str]) -> None:
-    """Refuse files of which one is a run, or that are not two."""
     runs = [path for path in files if not is_capture(path)]
     if runs:
         message = f"{', '.join(runs)} is not a capture, and the others are"
@@ -241,13 +243,12 @@ def _refuse_unless_two_captures(files: Sequence[str]) -> None:
 
 
 def _title(files: Sequence[str]) -> str:
-    """Return what is compared with what."""
     return " -> ".join(PurePath(path).name or path for path in files)
 
 
 def _capture(path: str) -> tuple[CaptureSide, list[str]]:
-    """Return the launches of a capture, and a sentence for each that was not measured."""
-    # of captures alone
+    """Return the launches of a capture, and a sentence per unmeasured launch."""
+    # Needed only for captures.
     from pytest_gpuperf.cli.records import failures_of
     from pytest_gpuperf.collect.ncu.launches import read_capture
     from pytest_gpuperf.measure.captured import capture_side, first_counters
@@ -262,30 +263,31 @@ def _capture(path: str) -> tuple[CaptureSide, list[str]]:
 
 
 class _Sides(NamedTuple):
-    """The sessions of all files but the last, and the run of that one."""
+    """The sessions of all files but the last, and the run of the last file."""
 
     stored: _Sessions
     current: Run
-    empty: tuple[str, ...]  # older files without a session
-    had_itself: bool  # the older files hold the run's own session, too
-    only_itself: bool  # and nothing else of some measurement
+    empty: tuple[str, ...]  # Older files without a session.
+    had_itself: bool  # The older files hold the run's own session, too.
+    only_itself: bool  # For some measurement they hold no other session.
 
 
 def _read_sides(paths: Sequence[str]) -> _Sides:
     """
-    Return what the files hold.
+    Read the sessions of the older files and the run of the last file.
 
     Raises:
-        RecordError: Files are unreadable; the error names each of them.
+        RecordError: Files are unreadable. The error names each of them.
 
-        ConfigError: The last one is a store, which has no run.
+        ConfigError: The last file is a store, which has no run.
     """
     *older, current = each(paths, _side)
     if not isinstance(current, Run):
         message = f"{paths[-1]} is a store, which has no current run"
         raise ConfigError(message, remedy="name the store first, and a run last")
     stored: _Sessions = {}
-    runs: dict[str, Run] = {}  # a file that is named twice is one session
+    # By session id, so that a file that is named twice is one session.
+    runs: dict[str, Run] = {}
     for side in older:
         if isinstance(side, Run):
             runs[side.header.session.id] = side
@@ -311,24 +313,21 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
 
 
 def _holds(side: Run | Sequence[StoredRecord]) -> bool:
-    """Return whether there is anything to compare with."""
     return bool(side.records if isinstance(side, Run) else side)
 
 
 def _side(path: str) -> Run | Sequence[StoredRecord]:
-    """Return the sessions of a store, or a run."""
     return _of_store(path) if _is_store(path) else _read(path)
 
 
 def _is_store(path: str) -> bool:
-    """Return whether a path is a store of sessions, not a run or a recording."""
+    """Return True if a path is a store of sessions, not a run or a recording."""
     if is_folder(path):
         return not exists(str(Path(path, HEAD_FILE)))
     return start_of(path).startswith(_STORE)
 
 
 def _read(path: str) -> Run:
-    """Return the run of a JSON file or of a recording."""
     if not is_folder(path):
         return read_run(path)
     recording = read_recording(path)
@@ -342,7 +341,6 @@ def _read(path: str) -> Run:
 
 
 def _of_store(path: str) -> list[StoredRecord]:
-    """Return the sessions of a store, of all machines."""
     store = open_store(path, Path.cwd())
     return [
         record
@@ -353,7 +351,6 @@ def _of_store(path: str) -> list[StoredRecord]:
 
 
 def _of_run(run: Run) -> list[StoredRecord]:
-    """Return the session of a run."""
     return [
         stored_record(records, run.header.session, run.version)
         for records in _measured(run).values()
@@ -361,7 +358,6 @@ def _of_run(run: Run) -> list[StoredRecord]:
 
 
 def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:
-    """Add sessions by what they measured."""
     for record in records:
         if record.key.test_id != REFERENCES:
             stored.setdefault(record.key, []).append(record)
@@ -377,8 +373,9 @@ def _judged(
     """
     Return a run, judged against sessions.
 
-    Time is judged, and what needs no statistics: counts and resources. A number of the
-    user's own is shown: what a marker allows it, the files do not say.
+    Time is judged, and metrics that need no statistics: counts and resources. A number
+    recorded by a test is only shown, because the files do not hold the limit of its
+    marker.
     """
     cases: list[Case] = []
     measured = _measured(current)
@@ -411,12 +408,16 @@ def _judged(
         for verdict in (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
     )
     verdicts = (*limits, *map(words.for_files, changes))
-    # what the machine did to fresh processes of the run is no part of these changes
+    # The machine's effect on fresh processes of the run is not part of these changes.
     return replace(current, verdicts=verdicts, shifts=())
 
 
 def _measured(run: Run) -> dict[RecordKey, list[Record]]:
-    """Return what a run measured of everything, by key; not what it confirmed."""
+    """
+    Return the suite's records of a run that are not void, by key.
+
+    Confirming runs and reference workloads are left out.
+    """
     return grouped(
         record
         for record in run.records
@@ -427,7 +428,6 @@ def _measured(run: Run) -> dict[RecordKey, list[Record]]:
 
 
 def _pairs(stored: _Sessions, run: Run) -> list[ValuePair]:
-    """Return each compared metric of each measurement, the worst first."""
     return value_pairs(
         {record.key: record.values for record in _of_run(run)},
         {
@@ -441,7 +441,7 @@ def _pairs(stored: _Sessions, run: Run) -> list[ValuePair]:
 def _about_files(
     files: Sequence[str], sides: _Sides, pairs: Sequence[ValuePair]
 ) -> Iterator[str]:
-    """Yield what is odd about the files that were named."""
+    """Yield a sentence per problem of the named files."""
     *_, current = files
     for path in sides.empty:
         yield (

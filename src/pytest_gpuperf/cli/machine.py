@@ -1,8 +1,7 @@
-"""
-The commands `doctor`, `metrics …` and `cache …`: what a machine can measure, and count.
+"""The commands `doctor`, `metrics …` and `cache …` on what a machine can measure and count.
 
-The doctor says what stops a measurement; `metrics` names what Nsight Compute can count,
-and `cache` what it has counted.
+The doctor shows what prevents a measurement, `metrics` names what Nsight Compute can
+count, and `cache` shows its stored counters.
 """
 
 from __future__ import annotations
@@ -82,7 +81,8 @@ __all__ = [
 ]
 
 
-_GPU = "gpu"  # the finding on the presence of a GPU
+# The finding on the presence of a GPU.
+_GPU = "gpu"
 
 
 class Examined(Frozen, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class Examined(Frozen, frozen=True, kw_only=True):
 
         remarks: Further remarks, a sentence each.
 
-        condition: Whether every concern of a GPU can be measured, and why not.
+        condition: Whether everything about a GPU can be measured, and why not.
     """
 
     peaks: tuple[Peaks, ...]
@@ -113,16 +113,17 @@ def examine(
     has_peaks: bool = True,
 ) -> Examined:
     """
-    Return the GPUs of this machine with their peaks, and whether it is ready.
+    Return the GPUs of the machine with peaks and findings, and the condition of the
+    machine.
 
     Args:
-        runtime: Gives the driver's facts of a GPU.
+        runtime: Provides the driver's facts of a GPU.
 
-        query: The GPUs; None: those of this machine.
+        query: The GPUs, or None for those of this machine.
 
         findings: The findings on this machine.
 
-        has_peaks: Whether peaks that were to be measured have been.
+        has_peaks: False if peaks should have been measured and were not.
     """
     query = query or query_devices()
     gpu_peaks: list[Peaks] = []
@@ -154,16 +155,16 @@ def measure(
     query: DeviceQuery | None = None,
 ) -> tuple[str, bool]:
     """
-    Measure the GPU that a framework uses and store its peaks for this user.
+    Measure the GPU that a framework uses and store the peaks for the current user.
 
     Args:
         find: Returns the framework to measure with.
 
-        runtime: Tells which GPU it uses.
+        runtime: Knows the GPU that the framework uses.
 
-        clock: Gives the time.
+        clock: The clock.
 
-        query: The GPUs; None: those of this machine.
+        query: The GPUs, or None for those of this machine.
 
     Returns:
         One sentence, and whether the peaks were measured.
@@ -171,7 +172,8 @@ def measure(
     query = query or query_devices()
     try:
         framework = find()
-        framework.synchronize()  # creates a context on its GPU
+        # Creates a context on its GPU.
+        framework.synchronize()
         device = _used(runtime, query)
         detailed = with_driver_facts(device, runtime.facts_of(device.uuid))
         values = measure_peaks(framework, clock, l2_bytes=detailed.l2_bytes)
@@ -184,10 +186,10 @@ def measure(
 
 def _used(runtime: DeviceRuntime, query: DeviceQuery) -> Device:
     """
-    Return the GPU that this process uses.
+    Return the GPU that the process uses.
 
     Raises:
-        CollectorUnavailableError: NVML does not list it.
+        CollectorUnavailableError: NVML does not list the GPU.
     """
     uuid = runtime.device_uuid()
     for device in query.devices:
@@ -203,8 +205,9 @@ _CODES = {"ready": GOOD, "degraded": DEGRADED, "blocked": BLOCKED}
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Print what this machine can measure, what stops it, and the peaks of its GPUs."""
-    findings = look()  # before this process has a context on a GPU
+    """Print the findings on the machine, and the peaks of all GPUs."""
+    # Before this process has a context on a GPU.
+    findings = look()
     if arguments.whose == "host":
         return _host_doctor(findings, arguments)
     runtime = CudaRuntime(load_driver)
@@ -225,7 +228,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def _host_doctor(findings: Sequence[Finding], arguments: argparse.Namespace) -> int:
-    """Print what bends or stops times of the host; return 0 where they can be measured."""
+    """Print problems of measuring host times, and return 0 if host times can be measured."""
     if arguments.measure_peaks:
         raise ConfigError(
             "--measure-peaks measures a GPU, and --for=host leaves it out",
@@ -237,7 +240,7 @@ def _host_doctor(findings: Sequence[Finding], arguments: argparse.Namespace) -> 
     return _CODES[condition.state.value]
 
 
-# `metrics` and `cache`
+# The commands `metrics` and `cache`.
 
 
 def chips(arguments: argparse.Namespace) -> int:
@@ -246,7 +249,7 @@ def chips(arguments: argparse.Namespace) -> int:
 
 
 def listed(arguments: argparse.Namespace) -> int:
-    """Print a chip's metrics, or those of one kind."""
+    """Print all metrics of a chip, or all of one kind."""
     catalogue = _catalogue(arguments)
     kind = MetricType[arguments.kind.upper()] if arguments.kind else None
     entries = tuple(catalogue.entries(kind))
@@ -254,7 +257,7 @@ def listed(arguments: argparse.Namespace) -> int:
 
 
 def search(arguments: argparse.Namespace) -> int:
-    """Print the metrics whose name or description has every word."""
+    """Print the metrics with every word in the name or description."""
     catalogue = _catalogue(arguments)
     entries = catalogue.search(arguments.words)
     print_bytes(entry_bytes(catalogue.chip, entries, arguments.format))
@@ -273,7 +276,7 @@ def describe(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print whether names are metrics of a chip; return 1 if one is not."""
+    """Print if names are metrics of a chip, and return 1 if any name is not."""
     catalogue = _catalogue(arguments)
     checks = [catalogue.check(name) for name in arguments.names]
     print_bytes(check_bytes(catalogue.chip, checks, arguments.format))
@@ -287,7 +290,12 @@ def passes(arguments: argparse.Namespace) -> int:
 
 
 def _catalogue(arguments: argparse.Namespace) -> Catalogue:
-    """Return the catalogue of the named chip, or of this machine's GPU."""
+    """
+    Return the catalogue of the named chip, or of the GPU of the machine.
+
+    Raises:
+        ConfigError: No chip is named, and this machine has no GPU.
+    """
     chip = arguments.chip
     if chip is None:
         chip = chip_here()
@@ -298,14 +306,14 @@ def _catalogue(arguments: argparse.Namespace) -> Catalogue:
 
 
 def info(arguments: argparse.Namespace) -> int:
-    """Print what the cache of ncu's values holds."""
+    """Print the contents of the cache of ncu's values."""
     store = _entry_store(arguments)
     entries = store.entries()
     return _print_cache("info", store, entries, {}, "", arguments.format)
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Read every entry, remove what is damaged, and print how many were."""
+    """Read all entries, remove damaged entries, and print the number of damaged entries."""
     store = _entry_store(arguments)
     damaged = store.verify()
     remark = (
@@ -319,7 +327,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def clear(arguments: argparse.Namespace) -> int:
-    """Remove every entry, and print how many there were."""
+    """Remove all entries, and print the number of removed entries."""
     store = _entry_store(arguments)
     removed = store.clear()
     remark = f"{_count(removed)} removed"
@@ -328,7 +336,6 @@ def clear(arguments: argparse.Namespace) -> int:
 
 
 def _entry_store(arguments: argparse.Namespace) -> EntryStore:
-    """Return the cache that is meant."""
     named = arguments.folder
     if named is not None and not is_folder(named):
         remedy = "name the folder of a cache with --folder"
@@ -344,7 +351,7 @@ def _print_cache(
     remark: str,
     form: str,
 ) -> int:
-    """Print the contents of the cache, and what was done; return how that ended."""
+    """Print the contents of the cache and a remark, and return the exit code."""
     size = display.value(_size_bytes(entries), "bytes")
     total = f"{size} of {display.value(store.limit_bytes, 'bytes')}"
     content = {
@@ -366,7 +373,6 @@ def _print_cache(
 
 
 def _cache_table(entries: Sequence[StoreEntry]) -> tuple[Column, ...]:
-    """Return how much there is of each kind, and when it was used last."""
     by_kind = [[entry for entry in entries if entry.kind == kind] for kind in KINDS]
     used = [
         max((entry.used_unix_s for entry in part), default=None) for part in by_kind
@@ -384,7 +390,6 @@ def _cache_table(entries: Sequence[StoreEntry]) -> tuple[Column, ...]:
 
 
 def _facts(entries: Sequence[StoreEntry], kind: str) -> dict[str, object]:
-    """Return the numbers of one kind."""
     of_kind = [entry for entry in entries if entry.kind == kind]
     return {
         "entries": len(of_kind),
@@ -394,10 +399,9 @@ def _facts(entries: Sequence[StoreEntry], kind: str) -> dict[str, object]:
 
 
 def _size_bytes(entries: Sequence[StoreEntry]) -> int:
-    """Return how much some entries take [B]."""
+    """Return the size of some entries together [B]."""
     return sum(entry.size_bytes for entry in entries)
 
 
 def _count(entries: Sequence[StoreEntry]) -> str:
-    """Return how many entries these are, in words."""
     return plural(len(entries), "entry", "entries")

@@ -54,46 +54,55 @@ __all__ = [
 
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
 INTERRUPTED = 130  # 128 + SIGINT
-PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `| head`
-DEGRADED, BLOCKED = 1, 2  # of doctor, explained in docs/doctor.md
+PIPE_CLOSED = 141  # 128 + SIGPIPE: expected by a shell from a command before `| head`.
+DEGRADED, BLOCKED = 1, 2  # Of doctor, explained in docs/doctor.md.
 
-# how a capture as JSON begins: `SCHEMAS` has it too, and takes 0.1 s to import
+# The first bytes of a capture as JSON. `SCHEMAS` has them too, but takes 0.1 s to
+# import.
 CAPTURE_START = b'{"schema":"pytest-gpuperf/capture/1",'
 
-STANDARD_STREAM = "-"  # in the place of a file: standard input, or standard output
+# Given in place of a file: standard input, or standard output.
+STANDARD_STREAM = "-"
 
-# the first bytes of a text that name its encoding
+# The first bytes of a text that name its encoding.
 _MARKS = (
     (b"\xef\xbb\xbf", "utf-8"),
     (b"\xff\xfe", "utf-16-le"),
     (b"\xfe\xff", "utf-16-be"),
 )
-_INDENT = "  "  # of what stands below a title
+# Indentation of the lines below a title.
+_INDENT = "  "
 _ERASE = "\r\x1b[K"
-_LARGEST_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
+# Some 100 times the run of 1,000 tests with samples.
+_LARGEST_BYTES = 1_000_000_000
 
 
 _T = TypeVar("_T")
 
 
 def exit_code(*, passes: bool | None, strict: bool = False) -> int:
-    """Return the exit code of a decision; None: undecided, which `strict` does not pass."""
+    """
+    Return the exit code of a decision, with None for undecided.
+
+    An undecided decision fails only with `strict`.
+    """
     if passes is None:
         return UNDECIDED if strict else GOOD
     return GOOD if passes else WORSE
 
 
 def print_bytes(content: bytes) -> int:
-    """Write bytes to standard output, independent of its encoding."""
-    if sys.stdout is None:  # closed by the caller: `>&-`
+    """Write bytes to standard output, independent of the encoding."""
+    if sys.stdout is None:  # Closed by the caller: `>&-`.
         message = "standard output is closed"
         raise ReportError(message, remedy="leave it open, or redirect it to a file")
     rest = memoryview(content)
     try:
-        while rest:  # with PYTHONUNBUFFERED a pipe takes 64 KiB at a time
+        # With PYTHONUNBUFFERED a pipe takes 64 KiB at a time.
+        while rest:
             rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.buffer.flush()
-    except BrokenPipeError:  # the reader has closed the pipe
+    except BrokenPipeError:  # The reader has closed the pipe.
         raise
     except OSError as error:
         message = f"standard output cannot be written ({error.strerror})"
@@ -105,19 +114,22 @@ def say(lines: Iterable[str]) -> None:
     """Write lines to standard error, safe to print."""
     from pytest_gpuperf.report.escape import escape
 
-    if sys.stderr is not None:  # where it is closed, the exit code must do
+    # If standard error is closed, only the exit code reports the error.
+    if sys.stderr is not None:
         sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
 
 
 @contextlib.contextmanager
 def told_on_terminals(work: str, *, after_s: float = 2.0) -> Iterator[None]:
     """
-    Say on a terminal what takes long, and take the line back; say nothing in logs.
+    Show a line on a terminal during slow work, and remove the line at the end.
+
+    Nothing is written if standard error is not a terminal, as in logs.
 
     Args:
-        work: What is done, as "reading run.json".
+        work: Description of the work, as "reading run.json".
 
-        after_s: What is done sooner needs no line [s].
+        after_s: Time before the line is shown [s].
     """
     is_dumb = os.environ.get("TERM") == "dumb"
     if sys.stderr is None or not sys.stderr.isatty() or is_dumb:
@@ -140,7 +152,8 @@ def told_on_terminals(work: str, *, after_s: float = 2.0) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        timer.join()  # it may be writing just now
+        # The timer may be writing just now.
+        timer.join()
         if written:
             stream.write(_ERASE)
             stream.flush()
@@ -155,18 +168,18 @@ def print_table(
     content: Mapping[str, object],
 ) -> int:
     """
-    Print a table in one of the forms.
+    Print a table as text, JSON or Markdown.
 
     Args:
         form: text, json or markdown.
 
-        title: What stands above it.
+        title: The line above the table.
 
-        table: Its columns; none: only the remarks are printed.
+        table: Its columns. Without columns only the remarks are printed.
 
-        remarks: What stands below it, a sentence each.
+        remarks: The sentences below the table.
 
-        content: What is printed as JSON.
+        content: The content to print as JSON.
     """
     import json
 
@@ -190,10 +203,10 @@ def print_table(
 
 def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:
     """
-    Return what is read of each of some names.
+    Return the results of reading some names.
 
     Raises:
-        GpuPerfError: Some cannot be read; the error names each of them.
+        GpuPerfError: Some cannot be read. The error names each of them.
     """
     attempts = [Attempt(partial(read, name)) for name in names]
     refuse_together(attempts)
@@ -202,10 +215,10 @@ def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:
 
 class Attempt(Generic[_T]):
     """
-    What was read, or the error of reading it.
+    The value that was read, or the error of reading it.
 
     Attributes:
-        error: Why there is no value; None: there is one.
+        error: Why there is no value, or None if there is one.
     """
 
     def __init__(self, read: Callable[[], _T]) -> None:
@@ -217,16 +230,17 @@ class Attempt(Generic[_T]):
 
     @property
     def value(self) -> _T:
-        """What was read; there is none where there is an error."""
+        """The value that was read. Only available without an error."""
         return self._value
 
 
 def refuse_together(attempts: Iterable[Attempt[Any]]) -> None:
     """
-    Refuse inputs of which some cannot be read, with one error for all of them.
+    Refuse unreadable inputs with a common error.
 
     Raises:
-        GpuPerfError: The error of the only one, or one that names each of them.
+        GpuPerfError: The error of the only unreadable input, or an error that names all
+            of them.
     """
     errors = [attempt.error for attempt in attempts if attempt.error is not None]
     if len(errors) == 1:
@@ -240,21 +254,24 @@ def refuse_together(attempts: Iterable[Attempt[Any]]) -> None:
 
 
 def name_of(path: str) -> str:
-    """Return what a message calls a file; `-` is standard input."""
+    """Return the name of a file for a message. `-` is standard input."""
     return "standard input" if path == STANDARD_STREAM else path
 
 
 def read_input(path: str, *, remedy: str) -> bytes:
     """
-    Return the bytes of a file, `-` of standard input; text as UTF-8 without a mark.
+    Return the bytes of a file, or of standard input for `-`.
+
+    Text is returned as UTF-8 without a byte order mark.
 
     Args:
-        path: A regular file; a pipe might never answer, and a device never end.
+        path: A regular file. A pipe might never answer, and a device never end.
 
-        remedy: What to name instead of what is none, or is too large.
+        remedy: The remedy if the path is not a regular file, or the file is too large.
 
     Raises:
-        RecordError: It is not such a file, is too large, or cannot be read.
+        RecordError: The path is not a regular file, or the file is too large or cannot
+            be read.
     """
     if path == STANDARD_STREAM:
         return _utf8(_standard_input())
@@ -262,10 +279,11 @@ def read_input(path: str, *, remedy: str) -> bytes:
 
 
 def _utf8(content: bytes) -> bytes:
-    """Return text whose first bytes name its encoding, as PowerShell writes it, as UTF-8."""
+    """Return text as UTF-8 if the first bytes name an encoding, as PowerShell writes it."""
     for mark, encoding in _MARKS:
         if content.startswith(mark):
-            with contextlib.suppress(UnicodeDecodeError):  # it is not text then
+            # Content that cannot be decoded is not text.
+            with contextlib.suppress(UnicodeDecodeError):
                 return content[len(mark) :].decode(encoding).encode()
     return content
 
@@ -275,9 +293,9 @@ def _standard_input() -> bytes:
     Return all of standard input.
 
     Raises:
-        RecordError: It is closed, or empty.
+        RecordError: Standard input is closed, or empty.
     """
-    if sys.stdin is None:  # closed by the caller: `<&-`
+    if sys.stdin is None:  # Closed by the caller: `<&-`.
         message = "standard input is closed"
         raise RecordError(message, path="", remedy="name a file, or pipe one into it")
     content = sys.stdin.buffer.read()
@@ -289,9 +307,10 @@ def _standard_input() -> bytes:
 
 
 def start_of(path: str) -> bytes:
-    """Return the first bytes of a file; none where it is not one, or unreadable."""
-    with contextlib.suppress(OSError, ValueError):  # whoever reads it reports the error
-        # reading a pipe would block
+    """Return the first 64 bytes of a file, or b"" if unreadable or not a regular file."""
+    # The caller opens the file again and reports the error.
+    with contextlib.suppress(OSError, ValueError):
+        # Reading a pipe would block.
         if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - pathlib is not imported on this path
             with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
                 return file.read(64)
@@ -299,24 +318,23 @@ def start_of(path: str) -> bytes:
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is a folder; False where it cannot be looked up."""
+    """Return True if a path is a folder, and False if not or if the lookup fails."""
     return os.path.isdir(path)  # noqa: PTH112 - whoever reads it reports the error
 
 
 def exists(path: str) -> bool:
-    """Return whether a path exists; False where it cannot be looked up."""
+    """Return True if a path exists, and False if not or if the lookup fails."""
     return os.path.exists(path)  # noqa: PTH110 - whoever reads it reports the error
 
 
 def is_capture(path: str) -> bool:
-    """Return whether a file is a report of Nsight Compute, or ends with its name."""
+    """Return True if a file is a report of Nsight Compute, by the first bytes or the name."""
     from pytest_gpuperf.collect.ncu.text import MAGIC
 
     return start_of(path).startswith(MAGIC) or path.endswith(".ncu-rep")
 
 
 def _file(path: str, *, remedy: str) -> bytes:
-    """Return the bytes of a regular file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - pathlib is not imported on this path
         if not stat.S_ISREG(status.st_mode):
@@ -336,7 +354,7 @@ def _file(path: str, *, remedy: str) -> bytes:
 
 
 def read_run(path: str) -> Run:
-    """Return the run of a JSON file; `-` is standard input."""
+    """Return the run of a JSON file, or of standard input for `-`."""
     text = read_input(path, remedy="name a file written by --gpuperf-json")
     return run_of(text, name_of(path))
 
@@ -346,12 +364,13 @@ def run_of(text: bytes, name: str) -> Run:
     Return the run of a JSON text.
 
     Args:
-        text: What a file holds.
+        text: The content of a file.
 
         name: The file, for messages.
 
     Raises:
-        RecordError: It is not a run; what it is instead is told where that is known.
+        RecordError: The text is not a run. The message names the kind of the file if
+            known.
     """
     from pytest_gpuperf.model.codec import decode_run
 
@@ -363,7 +382,7 @@ def run_of(text: bytes, name: str) -> Run:
 
 
 def recognised(error: RecordError, content: bytes, name: str) -> RecordError:
-    """Return the error of a file that names the tool which wrote it, where that is known."""
+    """Return an error that names the tool that wrote a file, or the given error if unknown."""
     from pytest_gpuperf.collect.translate import foreign
 
     known = foreign(content)

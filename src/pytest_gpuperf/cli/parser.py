@@ -16,7 +16,7 @@ from pytest_gpuperf.errors import UnitError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    # what add_subparsers returns has no public name
+    # The result of add_subparsers has no public type.
     Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - see above
 
 __all__ = [
@@ -45,34 +45,39 @@ _USUAL_CODES: Mapping[int, str] = MappingProxyType(
         PIPE_CLOSED: "what reads the output closed the pipe",
     }
 )
-_EXAMPLE = "example: "  # before one
+# The text before an example.
+_EXAMPLE = "example: "
 _UNKNOWN = "unknown arguments:"
-_MOST_DIGITS = 17  # of a float: more say nothing
-_MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
+# Digits of a float. More digits carry no information.
+_MOST_DIGITS = 17
+# Limit of one range of numbers. A report with this many launches is 2 GB.
+_MOST_LAUNCHES = 1_000_000
 
 
 class _Lines(argparse.HelpFormatter):
-    """Keeps the lines of a text, and commands whole."""
+    """Keeps the line breaks of a text, and never wraps a command."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wrap each line alone, what is left of it below its words."""
+        """Wrap every line separately, with a hanging indent for lines that begin with a space."""
         return "\n".join(
             textwrap.fill(line, width, initial_indent=indent, subsequent_indent=" " * 5)
             if line.startswith(" ")
             else line
-            if line.startswith(_EXAMPLE)  # it is copied, and may have quotes
+            # An example is copied, and may have quotes, so it is not wrapped.
+            if line.startswith(_EXAMPLE)
             else super(_Lines, self)._fill_text(line, width, indent)
             for line in text.splitlines()
         )
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Ends an error with what to do instead, as every other error here."""
+    """Adds a remedy to an error, like all other errors of the command line."""
 
-    _unknown: Sequence[str] = ()  # options that it does not have
+    # Options that the parser does not have.
+    _unknown: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage, the error and an example of the command; exit with 2."""
+        """Print the usage, the error and an example of the command, and exit with 2."""
         self.print_usage(sys.stderr)
         unknown = [word for word in self._unknown if word not in message]
         if unknown:
@@ -80,7 +85,8 @@ class CommandParser(argparse.ArgumentParser):
         remedies = [_meant(word, self._long_options()) for word in self._unknown]
         remedies.append(f"see {self.prog} --help")
         if " " in self.prog:
-            remedies.append(str(self.epilog).rpartition("\n")[2])  # the example
+            # The last line is the example.
+            remedies.append(str(self.epilog).rpartition("\n")[2])
         remedy = "; ".join(filter(None, remedies))
         say([f"{self.prog}: error: {message}", f"    remedy: {remedy}"])
         self.exit(WRONG_USAGE)
@@ -91,13 +97,15 @@ class CommandParser(argparse.ArgumentParser):
         namespace: argparse.Namespace | None = None,
     ) -> tuple[argparse.Namespace, list[str]]:
         """
-        Parse the arguments of this command; what it does not take is its error.
+        Parse the arguments of a command, and report unknown arguments as errors of the
+        command.
 
         argparse would name the whole program, whose help does not have the options.
         """
         options = self._long_options()
         own: Iterable[str] = args or ()
-        if self._subparsers is not None:  # what follows is of another parser
+        # The words after a command belong to another parser.
+        if self._subparsers is not None:
             own = itertools.takewhile(lambda word: word.startswith("-"), own)
         self._unknown = [
             word
@@ -110,7 +118,6 @@ class CommandParser(argparse.ArgumentParser):
         return known, rest
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """Refuse what is not a choice, with the nearest ones."""
         if action.choices is None or value in action.choices:
             return
         choices = [*map(str, action.choices)]
@@ -119,14 +126,14 @@ class CommandParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, "; ".join(filter(None, (known, meant))))
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:  # noqa: ANN401 - as argparse has it
-        """Return the value of an option or an argument; argparse loses "--" as a value."""
+        """Return the value of an option or an argument. argparse loses "--" as a value."""
         if words == ["--"] and action.option_strings and action.nargs is None:
             message = f"{action.metavar} is missing or begins with a dash"
             raise argparse.ArgumentError(action, message)
         return super()._get_values(action, words)
 
     def _match_argument(self, action: argparse.Action, pattern: str) -> int:
-        """Return how many words an option takes; one that lacks its value says of what."""
+        """Return the number of words that an option takes. An error names the missing value."""
         try:
             return super()._match_argument(action, pattern)
         except argparse.ArgumentError:
@@ -136,7 +143,6 @@ class CommandParser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, message) from None
 
     def _long_options(self) -> list[str]:
-        """Return the options that have a name."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
 
@@ -167,23 +173,23 @@ def add_command(
     function: str | None = None,
 ) -> argparse.ArgumentParser:
     """
-    Add a command, and return its parser.
+    Add a command, and return the parser of the command.
 
     Args:
-        commands: Those that it is one of.
+        commands: The commands to add it to.
 
         name: Its word.
 
-        purpose: What it does, in the list of commands.
+        purpose: Its purpose, in the list of commands.
 
-        example: What stands behind its words in an example.
+        example: The arguments of an example.
 
-        codes: What its own exit codes say.
+        codes: The meanings of its own exit codes.
 
         parents: Parsers whose arguments it has, too.
 
-        function: What runs it, as "module:function" of this room; None: one of its own
-            commands is named behind it.
+        function: The function that runs it, as "module:function" of this folder, or
+            None if one of its own commands follows.
     """
     command = commands.add_parser(
         name,
@@ -200,7 +206,7 @@ def add_command(
 def explain(
     command: argparse.ArgumentParser, example: str, codes: Mapping[int, str]
 ) -> None:
-    """Say in a command's help what its exit codes mean, and an example."""
+    """Add the meaning of exit codes and an example to the help of a command."""
     meanings = {**_USUAL_CODES, **codes}
     lines = [f" {code:>3} {meanings[code]}" for code in sorted(meanings)]
     words = " ".join(filter(None, (command.prog, example)))
@@ -209,7 +215,7 @@ def explain(
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
-    """Return a remedy with the names that are spelled alike; "" where none is."""
+    """Return a remedy with names of similar spelling, or "" if no name is similar."""
     from difflib import get_close_matches
 
     alike = get_close_matches(word, known)
@@ -218,7 +224,7 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
 def completion_script(whole: argparse.ArgumentParser, shell: str) -> str:
     """
-    Return what makes a shell complete a command line.
+    Return a script that makes a shell complete a command line.
 
     Args:
         whole: The parser of all commands.
@@ -226,7 +232,7 @@ def completion_script(whole: argparse.ArgumentParser, shell: str) -> str:
         shell: bash, zsh or fish.
     """
     words: dict[str, list[str]] = {"": []}
-    values: dict[tuple[str, str], Sequence[str]] = {}  # by command and option
+    values: dict[tuple[str, str], Sequence[str]] = {}  # By command and option.
     for path, command in _commands(whole):
         first, _, second = path.partition(" ")
         words["" if not second else first].append(second or first)
@@ -244,7 +250,6 @@ def completion_script(whole: argparse.ArgumentParser, shell: str) -> str:
 def _commands(
     root: argparse.ArgumentParser, path: str = ""
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield every command with its words, before its own commands."""
     for action in root._actions:  # noqa: SLF001 - argparse has no other list of them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
             for name, command in action.choices.items():
@@ -256,7 +261,6 @@ def _commands(
 def _bash(
     words: Mapping[str, Sequence[str]], values: Mapping[tuple[str, str], Sequence[str]]
 ) -> str:
-    """Return a script for bash, and for zsh with its functions of bash."""
     cases = {f"'{name} {option}'": own for (name, option), own in values.items()}
     cases |= {f"'{name} '*": own for name, own in words.items() if name}
     lines = "\n".join(
@@ -288,7 +292,6 @@ complete -o default -F _gpuperf gpuperf
 def _fish(
     words: Mapping[str, Sequence[str]], values: Mapping[tuple[str, str], Sequence[str]]
 ) -> str:
-    """Return a script for fish."""
     lines = [f"complete -c gpuperf -n __fish_use_subcommand -a '{' '.join(words[''])}'"]
     for name, options in words.items():
         condition = f"-n '__fish_seen_subcommand_from {name}'"
@@ -301,7 +304,7 @@ def _fish(
 
 
 def metric_names(text: str) -> tuple[str, ...]:
-    """Return the comma-separated names of one argument."""
+    """Return the comma-separated names in an argument."""
     names = tuple(filter(None, map(str.strip, text.split(","))))
     if not names:
         message = "no metric is named"
@@ -310,7 +313,7 @@ def metric_names(text: str) -> tuple[str, ...]:
 
 
 def file_name(text: str) -> str:
-    """Return the name of a file; an empty one is a variable that is not set."""
+    """Return the name of a file, and refuse "", which comes from a variable that is not set."""
     if not text:
         message = "the name of the file is empty"
         raise argparse.ArgumentTypeError(message)
@@ -318,7 +321,7 @@ def file_name(text: str) -> str:
 
 
 def launch_numbers(text: str) -> tuple[int, ...]:
-    """Return the launches of one argument, as `3-5,8`."""
+    """Return the launches in an argument, as `3-5,8`."""
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -344,7 +347,7 @@ def digits(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Return a whole number from 1 on."""
+    """Return a whole number >= 1."""
     if not text.isdecimal() or int(text) < 1:
         message = f"{text!r} is not a whole number from 1 on"
         raise argparse.ArgumentTypeError(message)
@@ -352,12 +355,12 @@ def count(text: str) -> int:
 
 
 def _finite(text: str) -> float:
-    """Return a number that is neither NaN nor infinite."""
     try:
         number = float(text)
     except ValueError:
         number = float("nan")
-    if number - number != 0:  # NaN or infinite; math is not imported here
+    # NaN or infinite. math is not imported here.
+    if number - number != 0:
         message = f"{text!r} is not a finite number"
         raise argparse.ArgumentTypeError(message)
     return number
@@ -373,7 +376,7 @@ def rate(text: str) -> float:
 
 
 def share(text: str) -> float | None:
-    """Return the largest change that passes, from `5%` or `off`."""
+    """Return the largest change that passes, from `5%`, or None from `off`."""
     from pytest_gpuperf.model.quantity import parse_quantity
 
     if text == "off":
@@ -398,7 +401,7 @@ def some_share(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Return a time with its unit [s]."""
+    """Return a time given with a unit [s]."""
     from pytest_gpuperf.config import parse_duration
 
     try:

@@ -103,15 +103,18 @@ __all__ = [
     "traces_of",
 ]
 
-_LISTED = 10  # launches: more are summed by kernel, and one screen holds them
-_ADVISED = 5  # launches: each takes a process of some 0.3 s
-_MOST_SHOWN = 40  # launches of a page, the longest: one takes some 2 kB
+# A screen holds this many launches. More launches are summed by kernel.
+_LISTED = 10
+# Number of launches with advice. Each takes a process of some 0.3 s.
+_ADVISED = 5
+# Launches of a page, the longest first. One takes some 2 kB.
+_MOST_SHOWN = 40
 
 _Read = Callable[[Sequence[str] | None], Capture]
 
 
 def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
-    """Print a run, and on standard error the metrics that it lacks."""
+    """Print a run, and on standard error the requested metrics that are missing."""
     run = read_run(file)
     if metrics is None:
         return print_bytes(run_bytes(run, form))
@@ -126,7 +129,7 @@ def show_capture(arguments: argparse.Namespace, text: bytes) -> int:
     Print a whole capture as text or Markdown.
 
     Args:
-        arguments: Those of `show`.
+        arguments: The arguments of `show`.
 
         text: The capture, as its reader wrote it.
     """
@@ -140,7 +143,7 @@ def show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
 
 def chosen_places(file: str, filters: Mapping[str, Any]) -> set[tuple[int, int]]:
     """
-    Return the range and index of each launch of a capture that is chosen.
+    Return the range and index of all chosen launches of a capture.
 
     Args:
         file: The capture.
@@ -148,12 +151,13 @@ def chosen_places(file: str, filters: Mapping[str, Any]) -> set[tuple[int, int]]
         filters: The arguments of a `LaunchFilter`.
 
     Raises:
-        ConfigError: None is chosen.
+        ConfigError: No launch is chosen.
     """
     report = read_report(file, (), runner=ProcessRunner())
     try:
         chosen = report.chosen(LaunchFilter(**filters), file)
-    except CaptureFormatError as error:  # the options are wrong, and not the file
+    # The options are wrong, not the file.
+    except CaptureFormatError as error:
         raise ConfigError(error.message, remedy=error.remedy) from error
     return {(placed.range_index, placed.index) for placed in chosen}
 
@@ -163,9 +167,9 @@ def show_chosen(arguments: argparse.Namespace, places: set[tuple[int, int]]) -> 
     Print some launches of a capture: their metrics, or all as text or Markdown.
 
     Args:
-        arguments: Those of `show`.
+        arguments: The arguments of `show`.
 
-        places: The range and index of each.
+        places: The range and index of each launch.
     """
     file, form, metrics = arguments.file, arguments.format, arguments.metrics
     if metrics is not None:
@@ -176,7 +180,7 @@ def show_chosen(arguments: argparse.Namespace, places: set[tuple[int, int]]) -> 
     with told_on_terminals(f"reading {file}"):
         text = capture_text(file, runner=ProcessRunner())
     capture = _only(decode_capture(text), places)
-    # numbers name single launches: nobody wants their sum
+    # Numbers name single launches, so their sum has no meaning.
     listed = arguments.list or arguments.launches is not None
     return _show_launches_of(arguments, capture, listed=listed)
 
@@ -184,7 +188,7 @@ def show_chosen(arguments: argparse.Namespace, places: set[tuple[int, int]]) -> 
 def _show_launches_of(
     arguments: argparse.Namespace, capture: Capture, *, listed: bool
 ) -> int:
-    """Print launches in detail, listed, or summed by kernel where they are many."""
+    """Print launches in detail or listed, or summed by kernel if there are more than ten."""
     form = arguments.format
     launches = [launch for captured in capture.ranges for launch in captured.launches]
     by_kernel = arguments.sort or arguments.top
@@ -205,7 +209,7 @@ def _show_launches_of(
 
 
 def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
-    """Print launches in detail, with ncu's advice where they are few."""
+    """Print launches in detail, with ncu's advice for up to five launches."""
     placed = [
         (number, launch)
         for number, captured in enumerate(capture.ranges)
@@ -234,7 +238,10 @@ def _detailed(
     has_ranges: bool,
     advised_count: int,
 ) -> list[DetailedLaunch]:
-    """Return launches in detail, by range and launch; ncu's advice of the first ones."""
+    """
+    Return launches in detail, by range and launch, with ncu's advice for
+    `advised_count` launches.
+    """
     report = Report(file)
     return [
         DetailedLaunch(
@@ -262,7 +269,7 @@ def _nvtx_names(launch: CapturedLaunch) -> tuple[str, ...]:
 
 
 def failures_of(capture: Capture) -> list[str]:
-    """Return a sentence for each launch that was not measured."""
+    """Return a sentence per launch that was not measured."""
     has_ranges = len(capture.ranges) > 1
     return [
         launch_failure(launch.index, launch.kernel, number if has_ranges else None)
@@ -274,10 +281,10 @@ def failures_of(capture: Capture) -> list[str]:
 
 def report_of(file: str) -> CapturedReport:
     """
-    Return a whole capture as its page shows it.
+    Return a whole capture as shown on a page.
 
     Raises:
-        CollectError: It cannot be read, or none of its launches was measured.
+        CollectError: The capture cannot be read, or none of its launches was measured.
     """
     capture = _reader(file)(None)
     count = sum(len(captured.launches) for captured in capture.ranges)
@@ -309,7 +316,6 @@ def report_of(file: str) -> CapturedReport:
 
 
 def _print_selected(read: _Read, form: str, metrics: tuple[str, ...]) -> int:
-    """Print some metrics of launches, and what lacks."""
     capture, remarks = selected(read, metrics)
     if form != "json":
         content = capture_bytes(capture, form, metrics=metrics, remarks=remarks)
@@ -324,7 +330,7 @@ def _print_selected(read: _Read, form: str, metrics: tuple[str, ...]) -> int:
 
 
 def _selected_object(launch: CapturedLaunch, metrics: Sequence[str]) -> dict[str, Any]:
-    """Return a launch as JSON has it: counters as the report spells them, and ours."""
+    """Return a launch for JSON: counters in the spelling of the report, and our metrics."""
     lacking = CapturedValue(value=None, unit=None)
     values = {name: launch.metrics.get(name, lacking) for name in metrics}
     whole = {} if launch.workload == KERNEL else {"workload": launch.workload}
@@ -340,7 +346,7 @@ def _selected_object(launch: CapturedLaunch, metrics: Sequence[str]) -> dict[str
 
 
 def _only(capture: Capture, places: set[tuple[int, int]]) -> Capture:
-    """Return a capture with some launches, by range and index; a range may be empty."""
+    """Return a capture with some launches, by range and index. A range may be empty."""
     return Capture(
         ranges=tuple(
             CapturedRange(
@@ -356,7 +362,7 @@ def _only(capture: Capture, places: set[tuple[int, int]]) -> Capture:
 
 
 def say_what_lacks(file: str, metrics: Sequence[str]) -> None:
-    """Read a capture again and print the counters that it lacks on standard error."""
+    """Read a capture again and print missing counters on standard error."""
     _remark(selected(_reader(file), metrics)[1])
 
 
@@ -374,17 +380,18 @@ def _reader(file: str) -> _Read:
 
 def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, ...]]:
     """
-    Return a report with the metrics that were asked for, and what it lacks.
+    Return a report with the requested metrics, and remarks on missing metrics.
 
     Args:
-        read: Reads the report with some counters by their own names; None: with all.
+        read: Reads the report with the given counters, by their own names, or with all
+            counters for None.
 
         metrics: Names of the catalogue and counters by their own names.
 
     Returns:
-        The report; a metric of the catalogue is a value of each launch, in its unit. A
-        sentence for each metric that some launch lacks, and for each counter that none
-        has.
+        The report, in which a metric of the catalogue is a value of each launch, in its
+        unit. A sentence for each metric that some launch lacks, and for each counter
+        that none has.
 
     Raises:
         ConfigError: None of the names is that of a metric.
@@ -407,7 +414,8 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
     remarks = [f"{gap.metric} n/a: {gap.text}" for gap in gaps.values()]
     present = METRICS.keys() | _counters(capture)
     absent = [name for name in metrics if name not in present]
-    if absent:  # the whole report is read only for a mistake
+    # The whole report is read only after a mistake.
+    if absent:
         counters = _counters(read(None))
         _refuse_unknown(metrics, counters, where="capture")
         remarks += [_uncollected(name, counters) for name in absent]
@@ -415,7 +423,7 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
 
 
 def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
-    """Return a sentence for each metric that a run lacks."""
+    """Return a sentence per metric that a run lacks."""
     present = _names_in(run)
     return tuple(
         _unknown(name, "run", close_names(name, present))
@@ -425,7 +433,6 @@ def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
 
 
 def _names_in(run: Run) -> set[str]:
-    """Return the metrics that a run measured or judged."""
     measured = {
         estimate.metric for record in run.records for estimate in record.estimates
     }
@@ -433,7 +440,7 @@ def _names_in(run: Run) -> set[str]:
 
 
 def _refuse_unknown(metrics: Sequence[str], present: set[str], *, where: str) -> None:
-    """Refuse names of which none is that of a metric: there is nothing to show."""
+    """Raise a ConfigError if no name is a metric, because nothing could be shown."""
     known = present | METRICS.keys()
     if any(name in known or is_counter(name) for name in metrics):
         return
@@ -448,7 +455,7 @@ def _refuse_unknown(metrics: Sequence[str], present: set[str], *, where: str) ->
 def _with(
     launch: CapturedLaunch, metrics: Sequence[str], gaps: dict[str, Unmeasured]
 ) -> CapturedLaunch:
-    """Return a launch with metrics of the catalogue; add the missing ones to `gaps`."""
+    """Return a launch with metrics of the catalogue, and add missing metrics to `gaps`."""
     if not (launch.measured and metrics):
         return launch
     estimates, absent = capture_values([launch], metrics, None)
@@ -463,7 +470,6 @@ def _with(
 
 
 def _counters(capture: Capture) -> set[str]:
-    """Return the counters with a value in any launch."""
     return {
         name
         for captured in capture.ranges
@@ -474,7 +480,6 @@ def _counters(capture: Capture) -> set[str]:
 
 
 def _uncollected(name: str, counters: set[str]) -> str:
-    """Return the sentence for a counter that no launch has, with how to collect it."""
     if not is_counter(name):
         alike = close_names(name, counters | METRICS.keys())
         return _unknown(name, "capture", alike)
@@ -484,12 +489,12 @@ def _uncollected(name: str, counters: set[str]) -> str:
 
 
 def _unknown(name: str, where: str, alike: Sequence[str]) -> str:
-    """Return the sentence for a missing name, with suggestions."""
     meant = f"; did you mean {', '.join(alike)}?" if alike else ""
     return f"not in this {where}: {name}{meant}"
 
 
-_RECORDINGS = ("gpuperf_record", "gpuperf_replay")  # options that name one
+# Options that name a recording.
+_RECORDINGS = ("gpuperf_record", "gpuperf_replay")
 
 
 def show_launches(file: str, form: str, *, is_run: bool) -> int:
@@ -497,12 +502,13 @@ def show_launches(file: str, form: str, *, is_run: bool) -> int:
     Print every launch of a recording, or of the recording that a run names.
 
     Raises:
-        ConfigError: It is neither a recording nor a run.
+        ConfigError: The file is neither a recording nor a run.
 
         CaptureFormatError: The recording is damaged, empty or missing.
     """
     in_folder = is_folder(file)
-    is_run = is_run or not exists(file)  # who reads it says why it cannot
+    # A missing file is treated as a run, so that reading it reports the error.
+    is_run = is_run or not exists(file)
     if not in_folder and not is_run:
         message = f"--launches: {file} is neither a recording nor a run"
         remedy = "name a folder of --gpuperf-record; of a capture, leave --launches out"
@@ -516,10 +522,11 @@ def show_launches(file: str, form: str, *, is_run: bool) -> int:
 
 def traces_of(folder: str) -> Iterator[tuple[Record, Trace]]:
     """
-    Yield the measurements of a recording with their traces; those without one are skipped.
+    Yield the measurements of a recording with traces, skipping measurements without a
+    trace.
 
     Raises:
-        CaptureFormatError: It is not a recording, is damaged, or has no trace.
+        CaptureFormatError: The folder is not a recording, is damaged, or has no trace.
     """
     is_empty = True
     for record in read_recording(folder).records.values():
@@ -540,12 +547,14 @@ def recording_of(run: Run, path: str, *, command: str) -> str:
     Args:
         run: The run.
 
-        path: Its file; the recording's path starts from its folder, or from the current one.
+        path: Its file. The recording's path starts from its folder, or from the current
+            folder.
 
-        command: What reads the recording itself, for whose path DIR stands.
+        command: The command that reads the recording itself, with DIR in place of its
+            path.
 
     Raises:
-        CaptureFormatError: The run has no recording, or it is missing.
+        CaptureFormatError: The run has no recording, or the recording is missing.
     """
     options = run.header.options
     named = next((options[name] for name in _RECORDINGS if name in options), None)
@@ -562,8 +571,10 @@ def recording_of(run: Run, path: str, *, command: str) -> str:
     raise CaptureFormatError(message, remedy=f"name its folder: {command}", path=path)
 
 
-_MOST_ROWS = 40  # kernels of a library, those with most registers; --top asks for more
-# of cubins whose code is read: nvdisasm reads them whole, 1 MB (130 kernels) in some 5 s
+# Kernels of a library to show, those with the most registers. --top shows more.
+_MOST_ROWS = 40
+# Limit of all cubins whose code is read [B]. nvdisasm reads them whole, 1 MB (130
+# kernels) in some 5 s.
 _MOST_BYTES = 2_000_000
 
 
@@ -583,16 +594,17 @@ def show_binary(
 
         form: text, json or markdown.
 
-        pattern: Names of kernels, with `*`, `?` and `[]`; None: all.
+        pattern: Names of kernels, with `*`, `?` and `[]`, or None for all.
 
-        block: Threads of a block, for the occupancy; None: not known.
+        block: Threads of a block, for the occupancy, or None if unknown.
 
-        top: The most kernels in a table; None: some 40, where no pattern chooses any.
+        top: The maximum number of kernels in a table, or None for 40 kernels, or for
+            all that match a pattern.
 
     Raises:
-        CollectError: It cannot be read.
+        CollectError: The file cannot be read.
 
-        ConfigError: No kernel fits the pattern.
+        ConfigError: No kernel matches the pattern.
     """
     from pytest_gpuperf.collect.binary.read import read_cubins
 
@@ -634,7 +646,6 @@ def show_binary(
 def _mixes(
     cubins: Sequence[Cubin], runner: Runner
 ) -> tuple[Sequence[InstructionMix | None], list[str]]:
-    """Return the instructions of each kernel, and a sentence where they are not known."""
     from pytest_gpuperf.collect.binary.read import read_mixes
 
     size_bytes = sum(len(cubin.content) for cubin in cubins)
@@ -656,7 +667,12 @@ def _mixes(
 def _matching(
     cubins: Sequence[Cubin], pattern: str | None, file: str
 ) -> tuple[Cubin, ...]:
-    """Return cubins with the kernels that fit a pattern."""
+    """
+    Return cubins with the kernels that match a pattern.
+
+    Raises:
+        ConfigError: No kernel matches the pattern.
+    """
     if pattern is None:
         return tuple(cubins)
     chosen = tuple(
@@ -676,7 +692,10 @@ def _matching(
 
 
 def _names_like(pattern: str, cubins: Sequence[Cubin]) -> list[str]:
-    """Return the kernels of cubins as they are written, what is spelled alike first."""
+    """
+    Return the kernels of cubins as shown to the user, names that contain the pattern's
+    word first.
+    """
     word = pattern.strip("*?").casefold()
     full = (escape(k.demangled or k.name) for cubin in cubins for k in cubin.kernels)
     names = dict.fromkeys(kernel_name(plain_name(n), NAME_WIDTH) for n in full)
@@ -684,7 +703,6 @@ def _names_like(pattern: str, cubins: Sequence[Cubin]) -> list[str]:
 
 
 def _occupancy(kernel: KernelResources) -> Occupancy | None:
-    """Return the occupancy of a kernel on the chip that it is compiled for."""
     capability = target_capability(kernel.target)
     limits = None if capability is None else chip_limits(capability)
     return None if limits is None else kernel_occupancy(kernel, limits)

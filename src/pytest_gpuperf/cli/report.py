@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["export", "report"]
 
-_FORMS = {  # by suffix; a stream, as /dev/fd/63, has none
+_FORMS = {  # By suffix. A stream, as /dev/fd/63, has none.
     "": "html",
     ".htm": "html",
     ".html": "html",
@@ -45,19 +45,21 @@ _FORMS = {  # by suffix; a stream, as /dev/fd/63, has none
     ".markdown": "markdown",
     ".csv": "csv",
 }
-_WHOLE = frozenset({"csv", "annotations"})  # formats that leave no measurement out
-_ALLURE_FILES = ("-perf.json", "performance.json")  # the ends of what Allure reads
+# Formats that leave no measurement out.
+_WHOLE = frozenset({"csv", "annotations"})
+# The name endings of files that Allure reads.
+_ALLURE_FILES = ("-perf.json", "performance.json")
 
 
 def report(arguments: argparse.Namespace) -> int:
     """
     Write the last run as HTML, Markdown or CSV, or captures as HTML.
 
-    The samples of other runs stand beside its own.
+    The samples of other runs are shown next to its own.
 
     Raises:
-        ConfigError: There are older runs, and only HTML shows them; or the file's name
-            says another form, or is that of an input.
+        ConfigError: There are older runs, and only HTML shows them. Or the file's name
+            belongs to another form, or is that of an input.
 
         RecordError: A file is not a run.
 
@@ -81,7 +83,6 @@ def report(arguments: argparse.Namespace) -> int:
 def _report_captures(
     arguments: argparse.Namespace, form: str, captures: Sequence[str]
 ) -> int:
-    """Write reports of Nsight Compute as HTML."""
     runs = [path for path in arguments.runs if path not in captures]
     if runs:
         message = (
@@ -92,7 +93,7 @@ def _report_captures(
         message = f"{form} is of a run, and {captures[0]} is a capture"
         remedy = f"end the report's name with .html, or print it: gpuperf show {captures[0]} --format markdown"
         raise ConfigError(message, remedy=remedy)
-    # of captures alone
+    # Needed only for captures.
     from pytest_gpuperf.cli.records import report_of
     from pytest_gpuperf.report.html.captures import captures_html
 
@@ -101,7 +102,7 @@ def _report_captures(
 
 
 def _read(path: str) -> Run:
-    """Return the run of a JSON file; one that is not complete is told."""
+    """Return the run of a JSON file, and report an incomplete run on standard error."""
     run = read_run(path)
     if told := incompleteness(run):
         say([f"gpuperf: {name_of(path)} is {told}"])
@@ -109,7 +110,7 @@ def _read(path: str) -> Run:
 
 
 def _form_of(path: str) -> str:
-    """Return the form of a report, by the end of its name; refuse one of another form."""
+    """Return the form of a report by the suffix of the name, and refuse an unknown suffix."""
     end = os.path.splitext(path)[1].lower()  # noqa: PTH122 - pathlib is not imported on this path
     if end not in _FORMS:
         message = f"{path}: a report is not written as {end}"
@@ -120,10 +121,11 @@ def _form_of(path: str) -> str:
 
 def export(arguments: argparse.Namespace) -> int:
     """
-    Write a run in a format that another program reads.
+    Write a run in the format of another program.
 
     Raises:
-        CaptureFormatError: A trace is wanted, and the recording is missing or damaged.
+        CaptureFormatError: A trace is requested, and the recording is missing or
+            damaged.
 
         ConfigError: The file's name is not one that the program reads, or is the run's.
 
@@ -158,18 +160,18 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_inputs(output: str, inputs: Iterable[str]) -> None:
-    """Refuse to replace a file that is read: often the only one of its run."""
+    """Refuse to replace an input file, because the file is often the only copy of a run."""
     if output == STANDARD_STREAM:
         return
     for path in inputs:
-        with contextlib.suppress(OSError):  # one of them does not exist: another file
+        # If a file does not exist, the two files differ.
+        with contextlib.suppress(OSError):
             if os.path.samefile(path, output):  # noqa: PTH121 - pathlib is not imported on this path
                 message = f"--output names {output}, which is read"
                 raise ConfigError(message, remedy="name another file")
 
 
 def _write(path: str, content: bytes) -> int:
-    """Write a file, or to standard output."""
     if path == STANDARD_STREAM:
         return print_bytes(content)
     write_whole(path, content)
@@ -177,7 +179,10 @@ def _write(path: str, content: bytes) -> int:
 
 
 def _say_what_is_left_out(run: Run, form: str) -> None:
-    """Say on standard error how many measurements an export leaves out, and why."""
+    """
+    Print the number of measurements left out of an export on standard error, and the
+    reason.
+    """
     if form in _WHOLE:
         return
     void_count = len(void_measurements(run))
@@ -194,7 +199,6 @@ def _say_what_is_left_out(run: Run, form: str) -> None:
 
 
 def _chrome_trace(file: str) -> bytes:
-    """Return the launches of a recording, or of the one that a run names."""
     from pytest_gpuperf.cli.records import recording_of, traces_of
     from pytest_gpuperf.collect.binary.tools import native_demangler
 

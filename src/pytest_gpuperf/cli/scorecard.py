@@ -53,11 +53,12 @@ __all__ = ["parity", "scorecard"]
 
 _MEASURED = "add --policy=measured"
 
-# fields that a scorecard has too (bottleneck, wall_coverage) do not identify a profile
+# Fields that a scorecard has too (bottleneck, wall_coverage) do not identify a profile.
 _PROFILE_FIELDS = frozenset(
     {"avg_step_ms", "gemm_pct", "per_layer", "phases", "steps", "total_ms"}
 )
-_PARITY_FIELDS = ("runtime", "kernel_launches_per_step", "ops")  # likewise
+# A parity profile has at least one of these fields.
+_PARITY_FIELDS = ("runtime", "kernel_launches_per_step", "ops")
 
 _T = TypeVar("_T")
 
@@ -77,22 +78,22 @@ def _score_file(
     Args:
         profile: The step profile's JSON file.
 
-        throughput: Tokens per second; finite.
+        throughput: Tokens per second, finite.
 
         hardware: A name of `HARDWARE`, a JSON file, or bandwidth [GB/s] (or the name of
             a GPU with a datasheet) and bytes of a token with a comma between them.
 
         baseline: The JSON files of older scorecards, the oldest first.
 
-        measured: Whether it is scored by the measured policy.
+        measured: Whether to use the measured policy.
 
         invariants: Conditions on the step, as `parse_invariant` reads them.
 
     Raises:
-        ConfigError: The hardware or an invariant is unknown, the baseline is of another
-            policy, or the reference policy does not support an argument.
+        ConfigError: The hardware or an invariant is unknown, the baseline belongs to
+            another policy, or the reference policy does not support an argument.
 
-        RecordError: A file cannot be read; all mistakes of all inputs are named.
+        RecordError: A file cannot be read. All mistakes of all inputs are named.
     """
     conditions = Attempt(lambda: each(invariants, _invariant))
     limits = Attempt(lambda: _hardware(hardware, measured=measured))
@@ -119,14 +120,12 @@ def _score_file(
 
 
 def _refuse_measured(baseline: Sequence[str], invariants: Sequence[str]) -> None:
-    """Refuse what the reference policy does not have."""
     if invariants or len(baseline) > 1:
         message = "the reference policy takes one baseline and no invariants"
         raise ConfigError(message, remedy=_MEASURED)
 
 
 def _reference_scorecard(path: str) -> TrainingScorecard:
-    """Return the scorecard of a file; refuse one of the measured policy."""
     card = _of(path, _any_scorecard)
     if isinstance(card, MeasuredScorecard):
         message = f"{name_of(path)} was made by the measured policy"
@@ -135,7 +134,7 @@ def _reference_scorecard(path: str) -> TrainingScorecard:
 
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
-    """Return the decoded content of a JSON file; errors name the file."""
+    """Return the decoded content of a JSON file. Errors name the file."""
     name, content = name_of(path), read_input(path, remedy="name a JSON file")
     try:
         return decode(load_json(content))
@@ -146,10 +145,10 @@ def _of(path: str, decode: Callable[[object], _T]) -> _T:
 
 def _parity_profile(obj: object) -> ParityProfile:
     """
-    Return one side of a parity comparison.
+    Return a side of a parity comparison.
 
     Raises:
-        RecordError: It is a profile of another kind, or a field is wrong.
+        RecordError: The profile has another kind, or a field is wrong.
     """
     if isinstance(obj, Mapping) and _PROFILE_FIELDS & obj.keys() and "ops" not in obj:
         message = "it is a step profile, which gpuperf scorecard reads"
@@ -163,7 +162,7 @@ def _parity_profile(obj: object) -> ParityProfile:
 
 
 def _invariant(text: str) -> Invariant:
-    """Return a condition on the step; text that is none is an error of the command line."""
+    """Return a condition on the step. Invalid text is an error of the command line."""
     try:
         return parse_invariant(text)
     except RecordError as error:
@@ -172,12 +171,12 @@ def _invariant(text: str) -> Invariant:
 
 def _step_profile(obj: object, *, ours: bool) -> StepProfile:
     """
-    Return a step profile with at least one field of its own.
+    Return a step profile with at least one field that only step profiles have.
 
     The other decoders accept a profile without any field, and so any object.
 
     Raises:
-        RecordError: It has no field of a profile, or a field is wrong.
+        RecordError: The object has no field of a profile, or a field is wrong.
     """
     profile = decode_step_profile(obj, ours=ours)
     if profile.absent >= _PROFILE_FIELDS and not profile.step_ms:
@@ -191,14 +190,13 @@ def _step_profile(obj: object, *, ours: bool) -> StepProfile:
 
 
 def _any_scorecard(obj: object) -> TrainingScorecard | MeasuredScorecard:
-    """Return a scorecard of either policy; only a measured one names its policy."""
+    """Return a scorecard of either policy. Only a measured scorecard names its policy."""
     if isinstance(obj, Mapping) and obj.get("policy") == "measured":
         return from_builtins(obj, MeasuredScorecard)
     return decode_scorecard(obj)
 
 
 def _hardware(text: str, *, measured: bool) -> Hardware:
-    """Return hardware by name, by file or by two numbers."""
     hardware = HARDWARE.get(text.lower().replace("_", "-").replace(" ", "-"))
     if hardware is not None:
         return hardware
@@ -218,7 +216,6 @@ def _hardware(text: str, *, measured: bool) -> Hardware:
 
 
 def _declared(text: str) -> Hardware:
-    """Return the hardware of a bandwidth or a GPU's name, a comma, and bytes."""
     remedy = "write GB/s,bytes as 273,158e6, or a GPU's name and bytes"
     named, _, size_text = text.rpartition(",")
     try:
@@ -230,7 +227,7 @@ def _declared(text: str) -> Hardware:
             source=source,
             sources={"bytes_per_token": "declared"},
         )
-    except ValueError as error:  # includes RecordError
+    except ValueError as error:  # Includes RecordError.
         message = f"{text!r} is not two finite numbers, or a known GPU and a number"
         known = {name for card in load_table().cards for name in card.names}
         close = ", ".join(difflib.get_close_matches(named.strip(), sorted(known)))
@@ -244,12 +241,12 @@ def _declared(text: str) -> Hardware:
 
 def _bandwidth(text: str) -> tuple[float, str]:
     """
-    Return a bandwidth [GB/s], written or of a GPU's datasheet, with its label.
+    Return a bandwidth [GB/s], written or from a GPU's datasheet, with a label.
 
     Raises:
-        ValueError: It is neither a number nor a GPU's name.
+        ValueError: The text is neither a number nor a GPU's name.
 
-        ConfigError: Several boards have the name, and not the same bandwidth.
+        ConfigError: Several boards have the name, and their bandwidths differ.
     """
     cards = load_table().named(text.strip())
     figures = [

@@ -1,7 +1,7 @@
 """The command `show`: counters of a capture as JSON are the reader's bytes, unparsed.
 
-The rest is in `records`, which takes 60 ms to import: a fifth of the time in which three
-metrics of 154 launches are printed as JSON.
+The rest is in `records`, which takes 60 ms to import. Printing three metrics of 154
+launches as JSON takes about five times as long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["show"]
 
-_BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n")  # ELF, fatbin, archive
+_BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n")  # ELF, fatbin, archive.
 _FOLDER = (
     "name a file in it; of a recording show the launches (--launches), or judge it again: "
     "pytest --gpuperf-replay={0}"
@@ -39,7 +39,8 @@ _OTHERWISE = (
     "gpuperf show also takes a run's JSON file, a recording (--launches) and a compiled "
     "binary"
 )
-_NO_VALUE = b'"value":null'  # the reader's JSON for a counter that a launch lacks
+# The reader's JSON for a counter that a launch lacks.
+_NO_VALUE = b'"value":null'
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -53,7 +54,6 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _show_measured(arguments: argparse.Namespace) -> int:
-    """Print a capture or a run."""
     file, form, metrics = arguments.file, arguments.format, arguments.metrics
     is_run = _is_run(file)
     if arguments.launches == ():
@@ -73,8 +73,8 @@ def _show_measured(arguments: argparse.Namespace) -> int:
         return _show_chosen(arguments, filters)
     if metrics is not None:
         return _show_metrics(file, form, metrics)
-    # what is needed then is imported while another process reads: a tenth of the time
-    # that 154 launches take, and more of a shorter report
+    # The needed module is imported while another process reads the capture. This saves
+    # a tenth of the time for 154 launches, and more for a shorter report.
     needed = "measure.captured" if form == "json" else "cli.records"
     runner = ProcessRunner(lambda: import_module(f"pytest_gpuperf.{needed}"))
     with told_on_terminals(f"reading {file}"):
@@ -87,7 +87,6 @@ def _show_measured(arguments: argparse.Namespace) -> int:
 
 
 def _show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> int:
-    """Print some launches of a capture."""
     file = arguments.file
     from pytest_gpuperf.cli.records import chosen_places, show_chosen
 
@@ -100,7 +99,6 @@ def _show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> i
 
 
 def _filters(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what chooses launches of a capture."""
     return {
         "kernels": arguments.kernel,
         "includes": arguments.nvtx,
@@ -110,7 +108,7 @@ def _filters(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _refuse_choice(arguments: argparse.Namespace) -> None:
-    """Refuse what chooses or arranges launches of a capture."""
+    """Refuse options for a capture, because the file is a run."""
     views = (arguments.list, arguments.details, arguments.sort, arguments.top)
     if any(_filters(arguments).values()) or any(views):
         message = (
@@ -121,7 +119,7 @@ def _refuse_choice(arguments: argparse.Namespace) -> None:
 
 
 def _refuse_views(arguments: argparse.Namespace) -> None:
-    """Refuse ways to show a capture of which one would be ignored."""
+    """Refuse combined options if some would be ignored."""
     given = {
         "--details": arguments.details,
         "--metrics": arguments.metrics is not None,
@@ -138,7 +136,6 @@ def _refuse_views(arguments: argparse.Namespace) -> None:
 
 
 def _show_binary(arguments: argparse.Namespace) -> int:
-    """Print the kernels of a binary."""
     chosen = (arguments.metrics, arguments.nvtx, arguments.exclude, arguments.launches)
     views = (arguments.list, arguments.details, arguments.sort)
     if any(value not in (None, []) for value in chosen) or any(views):
@@ -158,7 +155,6 @@ def _show_binary(arguments: argparse.Namespace) -> int:
 def _show_launches(
     file: str, form: str, metrics: tuple[str, ...] | None, *, is_run: bool
 ) -> int:
-    """Print the launches of a recording."""
     if metrics is not None:
         message = "--launches and --metrics exclude each other"
         raise ConfigError(message, remedy="drop one of them")
@@ -168,7 +164,7 @@ def _show_launches(
 
 
 def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
-    """Print some metrics of a capture; counters as JSON are the reader's own bytes."""
+    """Print some metrics of a capture. Counters as JSON are the reader's own bytes."""
     if form != "json" or any("__" not in name for name in metrics):
         from pytest_gpuperf.cli.records import show_metrics
 
@@ -185,12 +181,12 @@ def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
 
 def _capture_json(text: bytes, places: set[tuple[int, int]] | None = None) -> bytes:
     """
-    Return a capture with what its counters say.
+    Return a capture as JSON with an analysis of the counters.
 
     Args:
-        text: The capture, as its reader wrote it: each launch stays as it is.
+        text: The capture, as its reader wrote it. Each launch stays as it is.
 
-        places: The range and index of the launches that are wanted; None: all.
+        places: The range and index of the requested launches, or None for all.
     """
     import msgspec
 
@@ -212,7 +208,7 @@ def _capture_json(text: bytes, places: set[tuple[int, int]] | None = None) -> by
 
 
 def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
-    """Return a launch's object with what its counters say behind them."""
+    """Return the JSON object of a launch, with an analysis of the counters appended."""
     if not launch.measured:
         return raw[:-1] + b',"analysis":null,"derived":{}}'
     import msgspec
@@ -238,12 +234,11 @@ def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
 
 
 def _is_binary(path: str) -> bool:
-    """Return whether a file may hold compiled kernels."""
     return start_of(path).startswith(_BINARIES)
 
 
 def _is_run(path: str) -> bool:
-    """Return whether a file is a run, by its first bytes or its name; a stream is one."""
+    """Return True if a file is a run by the first bytes or the name, or is standard input."""
     start = start_of(path).lstrip()
     if start.startswith((b"{", MAGIC)):
         return start.startswith(b"{")

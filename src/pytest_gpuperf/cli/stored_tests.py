@@ -1,4 +1,4 @@
-"""The tests of a store, by the ids of pytest and by the keys that are stored."""
+"""The tests of a store, by the ids of pytest and by the stored keys."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class StoredTests:
     The tests of a store as they are typed and shown in the current folder.
 
     Args:
-        keys: What stands in the store: keys, and ids of pytest in one of an earlier version.
+        keys: The stored keys, or ids of pytest in a store of an earlier version.
 
-        place: The store; its folder is usually pytest's root folder.
+        place: The store. Its folder is usually pytest's root folder.
     """
 
     def __init__(self, keys: Collection[str], place: str) -> None:
@@ -37,11 +37,11 @@ class StoredTests:
 
     def named(self, name: str) -> frozenset[str]:
         """
-        Return the keys of the tests that a name selects, as a name selects them for pytest.
+        Return the keys of the tests that a name selects, by the rules of pytest.
 
         Args:
-            name: An id of pytest, its beginning, or a key. Its file may be relative to the
-                current folder, to one above it, or to a folder above the store.
+            name: An id of pytest, its beginning, or a key. Its file may be relative to
+                the current folder, to one above it, or to a folder above the store.
         """
         for candidate, _ in self._readings(name, name):
             keys = frozenset(key for key in self._keys if is_of(key, candidate))
@@ -51,15 +51,15 @@ class StoredTests:
 
     def renamed(self, old: str, new: str) -> dict[str, str]:
         """
-        Return the keys of the tests that a name selects, each with its key under a new name.
+        Return the keys of the selected tests, with the keys under a new name.
 
         Args:
             old: An id of pytest or its beginning, a module or a folder, as for `named`.
 
-            new: What it is called now; its file is read as that of `old` is.
+            new: The present name. Its file is read like that of `old`.
 
         Raises:
-            ConfigError: `new` does not name what `old` names.
+            ConfigError: `old` and `new` name different kinds, as a test and a module.
         """
         for candidate, renamed in self._readings(old, new):
             keys = [key for key in self._keys if is_of(key, candidate)]
@@ -74,7 +74,10 @@ class StoredTests:
         return self._checkout.id_of(key)
 
     def _readings(self, name: str, other: str) -> Iterator[tuple[str, str]]:
-        """Yield the keys that a name may mean, nearest file first, and another read alike."""
+        """
+        Yield the keys that a name may mean, the nearest file first, with a second name
+        read alike.
+        """
         module, rest = self._split(name)
         module_2, rest_2 = self._split(other)
         below, below_2 = map(self._checkout.relative, (module, module_2))
@@ -84,14 +87,14 @@ class StoredTests:
             yield below + rest, module_2 + rest_2
             return
         for folder in self._folders:
-            # what was absolute is of no folder
+            # An absolute path belongs to no folder.
             at = "." if below_2 is not None else folder
             yield (
                 normpath(f"{folder}/{module}") + rest,
                 normpath(f"{at}/{module_2}") + rest_2,
             )
         yield name, other
-        # of a store that was brought here, as from the machine of a CI job
+        # For a store that was brought here, as from the machine of a CI job.
         ends = {
             m for key in self._keys if f"/{(m := _module(key))}".endswith(f"/{module}")
         }
@@ -100,7 +103,7 @@ class StoredTests:
             yield end + rest, end.removesuffix(module) + module_2 + rest_2
 
     def _split(self, name: str) -> tuple[str, str]:
-        """Return the file of a name, and what stands behind it as keys have it."""
+        """Return the file of a name, and the rest of the name in the spelling of keys."""
         module, colons, rest = name.partition("::")
         return module, colons + self._checkout.portable(rest)
 
@@ -110,9 +113,14 @@ def _module(key: str) -> str:
 
 
 def _check_names(pairs: Mapping[str, str], old: str, new: str) -> None:
-    """Refuse a new name that is none of what the old one is a name of."""
+    """
+    Refuse a new name of a different kind than the old name.
+
+    Raises:
+        ConfigError: One is a test, a module or a folder, and the other is not.
+    """
     rest = old.partition("::")[2], new.partition("::")[2]
-    # a module has a suffix, a folder has none
+    # A module has a suffix, a folder has none.
     alike = any(rest) or bool(Path(old).suffix) == bool(Path(new).suffix)
     for key, renamed in pairs.items():
         module, _, test = renamed.partition("::")

@@ -1,4 +1,4 @@
-"""The command `utilization`: what GPUs were busy with, from readings in a file."""
+"""The command `utilization`: the utilization of GPUs, from readings in a file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = ["utilization"]
 
-_START = Moment(monotonic_s=0.0, unix_s=0.0)  # of readings without a time
+# The time of readings without a time.
+_START = Moment(monotonic_s=0.0, unix_s=0.0)
 _READINGS = (
     "name the output of dcgmi dmon, dcgm-exporter or nvidia-smi --format=csv with its "
     "head, or a run that was measured with --gpuperf-telemetry"
@@ -75,14 +76,14 @@ _ROW = (
 
 
 class _Source(Frozen, frozen=True, kw_only=True):
-    """Readings of one span of time, with what they are of."""
+    """Readings of one span of time, with the title of their measurement."""
 
     title: str
     telemetry: Telemetry
 
 
 class _Busy(Frozen, frozen=True, kw_only=True):
-    """One GPU in one span."""
+    """The utilization of one GPU in one span."""
 
     title: str
     summary: WindowSummary
@@ -90,19 +91,19 @@ class _Busy(Frozen, frozen=True, kw_only=True):
 
     @property
     def average(self) -> ComputedRecord | None:
-        """Its average reading; None: no reading describes the span."""
+        """The average reading, or None if no reading describes the span."""
         return self.summary.average
 
     @property
     def judged(self) -> ComputedRecord | None:
-        """The same; None also where it lacks what a class is made of."""
+        """The average reading, or None if missing or without the readings for a class."""
         average = self.average
         return average if average is not None and has_class(average) else None
 
 
 def utilization(arguments: argparse.Namespace) -> int:
     """
-    Print the score, class, bottleneck and health of each GPU.
+    Print the score, class, bottleneck and health of all GPUs.
 
     Raises:
         CaptureFormatError: The file holds no readings.
@@ -135,7 +136,6 @@ def utilization(arguments: argparse.Namespace) -> int:
 
 
 def _sources(file: str, interval_s: float) -> list[_Source]:
-    """Return the readings of a file, by what they are of."""
     if file != STANDARD_STREAM and is_folder(file):
         return list(_of_records(read_recording(file).records.values()))
     name, content = name_of(file), read_input(file, remedy=_READINGS)
@@ -149,7 +149,7 @@ def _sources(file: str, interval_s: float) -> list[_Source]:
 
 
 def _of_text(content: bytes, path: str, interval_s: float) -> _Source:
-    """Return the readings of another tool's output, which is told by its first lines."""
+    """Return the readings in the output of a tool. The tool is recognised by the output."""
     text = content.decode("utf-8", "replace")
     if is_smi_table(text):
         telemetry = smi_records(text, start=_START, interval_s=interval_s, path=path)
@@ -164,7 +164,6 @@ def _of_text(content: bytes, path: str, interval_s: float) -> _Source:
 
 
 def _of_records(records: Iterable[Record]) -> Iterator[_Source]:
-    """Yield the readings that measurements kept, of each measurement its own."""
     for record in records:
         readings = [r for line in record.time_lines for r in _of_line(line)]
         if readings:
@@ -174,7 +173,6 @@ def _of_records(records: Iterable[Record]) -> Iterator[_Source]:
 
 
 def _of_line(line: TimeLine) -> Iterator[CanonicalRecord]:
-    """Yield the readings of a time line."""
     for place, since_s in enumerate(line.since_s):
         yield CanonicalRecord(
             gpu_index=line.gpu_index,
@@ -186,7 +184,6 @@ def _of_line(line: TimeLine) -> Iterator[CanonicalRecord]:
 
 
 def _busy(source: _Source, scoring: Scoring) -> Iterator[_Busy]:
-    """Yield what each GPU was busy with."""
     records = source.telemetry.records
     health = worst_health(records, scoring)
     for summary in summarise_all(records, scoring):
@@ -198,7 +195,6 @@ def _busy(source: _Source, scoring: Scoring) -> Iterator[_Busy]:
 
 
 def _remarks(busy: Sequence[_Busy]) -> list[str]:
-    """Return what a reader should know, a sentence each."""
     missing = [
         name
         for name in NEEDED
@@ -212,7 +208,6 @@ def _remarks(busy: Sequence[_Busy]) -> list[str]:
 
 
 def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
-    """Return a line for each GPU."""
     averages = [gpu.judged for gpu in busy]
     return (
         Column(
@@ -246,14 +241,13 @@ def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
 
 
 def _gpu(gpu: _Busy) -> str:
-    """Return a GPU's index and name."""
     average = gpu.average
     model = average.model_name if average is not None else None
     return display.escape(" ".join(filter(None, (str(gpu.summary.gpu_index), model))))
 
 
 def _score(average: ComputedRecord | None) -> str:
-    """Return the score of the average reading."""
+    """Return the score of the average reading, or "" if unknown."""
     return "" if average is None else f"{average.real_util:.1f}"
 
 
@@ -270,7 +264,6 @@ def _classes(gpu: _Busy) -> str:
 
 
 def _facts(gpu: _Busy) -> dict[str, object]:
-    """Return a GPU for JSON."""
     summary, average, judged = gpu.summary, gpu.average, gpu.judged
     return {
         "test": gpu.title or None,
@@ -291,7 +284,6 @@ def _facts(gpu: _Busy) -> dict[str, object]:
 
 
 def _csv(scored: Iterable[tuple[_Source, Scoring]]) -> bytes:
-    """Return a row for each reading."""
     stream = io.StringIO()
     rows = csv.writer(stream, lineterminator="\n")
     rows.writerow(("test", *_ROW, *READINGS))

@@ -1,4 +1,4 @@
-"""The command `verify`: whether a run came to its end, and has the tests of a store."""
+"""The command `verify`: check that a run is complete, and has the tests of a store."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ __all__ = ["verify"]
 
 class _Owed(Frozen, frozen=True, kw_only=True):
     """
-    What a run owes a store, by ids as pytest shows them.
+    The tests of a run and of a store compared, by ids as pytest shows them.
 
     Attributes:
-        present: Stored tests that it has.
+        present: Stored tests that the run has.
 
-        missing: Those that did not run.
+        missing: Stored tests that did not run.
 
-        removed: Those that are no longer in the code.
+        removed: Stored tests that are no longer in the code.
 
-        elsewhere: Those that it was not to run: of other paths, or other shards.
+        elsewhere: Stored tests that the run was not to run: of other paths, or other
+            shards.
 
-        new: Its tests that are not stored.
+        new: Tests of the run that are not stored.
     """
 
     present: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class _Owed(Frozen, frozen=True, kw_only=True):
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Print whether a run came to its end and has the tests of a baseline."""
+    """Print the completeness of a run, and the tests of a baseline that are missing."""
     run = read_run(arguments.run)
     completeness = run.header.completeness
     expected = _expected_tests(arguments)
@@ -85,7 +86,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
     """
-    Return what a run owes a store.
+    Compare the tests of a run with the tests of a store.
 
     Args:
         expected: The keys of the stored tests, and whether they are ids of pytest.
@@ -97,7 +98,8 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
     keys = {test.test_id: test.key for test in run.tests if test.key}
     there = {keys.get(test_id, test_id) for test_id in run.test_ids}
     scope, sharded = run.header.completeness.scope, run.header.session.shard is not None
-    waiting = frozenset(run.header.completeness.missing)  # they were collected
+    # Tests that were collected.
+    waiting = frozenset(run.header.completeness.missing)
     shown = StoredTests((), place).shown
     kinds: dict[str, list[str]] = {}
     for key, has_node_id in sorted(expected.items()):
@@ -119,7 +121,7 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
 
 
 def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[str]:
-    """Yield which stored tests a run lacks, and what to type about them."""
+    """Yield the stored tests that a run lacks, and commands to type."""
     store = arguments.expect_from
     count = sum(map(len, (owed.present, owed.missing, owed.removed)))
     of = f"of the {display.plural(count, 'test')} of {store}"
@@ -130,7 +132,7 @@ def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[st
         yield f"{len(removed)} {of} are no longer in the code: {listed(removed)}"
     completeness = run.header.completeness
     if completeness.scope is None or completeness.scope.paths is None:
-        # nobody knows whether a test that did not run is still there
+        # It is unknown whether a test that did not run is still in the code.
         removed = () if completeness.interrupted else (*removed, *owed.missing)
     if removed:
         kept = (*owed.present, *owed.elsewhere)
@@ -140,7 +142,6 @@ def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[st
 
 
 def _complete(owed: _Owed, run: Run, store: str | None) -> str:
-    """Return that a run is complete, and of how many tests of a store."""
     text = f"complete: {display.plural(len(run.test_ids), 'test')}"
     if store is None:
         return text
@@ -153,7 +154,7 @@ def _complete(owed: _Owed, run: Run, store: str | None) -> str:
 
 
 def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
-    """Return the tests that a run must have by a baseline; empty: none was named."""
+    """Return the tests that a run must have by a baseline, or {} if no baseline is named."""
     if arguments.expect_from is None:
         if arguments.machine:
             message = "--machine says whose tests of a baseline are expected"
@@ -162,7 +163,8 @@ def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
     expected = _expected(
         open_store(arguments.expect_from, Path.cwd()), arguments.machine
     )
-    if not expected:  # of an empty store every run would have all tests
+    # With an empty store every run would have all tests.
+    if not expected:
         message = f"nothing is stored in {arguments.expect_from}"
         command = storing_command(arguments.expect_from)
         remedy = f"restore its files, or store a run: {command}"
@@ -172,10 +174,13 @@ def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
 
 def _expected(store: Store, machines: Sequence[str]) -> dict[str, bool]:
     """
-    Return the tests that a store has, and whether by an id of pytest, of some machines or all.
+    Return the tests stored for some or all machines.
+
+    Returns:
+        For each key, True if the test is stored under an id of pytest.
 
     Raises:
-        ConfigError: It has none of a machine.
+        ConfigError: Nothing is stored for a machine.
     """
     slugs = store.slugs()
     unknown = [name for name in machines if name not in slugs]

@@ -1,4 +1,4 @@
-"""The seams of the room, and the plain records that cross them."""
+"""The interfaces of the room, and the plain records that they exchange."""
 
 from __future__ import annotations
 
@@ -37,25 +37,29 @@ __all__ = [
 ]
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
-# waits until the next sample may be taken, told whether there are enough; returns whether
-# it is to be taken
+# Waits until the next sample may be taken. The argument is true if there are enough
+# samples, and the result is true if another sample is to be taken.
 TakeTurn: TypeAlias = "Callable[[bool], bool]"
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _callers: set[CodeType] = set()
 
-_CACHE_MODES = (CacheMode.COLD, CacheMode.WARM)  # what a test may ask for
+# The modes that a test may request.
+_CACHE_MODES = (CacheMode.COLD, CacheMode.WARM)
 CACHE_REMEDY = 'write "cold" or "warm"'
-_MEMBERS = 64  # outputs of one dispatch are ready together; a long list is plain data
+# Outputs of one dispatch are ready together, and a long list is plain data.
+_MEMBERS = 64
 
 
 class StopRule(Protocol):
-    """Says when samples are enough; pipeline hands it over, collectors never decide."""
+    """
+    Decides when there are enough samples. Supplied by pipeline, because collectors never decide.
+    """
 
     def enough(self, values: Sequence[float]) -> bool:
         """
-        Return whether more samples would add nothing.
+        Return True if more samples would not improve the result.
 
         Args:
             values: All samples so far [s], in the order they were taken, >= 10 of them.
@@ -63,44 +67,46 @@ class StopRule(Protocol):
 
 
 def cache_mistake(value: object) -> str:
-    """Return why a value is not a cache mode, as a fragment; "": it is one."""
+    """Return the reason that a value is not a cache mode, as a fragment, or ""."""
     is_mode = isinstance(value, str) and value in _CACHE_MODES
     return "" if is_mode else f"{reprlib.repr(value)} is not a cache mode"
 
 
 class TimedCall(Frozen, frozen=True, kw_only=True):
     """
-    What a test asks to have timed.
+    A request to time a callable.
 
     Attributes:
         fn: The callable.
 
-        args: Its positional arguments.
+        args: The positional arguments.
 
-        kwargs: Its keyword arguments.
+        kwargs: The keyword arguments.
 
-        setup: Returns fresh arguments before every call, untimed: a tuple, or (tuple,
-            dict), or the one argument, or None for `args` and `kwargs` as they are.
+        setup: Returns fresh arguments before every call, outside the timing: a tuple,
+            or (tuple, dict), or a single argument, or None for `args` and `kwargs`
+            unchanged.
 
-        inputs: A pool of arguments that rotates from sample to sample, each as `setup`
-            would return it; None: `args` and `kwargs`.
+        inputs: A pool of arguments that rotates from sample to sample, with items as
+            `setup` would return them, or None for `args` and `kwargs`.
 
-        check: Called with the first and the last timed output; what it raises passes
-            through, and a false value that is not None is an AssertionError.
+        check: Called with the first and the last timed output. An exception passes
+            through, and a false value other than None is an AssertionError.
 
-        cache: "cold": flush the device's L2 before every sample; "warm": do not.
+        cache: "cold" to flush the device's L2 before every sample, or "warm".
 
-        cache_asked: Whether that was asked for, and is not the default.
+        cache_asked: Whether the test requested the mode, so that it is not the default.
 
-        iterations: Calls to time, exactly, one a sample, after exactly four of warm-up,
-            so that all ranks of a job call equally often; None: until it is enough. Of a
-            call that takes a second, in a process without other ranks, there are as many
-            calls in all, and the first is a sample; where it uses a device or loads modules,
-            or is one of two that are compared, it is one more that warms up.
+        iterations: Exact number of calls to time, one per sample, after exactly four
+            calls of warm-up, so that all ranks of a job call equally often. None to
+            sample until the stop rule is met. If a call takes a second, in a process
+            without other ranks, the number includes all calls, and the first call is a
+            sample. If the first call uses a device or loads modules, or the call is one
+            of two that are compared, the first call is an additional warm-up.
 
-        budget_s: Stop after this long, once there are 10 samples [s], >= 0.
+        budget_s: Stop after this time, once there are 10 samples [s], >= 0.
 
-        minimum_s: Go on for at least this long [s], >= 0.
+        minimum_s: Continue for at least this time [s], >= 0.
     """
 
     fn: Callable[..., object]
@@ -116,7 +122,6 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
     minimum_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a request that has no meaning."""
         why = cache_mistake(self.cache)
         if why:
             raise MeasureError(f"cache: {why}", remedy=CACHE_REMEDY)
@@ -139,38 +144,38 @@ class Timing(Frozen, frozen=True, kw_only=True):
         samples: Time of a call [s], in the order they were taken, >= 1 of them, by the
             best source.
 
-        source: The collector that gave them: "cupti", "events" or "host".
+        source: The collector of the samples: "cupti", "events" or "host".
 
-        other_samples: The same samples by every other source that ran, best first; as many as
-            there are in `samples`. Sources are never compared with each other.
+        other_samples: The same samples by every other source that ran, best first, in
+            the same number as `samples`. Sources are never compared with each other.
 
-        returned: Time until each call returned [s], before anything was waited for, by
-            the host's clock; empty: nothing was waited for.
+        returned: Time until each call returned [s], before waiting for the device, by
+            the host's clock. Empty if nothing was waited for.
 
         iterations_count: Calls behind each sample, >= 1.
 
-        discarded_count: Samples that were taken and refused.
+        discarded_count: Samples that were taken and rejected.
 
-        first_call_s: Time of the very first call [s]; None for a block.
+        first_call_s: Time of the very first call [s], or None for a block.
 
-        warmup_count: Calls before the first sample, the first one included.
+        warmup_count: Calls before the first sample, including the first call.
 
-        cache_mode: What was done about the device's caches before each sample.
+        cache_mode: The treatment of the device's caches before each sample.
 
-        result: What the last timed call returned; None for a block.
+        result: The return value of the last timed call, or None for a block.
 
-        core_loops_s: Processor time of a small loop beside each sample [s], which tells
-            how fast the core was; empty: not known.
+        core_loops_s: Processor time of a small loop next to each sample [s], which
+            shows the speed of the core. Empty if unknown.
 
-        sm_clock_hz: The median of the multiprocessor's clock after each sample [Hz];
-            None: it was not read.
+        sm_clock_hz: The median of the multiprocessors' clock after each sample [Hz], or
+            None if it was not read.
 
-        unused: Whether it is known that the device did nothing in it, so that its time
-            is the host's alone.
+        unused: Whether the device is known to have been idle during the samples, so
+            that the time is the host's alone.
 
-        notes: What the reader should know.
+        notes: Notes for the reader.
 
-        void: Why it must not be judged; None: it may.
+        void: The reason that the timing must not be judged, or None.
     """
 
     samples: tuple[float, ...]
@@ -194,11 +199,12 @@ class DeviceTimer(Protocol):
     """
     Times the device's side of calls, from inside their process.
 
-    A *set* is what one measurement takes: pairs of `begin` and `end`, asked for by
-    `taken` now and then, and at its end by `refusal` once, which begins the next set.
+    A *set* consists of the samples of one measurement: pairs of `begin` and `end`, read
+    by `taken` now and then. `refusal` is called once at the end of a set, and begins
+    the next set.
 
     Attributes:
-        name: The source of its samples: "cupti" or "events".
+        name: The source of the samples: "cupti" or "events".
     """
 
     name: str
@@ -207,118 +213,121 @@ class DeviceTimer(Protocol):
         """
         Start a sample, after the flush, on an idle device, right before the call.
 
-        A sample that raised had no `end`, and is none.
+        If the call raises an exception, `end` is not called, and there is no sample.
         """
 
     def end(self) -> None:
-        """End it, right after the call returned, before the device is waited for."""
+        """End the sample, after the call has returned and before waiting for the device."""
 
     def taken(self) -> Sequence[float | None]:
         """
-        Return the device's time of each sample since it was last asked [s].
+        Return the device's times of the samples since the last call of `taken` [s].
 
-        Asked while the device is idle.
+        Called while the device is idle.
 
         Returns:
-            One for each pair of `begin` and `end`, in their order; None: this one could
-            not be timed.
+            A time for each pair of `begin` and `end`, in order, or None for a sample
+            that could not be timed.
         """
 
     def refusal(self) -> Void | None:
         """
-        Return why no sample of the set may be used; None: they may.
+        Return the reason that no sample of the set may be used, or None.
 
-        The next best source stands in for the whole set then, and a note says why.
+        If there is a reason, the next best source replaces the whole set, and a note
+        gives the reason.
         """
 
 
 @runtime_checkable
 class Sequenced(Protocol):
-    """A device timer that sees what a call launches."""
+    """A device timer that records the launches of a call."""
 
     def sequence(self) -> object:
         """
-        Return what the last sample launched, in order, on a device that is idle now.
+        Return the launches of the last sample, in order. The device must be idle.
 
         Returns:
-            Anything that is equal for equal sequences; None: it is not known.
+            Any object that is equal for equal sequences, or None if unknown.
         """
 
 
 @runtime_checkable
 class Holding(Protocol):
-    """A device timer that holds what it was told of its samples until it is asked."""
+    """A device timer that keeps raw data of its samples until `taken` is called."""
 
     def holds_much(self) -> bool:
-        """Return whether it should be asked for what it has taken, before it is more."""
+        """Return True if `taken` should be called before more data is kept."""
 
 
 @runtime_checkable
 class Witness(Protocol):
-    """A device timer that sees all that this process gives the device."""
+    """A device timer that sees all work that this process gives the device."""
 
     def saw_nothing(self) -> bool:
         """
-        Return whether no sample of this set gave the device anything, as far as asked for.
+        Return True if no sample of the set gave the device any work, as far as read.
 
-        False where that is not certain. To be asked after `taken`, before `refusal`.
+        False if uncertain. Call this after `taken` and before `refusal`.
         """
 
 
 @runtime_checkable
 class Watching(Protocol):
-    """A device timer that may end a sample before the device has."""
+    """A device timer that may end a sample before the device has finished."""
 
     def watched(self, synchronize: Callable[[], None]) -> Callable[[], None]:
         """
-        Return what waits for the device and sees whether it outlives the sample.
+        Return a function that waits for the device and detects work outliving the sample.
 
-        To be put in the place of `synchronize` after `end`, in warm-up and where there is
-        no second sample. The device is waited for here too, to learn how long waiting for
-        an idle one takes.
+        Use the function instead of `synchronize` after `end`, during warm-up and if
+        there is no second sample. This call also waits for the device, to learn how
+        long waiting for an idle device takes.
         """
 
 
 class Collector(Protocol):
-    """Times a callable; every way of doing so has this shape."""
+    """Times a callable. Every way of timing has this interface."""
 
     name: str
 
     def measure(self, request: TimedCall, *, stop: StopRule) -> Timing:
         """
-        Call until it is known how long a call takes.
+        Call a function until the time of a call is known.
 
         Raises:
-            MeasureError: The request has no meaning, and it says what would have.
+            MeasureError: The request is invalid. The message names a valid one.
         """
 
 
 def calls_the_test(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """
-    Mark a function whose line calls what the test gave: an error of that line is its own.
+    Mark a function that calls code of the test, so that errors are the test's own.
 
-    The function itself is returned: nothing is put around a call that is timed.
+    The function itself is returned, so that a timed call gets no wrapper.
     """
     _callers.add(function.__code__)
     return function
 
 
 def is_call_of_the_test(code: CodeType) -> bool:
-    """Return whether code is of a function that `calls_the_test` marked."""
+    """Return True if code belongs to a function marked by `calls_the_test`."""
     return code in _callers
 
 
 def arguments(request: TimedCall, item: object) -> Arguments:
     """
-    Return the arguments that one item of `inputs`, or one return of `setup`, stands for.
+    Return the arguments for an item of `inputs`, or for a return value of `setup`.
 
     Args:
-        request: Whose keyword arguments are kept where the item gives no others.
+        request: The request. Its keyword arguments are kept unless the item replaces
+            them.
 
-        item: A tuple, (tuple, dict), the one argument, or None for the request's own.
+        item: A tuple, (tuple, dict), a single argument, or None for the request's
+            arguments.
 
     Raises:
-        MeasureError: The request has positional arguments, too.
+        MeasureError: The request also has positional arguments.
     """
     kwargs = dict(request.kwargs)
     if item is None:
@@ -335,7 +344,7 @@ def arguments(request: TimedCall, item: object) -> Arguments:
 
 
 def calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
-    """Return what gives the next call, with its arguments bound."""
+    """Return a function that returns the next call, with the arguments bound."""
     fn, setup = request.fn, request.setup
     if setup is not None:
 
@@ -352,9 +361,9 @@ def calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
 
 def unsettled(output: object) -> list[Callable[[], object]]:
     """
-    Return the waits of an output that is still being computed, as jax returns it.
+    Return functions that wait for an output that is still being computed, as in jax.
 
-    Looked at: the output, or the first members of a tuple, list or dict.
+    Checked are the output itself, or the first members of a tuple, list or dict.
     """
     members: Iterable[object] = (output,)
     if isinstance(output, (tuple, list)):
@@ -376,5 +385,5 @@ def settle(output: object) -> None:
 def _bound(
     fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Callable[[], object]:
-    """Return a callable without arguments; one that needs none is not wrapped."""
+    """Return a callable without arguments. A function that needs none is not wrapped."""
     return partial(fn, *args, **kwargs) if args or kwargs else fn

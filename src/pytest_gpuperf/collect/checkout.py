@@ -1,4 +1,4 @@
-"""Finds the folder of a project: the nearest one with .git, else pytest's root folder."""
+"""Finds the folder of a project: the nearest folder with .git, else pytest's root folder."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pytest_gpuperf.model.checkout import Checkout
 
 __all__ = ["below_workspace", "checkout_of", "git_folder"]
 
-_LOOKED_AT = (
-    20  # tests, of hundreds that a script may name: each costs some system calls
-)
+# Number of tests that are checked, out of hundreds on a command line. Each test costs some
+# system calls.
+_LOOKED_AT = 20
 
 
 def git_folder(path: str | Path) -> Path | None:
@@ -23,9 +23,10 @@ def git_folder(path: str | Path) -> Path | None:
 
 def below_workspace(root: str, variables: Mapping[str, str] = os.environ) -> str | None:
     """
-    Return a checkout relative to what annotations on GitHub are relative to, or None.
+    Return a checkout relative to the base of GitHub's annotations, or None.
 
-    That is the workspace of the job, else the repository: "". Outside of both it is None.
+    The base is the workspace of the job, else the repository, for which the result is
+    "". Outside of both, the result is None.
     """
     workspace = variables.get("GITHUB_WORKSPACE")
     if workspace:
@@ -39,19 +40,19 @@ def checkout_of(
     rootdir: str | Path, start: str | Path, tests: Sequence[str | Path] = ()
 ) -> Checkout:
     """
-    Return the checkout that a session works in.
+    Return the checkout of a session.
 
-    That is the repository of pytest's root folder, of the folder where pytest was started
-    or of the tests; without any, the root folder itself, or where pytest was started. Of
-    these it is the first that holds what is to be tested: a configuration file may lie
-    elsewhere.
+    Candidates are the repositories of pytest's root folder, of the folder where pytest
+    was started, and of the tests. If there are none, they are the root folder itself
+    and the folder where pytest was started. The first candidate that contains a test is
+    used, because a configuration file may lie elsewhere.
 
     Args:
         rootdir: pytest's root folder.
 
         start: The folder where pytest was started.
 
-        tests: Files and folders of tests; empty: those of `start`.
+        tests: Files and folders of tests. If empty, the tests below `start`.
     """
     base = Path(os.path.realpath(rootdir))
     tests = tests[:_LOOKED_AT]
@@ -74,7 +75,7 @@ def checkout_of(
 
 
 def _relative(path: Path, folder: Path) -> str | None:
-    """Return a path relative to a folder, "" for the folder itself, None if it lies elsewhere."""
+    """Return a path relative to a folder, "" for the folder itself, or None if not below."""
     if not path.is_relative_to(folder):
         return None
     below = path.relative_to(folder).as_posix()
@@ -82,7 +83,6 @@ def _relative(path: Path, folder: Path) -> str | None:
 
 
 def _spellings(root: Path, path: str | Path) -> Iterator[str]:
-    """Yield the folder as an absolute path that goes through it spells it, if it does."""
     if not path or not Path(path).is_absolute():
         return
     plain = Path(os.path.normpath(path))
@@ -92,5 +92,5 @@ def _spellings(root: Path, path: str | Path) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as pytest writes it into ids, where all is ASCII."""
+    """Return a text as ASCII, as pytest writes text into ids."""
     return text.encode("unicode_escape").decode("ascii")

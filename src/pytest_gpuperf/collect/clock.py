@@ -1,9 +1,9 @@
 """The clock: the only module that reads the time.
 
-A small loop, timed between samples, tells how fast the core is at the moment. On a shared
-machine another's work on the same physical core slows this one by up to a factor of 2, for
-some tenths of a second or for seconds. No sample tells that from a slower call; a loop that
-never changes does.
+A small loop, timed between samples, shows the present speed of the core. On a shared
+machine, other work on the same physical core slows this process by up to a factor of 2,
+for some tenths of a second or for seconds. A sample cannot distinguish that from a
+slower call, but a loop that never changes can.
 """
 
 from __future__ import annotations
@@ -18,32 +18,37 @@ from pytest_gpuperf.collect.load import Load, LoadFile
 __all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock"]
 
 NS_PER_S = 1_000_000_000
-_LOOP_COUNT = 600  # about 20 us
-_LOOP_EVERY_NS = 1_000_000  # one or two loops a millisecond: 2 to 4 % of the time
-_LOOP_NOISE = 0.01  # what the clock's own reading takes of 20 us
-_SECTORS_OF_A_BLOCK = 8  # Linux counts 512 B each, and file systems write 4 KiB
+_LOOP_COUNT = 600  # About 20 us.
+# One or two loops a millisecond take 2 to 4 % of the time.
+_LOOP_EVERY_NS = 1_000_000
+# The share of 20 us that a reading of the clock takes.
+_LOOP_NOISE = 0.01
+# Linux counts sectors of 512 B, and file systems write 4 KiB.
+_SECTORS_OF_A_BLOCK = 8
 
 
 class Clock(Protocol):
-    """A source of time; tests replace it with a scripted one."""
+    """A source of time. Tests replace it with a scripted clock."""
 
     def now_ns(self) -> int:
-        """Return a monotonic time [ns]; only differences are meaningful."""
+        """Return a monotonic time [ns]. Only differences are meaningful."""
 
     def thread_cpu_ns(self) -> int:
         """Return the processor time of the calling thread [ns]."""
 
     def process_cpu_ns(self) -> int:
-        """Return the processor time of all threads of this process [ns]."""
+        """Return the processor time of all threads of the process [ns]."""
 
     def waits_count(self) -> int | None:
-        """Return how often the calling thread has waited; None: the system does not count."""
+        """
+        Return the number of waits of the calling thread, or None if the system does not count.
+        """
 
     def conditions(self) -> Mapping[str, str]:
-        """Return the hard facts of what slows all code now, as a tracer; empty: nothing."""
+        """Return the conditions that slow all code now, such as a tracer, as hard facts."""
 
     def blocks_count(self) -> int | None:
-        """Return how many disk blocks this process has read and written, or None."""
+        """Return the number of disk blocks read and written by the process, or None."""
 
     def load(self) -> Load | None:
         """Return the machine's runnable threads and cores, or None."""
@@ -52,45 +57,50 @@ class Clock(Protocol):
         """Return the wall-clock time since the epoch [s]."""
 
     def sleep(self, duration_s: float) -> None:
-        """Sleep [s], >= 0."""
+        """Sleep for a duration [s], >= 0."""
 
     def close(self) -> None:
-        """Close the file that the load is read from, which is unknown from then on."""
+        """Close the file of the load. The load is unknown from then on."""
 
 
 class SystemClock:
     """The machine's own clocks."""
 
-    # the bound builtins themselves: a Python frame would be part of every sample
+    # The builtins themselves, because a Python frame would be part of every sample.
     now_ns = staticmethod(time.perf_counter_ns)
     thread_cpu_ns = staticmethod(time.thread_time_ns)
     process_cpu_ns = staticmethod(time.process_time_ns)
 
     def __init__(self) -> None:
-        load_file = LoadFile()  # opened by the first look
-        self.load = load_file.load  # as above
+        # Opened when the load is first read.
+        load_file = LoadFile()
+        # The bound method itself, for the same reason as above.
+        self.load = load_file.load
         self.close = load_file.close
 
     def waits_count(self) -> int | None:
-        """Return the voluntary context switches of the thread; None: not on Linux."""
+        """Return the voluntary context switches of the thread, or None if not on Linux."""
         if sys.platform != "linux":
             return None
-        import resource  # most runs measure nothing
+        # Imported here, because most runs measure nothing.
+        import resource
 
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
     def conditions(self) -> Mapping[str, str]:
-        """Return what changes how fast all code runs now, as hard facts."""
-        # An xdist controller has a clock before anything measures.
+        """Return the conditions that change the speed of all code now, as hard facts."""
+        # Imported here, because an xdist controller has a clock before anything is
+        # measured.
         from pytest_gpuperf.collect.instrumentation import conditions
 
         return conditions()
 
     def blocks_count(self) -> int | None:
-        """Return the disk blocks of the process, those of memory left out, or None."""
+        """Return the disk blocks of the process, not counting access to memory, or None."""
         if sys.platform == "win32":
             return None
-        import resource  # as above
+        # Imported here for the same reason.
+        import resource
 
         usage = resource.getrusage(resource.RUSAGE_SELF)
         count = usage.ru_inblock + usage.ru_oublock
@@ -101,7 +111,7 @@ class SystemClock:
         return time.time()
 
     def sleep(self, duration_s: float) -> None:
-        """Sleep [s], >= 0."""
+        """Sleep for a duration [s], >= 0."""
         time.sleep(duration_s)
 
 
@@ -110,13 +120,14 @@ class CoreLoop:
     """
     Times the loop at most once a millisecond, and only in a plain process.
 
-    Under a tracer, another allocator or the like it would tell what that costs.
+    Under a tracer, another allocator or a similar condition, the time of the loop would
+    measure that condition.
 
-    A collector keeps one: what it timed beside one call is beside the next, if that comes
-    within the millisecond.
+    A collector keeps one object. The time measured after one call also counts as the
+    time before the next call, if that starts within the millisecond.
 
     Args:
-        clock: Gives the time.
+        clock: Source of the time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -129,8 +140,9 @@ class CoreLoop:
         Return the loop's processor time around the sample that has just ended [s].
 
         Returns:
-            The mean of the last time before it and of one after it; None: there was none
-            before, the clock stood still, or the process is not a plain one.
+            The mean of the last time before the sample and the time after it, or None
+            if there was none before, the clock stood still, or the process is not
+            plain.
         """
         before_ns = self._loop_ns
         self.refresh()
@@ -139,7 +151,7 @@ class CoreLoop:
         return (before_ns + self._loop_ns) / 2 / NS_PER_S
 
     def refresh(self) -> None:
-        """Time the loop again if its last time is of another millisecond."""
+        """Time the loop again, unless already timed within the last millisecond."""
         now_ns = self._clock.now_ns()
         if self._next_ns is not None and now_ns < self._next_ns:
             return
@@ -148,13 +160,16 @@ class CoreLoop:
         else:
             loop_ns = self._ran_ns()
             if abs(loop_ns - self._loop_ns) > _LOOP_NOISE * self._loop_ns:
-                # the second is warm: what a sample did to the caches is not part of it
+                # The second loop is warm, so that the effect of a sample on the caches
+                # is excluded.
                 loop_ns = min(loop_ns, self._ran_ns())
             self._loop_ns = loop_ns
         self._next_ns = now_ns + _LOOP_EVERY_NS
 
     def _ran_ns(self) -> int:
-        """Return the processor time of one loop [ns]: waiting and other work is none."""
+        """
+        Return the processor time of a loop [ns], without waiting and other processes.
+        """
         cpu_ns = self._clock.thread_cpu_ns
         begun_ns = cpu_ns()
         total = 0

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and the one that tests are to run on."""
+"""The GPUs of this machine, and the GPU that the tests run on."""
 
 from __future__ import annotations
 
@@ -35,9 +35,12 @@ __all__ = [
 
 HZ_PER_MHZ = 1_000_000
 _MILLIWATTS_PER_WATT = 1000
-_OLDEST, _WIDER = (7, 0), (8, 6)  # 64 cores a multiprocessor, and from here on 128
-_PREFIX = re.compile("^(gpu|mig)-")  # before the UUID of a GPU, or of a part of one
-_SLICE = " MIG "  # between a GPU's name and the profile of a slice of it
+# From 7.0 on, a multiprocessor has 64 cores, and from 8.6 on, 128.
+_OLDEST, _WIDER = (7, 0), (8, 6)
+# The prefix of the UUID of a GPU, or of a part of a GPU.
+_PREFIX = re.compile("^(gpu|mig)-")
+# Separates a GPU's name from the profile of a slice.
+_SLICE = " MIG "
 
 _KIB = 1024
 _TARGET = re.compile(r"(?:sm|compute)_(\d+)(\d)[af]?")
@@ -50,12 +53,13 @@ class DeviceQuery(Frozen, frozen=True, kw_only=True):
     Attributes:
         devices: The GPUs that could be read, in the driver's order.
 
-        reason: One sentence why none or not all could be read; None: all were.
+        reason: A sentence that explains why not all GPUs could be read, or None if all
+            could.
 
         slices: The MIG instances, with the index of their GPU.
 
-        confidential: Whether confidential computing is on: CUDA events then give times
-            that are wrong, even below zero.
+        confidential: Whether confidential computing is on. CUDA events then give wrong
+            times, even negative ones.
     """
 
     devices: tuple[Device, ...]
@@ -68,15 +72,17 @@ def query_devices(
     nvml: ModuleType | None = None, *, library: str = "libnvidia-ml.so.1"
 ) -> DeviceQuery:
     """
-    Return the NVIDIA GPUs of this machine, in the driver's order.
+    List the NVIDIA GPUs of this machine, in the driver's order.
 
     Args:
-        nvml: The NVML binding; None: pynvml, imported now.
+        nvml: The NVML binding, or None to import pynvml.
 
-        library: The library that pynvml needs on Linux; without it, pynvml is not imported.
+        library: The library that pynvml needs on Linux. Without it, pynvml is not
+            imported.
 
     Returns:
-        The devices, or why there are none: a machine without a GPU is not an error.
+        The devices, or the reason that there are none. A machine without a GPU is not
+        an error.
     """
     if nvml is None:
         if not _is_there(library):
@@ -99,15 +105,15 @@ def query_devices(
 
 def free_device_bytes(uuid: str, nvml: ModuleType | None = None) -> int | None:
     """
-    Return the memory of a GPU, or of a slice, that new processes can have [B].
+    Return the memory of a GPU, or of a slice, that is free for new processes [B].
 
     Args:
-        uuid: The device's name for life.
+        uuid: The UUID of the device.
 
-        nvml: The NVML binding; None: pynvml, imported now.
+        nvml: The NVML binding, or None to import pynvml.
 
     Returns:
-        The memory; None: NVML does not say.
+        The free memory, or None if NVML does not report it.
     """
     if nvml is None:
         try:
@@ -128,13 +134,14 @@ def free_device_bytes(uuid: str, nvml: ModuleType | None = None) -> int | None:
 
 
 def bare_uuid(uuid: str) -> str:
-    """Return a UUID without its GPU or MIG prefix, which CUDA leaves out."""
+    """Return a UUID without the GPU or MIG prefix, which CUDA leaves out."""
     return _PREFIX.sub("", uuid.lower(), count=1)
 
 
 def _is_there(library: str) -> bool:
-    """Return whether NVML's library can be loaded: importing pynvml takes 40 ms."""
-    if sys.platform != "linux":  # elsewhere pynvml searches several folders
+    """Return True if NVML's library can be loaded. Importing pynvml to try it takes 40 ms."""
+    # On other systems, pynvml searches several folders.
+    if sys.platform != "linux":
         return True
     try:
         ctypes.CDLL(library)
@@ -145,12 +152,12 @@ def _is_there(library: str) -> bool:
 
 def with_driver_facts(device: Device, facts: DriverFacts | None) -> Device:
     """
-    Return a device with the CUDA driver's facts added to those of NVML.
+    Add the CUDA driver's facts to the facts of NVML.
 
     Args:
         device: The device as NVML reports it.
 
-        facts: The CUDA driver's facts; None: the driver has not been started.
+        facts: The CUDA driver's facts, or None if the driver has not been started.
     """
     if facts is None:
         return device
@@ -169,12 +176,10 @@ def with_driver_facts(device: Device, facts: DriverFacts | None) -> Device:
 
 
 def _none(reason: str) -> DeviceQuery:
-    """Return a query without a GPU."""
     return DeviceQuery(devices=(), reason=reason)
 
 
 def _read_all(nvml: ModuleType) -> DeviceQuery:
-    """Return the devices that answer, and the error of the first that does not."""
     driver_version = _text(nvml.nvmlSystemGetDriverVersion())
     count = nvml.nvmlDeviceGetCount()
     devices: list[Device] = []
@@ -200,7 +205,7 @@ def _read_all(nvml: ModuleType) -> DeviceQuery:
 
 
 def _parts(nvml: ModuleType, handle: object) -> list[object]:
-    """Return NVML's handles of the MIG instances of a GPU; an index may be unused."""
+    """Return NVML's handles of the MIG instances of a GPU. Some indexes may be unused."""
     count = _answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
     handles = (
         _answer(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
@@ -210,7 +215,7 @@ def _parts(nvml: ModuleType, handle: object) -> list[object]:
 
 
 def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> Device:
-    """Return one device; an unsupported property is None."""
+    """Return a device. Unsupported properties are None."""
     memory = _answer(nvml, "nvmlDeviceGetMemoryInfo", handle)
     capability = _answer(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
     compute_capability = (
@@ -251,14 +256,14 @@ def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> 
 
 
 def _profile(name: str) -> str | None:
-    """Return the profile in the name of a slice, as "1g.10gb"; None: a whole GPU."""
+    """Return the profile in the name of a slice, such as "1g.10gb", or None for a whole GPU."""
     return name.partition(_SLICE)[2] or None
 
 
 def _sm_count(
     nvml: ModuleType, handle: object, capability: tuple[int, int] | None
 ) -> int | None:
-    """Return the multiprocessors of a GPU, from its cores."""
+    """Return the number of multiprocessors, calculated from the cores, or None if unknown."""
     cores = _answer(nvml, "nvmlDeviceGetNumGpuCores", handle)
     if not cores or capability is None or capability < _OLDEST:
         return None
@@ -266,13 +271,12 @@ def _sm_count(
 
 
 def _slice_sm_count(nvml: ModuleType, handle: object) -> int | None:
-    """Return the multiprocessors of a slice of a GPU."""
     attributes = _answer(nvml, "nvmlDeviceGetAttributes", handle)
     return None if attributes is None else int(attributes.multiprocessorCount)
 
 
 def _answer(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
-    """Return NVML's answer; None where device or driver refuses."""
+    """Return NVML's answer, or None if the device or the driver refuses."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError:
@@ -280,22 +284,22 @@ def _answer(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa
 
 
 def _enabled(nvml: ModuleType, function: str, handle: object) -> bool | None:
-    """Return whether a mode is on now; NVML returns the current and the pending one."""
+    """Return True if a mode is on now, or None if unknown. NVML also returns the pending state."""
     modes = _answer(nvml, function, handle)
     return None if modes is None else bool(modes[0])
 
 
 def _clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | None:
-    """Return the highest clock of one kind."""
+    """Return the maximum of a clock [Hz], or None if unknown."""
     clock_mhz = _answer(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind)
     return None if clock_mhz is None else int(clock_mhz) * HZ_PER_MHZ
 
 
 def _application_clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | None:
     """
-    Return the clock that applications are to get; None: the driver does not say.
+    Return the application clock [Hz], or None if not reported by the driver.
 
-    CUDA 14 drops it, and NVML reads back no range that was locked.
+    CUDA 14 drops application clocks, and NVML cannot read back a locked range.
     """
     name = "nvmlDeviceGetApplicationsClock"
     if not hasattr(nvml, name):
@@ -305,18 +309,17 @@ def _application_clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | 
 
 
 def _watts(nvml: ModuleType, function: str, handle: object) -> float | None:
-    """Return a power limit [W]."""
+    """Return a power limit [W], or None if unknown."""
     milliwatts = _answer(nvml, function, handle)
     return None if milliwatts is None else milliwatts / _MILLIWATTS_PER_WATT
 
 
 def _text(value: str | bytes) -> str:
-    """Return text; pynvml before 12 answers in bytes."""
+    """Return text. pynvml before 12 answers in bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def _shut_down(nvml: ModuleType) -> None:
-    """Shut NVML down and ignore its errors."""
     try:
         nvml.nvmlShutdown()
     except nvml.NVMLError:
@@ -331,20 +334,21 @@ def chip_limits(compute_capability: tuple[int, int]) -> ChipLimits | None:
         compute_capability: Major and minor number.
 
     Returns:
-        The limits; None for a compute capability that is not in the table.
+        The limits, or None for a compute capability that is not in the table.
     """
     return _CHIPS.get(compute_capability)
 
 
 def target_capability(target: str) -> tuple[int, int] | None:
     """
-    Return the compute capability that a compiler's target name stands for.
+    Return the compute capability of a compiler's target name.
 
     Args:
-        target: As compilers write it: `sm_90`, `sm_90a`, `sm_120f`, `compute_75`.
+        target: A target as compilers write it: `sm_90`, `sm_90a`, `sm_120f`,
+            `compute_75`.
 
     Returns:
-        Major and minor number; None where it is not such a name.
+        Major and minor number, or None if the name is not such a target.
 
     Example:
         >>> target_capability("sm_103a")
@@ -357,8 +361,7 @@ def target_capability(target: str) -> tuple[int, int] | None:
 def _limits(
     capability: tuple[int, int], *, warps: int, blocks: int, shared_kib: int
 ) -> ChipLimits:
-    """Return the limits of a chip from the four numbers in which chips differ."""
-    reserved_bytes = _KIB if capability >= (8, 0) else 0  # table 27: SM less block
+    reserved_bytes = _KIB if capability >= (8, 0) else 0  # Table 27: SM less block.
     two_barriers = capability in {(7, 0), (7, 5), (8, 0), (9, 0), (10, 0), (10, 3)}
     return ChipLimits(
         compute_capability=capability,
@@ -376,63 +379,68 @@ def _limits(
         shared_per_sm_bytes=shared_kib * _KIB,
         max_shared_per_block_bytes=shared_kib * _KIB - reserved_bytes,  # table 27
         reserved_shared_per_block_bytes=reserved_bytes,
-        shared_allocation_bytes=128 if capability >= (8, 0) else 256,  # the header
+        shared_allocation_bytes=128
+        if capability >= (8, 0)
+        else 256,  # cuda_occupancy.h
         warp_size_count=32,  # table 27, every chip
     )
 
 
 # Table 27 is "Technical Specifications per Compute Capability" of the CUDA C++
-# Programming Guide 13.0; the header is cuda_occupancy.h of CUDA 13.0. What table 27
-# says of warps and blocks, ptxas 13.0 says too: it refuses launch bounds beyond them.
+# Programming Guide 13.0. The header is cuda_occupancy.h of CUDA 13.0. ptxas 13.0
+# confirms the warps and blocks of table 27: it refuses launch bounds beyond them.
 _CHIPS = {
     limits.compute_capability: limits
     for limits in (
-        # the guide for CUDA 12 (dropped in 13); the reports of a Tesla V100 agree
+        # From the guide for CUDA 12 (dropped in 13). The reports of a Tesla V100 agree.
         _limits((7, 0), warps=64, blocks=32, shared_kib=96),
-        # table 27; the reports of a GeForce GTX 1660 Ti agree
+        # Table 27. The reports of a GeForce GTX 1660 Ti agree.
         _limits((7, 5), warps=32, blocks=16, shared_kib=64),
-        # table 27; the reports of two A100 agree
+        # Table 27. The reports of two A100 agree.
         _limits((8, 0), warps=64, blocks=32, shared_kib=164),
-        # table 27; the reports of an A40 and an A10G agree
+        # Table 27. The reports of an A40 and an A10G agree.
         _limits((8, 6), warps=48, blocks=16, shared_kib=100),
-        # table 27; ptxas agrees
+        # Table 27. ptxas agrees.
         _limits((8, 7), warps=48, blocks=16, shared_kib=164),
-        # table 27; ptxas agrees
+        # Table 27. ptxas agrees.
         _limits((8, 9), warps=48, blocks=24, shared_kib=100),
-        # table 27; the reports of an H800 and a GH200 agree
+        # Table 27. The reports of an H800 and a GH200 agree.
         _limits((9, 0), warps=64, blocks=32, shared_kib=228),
-        # table 27; ptxas agrees
+        # Table 27. ptxas agrees.
         _limits((10, 0), warps=64, blocks=32, shared_kib=228),
-        # warps and blocks from ptxas 13.0, shared memory from the header
+        # Warps and blocks from ptxas 13.0, shared memory from the header.
         _limits((10, 3), warps=64, blocks=32, shared_kib=228),
-        # table 27; ptxas agrees
+        # Table 27. ptxas agrees.
         _limits((11, 0), warps=48, blocks=24, shared_kib=228),
-        # table 27; ptxas agrees
+        # Table 27. ptxas agrees.
         _limits((12, 0), warps=48, blocks=24, shared_kib=100),
-        # warps and blocks from ptxas 13.0, shared memory from the header
+        # Warps and blocks from ptxas 13.0, shared memory from the header.
         _limits((12, 1), warps=48, blocks=24, shared_kib=100),
     )
 }
 
 
 _VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
-_BY_BUS = "PCI_BUS_ID"  # of CUDA_DEVICE_ORDER: NVML's own order
+# The value of CUDA_DEVICE_ORDER that matches NVML's order.
+_BY_BUS = "PCI_BUS_ID"
 UNORDERED = "this machine has GPUs of several kinds, which CUDA orders by their speed"
 ORDER_REMEDY = f"set {_ORDER}={_BY_BUS}"
-_WHOLE, _PART = "GPU-", "MIG-"  # before the UUID of a GPU, or of a part of one
+# The prefixes of the UUID of a GPU and of a part of a GPU.
+_WHOLE, _PART = "GPU-", "MIG-"
 _LEAVE_OUT = "or leave --gpuperf-device out"
 
 
 class Chosen(Frozen, frozen=True, kw_only=True):
     """
-    The GPU that tests are to run on.
+    The GPU that the tests run on.
 
     Attributes:
-        device: As NVML reports it; None: there is none, or CUDA hides all.
+        device: The GPU as NVML reports it, or None if there is none or CUDA hides all.
 
-        ordinal: Its index in this process's CUDA, from 0.
+        ordinal: The index of the GPU in this process's CUDA, from 0.
 
-        reason: Why there is no device, as a fragment; "": there is one.
+        reason: The reason that there is no device, as a fragment, or "" if there is a
+            device.
     """
 
     device: Device | None
@@ -444,14 +452,15 @@ def choose_device(
     query: DeviceQuery, name: str | None, environment: Mapping[str, str]
 ) -> Chosen:
     """
-    Return the requested GPU, or the first that CUDA shows.
+    Return the requested GPU, or the first GPU that CUDA shows.
 
-    A hidden GPU is never replaced by another one.
+    A hidden GPU is never replaced by another GPU.
 
     Args:
         query: The GPUs of this machine.
 
-        name: An NVML index, or a unique prefix of a UUID; None: not requested.
+        name: An NVML index, or a unique prefix of a UUID, or None if no GPU was
+            requested.
 
         environment: The variables with which CUDA selects and orders GPUs.
 
@@ -479,7 +488,7 @@ def choose_device(
 
 
 def order_is_known(query: DeviceQuery, environment: Mapping[str, str]) -> bool:
-    """Return whether CUDA's indexes of GPUs follow from NVML's."""
+    """Return True if CUDA's indexes of GPUs follow from NVML's."""
     visible = environment.get(_VISIBLE, "").upper()
     by_name = _WHOLE in visible or _PART in visible
     kinds = {device.name for device in query.devices}
@@ -487,14 +496,13 @@ def order_is_known(query: DeviceQuery, environment: Mapping[str, str]) -> bool:
 
 
 def same_device(first_uuid: str, second_uuid: str) -> bool:
-    """Return whether two UUIDs name one GPU or one MIG instance."""
+    """Return True if two UUIDs name the same GPU or MIG instance."""
     return bare_uuid(first_uuid) == bare_uuid(second_uuid)
 
 
 def _first(
     query: DeviceQuery, shown: Sequence[Device], environment: Mapping[str, str]
 ) -> Chosen:
-    """Return the first GPU that CUDA shows."""
     if shown:
         return Chosen(device=shown[0])
     reason = query.reason or "no GPU"
@@ -504,7 +512,6 @@ def _first(
 
 
 def _named(query: DeviceQuery, text: str) -> Device:
-    """Return the GPU or MIG instance that an index or a UUID names."""
     if not query.devices:
         message = f"there is no GPU: {query.reason}"
         raise ConfigError(
@@ -526,23 +533,24 @@ def _named(query: DeviceQuery, text: str) -> Device:
 
 
 def _shown(query: DeviceQuery, environment: Mapping[str, str]) -> list[Device]:
-    """Return the GPUs that CUDA shows to this process, in its order."""
     text = environment.get(_VISIBLE)
     if text is None:
         return list(query.devices)
     shown: list[Device] = []
     for token in text.split(","):
         device = _token(query, token.strip())
-        if device is None:  # CUDA stops at the first entry that it does not know
+        # CUDA stops at the first entry that it does not know.
+        if device is None:
             break
-        if device in shown:  # and shows no GPU where one is named twice
+        # CUDA shows no GPU at all if one is named twice.
+        if device in shown:
             return []
         shown.append(device)
     return shown
 
 
 def _token(query: DeviceQuery, token: str) -> Device | None:
-    """Return the device of one entry of CUDA_VISIBLE_DEVICES; None: no device."""
+    """Return the device of an entry of CUDA_VISIBLE_DEVICES, or None."""
     if token.isdecimal():
         number = int(token)
         return next(
@@ -553,29 +561,26 @@ def _token(query: DeviceQuery, token: str) -> Device | None:
         return None
     every = (*query.devices, *query.slices)
     matches = [device for device in every if device.uuid.lower().startswith(head)]
-    if not matches and head.startswith(_PART.lower()):  # the driver lists no instances
+    # The driver lists no instances.
+    if not matches and head.startswith(_PART.lower()):
         matches = [device for device in query.devices if device.mig]
     return matches[0] if len(matches) == 1 else None
 
 
 def _refuse_unordered(query: DeviceQuery, environment: Mapping[str, str]) -> None:
-    """Raise where CUDA's indexes of GPUs do not follow from NVML's."""
     if not order_is_known(query, environment):
         raise ConfigError(UNORDERED, remedy=f"{ORDER_REMEDY}, {_LEAVE_OUT}")
 
 
 def _slices_of(query: DeviceQuery, device: Device) -> list[Device]:
-    """Return the MIG instances of a GPU."""
     return [part for part in query.slices if part.index == device.index]
 
 
 def _called(device: Device) -> str:
-    """Return a GPU by its index and its UUID."""
     return f"GPU {device.index} ({device.uuid})"
 
 
 def _listed(devices: Sequence[Device]) -> str:
-    """Return GPUs by index, UUID and name."""
     return ", ".join(
         f"{device.index} ({device.uuid}, {device.name})" for device in devices
     )

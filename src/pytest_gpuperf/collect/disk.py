@@ -1,8 +1,8 @@
 """Work that waits for the disk of the temporary folder, and for nothing else.
 
-All of it is done through one file that is opened before the first test and has no name: a
-fake file system does not reach it, nothing is opened between tests, and nothing is left of
-it, however the process ends.
+All work uses one file that is opened before the first test and has no name. A fake file
+system does not affect the file, no file is opened between tests, and nothing is left
+behind, however the process ends.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from pytest_gpuperf.collect.held_file import Files, HeldFile
 
 __all__ = ["DISK_WORKLOADS", "Disk", "DiskFile"]
 
-# docs/judging.md section 2: a class needs three controls
+# docs/judging.md section 2: a class needs three controls.
 DISK_WORKLOADS = ("disk-write", "disk-append", "disk-overwrite")
-_SMALL_BYTES = 4096  # a page: what a line of a log or a record of a database takes
+# A page, the size of a log line or of a database record on the disk.
+_SMALL_BYTES = 4096
 _LARGE_BYTES = 256 << 10
 _MARK_BYTES = 32
 
 
 class Disk(Protocol):
     """
-    A disk that reference workloads write to; tests replace it with one of known speed.
+    A disk that reference workloads write to. Tests replace it with a disk of known speed.
 
     Attributes:
-        workloads: The workloads by name, each to be called after `begin`. What they raise
-            is an OSError.
+        workloads: The workloads by name, to be called after `begin`. They raise only
+            OSError.
     """
 
     workloads: Mapping[str, Callable[[], object]]
@@ -41,7 +42,7 @@ class Disk(Protocol):
         Prepare a set of workloads.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The disk cannot be written.
         """
 
 
@@ -62,62 +63,60 @@ class DiskFile:
         self._failure: OSError | None = None
         try:
             self._file = _made()
-        except OSError as error:  # it may never be needed
+        except OSError as error:
+            # The file may never be needed.
             self._failure = error
 
     def begin(self) -> None:
         """
-        Bring the file to its first size.
+        Restore the initial size of the file.
 
         Raises:
-            OSError: It cannot be written, or a test has closed it.
+            OSError: The file cannot be written, or a test has closed it.
         """
         if self._failure is not None:
             raise self._failure
         file = self._file
         if file is None or not file.is_open():
             raise OSError(errno.EBADF, "a test has closed its file")
-        if not self._large:  # random: a file system that compresses would write less
+        # Random content, because a compressing file system would write less.
+        if not self._large:
             self._large = os.urandom(_LARGE_BYTES)
             self._put(self._large, _SMALL_BYTES)
         self._end = _SMALL_BYTES + _LARGE_BYTES
         Files.ftruncate(file.descriptor, self._end)
 
     def close(self) -> None:
-        """Close the file, unless a test has."""
+        """Close the file, unless already closed by a test."""
         self._file = None
 
     def _append(self) -> None:
-        """Append a page, and wait until it is on the disk: its new size is, too."""
+        """Append a page, and wait until page and new size are on the disk."""
         self._put(self._large[:_SMALL_BYTES], self._end)
         self._end += _SMALL_BYTES
         self._sync()
 
     def _overwrite(self) -> None:
-        """Write a page again, and wait until it is on the disk."""
         self._put(self._large[:_SMALL_BYTES], _SMALL_BYTES)
         self._sync()
 
     def _write(self) -> None:
-        """Write some hundred kilobytes again, and wait until they are on the disk."""
         self._put(self._large, _SMALL_BYTES)
         self._sync()
 
     def _put(self, content: bytes, offset: int) -> None:
-        """Write a part of the file."""
         if self._file is None:
             raise OSError(errno.EBADF, "its file is closed")
         if Files.pwrite(self._file.descriptor, content, offset) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _sync(self) -> None:
-        """Wait until all of the file is on the disk."""
         if self._file is not None:
             Files.fsync(self._file.descriptor)
 
 
 def _made() -> HeldFile:
-    """Return a new file, whose name is gone."""
+    """Create a file and remove the name. Only the descriptor is left."""
     descriptor, path = tempfile.mkstemp(prefix="gpuperf-disk-")
     mark = os.urandom(_MARK_BYTES)
     try:

@@ -33,11 +33,12 @@ __all__ = [
     "workers_count",
 ]
 
-# raised when host timing changes: its values are then not comparable any more
-_HOST_METHOD = "host/2"  # without interrupted samples
+# Raise the number when host timing changes, because values are then not comparable any
+# more. Version 2 leaves out interrupted samples.
+_HOST_METHOD = "host/2"
 
-# The packages that change speed: the module that shows the use, and its distributions.
-# An allow-list, for privacy: no other package is recorded.
+# Packages that affect speed: the module that shows the use, and its distributions. This
+# is an allow-list, for privacy: no other package is recorded.
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
     "flash_attn": ("flash-attn",),
@@ -55,9 +56,10 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "vllm": ("vllm",),
 }
 
-_CUPTI_DEPENDENCIES = frozenset({"numpy"})  # packages that cupti-python imports
+# Packages that cupti-python imports.
+_CUPTI_DEPENDENCIES = frozenset({"numpy"})
 
-# the users of CUDA's packages, which have no module of their own
+# The users of CUDA's packages, which have no module of their own.
 _CUDA_USERS = ("torch", "jax", "cupy", "tensorflow")
 _CUDA_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cublas": ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12"),
@@ -69,8 +71,8 @@ _CUDA_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cudnn": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
 }
 
-# how launchers tell the number of ranks, by their own documentation: torchrun, Open MPI,
-# MPICH and Intel MPI, MVAPICH, srun
+# Variables in which launchers publish the number of ranks, according to their
+# documentation: torchrun, Open MPI, MPICH and Intel MPI, MVAPICH, srun.
 _RANK_COUNTS = (
     "WORLD_SIZE",
     "OMPI_COMM_WORLD_SIZE",
@@ -79,18 +81,19 @@ _RANK_COUNTS = (
     "SLURM_STEP_NUM_TASKS",
 )
 
-# where users say how many threads libraries may start; numpy reads the first three
+# Variables in which users limit the threads of libraries. numpy reads the first three.
 _THREAD_LIMITS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-_CPUINFO_BYTES = 4096  # the first core's entry; a file of 200 cores takes 10 ms
+# The first core's entry. Reading the file of 200 cores takes 10 ms.
+_CPUINFO_BYTES = 4096
 
 
 def not_loaded() -> frozenset[str]:
-    """Return the packages that this plugin may import and that are not imported yet."""
+    """Return the packages that the plugin may import and that are not imported yet."""
     return _CUPTI_DEPENDENCIES - sys.modules.keys()
 
 
@@ -98,10 +101,10 @@ def environment(
     *, cpuinfo: str = "/proc/cpuinfo", without: frozenset[str] = frozenset()
 ) -> Environment:
     """
-    Return machine and software of this process.
+    Return machine and software of the process.
 
-    Only packages of an allow-list that are imported by now are listed: call this after
-    the tests have run, or with each record. Nothing is imported.
+    Only packages of an allow-list that have already been imported are listed. Call this
+    after the tests have run, or with each record. Nothing is imported.
 
     Args:
         cpuinfo: The file in which Linux describes the processor.
@@ -112,11 +115,11 @@ def environment(
     return _environment(in_use, cpuinfo, core_count())
 
 
-@functools.lru_cache(maxsize=8)  # called with each record
+# Called for each record.
+@functools.lru_cache(maxsize=8)
 def _environment(
     in_use: frozenset[str], cpuinfo: str, cores: int | None
 ) -> Environment:
-    """Return machine, software and the versions of the packages in use."""
     return Environment(
         cpu_model=cpu_model(cpuinfo),
         core_count=cores,
@@ -142,11 +145,12 @@ def known_facts(
     Args:
         machine: Machine and software.
 
-        device: The GPU; None where none is used.
+        device: The GPU, or None if none is used.
 
         method: The method and version of the timing by the host's clock.
 
-        conditions: What changes how fast all code runs, as `instrumentation.conditions`.
+        conditions: Conditions that change the speed of all code, as
+            `instrumentation.conditions` returns them.
     """
     facts: dict[str, object] = {
         "cpu_model": machine.cpu_model,
@@ -161,7 +165,7 @@ def known_facts(
 
 
 def workers_count(variables: Mapping[str, str] = os.environ) -> int:
-    """Return how many xdist workers share this run's tests; 1: there are none."""
+    """Return the number of xdist workers that share the run's tests, or 1 without xdist."""
     in_worker = "PYTEST_XDIST_WORKER" in variables
     text = variables.get("PYTEST_XDIST_WORKER_COUNT", "") if in_worker else ""
     return int(text) if text.isdecimal() else 1
@@ -171,7 +175,7 @@ def has_several_ranks(
     variables: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules
 ) -> bool:
     """
-    Return whether a launcher or torch says that this process has other ranks beside it.
+    Return True if a launcher or torch reports other ranks.
 
     Args:
         variables: The environment.
@@ -185,18 +189,20 @@ def has_several_ranks(
         return False
     try:
         return bool(group.is_initialized()) and group.get_world_size() > 1
-    except (AttributeError, RuntimeError, ValueError):  # torch was built without it
+    except (AttributeError, RuntimeError, ValueError):
+        # torch was built without torch.distributed.
         return False
 
 
-@functools.cache  # libraries read them once, and each record has them
+# Libraries read the variables only once, and each record has them.
+@functools.cache
 def thread_limits() -> dict[str, str]:
-    """Return the variables that limit the threads of libraries, where they are set."""
+    """Return the variables that limit the threads of libraries, if set."""
     return {name: os.environ[name] for name in _THREAD_LIMITS if os.environ.get(name)}
 
 
 def _rank_count(text: str) -> int:
-    """Return a number of ranks; 0 where a variable holds none."""
+    """Return a number of ranks, or 0 if a variable holds none."""
     return int(text) if text.isdecimal() else 0
 
 
@@ -204,14 +210,14 @@ def soft_facts(
     machine: Environment, device: Device | None = None, *, workers_count: int = 1
 ) -> dict[str, str]:
     """
-    Return the facts that are printed with a change when they differ.
+    Return the facts that are printed with a change if they differ.
 
     Args:
         machine: Machine and software.
 
-        device: The GPU; None where none is used.
+        device: The GPU, or None if none is used.
 
-        workers_count: How many processes of the run measure side by side.
+        workers_count: The number of processes of the run that measure at the same time.
     """
     facts = {
         "platform": machine.platform,
@@ -227,7 +233,7 @@ def soft_facts(
 
 
 def _device_facts(device: Device) -> dict[str, object]:
-    """Return the hard facts of a GPU; None where the driver does not report one."""
+    """Return the hard facts of a GPU. A fact that the driver does not report is None."""
     capability = device.compute_capability
     driver = device.driver_version
     default, enforced = device.power_limit_watts, device.enforced_power_limit_watts
@@ -241,7 +247,7 @@ def _device_facts(device: Device) -> dict[str, object]:
         "max_sm_clock_hz": device.max_sm_clock_hz,
         "max_memory_clock_hz": device.max_memory_clock_hz,
         "power_limit_watts": None if default is None else f"{default:g}",
-        # a limit that differs by less than a watt is a rounded one
+        # Limits that differ by less than a watt differ by rounding.
         "enforced_power_limit_watts": None if enforced is None else f"{enforced:.0f}",
         "application_sm_clock_hz": device.application_sm_clock_hz,
         "application_memory_clock_hz": device.application_memory_clock_hz,
@@ -250,13 +256,13 @@ def _device_facts(device: Device) -> dict[str, object]:
 
 
 def _on_or_off(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a switch
-    """Return a flag as text."""
     return None if value is None else ("on" if value else "off")
 
 
-@functools.cache  # constant, and read for every record
+# Constant, and read for every record.
+@functools.cache
 def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str | None:
-    """Return the processor's name; on Arm, where it has none, its numbers."""
+    """Return the processor's name, or vendor and part number on Arm, or None."""
     fields: dict[str, str] = {}
     for line in read_head(cpuinfo).splitlines():
         name, _, value = line.partition(":")
@@ -265,25 +271,26 @@ def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str | None:
         return fields["model name"]
     if fields.get("CPU part"):
         return f"arm {fields.get('CPU implementer', '')}/{fields['CPU part']}"
-    # not platform.processor(): it starts a process
+    # Not platform.processor(), which starts a process.
     return os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine() or None
 
 
 def python_minor() -> str:
-    """Return the version without its last part; a free-threaded build is another one."""
+    """Return major and minor version, with a "t" for a free-threaded build."""
     threads = "t" if "free-threading" in sys.version else ""
     return f"{sys.version_info.major}.{sys.version_info.minor}{threads}"
 
 
 def core_count() -> int | None:
-    """Return the number of logical cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux and the BSDs have it
+    """Return the number of logical cores that the process may use."""
+    # Only Linux and the BSDs have this function.
+    affinity = getattr(os, "sched_getaffinity", None)
     return os.cpu_count() if affinity is None else len(affinity(0))
 
 
 @functools.cache
 def versions_of(in_use: frozenset[str]) -> Mapping[str, str]:
-    """Return the version of each package whose module is in use."""
+    """Return the versions of the packages in use."""
     packages = {_PACKAGES[name][0]: _PACKAGES[name] for name in sorted(in_use)}
     if in_use.intersection(_CUDA_USERS):
         packages |= _CUDA_PACKAGES
@@ -292,7 +299,6 @@ def versions_of(in_use: frozenset[str]) -> Mapping[str, str]:
 
 
 def _version(distributions: tuple[str, ...]) -> str | None:
-    """Return the version of the first distribution that is installed."""
     for distribution in distributions:
         try:
             return metadata.version(distribution)
@@ -302,7 +308,7 @@ def _version(distributions: tuple[str, ...]) -> str | None:
 
 
 def read_head(path: str | os.PathLike[str]) -> str:
-    """Return the beginning of a text file; "" where there is none."""
+    """Return the beginning of a text file, or "" if the file cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(_CPUINFO_BYTES).decode("utf-8", "replace")

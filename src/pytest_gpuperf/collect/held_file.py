@@ -1,4 +1,4 @@
-"""A file that stays open while tests run, whatever they do to files."""
+"""A file that stays open while tests run, regardless of their file operations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Files", "HeldFile"]
 
 class Files:
     """
-    What opens, reads and writes files, as it was when pytest began.
+    The functions that open, read and write files, as they were when pytest began.
 
-    Tests put other functions into os and io, and fake file systems into the globals of every
-    module; a class keeps its own.
+    Tests patch functions of os and io, and fake file systems patch the globals of every
+    module. The attributes of a class are not affected.
     """
 
     open = staticmethod(os.open)
@@ -25,22 +25,24 @@ class Files:
     ftruncate = staticmethod(os.ftruncate)
     raw = io.FileIO
     buffered = io.BufferedWriter
-    if sys.platform != "win32":  # it has neither
+    # Windows has neither function.
+    if sys.platform != "win32":
         pread = staticmethod(os.pread)
         pwrite = staticmethod(os.pwrite)
 
 
 class HeldFile:
     """
-    An open file, whose descriptor a test may close and open anew for another file.
+    An open file, whose descriptor a test may close and reuse for another file.
 
-    It is closed when this object is no longer in use, unless a test has done so.
+    The file is closed when the object is no longer in use, unless a test has closed it.
 
     Args:
         descriptor: The descriptor.
 
-        mark: What the file begins with, and no other file does. A file without a name needs
-            one: the system gives its inode to the next file as soon as it is closed.
+        mark: The beginning of the file, which no other file has. A file without a name
+            needs a mark, because the system reuses the inode as soon as the file is
+            closed.
     """
 
     def __init__(self, descriptor: int, mark: bytes = b"") -> None:
@@ -48,22 +50,22 @@ class HeldFile:
         self._mark = mark
         self._identity = _identity(descriptor)
         end = weakref.finalize(self, _close, descriptor, self._identity, mark)
-        end.atexit = False  # the system closes it then
+        # At exit, the system closes the file.
+        end.atexit = False
 
     def is_open(self) -> bool:
-        """Return whether the descriptor still belongs to the file."""
+        """Return True if the descriptor still belongs to the file."""
         return _is_open(self.descriptor, self._identity, self._mark)
 
 
 def _is_open(descriptor: int, identity: tuple[int, int] | None, mark: bytes) -> bool:
-    """Return whether a descriptor belongs to a file of an identity that begins so."""
     if identity is None or _identity(descriptor) != identity:
         return False
     return not mark or Files.pread(descriptor, len(mark), 0) == mark
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:
-    """Return device and inode of an open file; None: it is closed."""
+    """Return device and inode of an open file, or None if closed."""
     try:
         state = Files.fstat(descriptor)
     except OSError:
@@ -72,6 +74,5 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 
 def _close(descriptor: int, identity: tuple[int, int] | None, mark: bytes) -> None:
-    """Close a descriptor that still belongs to its file."""
     if _is_open(descriptor, identity, mark):
         Files.close(descriptor)

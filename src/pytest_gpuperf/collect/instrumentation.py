@@ -1,7 +1,8 @@
-"""What changes how fast all code of this process runs.
+"""Conditions that change the speed of all code in this process.
 
-Tracers and profilers of time and memory, other allocators, sanitizers, and modes of the
-interpreter. A value that was measured under one of them is no value of the code alone.
+Conditions are tracers, time and memory profilers, other allocators, sanitizers, and
+modes of the interpreter. A value measured under such a condition does not describe the
+code alone.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from pytest_gpuperf.model.environment import ALLOCATOR, PYTHON_MODE, TRACER
 
 __all__ = ["conditions", "named", "tracers"]
 
-_TOOLS = range(6)  # that sys.monitoring has numbers for (PEP 669)
-# Timers whose signals may be a sampling profiler's, with their signals.
+# The tool numbers of sys.monitoring (PEP 669).
+_TOOLS = range(6)
+# Timers that a sampling profiler may use, with their signals.
 _TIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
 _SIGNALS = ("SIGALRM", "SIGVTALRM", "SIGPROF")
-_SAMPLING_S = 0.1  # slower alarms are timeouts, as those of pytest-timeout
+# Slower alarms are timeouts, such as those of pytest-timeout.
+_SAMPLING_S = 0.1
 # Symbols of the runtimes that a sanitizer links into the program or its libraries.
 _SANITIZERS = {
     "asan": "__asan_init",
@@ -33,36 +36,37 @@ _SANITIZERS = {
     "tsan": "__tsan_init",
     "ubsan": "__ubsan_handle_type_mismatch_v1",
 }
-# Of a file that has malloc: the system's own C library, or Python, whose address of
-# malloc may be its own jump to that library.
+# Files that usually contain malloc: the system's C library, or Python, where the
+# address of malloc may be a jump to that library.
 _USUAL_ALLOCATOR = re.compile(r"(libc|libc-.*|ld-musl-.*|libsystem_malloc|libpython.*)")
-# Values of PYTHONMALLOC that name what a release build uses anyway.
+# Values of PYTHONMALLOC that name the default of a release build.
 _USUAL_PYTHONMALLOC = frozenset({"", "default", "pymalloc"})
 _TUNABLES, _GLIBC_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
 
 
 def conditions() -> Mapping[str, str]:
     """
-    Return what slows or speeds up all code now, as hard facts; empty in a plain process.
+    Return the conditions that change the speed of all code now, as hard facts.
 
-    What cannot change is looked up once in a process.
+    Empty in a plain process. Conditions that cannot change are read once per process.
     """
     return _facts(tuple(tracers()), _has_gil())
 
 
 def named(facts: Mapping[str, str]) -> str:
-    """Return facts of `conditions` as words, as `coverage, -O`; "": there are none."""
+    """Return facts of `conditions` as text, such as `coverage, -O`, or ""."""
     return ", ".join(facts[name] for name in sorted(facts, reverse=True))
 
 
 def tracers() -> Iterator[str]:
     """
-    Yield the packages that trace or profile this process now, as `coverage`.
+    Yield the packages that trace or profile the process now, such as `coverage`.
 
-    Their work is part of what Python takes for each line, call or allocation, so that a
-    loop of Python tells nothing of the core.
+    Their work is part of the time that Python needs for each line, call or allocation,
+    so a loop in Python does not show the speed of the core.
     """
-    # Memory profilers and some C profilers show in the functions for new threads alone.
+    # Memory profilers and some C profilers appear only in the functions for new
+    # threads.
     for traces in (
         sys.gettrace(),
         sys.getprofile(),
@@ -71,10 +75,11 @@ def tracers() -> Iterator[str]:
     ):
         if traces is not None:
             yield _package_of(traces)
-    # `-X tracemalloc` starts it without its module in Python.
+    # `-X tracemalloc` starts tracing without importing the module.
     if _tracemalloc.is_tracing():
         yield "tracemalloc"
-    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+    # Since Python 3.12.
+    monitoring = getattr(sys, "monitoring", None)
     if monitoring is not None:
         tools = ((number, monitoring.get_tool(number)) for number in _TOOLS)
         yield from (
@@ -84,20 +89,22 @@ def tracers() -> Iterator[str]:
 
 
 def _package_of(traces: object) -> str:
-    """Return the package of a trace function; of `python -m NAME` it is NAME."""
+    """Return the package of a trace function, or NAME for `python -m NAME`."""
     module = getattr(traces, "__module__", None) or type(traces).__module__
     if module == "__main__":
         scope = getattr(traces, "__globals__", None) or vars(sys.modules["__main__"])
-        spec = scope.get("__spec__")  # None: a script's own
+        # None if the function belongs to a script.
+        spec = scope.get("__spec__")
         module = module if spec is None else spec.name
-    if module == "builtins":  # the argument of a function in C, as a number
+    # The argument of a function in C, such as a number.
+    if module == "builtins":
         return "a profiler"
     return str(module).partition(".")[0]
 
 
 def _samplers() -> Iterator[str]:
-    """Yield the packages that interrupt this process many times a second."""
-    if not hasattr(signal, "getitimer"):  # Windows
+    # Windows has no interval timers.
+    if not hasattr(signal, "getitimer"):
         return
     for timer, name in zip(_TIMERS, _SIGNALS, strict=True):
         left_s, every_s = signal.getitimer(getattr(signal, timer))
@@ -107,15 +114,15 @@ def _samplers() -> Iterator[str]:
 
 
 def _has_gil() -> bool:
-    """Return whether threads of a free-threaded Python wait for each other all the same."""
+    """Return True if the GIL is enabled in a free-threaded Python."""
     if "free-threading" not in sys.version:
         return False
     return bool(getattr(sys, "_is_gil_enabled", lambda: False)())
 
 
-@functools.lru_cache(maxsize=16)  # asked once a millisecond while samples are taken
+# Called once a millisecond while samples are taken.
+@functools.lru_cache(maxsize=16)
 def _facts(traced_by: tuple[str, ...], has_gil: bool) -> Mapping[str, str]:  # noqa: FBT001 - a fact, not a switch
-    """Return what is so now and what is so for the whole life of the process."""
     symbols, allocator = _of_libraries()
     variables = _first_variables()
     facts = {
@@ -130,20 +137,21 @@ def _facts(traced_by: tuple[str, ...], has_gil: bool) -> Mapping[str, str]:  # n
 
 @functools.cache
 def _of_libraries() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the sanitizers of this process, and its allocator if it is not the usual."""
-    import ctypes  # only runs that measure need it
+    # Imported here, because only runs that measure need it.
+    import ctypes
 
     try:
         program = ctypes.CDLL(None)
         address = ctypes.cast(program.malloc, ctypes.c_void_p)
         place = _file_of(program, address.value)
-    except (AttributeError, OSError, TypeError):  # Windows, or a static program
+    except (AttributeError, OSError, TypeError):
+        # Windows, or a static program.
         return (), ()
     sanitizers = tuple(
         name for name, symbol in _SANITIZERS.items() if hasattr(program, symbol)
     )
     name = Path(place).name.partition(".")[0]
-    # A sanitizer has an allocator of its own.
+    # A sanitizer has its own allocator.
     if sanitizers or not name or _USUAL_ALLOCATOR.fullmatch(name):
         return sanitizers, ()
     if os.path.realpath(place) == os.path.realpath(sys.executable):
@@ -152,7 +160,7 @@ def _of_libraries() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _file_of(program: object, address: int | None) -> str:
-    """Return the file that has a function; "" if the system does not say."""
+    """Return the file that contains a function, or "" if unknown."""
     import ctypes
 
     class Info(ctypes.Structure):
@@ -172,18 +180,19 @@ def _file_of(program: object, address: int | None) -> str:
 @functools.cache
 def _first_variables() -> Mapping[str, str]:
     """
-    Return the environment that this process was started with.
+    Return the environment that the process was started with.
 
-    A variable that is set later, as by a conftest.py, has no effect on an allocator here,
-    but it has on the processes that this one starts.
+    A variable that is set later, for example by a conftest.py, does not affect an
+    allocator in this process, but affects processes started by it.
     """
     try:
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
-    except OSError:  # not Linux
+    except OSError:
+        # Not Linux.
         return dict(os.environ)
     texts = (os.fsdecode(entry).partition("=") for entry in entries)
     variables = {name: value for name, _, value in texts if name}
-    # glibc cuts up the text of its own variable, of which Python has a copy.
+    # glibc modifies the text of its own variable, but Python has a copy.
     whole = {
         name: os.environ.get(name, "") for name in (_TUNABLES,) if name in variables
     }
@@ -191,8 +200,7 @@ def _first_variables() -> Mapping[str, str]:
 
 
 def _observers(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the programs that watch or emulate this process from outside."""
-    # Valgrind tells the program alone what it loads.
+    # Valgrind shows its libraries only to the program itself.
     loaded = f"{variables.get('LD_PRELOAD')} {os.environ.get('LD_PRELOAD')}"
     if "vgpreload_" in loaded:
         yield "valgrind"
@@ -205,7 +213,7 @@ def _observers(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _status_of_process() -> dict[str, str]:
-    """Return what Linux says of this process, by name."""
+    """Return Linux's status fields of the process by name, or {} on other systems."""
     try:
         lines = Path("/proc/self/status").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -215,7 +223,6 @@ def _status_of_process() -> dict[str, str]:
 
 
 def _allocator_settings(variables: Mapping[str, str]) -> Iterable[str]:
-    """Return the variables that change how memory is allocated, as `NAME=VALUE`."""
     settings: dict[str, str] = {}
     value = variables.get("PYTHONMALLOC", "")
     if value not in _USUAL_PYTHONMALLOC and not sys.flags.ignore_environment:
@@ -227,13 +234,13 @@ def _allocator_settings(variables: Mapping[str, str]) -> Iterable[str]:
     settings |= {
         name: value
         for name, value in variables.items()
-        if name.startswith("MALLOC_") and name != "MALLOC_CONF"  # of jemalloc alone
+        # MALLOC_CONF is read only by jemalloc.
+        if name.startswith("MALLOC_") and name != "MALLOC_CONF"
     }
     return [f"{name}={value}" for name, value in sorted(settings.items())]
 
 
 def _modes(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the ways in which this Python runs all code otherwise than usual."""
     if sys.flags.optimize:
         yield "-" + "O" * min(sys.flags.optimize, 2)
     if sys.flags.dev_mode:
@@ -247,13 +254,14 @@ def _modes(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_jit(variables: Mapping[str, str]) -> bool:
-    """Return whether CPython's own compiler is on."""
-    jit = getattr(sys, "_jit", None)  # since Python 3.14
+    # Since Python 3.14.
+    jit = getattr(sys, "_jit", None)
     if jit is not None:
         return bool(jit.is_enabled())
     switched_on = variables.get("PYTHON_JIT", "0") != "0"
     if not switched_on or sys.flags.ignore_environment:
         return False
-    import sysconfig  # Python 3.13 says it nowhere else
+    # Python 3.13 reports it nowhere else.
+    import sysconfig
 
     return "experimental-jit" in (sysconfig.get_config_var("CONFIG_ARGS") or "")

@@ -1,8 +1,8 @@
-"""How the interpreter of a run was told to run pytest, and how to tell another one.
+"""How Python was started to run pytest, and how to start another process in the same way.
 
-A launcher prepares the process: coverage, a profiler of memory, a module of the project
-that patches something and calls `pytest.main`. What a fresh process measures is comparable
-with the suite only if the same launcher prepared it.
+A launcher prepares the process: coverage, a memory profiler, or a module of the project
+that patches something and calls `pytest.main`. Measurements of a fresh process are
+comparable with the suite only if the same launcher prepared the process.
 """
 
 from __future__ import annotations
@@ -23,36 +23,40 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 __all__ = ["PYTEST", "Launcher", "ProcessStart", "launcher_of", "unproven"]
 
 _SCRIPTS = ("pytest", "py.test")
-_ENDING = "cm"  # letters of Python's options that end them
-_WITH_VALUE = "WX"  # letters of those that have a value
+# Letters of Python's options that end the options.
+_ENDING = "cm"
+# Letters of Python's options with a value.
+_WITH_VALUE = "WX"
 _LONG_WITH_VALUE = "--check-hash-based-pycs"
 _HANDING = "have it call pytest.main(sys.argv[1:]), or run python -m pytest"
 _PLAIN = "run pytest itself, as python -m pytest"
-# Options of launchers that name a file to write.
+# Options of launchers that name an output file.
 _OUTPUTS = (
     *("-o", "--output", "--outfile", "--output-file", "--output_file"),
     "--data-file",
 )
-# Launchers that open a file in the folder at their start, unless they are told where.
+# Launchers that create a file in the working folder unless an option names another
+# file.
 _OUTPUT_OF = {"memray": ("run", "-o", "memray.bin")}
 
 
 class Launcher(Frozen, frozen=True, kw_only=True):
     """
-    What starts pytest in a process of the run.
+    The program that starts pytest in a process of the run.
 
     Attributes:
         start: The command up to pytest's own arguments.
 
-        shown: The same as a person types it; "": plainly, as `pytest`.
+        shown: The command as a person types it, or "" for plain `pytest`.
 
-        own: Words of `start` that are the launcher's own arguments: the last ones.
+        own: Number of words of `start` that are the launcher's own arguments, at the
+            end.
 
-        added: Arguments that it puts before those that it hands to pytest.
+        added: Arguments that the launcher puts before those that it passes to pytest.
 
-        is_pytest: Whether pytest itself is what Python runs.
+        is_pytest: Whether Python runs pytest itself.
 
-        gap: Why no other process may be started so; None: it may.
+        gap: The reason that no other process may be started this way, or None.
     """
 
     start: tuple[str, ...]
@@ -63,7 +67,7 @@ class Launcher(Frozen, frozen=True, kw_only=True):
     gap: Gap | None = None
 
     def command(self, scratch: str) -> tuple[str, ...]:
-        """Return the start of a command that writes the launcher's files to `scratch`."""
+        """Return `start`, changed so that the launcher's files are written to `scratch`."""
         if self.is_pytest or not self.own:
             return self.start
         head, own = self.start[: -self.own], self.start[-self.own :]
@@ -71,10 +75,10 @@ class Launcher(Frozen, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """
-        Refuse if no other process may be started so.
+        Check that other processes may be started with the launcher.
 
         Raises:
-            SidesRefusedError: None may.
+            SidesRefusedError: No other process may be started this way.
         """
         if self.gap is not None:
             raise SidesRefusedError(self.gap.reason, remedy=self.gap.remedy)
@@ -85,20 +89,21 @@ PYTEST = Launcher(start=(sys.executable, "-m", "pytest"), is_pytest=True)
 
 class ProcessStart(NamedTuple):
     """
-    How a process was started, in builtins: it travels to xdist's workers.
+    The way in which a process was started, in builtins, so that it can be sent to xdist's workers.
 
     Attributes:
         argv: `sys.orig_argv`.
 
-        args: The arguments that pytest got.
+        args: The arguments that pytest received.
 
-        sys_args: `sys.argv` without its first word.
+        sys_args: `sys.argv` without the first word.
 
-        executable: `sys.executable`; "": the interpreter is embedded.
+        executable: `sys.executable`, or "" if the interpreter is embedded.
 
-        is_nested: Whether a test of another pytest started this one, in its process.
+        is_nested: Whether a test of another pytest started this pytest in the same
+            process.
 
-        is_interactive: Whether a person types into it.
+        is_interactive: Whether the interpreter is interactive.
     """
 
     argv: Sequence[str]
@@ -110,7 +115,7 @@ class ProcessStart(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """What Python was told to run: `-m`, `-c`, `-`, a file, or nothing."""
+    """The thing that Python runs: `-m`, `-c`, `-`, a file, or nothing."""
 
     kind: str
     words: tuple[str, ...]
@@ -118,12 +123,12 @@ class _Target(NamedTuple):
 
 def launcher_of(process: ProcessStart, *, replays: bool = False) -> Launcher:
     """
-    Return what started pytest in a process.
+    Return the launcher that started pytest in a process.
 
     Args:
-        process: How it was started.
+        process: The way in which the process was started.
 
-        replays: Whether the user lets a script or `-c` be run again.
+        replays: Whether the user allows running a script or `-c` again.
     """
     if process.is_nested:
         return PYTEST
@@ -139,7 +144,8 @@ def launcher_of(process: ProcessStart, *, replays: bool = False) -> Launcher:
     own = rest[: len(rest) - shared]
     is_script = target.kind == "file" and _is_installed(target.words[0])
     words = (_absolute(target.words[0]),) if is_script else target.words
-    if is_script:  # typed by its name, as `coverage`
+    # A script is typed by its name, such as `coverage`.
+    if is_script:
         typed = (*(typed if options else ()), Path(words[0]).name)
     else:
         typed = (*typed, *target.words)
@@ -151,7 +157,8 @@ def launcher_of(process: ProcessStart, *, replays: bool = False) -> Launcher:
     )
     gap = _refusal(process, target, launcher)
     if gap is None and target.kind != "-m" and not (is_script or replays):
-        if target.kind == "-c":  # nobody knows what is written there, or how much
+        # The code after -c may be anything, of any length.
+        if target.kind == "-c":
             launcher = replace(launcher, shown="python -c")
         gap = Gap(
             code=GapCode.OTHER_LAUNCHER,
@@ -163,12 +170,12 @@ def launcher_of(process: ProcessStart, *, replays: bool = False) -> Launcher:
 
 
 def _refusal(process: ProcessStart, target: _Target, launcher: Launcher) -> Gap | None:
-    """Return why a launcher cannot be run again, whatever the user allows; None: it can."""
+    """Return the reason that no setting allows a launcher to be run again, or None."""
     if process.is_interactive or target.kind in {"", "-"} or not process.executable:
         reason = "pytest was called by an interactive or embedded Python"
         return Gap(code=GapCode.OTHER_LAUNCHER, reason=reason, remedy=_PLAIN)
     is_handed = len(launcher.added) < len(process.args) or not launcher.own
-    # Without arguments pytest must have been called so: not from the launcher's own.
+    # If pytest has no arguments, it was called without any, not with the launcher's own.
     if is_handed or not (process.args or process.sys_args):
         return None
     return unproven("other-arguments", launcher)
@@ -176,12 +183,12 @@ def _refusal(process: ProcessStart, target: _Target, launcher: Launcher) -> Gap 
 
 def unproven(code: str, launcher: Launcher) -> Gap:
     """
-    Return why a process that was started by a launcher again does not count.
+    Return the reason that a process started again by a launcher does not count.
 
     Args:
-        code: What the process found: other-arguments, other-command, or twice.
+        code: The finding of the process: other-arguments, other-command, or twice.
 
-        launcher: What was to start it.
+        launcher: The launcher that should have started the process.
     """
     name = f"`{launcher.shown}`"
     reason, remedy = {
@@ -198,7 +205,6 @@ def unproven(code: str, launcher: Launcher) -> Gap:
 def _split(
     argv: Sequence[str],
 ) -> tuple[tuple[str, ...], _Target, tuple[str, ...]]:
-    """Return the interpreter's options, what it runs, and the words behind that."""
     options: list[str] = []
     rest = list(argv[1:])
     while rest:
@@ -231,7 +237,7 @@ def _split(
 
 
 def _letters(word: str) -> tuple[str, str, str]:
-    """Return the flags of a word, its letter with a value ("": none), and the value."""
+    """Return the flags of a word, the letter of an option with a value or "", and the value."""
     for index, letter in enumerate(word[1:], start=1):
         if letter in _ENDING + _WITH_VALUE:
             return word[1:index], letter, word[index + 1 :]
@@ -239,7 +245,6 @@ def _letters(word: str) -> tuple[str, str, str]:
 
 
 def _is_pytest(target: _Target) -> bool:
-    """Return whether Python was told to run pytest itself."""
     if target.kind == "-m":
         return target.words[1] == "pytest"
     return target.kind == "file" and (
@@ -248,7 +253,7 @@ def _is_pytest(target: _Target) -> bool:
 
 
 def _is_installed(path: str) -> bool:
-    """Return whether a file is the command of an installed package, as `coverage`."""
+    """Return True if a file is the command of an installed package, such as `coverage`."""
     folders = {sysconfig.get_path("scripts"), os.path.dirname(sys.executable)}  # noqa: PTH120 - a string
     folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - links stay
     if os.path.realpath(folder) not in set(map(os.path.realpath, folders)):
@@ -257,7 +262,6 @@ def _is_installed(path: str) -> bool:
 
 
 def _shared(rest: Sequence[str], args: Sequence[str]) -> int:
-    """Return how many words at the end of a command are the last arguments of pytest."""
     count = 0
     while count < min(len(rest), len(args)) and rest[-1 - count] == args[-1 - count]:
         count += 1
@@ -265,12 +269,11 @@ def _shared(rest: Sequence[str], args: Sequence[str]) -> int:
 
 
 def _absolute(path: str) -> str:
-    """Return a path from the root; links stay."""
+    """Return an absolute path without resolving links."""
     return os.path.abspath(path)  # noqa: PTH100 - resolve() follows links
 
 
 def _redirected(own: Sequence[str], name: str, scratch: str) -> tuple[str, ...]:
-    """Return a launcher's own arguments with the files that it writes below a folder."""
     words: list[str] = []
     for word in own:
         option, equals, value = word.partition("=")
@@ -288,5 +291,4 @@ def _redirected(own: Sequence[str], name: str, scratch: str) -> tuple[str, ...]:
 
 
 def _below(scratch: str, path: str) -> str:
-    """Return a file of the same name in another folder."""
     return str(Path(scratch, Path(path).name or "output"))

@@ -44,25 +44,36 @@ __all__ = [
 ]
 
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
-# of each system but Windows; TMPDIR may name another folder for each run and each job
+# The temporary folder of all systems but Windows. TMPDIR may name a different folder
+# for each run and each job.
 _SYSTEM_FOLDER = "/tmp"  # noqa: S108 - what others place there is refused: see below
-_MACHINE = "this machine"  # in messages
-_POLL_S = 1.0  # how often a waiting process checks whether the holder has changed
-_FILE_MODE = 0o666  # the permissions of a folder that apply to a file in it
-_LONGEST_TEST = 300  # characters of a test's name that are published
-_RECORD_BYTES = 2048  # enough for a state with such a name
-_MOST_PARENTS = 64  # parents of a process that are followed; ends a loop
-_STATE_NAME = re.compile(r"gpu-[\w.-]+\.user-\d+-[0-9a-f]{8}")  # other files stay
+# The name of the machine in messages.
+_MACHINE = "this machine"
+# Interval at which a waiting process checks for a new holder.
+_POLL_S = 1.0
+# The permissions of a folder that apply to the files in it.
+_FILE_MODE = 0o666
+# Published characters of a test's name.
+_LONGEST_TEST = 300
+# Enough for a state with such a name.
+_RECORD_BYTES = 2048
+# Maximum number of parents of a process that are followed, in case of a loop.
+_MOST_PARENTS = 64
+# Files with other names are never removed.
+_STATE_NAME = re.compile(r"gpu-[\w.-]+\.user-\d+-[0-9a-f]{8}")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_HOLDERS: dict[Path, int] = {}  # of this process: the thread that holds the lock
+# The thread of this process that holds each lock.
+_HOLDERS: dict[Path, int] = {}
 
 
 class ProcessActivity(str, Enum):
     """The activity of a process that uses a GPU."""
 
     MEASURING = "measuring"
-    WORKING = "working"  # runs a test that measures nothing
-    QUIET = "quiet"  # between tests, or waiting for its turn
+    # The process runs a test that measures nothing.
+    WORKING = "working"
+    # The process is between tests, or waiting for its turn.
+    QUIET = "quiet"
 
 
 class ProcessState(Frozen, frozen=True, kw_only=True):
@@ -70,17 +81,18 @@ class ProcessState(Frozen, frozen=True, kw_only=True):
     The published state of a process.
 
     Attributes:
-        pid: Its id, in its own namespace.
+        pid: The process id, in the namespace of the process.
 
-        place: That namespace; "": the system has none.
+        place: The namespace, or "" if the system has none.
 
-        test: The test that it runs, or ran last.
+        test: The test that runs, or ran last.
 
-        activity: Its activity.
+        activity: The current activity.
 
-        since_ns: Start of that activity [ns], by the machine's monotonic clock.
+        since_ns: Start of the activity [ns], by the machine's monotonic clock.
 
-        measured_ns: End of its last measurement [ns], likewise; None: never.
+        measured_ns: End of the last measurement [ns], by the same clock, or None if
+            there was none.
     """
 
     pid: int
@@ -95,16 +107,16 @@ def lease_folder() -> Path:
     """
     Return the folder of the locks: $GPUPERF_LOCK_DIR, or a folder of this user.
 
-    The latter is in the system's temporary folder, not in $TMPDIR, where runs with
-    different ones would not meet. Many systems forbid opening another user's file in a shared temporary folder, even to
-    wait for it: runs of several users need a folder that all may write to.
+    The folder of the user is in the system's temporary folder, not in $TMPDIR, because
+    runs with different values of TMPDIR would not share a lock. Many systems forbid
+    opening another user's file in a shared temporary folder, even to wait for it. Runs
+    of several users therefore need a folder that all may write to.
     """
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named) if named else _private_folder()
 
 
 def _private_folder() -> Path:
-    """Return the folder of this user, in the temporary folder that all users share."""
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
     is_posix = os.name == "posix" and os.access(_SYSTEM_FOLDER, os.W_OK | os.X_OK)
     shared = _SYSTEM_FOLDER if is_posix else tempfile.gettempdir()
@@ -113,13 +125,14 @@ def _private_folder() -> Path:
 
 def make_lease_folder(folder: Path) -> None:
     """
-    Make a folder of locks, if it does not exist.
+    Create a folder of locks, if missing.
 
-    In the shared temporary folder another user may have made it first, to place links in
-    it. A folder that $GPUPERF_LOCK_DIR names may be for several users.
+    In the shared temporary folder, another user may have created the folder first, to
+    place links in it. A folder named by $GPUPERF_LOCK_DIR may be for several users.
 
     Raises:
-        OSError: It cannot be made, or it is this user's and others can place files in it.
+        OSError: The folder cannot be created, or it is this user's and others can place
+            files in it.
     """
     if folder != _private_folder():
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +141,8 @@ def make_lease_folder(folder: Path) -> None:
     state = folder.lstat()
     if stat.S_ISLNK(state.st_mode):
         raise _refused(folder, "the folder is a link")
-    if not hasattr(os, "getuid"):  # Windows: the temporary folder is the user's
+    # On Windows, the temporary folder belongs to the user.
+    if not hasattr(os, "getuid"):
         return
     if state.st_uid != os.getuid():
         raise _refused(folder, "the folder belongs to another user")
@@ -137,7 +151,6 @@ def make_lease_folder(folder: Path) -> None:
 
 
 def _refused(path: Path, reason: str) -> PermissionError:
-    """Return the error of a path that another user controls."""
     return PermissionError(errno.EPERM, reason, str(path))
 
 
@@ -150,22 +163,24 @@ def exclusive(
     timeout_s: float = 600.0,
 ) -> Iterator[Path]:
     """
-    Keep every other run off a GPU while the block runs; yield the lock's file.
+    Keep all other runs off a GPU while the block runs.
 
-    A process that dies releases its lock. A thread that already holds it, and a process
-    started by the holder, do not wait.
+    A process that dies releases its lock. A thread that already holds the lock, and a
+    process started by the holder, do not wait.
 
     Args:
-        device: The GPU, by index or UUID; both are one lock where NVML knows them.
+        device: The GPU, by index or UUID. Both give the same lock if NVML knows the
+            GPU.
 
         test: The test that needs the GPU, shown to waiting runs.
 
-        folder: Where the locks are; None: `lease_folder()`.
+        folder: The folder of the locks, or None for `lease_folder()`.
 
-        timeout_s: How long to wait for one holder [s], >= 0.
+        timeout_s: Time limit for waiting for one holder [s], >= 0.
 
     Raises:
-        DeviceHeldError: One test of another run held it all the time; it is named.
+        DeviceHeldError: A test of another run held the lock all the time. The message
+            names it.
 
         CollectError: The folder cannot hold a lock.
     """
@@ -182,19 +197,19 @@ def exclusive_machine(
     waiting: Callable[[ProcessState], object] | None = None,
 ) -> Iterator[Path]:
     """
-    Keep every other run that asks for it off this machine while the block runs.
+    Block all other runs that request the machine while the block runs.
 
     Args:
-        test: What the machine is needed for, shown to waiting runs.
+        test: The purpose that is shown to waiting runs.
 
-        folder: Where the locks are; None: `lease_folder()`.
+        folder: The folder of the locks, or None for `lease_folder()`.
 
-        timeout_s: How long to wait for one holder [s], >= 0.
+        timeout_s: Time limit for waiting for one holder [s], >= 0.
 
-        waiting: Called with each holder that is waited for.
+        waiting: Called once for each holder that the run waits for.
 
     Raises:
-        DeviceHeldError: One holder had it all the time; it is named.
+        DeviceHeldError: One holder kept the lock all the time. The message names it.
 
         CollectError: The folder cannot hold a lock.
     """
@@ -211,7 +226,7 @@ def _held(
     timeout_s: float,
     waiting: Callable[[ProcessState], object] | None = None,
 ) -> Iterator[Path]:
-    """Hold a lock while the block runs, unless this thread or an ancestor holds it."""
+    """Hold a lock while the block runs, unless already held by the thread or an ancestor."""
     if _HOLDERS.get(path) == threading.get_ident():
         yield path
         return
@@ -228,7 +243,8 @@ def _held(
         return
     _HOLDERS[path] = threading.get_ident()
     try:
-        with contextlib.suppress(OSError):  # naming the holder is optional
+        # Naming the holder is optional.
+        with contextlib.suppress(OSError):
             now = ProcessState(pid=os.getpid(), place=_namespace(), test=test)
             _write(_holder_file(path), replace(now, since_ns=SystemClock.now_ns()))
         yield path
@@ -241,16 +257,16 @@ def _held(
 
 class Presence:
     """
-    The published states of this process and of others that use the same GPU.
+    The published states of this process and of other processes that use the same GPU.
 
-    The state of this process is removed when it ends, also by a kill.
+    The state of this process is removed when the process ends, even by a kill.
 
     Args:
         device: The GPU, by index or UUID.
 
-        clock: Gives the time, which all processes of the machine share.
+        clock: Source of the time. All processes of the machine share this clock.
 
-        folder: Where the locks are; None: `lease_folder()`.
+        folder: The folder of the locks, or None for `lease_folder()`.
 
     Raises:
         CollectError: The folder cannot hold a lock.
@@ -264,9 +280,10 @@ class Presence:
         folder: Path | None = None,
     ) -> None:
         self._clock = clock
-        # not in a folder of their own: whoever has made that could replace it by a link
+        # Not in a subfolder, because the user who created the subfolder could replace
+        # it by a link.
         self._prefix = _path(device, folder, ".user-")
-        # processes of two namespaces may share an id
+        # Processes of two namespaces may have the same id.
         name = f"{self._prefix.name}{os.getpid()}-{os.urandom(4).hex()}"
         self._file = self._prefix.with_name(name)
         self._state = ProcessState(
@@ -282,7 +299,7 @@ class Presence:
 
     def publish(self, activity: ProcessActivity, test: str = "") -> None:
         """
-        Publish what this process does from now on.
+        Publish the new activity of the process.
 
         Raises:
             CollectError: The file can no longer be written.
@@ -303,7 +320,7 @@ class Presence:
             raise _lock_error(self._file, device, error) from error
 
     def other_processes(self) -> tuple[ProcessState, ...]:
-        """Return the states of the other running processes, in no order."""
+        """Return the states of the other running processes, in no particular order."""
         states = [
             _read(path)
             for path in self._prefix.parent.glob(f"{self._prefix.name}*")
@@ -314,7 +331,7 @@ class Presence:
         return tuple(state for state in states if state is not None)
 
     def is_local(self, state: ProcessState) -> bool:
-        """Return whether the id of a process is valid in this namespace."""
+        """Return True if the id of a process is valid in this namespace."""
         return state.place == self._state.place
 
     def close(self) -> None:
@@ -327,14 +344,14 @@ class Presence:
 
 def descends_from(ancestor: int, pid: int, proc: Path = Path("/proc")) -> bool:
     """
-    Return whether a process is the ancestor itself or descends from it.
+    Return True if a process is the ancestor itself or a descendant.
 
     Args:
         ancestor: Id of the ancestor.
 
         pid: Id of the process.
 
-        proc: Linux's process folder; without it, no process has a parent.
+        proc: Linux's process folder. Without it, no process has a parent.
     """
     for _ in range(_MOST_PARENTS):
         if pid == ancestor:
@@ -343,7 +360,8 @@ def descends_from(ancestor: int, pid: int, proc: Path = Path("/proc")) -> bool:
             stat = (proc / str(pid) / "stat").read_text(errors="replace")
         except OSError:
             return False
-        # the name is in parentheses and may contain some; then state, then parent
+        # The name is in parentheses and may contain parentheses. State and parent
+        # follow.
         pid = int(stat.rpartition(")")[2].split()[1])
     return False
 
@@ -354,7 +372,7 @@ def _acquired(
     timeout_s: float,
     waiting: Callable[[ProcessState], object] | None,
 ) -> bool:
-    """Wait for a lock, `timeout_s` for each holder; return False if an ancestor holds it."""
+    """Wait for a lock, `timeout_s` per holder. Returns False if an ancestor holds the lock."""
     begun_ns, pause_s, announced_pid = SystemClock.now_ns(), 0.0, None
     holder = _read(_holder_file(path))
     while True:
@@ -383,14 +401,12 @@ def _acquired(
 
 
 def _is_ours(holder: ProcessState) -> bool:
-    """Return whether the holder of a lock is an ancestor of this process."""
     pid = os.getpid()
     same = holder.place == _namespace() and holder.pid != pid
     return same and descends_from(holder.pid, pid)
 
 
 def _path(device: str, folder: Path | None, ending: str) -> Path:
-    """Return the shared path of a GPU; index and UUID give the same one."""
     name = device
     if device.isdecimal():
         uuids = (
@@ -402,48 +418,50 @@ def _path(device: str, folder: Path | None, ending: str) -> Path:
 
 
 def _holder_file(path: Path) -> Path:
-    """Return the file that names the holder; a waiting process may empty the lock file."""
+    """Return the file that names the holder. The lock file may be emptied by a waiting process."""
     return path.with_name(f"{path.name}.pid")
 
 
 def _alive(path: Path) -> Path:
-    """Return the lock that a process holds while it runs."""
     return path.with_name(f"{path.name}.alive")
 
 
 def _has_ended(path: Path) -> bool:
-    """Return whether the process of a state has ended; its files are then removed."""
+    """Return True if the process of a state has ended, and remove the files of the state."""
     try:
         with file_lock(_alive(path), timeout_s=0):
-            # another user's stays: that user's runs remove it
+            # Another user's files may stay. The runs of that user remove them.
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
                 _alive(path).unlink(missing_ok=True)
             return True
-    except OSError:  # in use, or not to be opened
+    except OSError:
+        # The lock is in use, or cannot be opened.
         return False
 
 
 def file_mode(folder: Path) -> int:
-    """Return the mode of a file: its folder's, without execution."""
+    """Return the mode for a file in a folder: the mode of the folder, without execution."""
     return stat.S_IMODE(folder.stat().st_mode) & _FILE_MODE
 
 
 def file_lock(path: Path, *, timeout_s: float = -1) -> BaseFileLock:
     """
-    Return the lock of a file, for all who may use its folder.
+    Create a lock on a file, usable by all users of the folder.
 
-    It does not open a symbolic link, but would change the mode of what a hard link names.
+    Links are refused. The lock itself does not open a symbolic link, but it would change
+    the mode of the target of a hard link.
 
     Args:
         path: The file.
 
-        timeout_s: How long `acquire` waits [s]; negative: for ever.
+        timeout_s: Time limit of `acquire` [s], or a negative number to wait for ever.
 
     Raises:
         OSError: The file is a link, or the folder cannot be read.
     """
-    from filelock import FileLock  # a process of a comparison waits for no lock
+    # Imported here, because a process of a comparison waits for no lock.
+    from filelock import FileLock
 
     with contextlib.suppress(FileNotFoundError):
         refuse_link(path, path.lstat())
@@ -451,7 +469,7 @@ def file_lock(path: Path, *, timeout_s: float = -1) -> BaseFileLock:
 
 
 def _namespace() -> str:
-    """Return the namespace of this process's id; "": none."""
+    """Return the process-id namespace of the process, or "" if there is none."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -460,9 +478,9 @@ def _namespace() -> str:
 
 def _write(path: Path, state: ProcessState | None) -> None:
     """
-    Write a state, or an empty one, over the file in one call and at a fixed length.
+    Overwrite a file with a state, or with blanks for None, in one call and at a fixed length.
 
-    A new file would take milliseconds; a reader sees the old or the new state.
+    A new file would take milliseconds. Readers see either the old or the new state.
     """
     text = b""
     if state is not None:
@@ -470,7 +488,7 @@ def _write(path: Path, state: ProcessState | None) -> None:
         text = msgspec.json.encode(replace(state, test=test))
     file = open_unlinked(path, os.O_WRONLY | os.O_CREAT)
     try:
-        # new: whatever the umask is
+        # For a new file, set the mode regardless of the umask.
         if not os.fstat(file).st_size and hasattr(os, "fchmod"):
             os.fchmod(file, file_mode(path.parent))
         os.write(file, text.ljust(_RECORD_BYTES))
@@ -479,7 +497,7 @@ def _write(path: Path, state: ProcessState | None) -> None:
 
 
 def _read(path: Path) -> ProcessState | None:
-    """Return the state in a file; None: missing or not readable."""
+    """Return the state in a file, or None if missing or unreadable."""
     try:
         with os.fdopen(open_unlinked(path, os.O_RDONLY), "rb") as file:
             return msgspec.json.decode(file.read(_RECORD_BYTES), type=ProcessState)
@@ -488,7 +506,6 @@ def _read(path: Path) -> ProcessState | None:
 
 
 def _held_error(device: str, path: Path, timeout_s: float) -> DeviceHeldError:
-    """Return the error of a lock that was not released in time."""
     holder = _read(_holder_file(path))
     who = "another process" if holder is None else f"process {holder.pid}"
     end = "the process that holds it" if holder is None else who
@@ -502,12 +519,10 @@ def _held_error(device: str, path: Path, timeout_s: float) -> DeviceHeldError:
 
 
 def _device_text(device: str) -> str:
-    """Return the name of a GPU, or of the machine, in a message."""
     return f"GPU {device}" if device.isdecimal() else device
 
 
 def _lock_error(path: Path, device: str, error: Exception) -> CollectError:
-    """Return the error of a folder that cannot hold a lock."""
     reason = getattr(error, "strerror", None) or str(error)
     message = f"{path}: {_device_text(device)} cannot be locked ({reason})"
     place = "on a local disk"

@@ -1,4 +1,4 @@
-"""How many threads the machine has to run at a moment, and on how many cores (Linux)."""
+"""The number of runnable threads of the machine at a moment, and the cores (Linux)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pytest_gpuperf.collect.held_file import Files, HeldFile
 __all__ = ["Load", "LoadFile"]
 
 _PATH = "/proc/loadavg"
-_READ_BYTES = 128  # three averages, two counts and a process id take some 30
-# as proc(5) has it: averages, runnable and existing threads, the newest process
+# Three averages, two counts and a process id take some 30 bytes.
+_READ_BYTES = 128
+# The format of proc(5): averages, runnable and existing threads, the newest process.
 _TEXT = re.compile(rb"\d+\.\d\d \d+\.\d\d \d+\.\d\d (\d+)/\d+ \d+\n")
 
 
@@ -22,7 +23,8 @@ class Load(NamedTuple):
     Threads and cores of a machine.
 
     Attributes:
-        runnable_count: Threads that run or could run, the one that asks among them, >= 1.
+        runnable_count: Threads that run or could run, including the calling thread, >=
+            1.
 
         core_count: Logical cores, >= 1.
     """
@@ -35,13 +37,14 @@ class LoadFile:
     """
     The system's count of runnable threads.
 
-    The count is one of the whole machine, also in a container and under an affinity. So it
-    is held against all cores: what other processes run on cores that this one may not use
-    takes nothing from it.
+    The count covers the whole machine, even in a container and with an affinity. It is
+    therefore compared with all cores: the load of cores that this process may not use
+    does not slow it down.
 
-    The file is opened by the first look and stays open, because a test may take files away.
-    A test that closes every descriptor closes this one: the load is unknown from then on,
-    and whatever has the number now is left alone.
+    The file is opened at the first reading and stays open, because a test may interfere
+    with files. A test that closes every descriptor closes this file, too. The load is
+    then unknown, and the descriptor number, which may belong to another file, is left
+    alone.
 
     Args:
         path: The file.
@@ -54,26 +57,26 @@ class LoadFile:
         self._is_known = sys.platform == "linux"
 
     def load(self) -> Load | None:
-        """Return the load of this moment, or None if the system does not report it."""
+        """Return the present load, or None if not reported by the system."""
         if not self._is_known:
             return None
         try:
             runnable_count = self._runnable_count()
         except OSError:
             runnable_count = 0
-        # the thread that asks runs: a sandbox that reports none does not count
+        # The calling thread is running, so a sandbox that reports no thread is ignored.
         self._is_known = runnable_count >= 1 and self._core_count is not None
         if not self._is_known or self._core_count is None:
             return None
         return Load(runnable_count, self._core_count)
 
     def close(self) -> None:
-        """Close the file; the load is unknown from then on."""
+        """Close the file. The load is unknown from then on."""
         self._is_known = False
         self._file = None
 
     def _runnable_count(self) -> int:
-        """Return what the file says, or 0 if it says something else."""
+        """Return the number in the file, or 0 if the content is not as expected."""
         if self._file is None:
             self._file = HeldFile(Files.open(self._path, os.O_RDONLY))
             self._core_count = os.cpu_count()

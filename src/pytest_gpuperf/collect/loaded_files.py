@@ -4,13 +4,13 @@
     run(argv, env={**os.environ, **recording.variables(os.environ)})
     files = recording.files(argv[1:])
 
-A Python process gets a `sitecustomize` through PYTHONPATH, ahead of every other module, and
-so do the Pythons that it starts. Each writes its files at its end; of a process that is
-killed there is what its program has stored meanwhile. Of other programs glibc's loader
-writes which libraries it loads.
+A Python process gets a `sitecustomize` through PYTHONPATH, ahead of every other module,
+and so do the Pythons that it starts. Each process writes its files when it ends. For a
+killed process, there is only what its program has stored before. The libraries of other
+programs are written by glibc's loader.
 
-Standard library only, except for the digests, which only the parent makes: this module also
-runs in a Python that does not have the package.
+Only the standard library is used, because this module also runs in a Python that does
+not have the package. The exception is the digests, which only the parent computes.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ __all__ = [
     "start",
 ]
 
-_WRITES = os.O_CREAT | os.O_TRUNC | os.O_WRONLY  # "r+" reads what was there
-_OPENERS = frozenset({"ctypes.dlopen", "sqlite3.connect"})  # native code opens the file
-_LOADER_LOG = "loader"  # ld.so appends the process id
-_LOADED = "calling init: "  # in that log, before the path of a library
+# "r+" reads the existing content.
+_WRITES = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
+# Events in which native code opens the file.
+_OPENERS = frozenset({"ctypes.dlopen", "sqlite3.connect"})
+# ld.so appends the process id.
+_LOADER_LOG = "loader"
+# In that log, the text before the path of a library.
+_LOADED = "calling init: "
 
 _SITECUSTOMIZE = """\
 import importlib.util
@@ -66,12 +70,16 @@ sys.modules.setdefault("sitecustomize", this)
 
 
 class FileKind(str, Enum):
-    """How a process used a file."""
+    """The way in which a process used a file."""
 
-    MODULE = "module"  # the file of a Python module
-    LIBRARY = "library"  # mapped as code
-    OPENED = "opened"  # read, below the root folder
-    PACKAGES = "packages"  # a folder on Python's path: what is installed there
+    # The file of a Python module.
+    MODULE = "module"
+    # Mapped as code.
+    LIBRARY = "library"
+    # Read, below the root folder.
+    OPENED = "opened"
+    # A folder on Python's path, which stands for the packages installed in it.
+    PACKAGES = "packages"
 
 
 class LoadedFile(NamedTuple):
@@ -79,11 +87,11 @@ class LoadedFile(NamedTuple):
     A file that a process has used.
 
     Attributes:
-        path: Where it is, without links.
+        path: The path, without links.
 
-        kind: How it was used.
+        kind: The way in which the file was used.
 
-        name: Of a module its name, else "".
+        name: The name of a module, else "".
     """
 
     path: str
@@ -93,11 +101,11 @@ class LoadedFile(NamedTuple):
 
 class FileRecorder:
     """
-    Records which files this process loads and opens.
+    Records the files that this process loads and opens.
 
     Args:
-        root: Files that are only opened count below this folder; None: they are not
-            recorded, and the program is not slowed down by an audit hook.
+        root: Files that are only opened count below this folder. With None, they are
+            not recorded, and no audit hook slows down the program.
     """
 
     def __init__(self, root: str | None) -> None:
@@ -107,12 +115,12 @@ class FileRecorder:
         self._stored: frozenset[str] = frozenset()
 
     def start(self) -> None:
-        """Record from now on; Python cannot take an audit hook back."""
+        """Start recording. Python cannot remove an audit hook."""
         if self._root:
             sys.addaudithook(self._audit)
 
     def snapshot(self) -> tuple[LoadedFile, ...]:
-        """Return the files used so far, without those that this process has written."""
+        """Return the files used so far, without files written by the process."""
         written = {os.path.realpath(path) for path in self._written}
         files: dict[str, LoadedFile] = {}
         for file in (*self._read(), *self._mapped(), *_modules(), *_packages()):
@@ -125,24 +133,27 @@ class FileRecorder:
 
     def store(self, file: Path, argv: Sequence[str] = ()) -> None:
         """
-        Write the files used so far for `read`; where that fails, there is no such file.
+        Write the files used so far for `read`. If that fails, the file is removed.
 
         Args:
-            file: The file to write; it is replaced as a whole.
+            file: The file to write. It is replaced as a whole.
 
-            argv: This process's arguments, where it has come to its end.
+            argv: The arguments of the process, if it has come to its end.
         """
         record = {"argv": [*argv], "files": self.snapshot()}
         staged = file.with_suffix(".tmp")
         try:
             staged.write_text(json.dumps(record), encoding="ascii")
             staged.replace(file)
-        except OSError:  # the disk is full, or the parent has removed the folder
+        except OSError:
+            # The disk is full, or the parent has removed the folder.
             with contextlib.suppress(OSError):
                 file.unlink()
 
     def store_code(self, file: Path) -> None:
-        """Do so if other code was loaded since the last time: a snapshot takes 50 ms."""
+        """
+        Store the files if code was loaded since the last call, because a snapshot takes 50 ms.
+        """
         code = {used.path for used in self._mapped() if used.kind is FileKind.LIBRARY}
         loaded = frozenset(sys.modules) | code
         if loaded != self._stored:
@@ -150,7 +161,7 @@ class FileRecorder:
             self._stored = loaded
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Take an audit event; an exception here would be one of the program's `open`."""
+        """Handle an audit event. An exception here would be raised by the program's `open`."""
         with contextlib.suppress(OSError, TypeError, ValueError):
             if event == "open":
                 path, _, flags = arguments
@@ -160,7 +171,8 @@ class FileRecorder:
                 self._note(self._opened, arguments[0])
             elif event == "os.rename":
                 self._note(self._written, arguments[1])
-            elif event == "subprocess.Popen":  # a compiler opens what it is given
+            elif event == "subprocess.Popen":
+                # A compiler opens the files on its command line.
                 _, argv, folder, _ = arguments
                 for text in [argv] if isinstance(argv, (str, bytes)) else argv:
                     for word in (text, *os.fsdecode(text).split()):
@@ -168,12 +180,13 @@ class FileRecorder:
 
     @staticmethod
     def _note(paths: set[str], path: object, folder: Any = None) -> None:  # noqa: ANN401 - what the caller of Popen gave
-        if isinstance(path, (str, bytes, os.PathLike)):  # not a file descriptor
+        # The path may also be a file descriptor.
+        if isinstance(path, (str, bytes, os.PathLike)):
             base = os.fsdecode(folder or "")
             paths.add(os.path.abspath(os.path.join(base, os.fsdecode(path))))  # noqa: PTH100, PTH118 - as above
 
     def _read(self) -> Iterator[LoadedFile]:
-        """Yield what was opened below the root; for byte code its source."""
+        """Yield files opened below the root. Byte code is replaced by the source."""
         for path in tuple(self._opened):
             folder, name = os.path.split(path)
             if os.path.basename(folder) == "__pycache__":  # noqa: PTH119 - as above
@@ -182,7 +195,7 @@ class FileRecorder:
                 yield LoadedFile(path, FileKind.OPENED)
 
     def _mapped(self) -> Iterator[LoadedFile]:
-        """Yield mapped libraries, and data mapped from below the root; Linux only."""
+        """Yield mapped libraries, and data mapped from below the root. Linux only."""
         try:
             maps = Path("/proc/self/maps").read_text("utf-8", "surrogateescape")
         except OSError:
@@ -198,26 +211,24 @@ class FileRecorder:
 
 
 def _modules() -> Iterator[LoadedFile]:
-    """Yield the files of the loaded modules."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType):
-            # not getattr: it would load a lazy module
+            # Not getattr, which would load a lazy module.
             path = object.__getattribute__(module, "__dict__").get("__file__")
             if isinstance(path, str):
                 yield LoadedFile(path, FileKind.MODULE, name)
 
 
 def _packages() -> Iterator[LoadedFile]:
-    """Yield the folders on Python's path."""
     return (LoadedFile(entry or ".", FileKind.PACKAGES) for entry in sys.path)
 
 
 def start(folder: str, root: str | None) -> None:
     """
-    Record this process, and write what it used at its end into a folder.
+    Record the process, and write the files into a folder at exit.
 
     Args:
-        folder: Of a `FileRecording`.
+        folder: The folder of a `FileRecording`.
 
         root: As for `FileRecorder`.
     """
@@ -225,7 +236,7 @@ def start(folder: str, root: str | None) -> None:
     recorder.start()
 
     def write() -> None:
-        # a forked child has the same argv and is not the program
+        # A forked child has the same argv, but is not the program.
         argv = getattr(sys, "orig_argv", [])[1:] if os.getpid() == pid else []
         name = f"{os.getpid()}-{os.urandom(8).hex()}.json"
         recorder.store(Path(folder, name), argv)
@@ -235,15 +246,15 @@ def start(folder: str, root: str | None) -> None:
 
 class FileRecording:
     """
-    What the processes load and open that are started with its variables.
+    The files that processes load and open if started with the recording's variables.
 
     Args:
-        folder: A folder of its own, which is made.
+        folder: A new folder, which is created.
 
         root: As for `FileRecorder`.
 
-        first: What each process does before it records: the file of a module, and the
-            arguments of that module's `start`.
+        first: Steps that each process takes before it records. A step is the file of a
+            module, and the arguments of that module's `start`.
     """
 
     def __init__(
@@ -266,27 +277,29 @@ class FileRecording:
         Return the environment variables that switch recording on.
 
         Args:
-            env: The environment they are added to.
+            env: The environment that the variables are added to.
 
             loader: Whether glibc's loader writes the libraries of every process.
         """
         path = (str(self._folder), env.get("PYTHONPATH", ""))
         variables = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-        if loader:  # man ld.so(8)
+        # See man ld.so(8).
+        if loader:
             log = str(self._folder / _LOADER_LOG)
             variables |= {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": log}
         return variables
 
     def files(self, *commands: Sequence[str]) -> tuple[LoadedFile, ...] | None:
         """
-        Return what all processes used that have ended by themselves.
+        Return the files used by all processes that ended by themselves.
 
         Args:
             commands: The arguments, without the interpreter, by which the program is
-                recognized, where it is a Python program; none: it is another one.
+                recognized if it is a Python program. Leave them out for other programs.
 
         Returns:
-            None where that program did not come to its end or was not recorded.
+            The files, or None if the program did not come to its end or was not
+            recorded.
         """
         files: set[LoadedFile] = set()
         ended = []
@@ -298,23 +311,23 @@ class FileRecording:
         return tuple(sorted(files.union(self._libraries())))
 
     def _libraries(self) -> Iterable[LoadedFile]:
-        """Return the libraries in the loader's logs."""
         for log in self._folder.glob(f"{_LOADER_LOG}.*"):
             for line in log.read_text("utf-8", "surrogateescape").splitlines():
                 path = line.partition(_LOADED)[2]
-                if path:  # as the program has named it
+                # The path as the program has given it.
+                if path:
                     library = self._root.joinpath(path).resolve()
                     yield LoadedFile(str(library), FileKind.LIBRARY)
 
 
 def read(folder: Path) -> list[tuple[tuple[str, ...], frozenset[LoadedFile]]]:
     """
-    Return what was written of each process: its arguments and its files.
+    Return the arguments and files of all recorded processes.
 
     A process that has not come to its end by itself has no arguments.
 
     Args:
-        folder: Of a `FileRecording`, also one of another process.
+        folder: The folder of a `FileRecording`, possibly of another process.
     """
     recording = folder.resolve()
     records = [json.loads(file.read_bytes()) for file in sorted(folder.glob("*.json"))]
@@ -331,10 +344,13 @@ def read(folder: Path) -> list[tuple[tuple[str, ...], frozenset[LoadedFile]]]:
     ]
 
 
-_CHUNK_BYTES = 1 << 16  # as fast as larger ones: 3.4 GB/s on one core
-_LARGE_BYTES = 64 << 20  # 20 ms; only libraries and data are as large
+# As fast as larger chunks: 3.4 GB/s on one core.
+_CHUNK_BYTES = 1 << 16
+# 20 ms. Only libraries and data are that large.
+_LARGE_BYTES = 64 << 20
 _DISTRIBUTION = (".dist-info", ".egg-info")
-_RECORDS = ("RECORD", "METADATA", "PKG-INFO")  # the first one that exists
+# The first file that exists is used.
+_RECORDS = ("RECORD", "METADATA", "PKG-INFO")
 
 
 def digest_of(content: bytes) -> str:
@@ -346,17 +362,17 @@ def digest_of(content: bytes) -> str:
 
 def content_digest(path: Path) -> str | None:
     """
-    Return the digest of a file's content, or of the distributions that a folder holds.
+    Return the digest of a file's content, or of the distributions in a folder.
 
-    Of a file of 64 MiB or more it is that of its size and time of change.
+    For a file of 64 MiB or more, only size and time of change are digested.
 
     Returns:
-        None where there is nothing, or nothing that can be read.
+        The digest, or None if the path does not exist or cannot be read.
     """
     try:
         if path.is_dir():
             return _distributions_digest(path)
-        # O_NONBLOCK: a named pipe is not waited for
+        # O_NONBLOCK, so that a named pipe does not block.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with io.FileIO(descriptor) as stream:
             state = os.fstat(descriptor)
@@ -370,10 +386,11 @@ def content_digest(path: Path) -> str | None:
 
 
 def _stream_digest(stream: io.FileIO) -> str:
-    """Return the digest of a file; it is not mapped: one that shrinks would kill us."""
+    """Return the digest of a file. The file is not mapped, because shrinking would kill us."""
     from blake3 import blake3
 
-    # one thread: a process that forks after more of them hangs in the next digest
+    # A single thread, because a process that forks after using several threads hangs in
+    # the next digest.
     digest = blake3()
     while chunk := stream.read(_CHUNK_BYTES):
         digest.update(chunk)
@@ -381,7 +398,6 @@ def _stream_digest(stream: io.FileIO) -> str:
 
 
 def _distributions_digest(folder: Path) -> str:
-    """Return the digest of the lists of files, which hold the files' digests."""
     lines = []
     for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
         if name.endswith(_DISTRIBUTION):

@@ -44,9 +44,9 @@ class StoredPeaks(Frozen, frozen=True, kw_only=True):
     The stored peaks of one GPU.
 
     Attributes:
-        values: B/s by level of memory, FLOP/s by data type; empty: none.
+        values: B/s by level of memory, FLOP/s by data type. Empty if none are stored.
 
-        reason: Why stored peaks cannot be used; "": they can, or there are none.
+        reason: The reason that stored peaks cannot be used, or "".
     """
 
     values: Mapping[str, float] = {}
@@ -54,23 +54,23 @@ class StoredPeaks(Frozen, frozen=True, kw_only=True):
 
 
 def peaks_file() -> Path:
-    """Return the file of measured peaks: $GPUPERF_PEAKS, or in the user's cache folder."""
+    """Return the file of measured peaks: $GPUPERF_PEAKS, or a file in the user's cache folder."""
     named = os.environ.get(FILE_VARIABLE)
     return Path(named) if named else user_cache("peaks.json")
 
 
 def stored_peaks(device: Device, file: Path | None = None) -> StoredPeaks:
     """
-    Return the stored peaks of a GPU, measured with its present driver.
+    Return the stored peaks of a GPU, measured with the present driver.
 
     Args:
         device: The GPU.
 
-        file: The file; None: the user's file.
+        file: The file, or None for the user's file.
 
     Returns:
-        The values; none, with the reason, if the file cannot be used or they were
-        measured with another driver.
+        The values. They are empty, with the reason, if the file cannot be used or
+        another driver was installed at the time.
     """
     file = file or peaks_file()
     try:
@@ -92,14 +92,14 @@ def store_peaks(
     device: Device, values: Mapping[str, float], file: Path | None = None
 ) -> Path:
     """
-    Store the measured peaks of a GPU in place of older ones; return the file.
+    Store the measured peaks of a GPU in place of older peaks, and return the file.
 
     Args:
         device: The GPU.
 
         values: B/s by level of memory, FLOP/s by data type.
 
-        file: The file; None: the user's file.
+        file: The file, or None for the user's file.
 
     Raises:
         CollectError: The file cannot be written, or is not a file of peaks.
@@ -124,13 +124,14 @@ def store_peaks(
 
 def _read(file: Path) -> dict[str, dict[str, Any]]:
     """
-    Return the entries of a file by UUID; empty if there is no file.
+    Return the entries of a file by UUID, or {} if there is no file.
 
     Raises:
         CollectError: The file cannot be read, or is not a file of peaks.
     """
     try:
-        if file.exists() and not file.is_file():  # a pipe would never answer
+        # Reading a pipe would block for ever.
+        if file.exists() and not file.is_file():
             message = f"{file}: it cannot be read (it is a folder or a device)"
             raise CollectError(message, remedy=f"set {FILE_VARIABLE} to a file")
         text = file.read_bytes()
@@ -142,7 +143,8 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
     remedy = f"remove it, or set {FILE_VARIABLE} to another file"
     try:
         loaded = json.loads(text)
-    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are
+    except ValueError as error:
+        # UnicodeDecodeError or JSONDecodeError.
         raise CaptureFormatError(
             "it is not JSON", remedy=remedy, path=str(file)
         ) from error
@@ -155,7 +157,6 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _is_ours(loaded: object) -> bool:
-    """Return whether `store_peaks` could have written this content."""
     if not isinstance(loaded, dict) or loaded.get("schema") != _SCHEMA:
         return False
     gpus = loaded.get("gpus")
@@ -163,7 +164,6 @@ def _is_ours(loaded: object) -> bool:
 
 
 def _is_entry(entry: object) -> bool:
-    """Return whether the entry of a GPU is complete."""
     if not isinstance(entry, dict) or "driver" not in entry:
         return False
     values = entry.get("values")
@@ -173,26 +173,32 @@ def _is_entry(entry: object) -> bool:
     )
 
 
-_COPY_BYTES = 1 << 30  # far beyond every L2 (126 MiB on B200), 0.5 ms on an H200
-_L2_PARTS = 4  # a quarter is read and a quarter written: half of the L2
-_MATRIX = 8192  # large enough that a product is compute-bound on every GPU since Volta
+# Far larger than every L2 (126 MiB on B200). 0.5 ms on an H200.
+_COPY_BYTES = 1 << 30
+# A quarter is read and a quarter written, together half of the L2.
+_L2_PARTS = 4
+# Large enough that a product is compute-bound on every GPU since Volta.
+_MATRIX = 8192
 # No fp64: libraries choose between two units for it and do not report which.
 _DTYPES = ("fp32", "tf32", "bf16", "fp16")
-_AMPERE = (8, 0)  # older tensor cores have no tf32 and bf16
+# Older tensor cores have no tf32 and bf16.
+_AMPERE = (8, 0)
 _WARM_UP_COUNT = 3
 _SAMPLE_COUNT = 15
 
 
 class ArrayFramework(Protocol):
-    """The operations of torch or cupy to measure; tests replace it with a scripted one."""
+    """The measured operations of torch or cupy. Tests replace it with a scripted framework."""
 
     name: str
 
     def copier(self, size_bytes: int) -> Callable[[], object]:
-        """Return a function that copies so many bytes within device memory."""
+        """Return a function that copies a number of bytes within device memory."""
 
     def multiplier(self, size: int, dtype: str) -> Callable[[], object] | None:
-        """Return a function that multiplies two square matrices; None: type not supported."""
+        """
+        Return a function that multiplies square matrices, or None if the type is unsupported.
+        """
 
     def synchronize(self) -> None:
         """Wait until the device is idle."""
@@ -202,23 +208,24 @@ def measure_peaks(
     framework: ArrayFramework, clock: Clock, *, l2_bytes: int | None = None
 ) -> dict[str, float]:
     """
-    Return the rates that a device reaches.
+    Measure the rates that a device reaches.
 
-    Each is the median of 15 synchronized calls after 3 of warm-up.
+    Each rate is the median of 15 synchronized calls after 3 calls of warm-up.
 
     Args:
         framework: Copies and multiplies.
 
-        clock: Gives the time.
+        clock: Source of the time.
 
-        l2_bytes: Size of the device's L2; None: unknown, so that L2 is not measured.
+        l2_bytes: Size of the device's L2 [B], or None if unknown, so that L2 is not
+            measured.
 
     Returns:
-        B/s of "dram" and "l2", every byte counted once read and once written; FLOP/s by
-        data type that the framework multiplies.
+        B/s of "dram" and "l2", every byte counted once read and once written, and
+        FLOP/s by data type that the framework multiplies.
 
     Raises:
-        CollectError: The framework failed, as when memory is full.
+        CollectError: The framework failed, for example because memory is full.
     """
     try:
         copy_s = _time_s(framework.copier(_COPY_BYTES), framework, clock)
@@ -229,7 +236,8 @@ def measure_peaks(
             multiply = framework.multiplier(_MATRIX, dtype)
             if multiply is not None:
                 peaks[dtype] = 2 * _MATRIX**3 / _time_s(multiply, framework, clock)
-    except (RuntimeError, MemoryError) as error:  # what torch and cupy raise
+    except (RuntimeError, MemoryError) as error:
+        # The exceptions of torch and cupy.
         message = f"{framework.name} could not measure: {error}"
         raise CollectError(message, remedy="free the GPU's memory first") from error
     return peaks
@@ -239,8 +247,9 @@ def _l2_bytes_per_s(l2_bytes: int, framework: ArrayFramework, clock: Clock) -> f
     """
     Return the rate of copies within the L2 [B/s].
 
-    Source and target together fill half of it, so that neither evicts the other. One such
-    copy takes as long as its launch, some microseconds: many are timed as one.
+    Source and target together fill half of the L2, so that neither evicts the other.
+    One such copy takes as long as its launch, some microseconds. Many copies are
+    timed as one.
     """
     size_bytes = max(1, l2_bytes // _L2_PARTS)
     count = -(-_COPY_BYTES // size_bytes)
@@ -255,10 +264,10 @@ def _l2_bytes_per_s(l2_bytes: int, framework: ArrayFramework, clock: Clock) -> f
 
 def find_framework() -> ArrayFramework:
     """
-    Return torch or cupy, the first that is installed and has a GPU.
+    Return the first of torch and cupy that is installed and has a GPU.
 
     Raises:
-        CollectorUnavailableError: Neither can be used; the message has both reasons.
+        CollectorUnavailableError: Neither can be used. The message has both reasons.
     """
     reasons = []
     for name, wrapper in (("torch", _Torch), ("cupy", _Cupy)):
@@ -279,7 +288,7 @@ def find_framework() -> ArrayFramework:
 def _time_s(
     work: Callable[[], object], framework: ArrayFramework, clock: Clock
 ) -> float:
-    """Return the median time of a call with its synchronization [s]."""
+    """Return the median time of a call with synchronization [s]."""
     samples = []
     for _ in range(_WARM_UP_COUNT + _SAMPLE_COUNT):
         framework.synchronize()
@@ -306,18 +315,18 @@ class _Torch:
 
     @staticmethod
     def has_gpu(torch: Any) -> bool:  # noqa: ANN401 - the library is optional
-        """Return whether the framework can use an NVIDIA GPU."""
+        """Return True if the framework can use an NVIDIA GPU."""
         return bool(torch.cuda.is_available()) and torch.version.cuda is not None
 
     def copier(self, size_bytes: int) -> Callable[[], object]:
-        """Return a function that copies so many bytes."""
+        """Return a function that copies a number of bytes."""
         torch = self._torch
         source = torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
         return lambda: target.copy_(source)
 
     def multiplier(self, size: int, dtype: str) -> Callable[[], object] | None:
-        """Return a function that multiplies two matrices; None: not on this GPU."""
+        """Return a function that multiplies two matrices, or None if the GPU lacks the type."""
         torch = self._torch
         newer = dtype in {"tf32", "bf16"}
         if newer and torch.cuda.get_device_capability() < _AMPERE:
@@ -351,18 +360,18 @@ class _Cupy:
 
     @staticmethod
     def has_gpu(cupy: Any) -> bool:  # noqa: ANN401 - the library is optional
-        """Return whether the framework can use an NVIDIA GPU."""
+        """Return True if the framework can use an NVIDIA GPU."""
         return bool(cupy.cuda.is_available()) and not cupy.cuda.runtime.is_hip
 
     def copier(self, size_bytes: int) -> Callable[[], object]:
-        """Return a function that copies so many bytes."""
+        """Return a function that copies a number of bytes."""
         cupy = self._cupy
         source = cupy.zeros(size_bytes, dtype="uint8")
         target = cupy.empty_like(source)
         return lambda: cupy.copyto(target, source)
 
     def multiplier(self, size: int, dtype: str) -> Callable[[], object] | None:
-        """Return a function that multiplies two matrices; None: type not supported."""
+        """Return a function that multiplies two matrices, or None if the type is unsupported."""
         kind = self._TYPES.get(dtype)
         if kind is None:
             return None

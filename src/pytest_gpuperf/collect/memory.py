@@ -1,4 +1,4 @@
-"""Memory: what a call uses of a device, and what the host has left for processes."""
+"""Device memory that a call uses, and host memory that is free for processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "release_unused",
 ]
 
-# of torch: NVIDIA's and AMD's devices are both its "cuda"
+# torch calls both NVIDIA's and AMD's devices "cuda".
 _TORCH_BACKENDS = ("cuda", "xpu")
 _READ_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
 _HOOK = "cupy.cuda.memory_hook"
@@ -34,23 +34,23 @@ _HOOK = "cupy.cuda.memory_hook"
 
 class MemoryUse(Frozen, frozen=True, kw_only=True):
     """
-    Device memory that a call, or a block, used.
+    Device memory that a call or a block used.
 
     Attributes:
-        source: The allocators that were read, as "torch" or "torch+cupy"; "": none is
-            in use.
+        source: The allocators that were read, such as "torch" or "torch+cupy", or "" if
+            none is in use.
 
-        peak_bytes: Peak memory in use, with what was in use before [B]; of several
-            devices, the fullest one's; None: not counted.
+        peak_bytes: Peak memory in use, including memory in use before [B]. With several
+            devices, the peak of the fullest device. None if not counted.
 
-        leaked_bytes: Growth of memory in use, after a garbage collection [B], >= 0;
-            None: not counted.
+        leaked_bytes: Growth of memory in use, after a garbage collection [B], >= 0, or
+            None if not counted.
 
-        allocations_count: Allocations by the driver; None: not counted.
+        allocations_count: Allocations by the driver, or None if not counted.
 
-        reason: Why a value is None; "": none is.
+        reason: The reason that a value is None, or "".
 
-        remedy: What to do about it; "": the usual remedy.
+        remedy: The remedy for the reason, or "" for the usual remedy.
 
         notes: Notes for the reader.
     """
@@ -65,19 +65,20 @@ class MemoryUse(Frozen, frozen=True, kw_only=True):
 
 
 class Allocator(Protocol):
-    """The allocator of one framework; every number may be None: not counted."""
+    """The allocator of a framework. Every number is None if not counted."""
 
     name: str
 
     def active(self) -> bool:
-        """Return whether the framework has started a device."""
+        """Return True if the framework has started a device."""
 
     def begin(self, *, calling: bool) -> None:
         """
-        Start to count.
+        Start counting.
 
         Args:
-            calling: Whether a hook may run at each allocation: nothing is timed now.
+            calling: Whether a hook may run at each allocation, because nothing is timed
+                now.
         """
 
     def end(self) -> None:
@@ -90,20 +91,20 @@ class Allocator(Protocol):
         """Return the memory in use now, on all devices [B]."""
 
     def allocations_count(self) -> int | None:
-        """Return the driver's allocations so far; only differences are meaningful."""
+        """Return the driver's allocations so far. Only differences are meaningful."""
 
     def release(self) -> None:
-        """Give the device back what is held and not in use."""
+        """Return memory that is held but not in use to the device."""
 
 
 class TorchPool:
     """
-    The caching allocator of torch, on every device that it has started.
+    The caching allocator of torch, on every device that torch has started.
 
-    Seen on an H200 with torch 2.11. *Unverified on hardware:* more than one device.
+    Tested on an H200 with torch 2.11. *Unverified on hardware:* more than one device.
 
     Args:
-        modules: The loaded modules by name; None: those of this interpreter.
+        modules: The loaded modules by name, or None for those of this interpreter.
     """
 
     name = "torch"
@@ -112,7 +113,7 @@ class TorchPool:
         self._modules = sys.modules if modules is None else modules
 
     def active(self) -> bool:
-        """Return whether torch has started a device."""
+        """Return True if torch has started a device."""
         return self._backend() is not None
 
     def begin(self, *, calling: bool) -> None:  # noqa: ARG002 - of the seam; torch counts
@@ -120,7 +121,7 @@ class TorchPool:
         self._per_device(lambda backend, index: backend.reset_peak_memory_stats(index))
 
     def end(self) -> None:
-        """Do nothing: torch always counts."""
+        """Do nothing, because torch always counts."""
 
     def peak_bytes(self) -> int | None:
         """Return the peak of the fullest device [B]."""
@@ -146,7 +147,7 @@ class TorchPool:
         self._per_device(lambda backend, _: backend.empty_cache())
 
     def _backend(self) -> Any | None:  # noqa: ANN401 - an optional library has no types
-        """Return the torch backend that has started a device; None: none has."""
+        """Return the torch backend that has started a device, or None."""
         torch = self._modules.get("torch")
         for name in _TORCH_BACKENDS:
             backend = getattr(torch, name, None)
@@ -158,7 +159,7 @@ class TorchPool:
         return None
 
     def _per_device(self, ask: Callable[[Any, int], Any]) -> list[Any] | None:
-        """Return a reading of every device; None: torch has none (another allocator)."""
+        """Return a reading of every device, or None if not provided by torch's allocator."""
         backend = self._backend()
         if backend is None:
             return None
@@ -172,31 +173,32 @@ class CupyPool:
     """
     The default memory pool of cupy, on the current device.
 
-    A peak needs a hook that runs at each allocation of this thread. While a call is timed
-    there is no hook, and the peak is not counted.
+    A peak needs a hook that runs at each allocation of this thread. While a call is
+    timed, there is no hook, and the peak is not counted.
 
-    Seen on an H200 with cupy 14.2.
+    Tested on an H200 with cupy 14.2.
 
     Args:
-        modules: The loaded modules by name; None: those of this interpreter.
+        modules: The loaded modules by name, or None for those of this interpreter.
     """
 
     name = "cupy"
 
     def __init__(self, modules: Mapping[str, ModuleType] | None = None) -> None:
         self._modules = sys.modules if modules is None else modules
-        self._hook: Any | None = None  # of this count, also when it has ended
+        # The hook of the current count, kept after the count has ended.
+        self._hook: Any | None = None
         self._entered = False
 
     def active(self) -> bool:
-        """Return whether the pool has ever allocated memory."""
+        """Return True if the pool has ever allocated memory."""
         try:
             return bool(self._pool().total_bytes() > 0)
         except _READ_ERRORS:
             return False
 
     def begin(self, *, calling: bool) -> None:
-        """Start to count, with a hook where one may run."""
+        """Start counting, with a hook if one may run."""
         self.end()
         self._hook = None
         base = getattr(self._modules.get(_HOOK), "MemoryHook", None)
@@ -206,12 +208,13 @@ class CupyPool:
         hook = _counting_hook(base, used_bytes)
         try:
             hook.__enter__()
-        except _READ_ERRORS:  # a hook of that name is already installed
+        except _READ_ERRORS:
+            # A hook of this name is already installed.
             return
         self._hook, self._entered = hook, True
 
     def end(self) -> None:
-        """Remove the hook, if it is still installed."""
+        """Remove the hook, if still installed."""
         if self._hook is not None and self._entered:
             self._entered = False
             self._hook.__exit__(None, None, None)
@@ -237,13 +240,11 @@ class CupyPool:
             self._pool().free_all_blocks()
 
     def _pool(self) -> Any:  # noqa: ANN401 - an optional library has no types
-        """Return the default pool."""
         cupy: Any = self._modules.get("cupy")
         return cupy.get_default_memory_pool()
 
 
 def _counting_hook(base: Any, used_bytes: int) -> Any:  # noqa: ANN401 - an optional library has no types
-    """Return a cupy hook that counts the memory in use from `used_bytes` on."""
 
     class Hook(base):  # type: ignore[misc] # cupy's own class, which has no types
         name = "pytest-gpuperf"
@@ -269,24 +270,27 @@ def _counting_hook(base: Any, used_bytes: int) -> Any:  # noqa: ANN401 - an opti
 @final
 class MemoryWatch:
     """
-    Measures the device memory of one call, or one block.
+    Measures the device memory of a call or a block.
 
     Args:
-        allocators: The allocators to read; None: those of torch and cupy.
+        allocators: The allocators to read, or None for those of torch and cupy.
     """
 
     def __init__(self, allocators: tuple[Allocator, ...] | None = None) -> None:
         self._allocators = allocators or (TorchPool(), CupyPool())
         self._before: dict[str, tuple[int | None, int | None]] = {}
-        self._earlier_peaks: dict[str, int] = {}  # from before another watch's reset
-        self._other_bytes: dict[str, int] = {}  # of an earlier result: not in the peak
+        # Peaks saved before another watch reset the counters.
+        self._earlier_peaks: dict[str, int] = {}
+        # Memory of an earlier result, which is not part of the peak.
+        self._other_bytes: dict[str, int] = {}
 
     def begin(self, *, calling: bool) -> None:
         """
-        Start to count, right before the call.
+        Start counting, right before the call.
 
         Args:
-            calling: Whether allocators may run hooks: nothing is timed meanwhile.
+            calling: Whether allocators may run hooks, because nothing is timed during
+                the call.
         """
         self._before = {}
         self._earlier_peaks = {}
@@ -300,7 +304,7 @@ class MemoryWatch:
                 )
 
     def keep(self) -> None:
-        """Save the peaks so far, before another watch resets them."""
+        """Save the peaks so far, before another watch resets the counters."""
         for allocator in self._allocators:
             peak_bytes = allocator.peak_bytes()
             if peak_bytes is not None:
@@ -314,8 +318,9 @@ class MemoryWatch:
         Args:
             result: The result, as the only item.
 
-            earlier_alive: Whether the result of an earlier call was alive all the time. It
-                takes as much as this one releases, which is not part of this call's peak.
+            earlier_alive: Whether the result of an earlier call was alive all the time.
+                It occupies as much memory as this result releases, which is not part of
+                this call's peak.
         """
         in_use_bytes = {
             allocator.name: allocator.in_use_bytes() for allocator in self._allocators
@@ -328,17 +333,17 @@ class MemoryWatch:
 
     def end(self) -> MemoryUse:
         """
-        Return the memory used, on an idle device.
+        Stop counting and return the memory used, on an idle device.
 
-        An allocator that was started meanwhile had nothing in use before. Python's
-        garbage is collected once if memory seems to be leaked.
+        An allocator that was started during the call had nothing in use before.
+        Python's garbage is collected once if memory seems to be leaked.
         """
         for allocator in self._allocators:
             allocator.end()
         active = [allocator for allocator in self._allocators if allocator.active()]
         if not active:
             return MemoryUse(reason="no framework in this process holds device memory")
-        # before garbage is collected
+        # The peaks are read before garbage is collected.
         peaks = [self._peak_bytes(allocator) for allocator in active]
         counts = [
             self._since(allocator, 1, allocator.allocations_count())
@@ -358,12 +363,12 @@ class MemoryWatch:
         )
 
     def cancel(self) -> None:
-        """Stop to count: the call has raised."""
+        """Stop counting, because the call has raised an exception."""
         for allocator in self._allocators:
             allocator.end()
 
     def _peak_bytes(self, allocator: Allocator) -> int | None:
-        """Return the peak since `begin` [B]; None: not counted."""
+        """Return the peak since `begin` [B], or None if not counted."""
         peak_bytes = allocator.peak_bytes()
         if peak_bytes is None:
             return None
@@ -371,7 +376,7 @@ class MemoryWatch:
         return max(0, peak_bytes - self._other_bytes.get(allocator.name, 0))
 
     def _leaked_bytes(self, active: list[Allocator]) -> int | None:
-        """Return the growth of the memory in use [B]; None: not counted."""
+        """Return the growth of the memory in use [B], or None if not counted."""
         return _total(
             [
                 self._since(allocator, 0, allocator.in_use_bytes())
@@ -380,13 +385,13 @@ class MemoryWatch:
         )
 
     def _since(self, allocator: Allocator, place: int, now: int | None) -> int | None:
-        """Return the growth of a number since `begin`; None: not counted."""
+        """Return the growth of a number since `begin`, or None if not counted."""
         before = self._before.get(allocator.name, (0, 0))[place]
         return None if now is None or before is None else now - before
 
 
 def _total(numbers: list[int | None]) -> int | None:
-    """Return the sum; None: a number is missing."""
+    """Return the sum, or None if a number is missing."""
     counted = [number for number in numbers if number is not None]
     return sum(counted) if len(counted) == len(numbers) else None
 
@@ -394,7 +399,7 @@ def _total(numbers: list[int | None]) -> int | None:
 def _uncounted_reason(
     active: list[Allocator], peaks: list[int | None], counts: list[int | None]
 ) -> str:
-    """Return why a number is missing; "": none is."""
+    """Return the reason for a missing number, or "" if all are present."""
     silent = [
         allocator.name
         for allocator, peak, count in zip(active, peaks, counts, strict=True)
@@ -406,7 +411,6 @@ def _uncounted_reason(
 
 
 def _added_note(active: list[Allocator]) -> tuple[Note, ...]:
-    """Return the note that the peaks of several allocators were added."""
     text = (
         f"memory is the sum of {' and '.join(allocator.name for allocator in active)}, "
         "whose peaks may be at different times"
@@ -416,14 +420,15 @@ def _added_note(active: list[Allocator]) -> tuple[Note, ...]:
 
 def release_unused(allocators: tuple[Allocator, ...] | None = None) -> None:
     """
-    Give the device back what frameworks hold unused, for processes that come next.
+    Return unused memory of frameworks to the device, for later processes.
 
     Args:
-        allocators: The allocators; None: those of torch and cupy.
+        allocators: The allocators, or None for those of torch and cupy.
     """
     active = [a for a in allocators or (TorchPool(), CupyPool()) if a.active()]
     if active:
-        gc.collect()  # arrays of tests that have ended may hang in cycles
+        # Arrays of tests that have ended may be part of reference cycles.
+        gc.collect()
     for allocator in active:
         allocator.release()
 
@@ -432,16 +437,16 @@ def fits_on_device(
     count: int, *, peak_bytes: int | None, free_bytes: Callable[[], int | None]
 ) -> bool:
     """
-    Return whether a device's memory holds some processes at a time.
+    Return True if a device's memory holds a number of processes at the same time.
 
-    True where one of the two numbers is not known.
+    Also true if the peak or the free memory is unknown.
 
     Args:
         count: The number of processes.
 
-        peak_bytes: The most that a test has had in use on the device [B].
+        peak_bytes: The most memory that a test has had in use on the device [B].
 
-        free_bytes: Returns what new processes can have [B].
+        free_bytes: Returns the memory that is free for new processes [B].
     """
     if not peak_bytes:
         return True
@@ -449,8 +454,8 @@ def fits_on_device(
     return free is None or count * (peak_bytes + _CONTEXT_BYTES) <= free
 
 
-# our choice: a context of CUDA and the code of a framework take some 0.5 GB, and an
-# allocator holds more than is in use
+# Our choice. A CUDA context and the code of a framework take some 0.5 GB, and an
+# allocator holds more than is in use.
 _CONTEXT_BYTES = 1 << 30
 _KIB = 1024
 _ROOT = Path("/")
@@ -458,9 +463,10 @@ _ROOT = Path("/")
 
 def fits_in_memory(count: int) -> bool:
     """
-    Return whether memory holds some processes, each as large as the largest of this run.
+    Return True if host memory holds a number of processes.
 
-    True where the system does not say how much there is.
+    Each process is taken to be as large as the largest of this run. Also true if the
+    system does not report the free memory.
     """
     free, largest = free_bytes(), largest_process_bytes()
     return free is None or largest is None or count * largest <= free
@@ -468,10 +474,10 @@ def fits_in_memory(count: int) -> bool:
 
 def free_bytes(root: Path = _ROOT) -> int | None:
     """
-    Return how much memory new processes can have [B]; None: the system does not say.
+    Return the memory that is free for new processes [B], or None if unknown.
 
     Args:
-        root: The folder of Linux's own file systems; a container's limit is looked up
+        root: The folder of Linux's own file systems. The limit of a container is read
             there, too.
     """
     limits = [_available_bytes(root), _left_in_group_bytes(root)]
@@ -480,14 +486,15 @@ def free_bytes(root: Path = _ROOT) -> int | None:
 
 def largest_process_bytes() -> int | None:
     """
-    Return the most memory that this process has had, or one that it has waited for [B].
+    Return the peak memory of the process or of any child that has ended [B].
 
     Returns:
-        The memory; None: not on Windows.
+        The memory, or None on Windows.
     """
     if sys.platform == "win32":
         return None
-    import resource  # most runs never ask
+    # Imported here, because most runs do not need it.
+    import resource
 
     users = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     largest = max(resource.getrusage(user).ru_maxrss for user in users)
@@ -495,7 +502,7 @@ def largest_process_bytes() -> int | None:
 
 
 def _available_bytes(root: Path) -> int | None:
-    """Return what the kernel can give without swapping."""
+    """Return the memory that the kernel can provide without swapping [B], or None if unknown."""
     for line in _text(root / "proc/meminfo").splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":
@@ -504,19 +511,19 @@ def _available_bytes(root: Path) -> int | None:
 
 
 def _left_in_group_bytes(root: Path) -> int | None:
-    """Return what the control group of this process may still take; None: no limit."""
+    """Return the memory left to the control group of the process [B], or None without a limit."""
     path = _text(root / "proc/self/cgroup").partition("0::/")[2].strip()
     group = root / "sys/fs/cgroup" / path
     limit, used = _text(group / "memory.max"), _text(group / "memory.current")
     if not limit.strip().isdecimal() or not used.strip().isdecimal():
         return None
-    # pages of files count as used, and are given up when somebody needs memory
+    # Cached file pages count as used, but are released when memory is needed.
     stat = dict(line.split() for line in _text(group / "memory.stat").splitlines())
     return int(limit) - int(used) + int(stat.get("inactive_file", 0))
 
 
 def _text(path: Path) -> str:
-    """Return a file's text; "" where it cannot be read."""
+    """Return a file's text, or "" if unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

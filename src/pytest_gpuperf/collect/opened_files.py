@@ -6,10 +6,11 @@
     ...  # a test runs
     opened.end("test_a.py::test_a")
 
-inotify reports what each program opens: Python, a C extension, a child program that has no
-environment variables. Nothing runs in the watched processes. A file is reported by its real
-path, whatever links lead to it. Not reported: a file that is only looked at (`stat`), what
-lies in folders that were made afterwards, and which process opened it.
+inotify reports the files that every program opens: Python, a C extension, or a child
+process without environment variables. Nothing runs in the watched processes. A file is
+reported by its real path, regardless of links. Not reported are files that are only
+inspected (`stat`), files in folders that were created after the start, and the process
+that opened a file.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from pytest_gpuperf.collect.redirection import inside
 
 __all__ = ["OpenedByTest", "OpenedFile", "OpenedFiles", "environments_in"]
 
-# <sys/inotify.h>; they are those of <fcntl.h> on every architecture
+# <sys/inotify.h>. The values equal those of <fcntl.h> on every architecture.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _OPEN, _MOVED_FROM, _MOVED_TO, _CREATE = 0x20, 0x40, 0x80, 0x100
 _OVERFLOW, _ONLY_FOLDERS, _FOLDER = 0x4000, 0x1000000, 0x40000000
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name
 _READ_BYTES = 1 << 16
-_MOST_FOLDERS = 50_000  # 1 s, and 50 MB of the kernel's memory
-_GONE = frozenset({errno.ENOENT, errno.ENOTDIR})  # since the folder was listed
+# Takes 1 s, and 50 MB of the kernel's memory.
+_MOST_FOLDERS = 50_000
+# The folder was removed after it was listed.
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class OpenedFile(NamedTuple):
@@ -42,9 +45,9 @@ class OpenedFile(NamedTuple):
     A file or folder that was opened.
 
     Attributes:
-        path: Its real path; "": the kernel has lost some of what was opened.
+        path: The real path, or "" if the kernel has lost events.
 
-        is_folder: Whether it is a folder, whose names may have been read.
+        is_folder: Whether the path is a folder, whose names may have been read.
     """
 
     path: str
@@ -53,22 +56,23 @@ class OpenedFile(NamedTuple):
 
 class OpenedFiles:
     """
-    Watches the files below a folder; `below` creates it.
+    Watches the files below a folder. Create it with `below`.
 
     Args:
-        descriptor: Of inotify.
+        descriptor: The descriptor of inotify.
 
-        folders: The watched folders by their watches.
+        folders: The watched folders by watch number.
     """
 
     def __init__(self, descriptor: int, folders: dict[int, str]) -> None:
         self._descriptor = descriptor
         self._folders = folders
-        self._made: set[str] = set()  # by a watched process, before it was opened
-        self._seen: set[str] = set()  # files, never folders
-        self._moved: dict[
-            int, str
-        ] = {}  # files that were made, by the cookie of a move
+        # Files that a watched process created before they were opened.
+        self._made: set[str] = set()
+        # Files that `take` has returned, never folders.
+        self._seen: set[str] = set()
+        # Created files that are being moved, by the cookie of the move.
+        self._moved: dict[int, str] = {}
 
     @classmethod
     def below(
@@ -80,17 +84,19 @@ class OpenedFiles:
         Args:
             root: A real path.
 
-            without: Returns whether a folder and all below it are left out.
+            without: Returns True for a folder that is left out, with everything below
+                it.
 
         Returns:
-            None where this system cannot: it is not Linux, or has too few watches left.
+            The watch, or None if the system is not Linux or has too few watches left.
         """
         if sys.platform != "linux":
             return None
         libc = ctypes.CDLL(None, use_errno=True)
         try:
             descriptor = libc.inotify_init1(_FLAGS)
-        except AttributeError:  # a libc without it
+        except AttributeError:
+            # The libc has no inotify.
             return None
         if descriptor < 0:
             return None
@@ -99,16 +105,17 @@ class OpenedFiles:
             os.close(descriptor)
             return None
         opened = cls(descriptor, watched)
-        while opened._read():  # the walk has opened each folder
+        # The walk has opened each folder.
+        while opened._read():
             pass
         return opened
 
     def take(self) -> tuple[OpenedFile, ...]:
         """
-        Return what was opened since the last call, in order.
+        Return the files and folders opened since the last call, in order.
 
-        Left out are files that an earlier call has returned, and those that a watched
-        process has made before it opened them.
+        Files that an earlier call has returned are left out, and files that a watched
+        process created before they were opened.
         """
         opened: dict[OpenedFile, None] = {}
         while content := self._read():
@@ -120,18 +127,17 @@ class OpenedFiles:
         return tuple(opened)
 
     def close(self) -> None:
-        """Stop watching; `take` must not be called any more."""
+        """Stop watching. `take` must not be called any more."""
         os.close(self._descriptor)
 
     def _read(self) -> bytes:
-        """Return the next events of the kernel; empty: there are none."""
+        """Return the next events of the kernel, or b"" if there are none."""
         try:
             return os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:
             return b""
 
     def _opened(self, content: bytes) -> Iterator[OpenedFile]:
-        """Yield what some events report to be opened, and note what was made."""
         place = 0
         while place < len(content):
             watch, mask, cookie, length = _EVENT.unpack_from(content, place)
@@ -151,7 +157,7 @@ class OpenedFiles:
                 self._note_made(path, mask, cookie)
 
     def _note_made(self, path: str, mask: int, cookie: int) -> None:
-        """Note a file that was made; one that is another file's link was not."""
+        """Note a file that was created. A new link to an existing file does not count."""
         if mask & _MOVED_FROM and path in self._made:
             self._moved[cookie] = path
         is_made = mask & _CREATE or (mask & _MOVED_TO and cookie in self._moved)
@@ -161,22 +167,23 @@ class OpenedFiles:
 
 class OpenedByTest:
     """
-    What was opened by the end of each test.
+    The files that were opened by the end of each test.
 
     Args:
-        files: The watch; None: nothing is known of what tests open.
+        files: The watch, or None if opened files are unknown.
 
-        root: The folder that it watches, a real path.
+        root: The watched folder, a real path.
 
     Attributes:
-        root: That folder.
+        root: The watched folder.
 
-        positions: By file or folder, how many tests had ended before it was opened.
+        positions: The number of tests that had ended before a file or folder was
+            opened.
 
-        listed: The folders that were opened before the first test began, as pytest opens
-            each folder in which it looks for tests.
+        listed: The folders that were opened before the first test began, because pytest
+            opens each folder in which it looks for tests.
 
-        ended: How many tests had ended before each test, by its node id.
+        ended: The number of tests that had ended before each test, by node id.
     """
 
     def __init__(self, files: OpenedFiles | None, root: str = "") -> None:
@@ -191,14 +198,14 @@ class OpenedByTest:
     @classmethod
     def of_project(cls, folder: str, *, known: Iterable[str] = ()) -> OpenedByTest:
         """
-        Watch the repository of a folder, if nothing of it was loaded yet.
+        Watch the repository of a folder, unless a module from there is already loaded.
 
-        Environments of Python in its tree are left out.
+        Python environments in the tree are left out.
 
         Args:
-            folder: A folder of it.
+            folder: A folder of the repository.
 
-            known: Files that were opened already.
+            known: Files that were already opened.
         """
         root = git_folder(folder)
         if root is None or sys.pycache_prefix is not None or _has_loaded(str(root)):
@@ -210,13 +217,13 @@ class OpenedByTest:
         return opened
 
     def begin(self) -> None:
-        """Note that a test begins."""
+        """Record that a test begins."""
         if not self._has_begun:
             self._has_begun = True
             self._take(before=True)
 
     def end(self, node_id: str) -> None:
-        """Note that a test has ended; one that runs again counts from its last end."""
+        """Record that a test has ended. For a test that runs again, the last end counts."""
         self._take(self._ended_count)
         self.ended[node_id] = self._ended_count
         self._ended_count += 1
@@ -229,11 +236,10 @@ class OpenedByTest:
 
     @property
     def is_known(self) -> bool:
-        """Whether all that tests open is seen."""
+        """True if all files that tests open are seen."""
         return self._files is not None and OpenedFile("") not in self.positions
 
     def _take(self, position: int = 0, *, before: bool = False) -> None:
-        """Take what was opened since the last time."""
         for file in () if self._files is None else self._files.take():
             if before and file.is_folder:
                 self.listed.add(file.path)
@@ -244,7 +250,7 @@ class OpenedByTest:
 def _watched(
     libc: ctypes.CDLL, descriptor: int, folders: Iterable[str]
 ) -> dict[int, str] | None:
-    """Watch some folders and return them by their watches; None: there are too many."""
+    """Watch folders. Returns the folders by watch number, or None if there are too many."""
     watched: dict[int, str] = {}
     mask = _OPEN | _MOVED_FROM | _MOVED_TO | _CREATE | _ONLY_FOLDERS
     for folder in folders:
@@ -258,13 +264,14 @@ def _watched(
 
 
 def environments_in(root: str) -> tuple[str, ...]:
-    """Return the folders of this Python that lie in a tree; a tree may lie in one, too."""
+    """
+    Return the folders of the running Python below a tree, without one around the tree.
+    """
     folders = {os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix)}
     return tuple(f for f in sorted(folders) if inside(f, root) and f != root)
 
 
 def _has_loaded(root: str) -> bool:
-    """Return whether this process has loaded a module of a tree."""
     environments = environments_in(root)
     paths = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
     real = (os.path.realpath(path) for path in paths if isinstance(path, str))
@@ -272,21 +279,21 @@ def _has_loaded(root: str) -> bool:
 
 
 def _is_left_out(folder: str) -> bool:
-    """Return whether a folder is git's own, or an environment of Python."""
     is_environment = os.path.isfile(f"{folder}/pyvenv.cfg")  # noqa: PTH113 - a Path for each folder costs
     return folder.endswith("/.git") or is_environment
 
 
 def _is_single(path: str) -> bool:
-    """Return whether a file has no other name."""
+    """Return True if a file has no other hard link."""
     try:
         return os.lstat(path).st_nlink == 1
-    except OSError:  # removed again
+    except OSError:
+        # The file was removed again.
         return True
 
 
 def _folders_of(root: str, without: Callable[[str], bool]) -> Iterator[str]:
-    """Yield a folder with all below it; links are not followed."""
+    """Yield a folder and all folders below, without following links."""
     for folder, names, _ in os.walk(root):
         names[:] = [name for name in names if not without(f"{folder}/{name}")]
         yield folder

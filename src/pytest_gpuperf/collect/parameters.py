@@ -1,7 +1,7 @@
 """The parameters of a test in canonical form: equal values give equal text anywhere.
 
-Nothing here depends on the process (addresses, the seed of hashes), on the checkout's
-folder, or on the library of an array, which is never imported.
+The text does not depend on the process (addresses, the seed of hashes), on the folder
+of the checkout, or on the library of an array, which is never imported.
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ from pytest_gpuperf.collect.syntax import lambda_digest
 __all__ = ["parameters_digest"]
 
 _DIGEST_LENGTH = 16  # Hexadecimal digits.
-_MAX_TEXT = 1 << 16  # Characters of a canonical form. What follows does not count.
-_MAX_STRING = 1 << 10  # Characters of a string that stands there as it is.
-_MAX_BITS = 1 << 12  # Of an int in decimal: Python refuses to print 5,000 digits.
-_MAX_HASHED = 1 << 20  # Bytes or characters of a longer one that are read.
+# Characters of a canonical form. The rest does not count.
+_MAX_TEXT = 1 << 16
+# Characters of a string that is written unchanged.
+_MAX_STRING = 1 << 10
+# Of an int in decimal, because Python refuses to print 5,000 digits.
+_MAX_BITS = 1 << 12
+# Bytes or characters that are read of a longer value.
+_MAX_HASHED = 1 << 20
 _MAX_SORTED = 10_000  # Members of a set or dict that are sorted.
-_MAX_DEPTH = 20  # Containers inside one another.
+# Nested containers.
+_MAX_DEPTH = 20
 _SMALLEST_ADDRESS = 6  # Hexadecimal digits. A shorter number may be a value.
 
 _PLAIN = frozenset(
@@ -45,7 +50,7 @@ _BYTES = (bytes, bytearray, memoryview)
 _ADDRESS = re.compile(
     rf"0x[0-9a-fA-F]{{{_SMALLEST_ADDRESS},}}|(?<=\bid=')\d+(?=')"  # A mock has the latter.
 )
-# Packages whose devices are numbered: which of them is free differs between runs.
+# Packages with numbered devices. The number of the free device differs between runs.
 _WITH_DEVICES = frozenset({"cupy", "jax", "jaxlib", "numba", "tensorflow", "torch"})
 _NUMBER = re.compile(r"\d+")
 _DEFAULT_REPR: object = object.__repr__
@@ -86,7 +91,7 @@ class _Writer:
         self._in_object = False
 
     def text(self, value: object) -> str:
-        """Return a value in canonical form. No value raises."""
+        """Return a value in canonical form. No value raises an exception."""
         cls = type(value)
         if self._left <= 0:
             text = ""
@@ -103,7 +108,6 @@ class _Writer:
         return text
 
     def _guarded(self, value: object, cls: type) -> str:
-        """Return a value that may hold itself, or whose own code may raise."""
         if id(value) in self._outer:
             return self._counted("<cycle>")
         if len(self._outer) >= _MAX_DEPTH:
@@ -138,7 +142,7 @@ class _Writer:
         return text
 
     def _container(self, value: object, cls: type) -> str:
-        """Return a collection with its members, or "" for any other value."""
+        """Return a collection with all members, or "" for any other value."""
         name = "" if cls in {tuple, list, dict, set} else _name(cls)
         if isinstance(value, (tuple, list, deque)):
             begin, end = "()" if isinstance(value, tuple) else "[]"
@@ -161,11 +165,11 @@ class _Writer:
         return ",".join(parts)
 
     def _sorted(self, values: set[object] | frozenset[object]) -> str:
-        """Return the members of a set, or nothing of one that is too large to sort."""
+        """Return the members of a set, or "…" if the set is too large to sort."""
         if len(values) > _MAX_SORTED:
             return _FULL
         texts = sorted([self.text(value) for value in values])
-        # Which of them had room depends on their order.
+        # The order of the members decides which of them were cut off.
         return ",".join(texts) if self._left > 0 else _FULL
 
     def _pairs(self, values: Mapping[object, object]) -> str:
@@ -178,7 +182,6 @@ class _Writer:
         return ",".join([f"{key}:{self.text(in_order[place])}" for key, place in keyed])
 
     def _other(self, value: object, cls: type) -> str:
-        """Return a value that is no collection: by name, by fields, or by its repr."""
         kinds = (
             self._symbol,
             self._content,
@@ -194,19 +197,20 @@ class _Writer:
         return self._shown(value, cls)
 
     def _symbol(self, value: object, cls: type) -> str:
-        """Return an enum, a type or a module by its name, "" for anything else."""
+        """Return an enum, a type or a module by name, or "" for any other value."""
         if isinstance(value, enum.Enum):
-            # Which name a combination has depends on the version of Python.
+            # The name of a combination depends on the version of Python.
             is_flag = isinstance(value, enum.Flag)
             return f"{_name(cls)}.{value.value if is_flag else value.name}"
-        if cls is GenericAlias:  # Asked for its name, `list[int]` says `list`.
+        # The name of `list[int]` is `list`.
+        if cls is GenericAlias:
             return f"type {value!r}"
         if isinstance(value, type):
             return f"type {_name(value)}"
         return f"module {value.__name__}" if isinstance(value, ModuleType) else ""
 
     def _content(self, value: object, cls: type) -> str:
-        """Return a path, bytes, or a subclass of str or a number; "" for anything else."""
+        """Return a path, bytes, or a subclass of str or a number, or "" for any other value."""
         if isinstance(value, PurePath):
             path = self._without_checkout(str(value)).replace("\\", "/")
             return f"path {path}"
@@ -214,13 +218,14 @@ class _Writer:
             return f"{_name(cls)} {len(value)} {_digest_of_bytes(value)}"
         if isinstance(value, str):
             return f"{_name(cls)} {self._string(str.__str__(value))}"
-        for base in _NUMBERS:  # The repr of a subclass may say anything.
+        # The repr of a subclass may return anything.
+        for base in _NUMBERS:
             if isinstance(value, base):
                 return f"{_name(cls)} {base.__repr__(value)}"
         return ""
 
     def _function(self, value: object, _: type) -> str:
-        """Return a function by its qualified name, "" for anything else."""
+        """Return a function by qualified name, or "" for any other value."""
         if isinstance(value, functools.partial):
             parts = (value.func, value.args, value.keywords)
             return f"partial({self._listed(parts)})"
@@ -235,12 +240,12 @@ class _Writer:
         return f"{name}{self._variables(value)}"
 
     def _variables(self, function: FunctionType) -> str:
-        """Return what tells a lambda or a local function from others of its name."""
         code = function.__code__
         if function.__name__ == "<lambda>":
             syntax = lambda_digest(code) or ""
             parts: list[object] = [syntax]
-            if not syntax or "-" in syntax:  # Others begin on its line.
+            # Other lambdas begin on the same line.
+            if not syntax or "-" in syntax:
                 parts += [code.co_varnames, code.co_names, code.co_consts]
         elif "<locals>" in function.__qualname__:
             parts = []
@@ -248,12 +253,13 @@ class _Writer:
             return ""
         parts += [function.__defaults__, function.__kwdefaults__]
         for cell in function.__closure__ or ():
-            with contextlib.suppress(ValueError):  # It has no value yet.
+            # A cell may have no value yet.
+            with contextlib.suppress(ValueError):
                 parts.append(cell.cell_contents)
         return f"({self._listed(parts)})"
 
     def _array(self, value: object, cls: type) -> str:
-        """Return an array or a table by shape and types, "" for anything else."""
+        """Return an array or a table by shape and types, or "" for any other value."""
         if not hasattr(cls, "shape"):
             return ""
         shape = f"{_name(cls)}{tuple(value.shape)!s}"  # type: ignore[attr-defined] # Its class has one.
@@ -263,53 +269,56 @@ class _Writer:
             return ""
         shape = f"{shape} {value.dtype}"  # type: ignore[attr-defined] # As above.
         if not tuple(value.shape) and not hasattr(cls, "__setitem__"):  # type: ignore[attr-defined] # As above.
-            return (
-                f"{shape} {value!s}"  # A scalar of numpy, not an array of one number.
-            )
-        device = getattr(value, "device", "cpu")  # Arrays of old numpy have none.
+            # A numpy scalar, not an array with one number.
+            return f"{shape} {value!s}"
+        # Arrays of old numpy versions have no device.
+        device = getattr(value, "device", "cpu")
         kind = self._device(device, type(device))
         return f"{shape} {kind}" if kind and not kind.endswith(" cpu") else shape
 
     def _device(self, value: object, cls: type) -> str:
-        """Return a device without its number, "" for anything else."""
+        """Return a device without the number, or "" for any other value."""
         package = str(cls.__module__).partition(".")[0]
         if package not in _WITH_DEVICES or not cls.__name__.lower().endswith("device"):
             return ""
-        for attribute in ("type", "platform"):  # Of torch and of jax.
+        # torch and jax.
+        for attribute in ("type", "platform"):
             kind = getattr(value, attribute, None)
             if isinstance(kind, str):
                 return f"device {kind}"
         return f"device {_NUMBER.sub('', repr(value))}"
 
     def _fields(self, value: object, cls: type) -> str:
-        """Return the fields of a record class that compare, "" for anything else."""
+        """Return the compared fields of a record class, or "" for any other value."""
         if dataclasses.is_dataclass(cls):
             names = [field.name for field in dataclasses.fields(cls) if field.compare]
         elif hasattr(cls, "__attrs_attrs__"):
             names = [field.name for field in cls.__attrs_attrs__ if field.eq]
-        elif hasattr(cls, "__struct_fields__"):  # Of msgspec.
+        elif hasattr(cls, "__struct_fields__"):
+            # msgspec.
             names = [*cls.__struct_fields__]
         elif hasattr(cls, "__pydantic_fields__"):
             names = [*cls.__pydantic_fields__]
         elif isinstance(fields := getattr(cls, "__fields__", None), dict):
-            names = [*fields]  # Of pydantic 1.
+            # pydantic 1.
+            names = [*fields]
         else:
             return ""
         return self._state(cls, {name: getattr(value, name, None) for name in names})
 
     def _named(self, value: object, cls: type) -> str:
-        """Return a callable that has a qualified name of its own, as a jitted function."""
+        """Return a callable with a qualified name, such as a jitted function, or ""."""
         name = getattr(value, "__qualname__", None)
         if not callable(value) or not isinstance(name, str):
             return ""
         return f"{_name(cls)} {getattr(value, '__module__', '')}.{name}"
 
     def _shown(self, value: object, cls: type) -> str:
-        """Return the repr of a value, or its attributes if nobody has written a repr."""
         if cls.__repr__ is not _DEFAULT_REPR:
             text = _ADDRESS.sub("", repr(value)[:_MAX_TEXT])
             return f"{_name(cls)} {self._without_checkout(text)}"
-        if self._in_object:  # Of an attribute the type alone.
+        # Attributes are shown by type only.
+        if self._in_object:
             return f"<{_name(cls)}>"
         self._in_object = True
         try:
@@ -323,7 +332,6 @@ class _Writer:
 
 
 def _attributes(value: object, cls: type) -> dict[str, object]:
-    """Return what an object holds in its `__dict__` and its slots."""
     state: dict[str, object] = {}
     for base in cls.__mro__:
         slots = base.__dict__.get("__slots__", ())
@@ -333,9 +341,11 @@ def _attributes(value: object, cls: type) -> dict[str, object]:
                 name = f"_{base.__name__.lstrip('_')}{slot}"
             descriptor = base.__dict__.get(name)
             if descriptor is not None and slot not in {"__dict__", "__weakref__"}:
-                with contextlib.suppress(AttributeError):  # It was never assigned.
+                # The slot was never assigned.
+                with contextlib.suppress(AttributeError):
                     state[name] = descriptor.__get__(value)
-    with contextlib.suppress(AttributeError):  # It has slots alone.
+    # The object has slots only.
+    with contextlib.suppress(AttributeError):
         state |= object.__getattribute__(value, "__dict__")
     return state
 

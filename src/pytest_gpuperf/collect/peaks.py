@@ -1,6 +1,6 @@
 """Peaks of a device: measured, declared, or from its datasheet, each with its source.
 
-There are no other GPU's figures for one that is not known, and no peak without a source.
+An unknown GPU never gets the figures of another GPU, and every peak has a source.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ __all__ = [
 ]
 
 _FILE = Path(__file__).with_name("gpu_table.json")
-_PREFIX = "NVIDIA "  # a prefix that newer drivers add to a name
+# Newer drivers add this prefix to names.
+_PREFIX = "NVIDIA "
 _SLICE = " MIG "
-# Reported over printed memory: less where the OS or ECC reserves some, more where a
-# printed GB is 2^30 bytes (A100) or the sheet leaves out spares (B300: 297/270).
+# Reported memory over printed memory. It is less if the OS or ECC reserves some, and
+# more if a printed GB is 2^30 bytes (A100) or the sheet leaves out spares (B300:
+# 297/270).
 _LEAST_MEMORY, _MOST_MEMORY = 0.93, 1.12
-_SAME_BANDWIDTH = 0.03  # H200: 4917 by its clocks, 4800 on its sheet
+# H200: 4917 from its clocks, 4800 on its sheet.
+_SAME_BANDWIDTH = 0.03
 
 
 class TableFigure(Frozen, frozen=True, kw_only=True):
@@ -43,9 +46,9 @@ class TableFigure(Frozen, frozen=True, kw_only=True):
     Attributes:
         value: The number, in the unit of its key in the table.
 
-        label: Datasheet, or estimated.
+        label: Datasheet or estimated.
 
-        title: Its publication, or how it was inferred.
+        title: The publication, or the method by which the number was inferred.
     """
 
     value: float
@@ -58,20 +61,20 @@ class Card(Frozen, frozen=True, kw_only=True):
     One GPU of the table.
 
     Attributes:
-        names: Its names in drivers.
+        names: The names that drivers report.
 
-        rates: Its table of rates.
+        rates: The key of the table of rates.
 
-        figures: Figure by the table's key, as "dram_gb_s".
+        figures: Figures by the key of the table, such as "dram_gb_s".
 
         tflop_s: Peak by data type [1e12 FLOP/s].
 
-        settled_by: "memory" or "bandwidth": must be known and agree, because another
-            board has the same name; None: the name is enough.
+        settled_by: "memory" or "bandwidth", which must be known and agree because
+            another board has the same name, or None if the name is sufficient.
 
-        soc: Whether it shares its memory with a CPU.
+        soc: Whether the GPU shares its memory with a CPU.
 
-        note: A note on its figures for the reader; "": none.
+        note: A note on the figures for the reader, or "".
     """
 
     names: tuple[str, ...]
@@ -83,7 +86,7 @@ class Card(Frozen, frozen=True, kw_only=True):
     note: str
 
     def value(self, key: str) -> float | None:
-        """Return a number of the card; None: not in the table."""
+        """Return a number of the card, or None if not listed."""
         figure = self.figures.get(key)
         return None if figure is None else figure.value
 
@@ -93,12 +96,12 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
     The figures of datasheets.
 
     Attributes:
-        cards: One for each board.
+        cards: A card for each board.
 
         rates: Multiply-adds of a multiprocessor per clock, by table and data type.
 
         tensor_clock_scale: Clock of tensor rates over the boost clock, by compute
-            capability; 1 where it is not listed.
+            capability. 1 if not listed.
     """
 
     cards: tuple[Card, ...]
@@ -106,19 +109,20 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
     tensor_clock_scale: Mapping[str, float]
 
     def named(self, name: str) -> tuple[Card, ...]:
-        """Return the cards of a name, with or without NVIDIA before it."""
+        """Return the cards of a name, with or without the prefix NVIDIA."""
         plain = _plain(name)
         return tuple(card for card in self.cards if plain in map(_plain, card.names))
 
     def card_of(self, device: Device) -> tuple[Card | None, str]:
         """
-        Return the card of a GPU, by its whole name and its other known properties.
+        Find the card of a GPU by full name and other known properties.
 
         Args:
-            device: The GPU; of a slice of one, the name before " MIG " counts.
+            device: The GPU. For a slice, the part of the name before " MIG " counts.
 
         Returns:
-            The card and ""; or None and the reason, as a sentence without its end.
+            The card and "", or None and the reason, as a sentence without its final
+            stop.
         """
         name = _without_slice(device.name)
         named = self.named(name)
@@ -143,7 +147,7 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
 
 @functools.cache
 def load_table() -> GpuTable:
-    """Return the table of the package."""
+    """Load the table that is part of the package."""
     loaded = json.loads(_FILE.read_text(encoding="utf-8"))
     sources = loaded["sources"]
     return GpuTable(
@@ -157,17 +161,14 @@ def load_table() -> GpuTable:
 
 
 def _without_slice(name: str) -> str:
-    """Return the name of the whole GPU, without the profile of a slice."""
     return name.partition(_SLICE)[0]
 
 
 def _plain(name: str) -> str:
-    """Return a name without the prefix of newer drivers."""
     return name.removeprefix(_PREFIX)
 
 
 def _card(row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> Card:
-    """Return a card from its row in the file."""
 
     def figure(cell: tuple[float, str]) -> TableFigure:
         value, source = cell
@@ -190,14 +191,14 @@ def _card(row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> C
 
 
 def _is_figure(cell: object) -> bool:
-    """Return whether a cell of a row is a number with its source."""
     return isinstance(cell, list) and not isinstance(cell[0], str)
 
 
 def _contradictions(card: Card, device: Device) -> str:
-    """Return the properties in which a GPU differs from a card; "": none."""
+    """Return the properties of a GPU that contradict a card, or ""."""
     facts = []
-    # a slice has its own multiprocessors and memory; a power mode switches a SoC's off
+    # A slice has its own multiprocessors and memory, and a power mode switches off
+    # parts of a SoC.
     if device.mig_profile is None and not card.soc:
         facts.append(("multiprocessors", device.sm_count, card.value("sm_count")))
         facts.append(
@@ -220,7 +221,6 @@ def _contradictions(card: Card, device: Device) -> str:
 
 
 def _settled(card: Card, device: Device) -> bool:
-    """Return whether the property that distinguishes boards of one name is known."""
     if card.settled_by == "memory":
         return _memory_fits(card, device) is not None
     if card.settled_by == "bandwidth":
@@ -229,7 +229,7 @@ def _settled(card: Card, device: Device) -> bool:
 
 
 def _memory_fits(card: Card, device: Device) -> bool | None:
-    """Return whether a GPU's memory matches the sheet; None: unknown."""
+    """Return True if a GPU's memory matches the sheet, or None if unknown."""
     printed = card.value("memory_gb")
     if device.memory_bytes is None or printed is None:
         return None
@@ -237,7 +237,7 @@ def _memory_fits(card: Card, device: Device) -> bool | None:
 
 
 def _bandwidth_fits(card: Card, device: Device) -> bool | None:
-    """Return whether a GPU's clocks give the sheet's bandwidth; None: unknown."""
+    """Return True if a GPU's clocks give the sheet's bandwidth, or None if unknown."""
     clock_hz, bus_bits = device.max_memory_clock_hz, device.memory_bus_bits
     printed = card.value("dram_gb_s")
     if clock_hz is None or bus_bits is None or printed is None:
@@ -247,22 +247,25 @@ def _bandwidth_fits(card: Card, device: Device) -> bool | None:
 
 
 _PLAIN_UNITS = frozenset({"fp64", "fp64_tensor", "fp32", "fp16_vector"})
-# integrated GPUs, whose reported memory clocks and widths are meaningless
+# Integrated GPUs, whose reported memory clocks and widths are meaningless.
 _SOC_CAPABILITIES = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
-# names whose tensor cores run at the full rate, by the professional whitepapers
+# Names whose tensor cores run at the full rate, according to the professional
+# whitepapers.
 _FULL_RATE = re.compile(r"Quadro RTX|RTX A\d{3,4}\b|Ada Generation|RTX PRO \d{4}\b")
-# names whose tensor cores run at the GeForce rate; a D is a cut-down board
+# Names whose tensor cores run at the GeForce rate. A D marks a cut-down board.
 _GEFORCE = re.compile(r"GeForce RTX (?!.*\bD\b)")
 _PROFILE = re.compile(r"\d+g\.(?P<gb>\d+)gb")
-_MEMORY_SLICES = 8  # of every GPU that can be split; an A30's four count double
+# The same for every GPU that can be split. The four slices of an A30 count double.
+_MEMORY_SLICES = 8
 _SPLIT = "the GPU is split into slices, and the slice in use is unknown"
-_NEAR = 0.99  # tolerance for a rounded clock or power limit
+# Tolerance for a rounded clock or power limit.
+_NEAR = 0.99
 
 _Layer = Mapping[str, Peak]
 
 
 class _Share(Frozen, frozen=True, kw_only=True):
-    """The share of multiprocessors and memory that a slice has; None: unknown."""
+    """A slice's share of multiprocessors and memory, or None if unknown."""
 
     compute: float | None = 1.0
     memory: float | None = 1.0
@@ -276,17 +279,17 @@ def find_peaks(
     measured: Mapping[str, float] | None = None,
 ) -> Peaks:
     """
-    Return the peaks of a GPU, each with its label and its source.
+    Find the peaks of a GPU, with labels and sources.
 
     Args:
         device: The GPU, with all properties that could be read.
 
         declared: Declared peaks: FLOP/s by data type, B/s by level of memory.
 
-        measured: Peaks measured on it, likewise.
+        measured: Peaks measured on the GPU, in the same units.
 
     Returns:
-        A Peak for every data type and level of memory; an unknown one is unavailable,
+        A Peak for every data type and level of memory. An unknown peak is unavailable,
         with the reason as its source.
     """
     table = load_table()
@@ -350,7 +353,6 @@ def _peaks(
     l2_bytes: int | None = None,
     notes: tuple[str, ...] = (),
 ) -> Peaks:
-    """Return peaks of computing and of memory from one layer."""
     return Peaks(
         device=name,
         flop_per_s={field: chosen[field] for field in DTYPE_BYTES},
@@ -362,7 +364,7 @@ def _peaks(
 
 
 def _strongest(layers: tuple[_Layer, ...]) -> dict[str, Peak]:
-    """Return the peak with the strongest label of each field, the first among equals."""
+    """Return the strongest peak of every field, by label. The first wins among equals."""
     chosen: dict[str, Peak] = {}
     for layer in layers:
         for field, peak in layer.items():
@@ -375,7 +377,6 @@ def _strongest(layers: tuple[_Layer, ...]) -> dict[str, Peak]:
 def _layer_of(
     values: Mapping[str, float] | None, label: SourceLabel, source: str
 ) -> dict[str, Peak]:
-    """Return measured or declared values as peaks."""
     return {
         field: Peak(value=value, label=label, source=source)
         for field, value in (values or {}).items()
@@ -383,13 +384,15 @@ def _layer_of(
 
 
 def _detected(device: Device, card: Card | None, share: _Share) -> _Layer:
-    """Return the bandwidth of the live device, from clock and bus width."""
+    """
+    Return the bandwidth from the device's memory clock and bus width, if both are meaningful.
+    """
     clock_hz, bus_bits = device.max_memory_clock_hz, device.memory_bus_bits
     if clock_hz is None or bus_bits is None or share.memory is None:
         return {}
     if _is_soc(device, card):
         return {}
-    # the driver's memory clock is half the data rate, for HBM and GDDR alike
+    # The driver's memory clock is half the data rate, for HBM and GDDR alike.
     bytes_per_s = 2 * clock_hz * bus_bits / 8
     source = f"2 x {clock_hz / 1e6:g} MHz x {bus_bits} bit, from the driver"
     peak = Peak(value=bytes_per_s, label=SourceLabel.DETECTED, source=source)
@@ -397,7 +400,6 @@ def _detected(device: Device, card: Card | None, share: _Share) -> _Layer:
 
 
 def _printed(card: Card, device: Device, share: _Share) -> _Layer:
-    """Return the peaks of the datasheet."""
     layer: dict[str, Peak] = {}
     printed = card.figures.get("dram_gb_s")
     if printed is not None and share.memory is not None:
@@ -422,7 +424,6 @@ def _printed(card: Card, device: Device, share: _Share) -> _Layer:
 
 
 def _estimated(device: Device, card: Card | None, table: GpuTable) -> _Layer:
-    """Return rates times the live device's own clock and multiprocessors."""
     clock_hz, sm_count = device.rated_clock_hz, device.sm_count
     if clock_hz is None or sm_count is None or device.compute_capability is None:
         return {}
@@ -446,10 +447,10 @@ def _estimated(device: Device, card: Card | None, table: GpuTable) -> _Layer:
 
 def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, int]:
     """
-    Return the rates per clock that follow from a GPU's name; empty if none do.
+    Return the rates per clock that follow from a GPU's name, or {} if none do.
 
-    The compute capability is not enough: cut-down boards share it (H20 and H800 with the
-    H100).
+    The compute capability is not enough, because cut-down boards share it (H20 and H800
+    with the H100).
     """
     name, capability = _without_slice(device.name), _capability(device)
     cards = table.named(name) if card is None else (card,)
@@ -463,7 +464,7 @@ def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, i
 
 
 def _unavailable(device: Device, no_card_reason: str, *, has_rates: bool) -> _Layer:
-    """Return the reason for each field that no other layer has."""
+    """Return unknown peaks with the reason, as the last layer."""
     missing = [
         what
         for what, fact in (
@@ -475,7 +476,8 @@ def _unavailable(device: Device, no_card_reason: str, *, has_rates: bool) -> _La
     ]
     if missing:
         no_rate = f"{' and '.join(missing)} could not be read"
-    elif has_rates:  # the chip computes none of this type, or nobody says how many
+    elif has_rates:
+        # The chip does not compute this type, or its rate is not published.
         capability = _capability(device)
         no_rate = (
             f"no rate of this data type is known for compute capability {capability}"
@@ -492,17 +494,15 @@ def _unavailable(device: Device, no_card_reason: str, *, has_rates: bool) -> _La
 
 
 def _all_unknown(why: str) -> dict[str, Peak]:
-    """Return every field as unknown."""
     return {field: _unknown(why) for field in (*DTYPE_BYTES, *LEVELS)}
 
 
 def _unknown(why: str) -> Peak:
-    """Return an unknown peak."""
     return Peak(value=None, label=SourceLabel.UNAVAILABLE, source=why)
 
 
 def _scaled(peak: Peak, part: float, share: _Share) -> Peak:
-    """Return a peak scaled to a slice; unchanged for a whole GPU."""
+    """Scale a peak to a slice. Peaks of a whole GPU are unchanged."""
     if not share.text or peak.value is None:
         return peak
     return replace(
@@ -514,7 +514,6 @@ def _scaled(peak: Peak, part: float, share: _Share) -> Peak:
 
 
 def _share(device: Device, card: Card | None) -> _Share:
-    """Return the share of its GPU that a device has."""
     profile = device.mig_profile
     if profile is None:
         return _Share()
@@ -531,19 +530,17 @@ def _share(device: Device, card: Card | None) -> _Share:
 
 
 def _switched_off(card: Card, device: Device) -> bool:
-    """Return whether a SoC uses fewer multiprocessors than its sheet lists."""
     return card.soc and device.sm_count not in {None, card.value("sm_count")}
 
 
 def _is_soc(device: Device, card: Card | None) -> bool:
-    """Return whether a GPU shares its memory with a CPU."""
     if device.integrated or (card is not None and card.soc):
         return True
     return device.compute_capability in _SOC_CAPABILITIES
 
 
 def _l2_bytes(device: Device, card: Card | None, share: _Share) -> int | None:
-    """Return the size of the L2 from the driver, else from the table."""
+    """Return the size of the L2 [B] from the driver, else from the table, or None."""
     if device.l2_bytes is not None:
         return device.l2_bytes
     printed = None if card is None else card.value("l2_mib")
@@ -553,12 +550,11 @@ def _l2_bytes(device: Device, card: Card | None, share: _Share) -> int | None:
 
 
 def _capability(device: Device) -> str:
-    """Return the compute capability as text; "": unknown."""
+    """Return the compute capability as text, or "" if unknown."""
     return ".".join(map(str, device.compute_capability or ()))
 
 
 def _notes(device: Device, card: Card | None) -> list[str]:
-    """Return the notes on the peaks of a board."""
     if card is None:
         return []
     notes = [card.note] if card.note else []

@@ -1,8 +1,8 @@
-"""Python's ways of finding modules, turned from one tree of a project to another.
+"""Redirects Python's module search from one tree of a project to another.
 
-It runs in every Python process of a side, before the program and after the `.pth` files
-of the environment. Standard library only: it is loaded by its path, also in a Python that
-does not have the package.
+The module runs in every Python process of a side, before the program and after the
+`.pth` files of the environment. It uses only the standard library, because it is loaded
+by its path, also in a Python that does not have the package.
 """
 
 from __future__ import annotations
@@ -14,34 +14,36 @@ from typing import Any
 
 __all__ = ["editable_folders", "inside", "moved", "start"]
 
-# where the finders of editable installs keep the folders of a project
+# Tables in which the finders of editable installs keep the folders of a project.
 _MODULE_TABLES = ("MAPPING", "NAMESPACES")  # setuptools
 _FINDER_TABLES = (
-    "_redirections",  # editables, of hatchling
+    "_redirections",  # editables, used by hatchling
     "known_source_files",  # scikit-build-core
 )
-_BUILT = 2  # the level
-_BUILDERS = ("mesonpy", "scikitbuild")  # in the names of finders that build on import
+# The level of a project that was built.
+_BUILT = 2
+# Parts of the names of finders that build on import.
+_BUILDERS = ("mesonpy", "scikitbuild")
 
 
 def inside(path: str, *folders: str) -> bool:
-    """Return whether a path is one of some folders, or lies in one."""
+    """Return True if a path equals a folder, or lies below."""
     return any(path == folder or path.startswith(folder + os.sep) for folder in folders)
 
 
 def moved(path: str, own_tree: str, other_tree: str, shared: Sequence[str]) -> str:
     """
-    Return the path in the own tree for one in the other tree; any other path unchanged.
+    Translate a path in the other tree to the own tree. Any other path is unchanged.
 
     Args:
         path: An absolute path.
 
-        own_tree: The root of the tree to look in.
+        own_tree: The root of the tree to search.
 
-        other_tree: The root of the tree not to look in.
+        other_tree: The root of the tree not to search.
 
-        shared: Folders of the other tree that both sides use: an environment, or the own
-            tree.
+        shared: Folders in the other tree that both sides use, such as an environment or
+            the own tree.
     """
     real = os.path.realpath(path)
     if inside(real, other_tree) and not inside(real, *shared):
@@ -57,19 +59,19 @@ def start(
     level: int,
 ) -> None:
     """
-    Find the modules of a project in its own tree.
+    Redirect imports of a project to the own tree.
 
     Args:
-        own_tree: The root of that tree.
+        own_tree: The root of the own tree.
 
         other_tree: The root of the other side's tree.
 
-        shared: As for `moved`.
+        shared: See `moved`.
 
-        front: The folders to look in first.
+        front: The folders to search first.
 
-        level: 2: the project was built into one of them, and a finder that builds the
-            other tree on import is taken out.
+        level: With level 2, the project was built into one of the folders, and finders
+            that build the other tree on import are removed.
     """
 
     def move(path: Any) -> Any:  # noqa: ANN401 - a table of others holds anything
@@ -87,7 +89,7 @@ def start(
 
 
 def editable_folders() -> tuple[tuple[str, str], ...]:
-    """Return the names and folders that editable installations have in their finders."""
+    """Return the names and folders in the finders of editable installations."""
     return tuple(
         (name, os.path.realpath(path))
         for table in _tables()
@@ -98,7 +100,6 @@ def editable_folders() -> tuple[tuple[str, str], ...]:
 
 
 def _tables() -> Iterator[dict[str, Any]]:
-    """Yield the tables of the finders that are active."""
     for finder in sys.meta_path:
         module = sys.modules.get(getattr(finder, "__module__", ""))
         tables = [getattr(module, name, None) for name in _MODULE_TABLES]
@@ -107,7 +108,6 @@ def _tables() -> Iterator[dict[str, Any]]:
 
 
 def _builds(finder: object) -> bool:
-    """Return whether a finder builds a project when it is imported."""
     kind = finder if isinstance(finder, type) else type(finder)
     name = f"{kind.__module__} {kind.__name__}".lower()
     return any(builder in name for builder in _BUILDERS)

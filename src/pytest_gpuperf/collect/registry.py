@@ -1,4 +1,4 @@
-"""The collectors of a run, and the reason for each that is not used."""
+"""The collectors of a run, and the reasons for unused collectors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ __all__ = [
     "still_absent",
 ]
 
-DEVICE_TIMERS = (Source.CUPTI, Source.EVENTS)  # timers of the device, the best first
-DEVICE_COLLECTORS = (*DEVICE_TIMERS, Source.NVML)  # collectors that need a GPU
+# Timers of the device, best first.
+DEVICE_TIMERS = (Source.CUPTI, Source.EVENTS)
+# Collectors that need a GPU.
+DEVICE_COLLECTORS = (*DEVICE_TIMERS, Source.NVML)
 
 
 class Choice(Frozen, frozen=True, kw_only=True):
@@ -38,8 +40,8 @@ class Choice(Frozen, frozen=True, kw_only=True):
     Attributes:
         collectors: Names of model.sample.COLLECTORS, best first.
 
-        notes: One for each collector that is not used, in the same order, one for
-            everything else that was lost, then one for the device.
+        notes: A note for each collector that is not used, in the same order, a note for
+            everything else that was lost, and a note for the device.
     """
 
     collectors: tuple[str, ...]
@@ -55,14 +57,15 @@ def absent_collectors(
     *, replaying: bool, no_device_reason: str | None = None
 ) -> dict[str, Gap]:
     """
-    Return why collectors cannot be used in this process, by name.
+    Return the reasons that collectors cannot be used in the process, by name.
 
-    Nothing is imported or tried: another holder of CUPTI shows only at its first use.
+    Nothing is imported or tried. Another holder of CUPTI is detected only at the first
+    use.
 
     Args:
-        replaying: Whether a recorded run was named.
+        replaying: Whether a recorded run was requested.
 
-        no_device_reason: Why there is no GPU; None: there is one.
+        no_device_reason: The reason that there is no GPU, or None if there is a GPU.
     """
     absent = _absent_device_collectors(no_device_reason)
     if not replaying:
@@ -94,7 +97,6 @@ def absent_collectors(
 
 
 def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Gap]:
-    """Return why collectors of the device cannot be used, by name."""
     if no_device_reason is not None:
         nothing = Gap(
             code=GapCode.NO_DEVICE,
@@ -110,12 +112,12 @@ def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Gap]:
 
 def still_absent(absent: Mapping[str, Gap], used: Collection[str]) -> dict[str, Gap]:
     """
-    Return why collectors are not used, without those that have given values.
+    Return the reasons for unused collectors, without collectors that gave values.
 
-    A device that is not NVIDIA's is recognised only by its use.
+    A device that is not NVIDIA's is detected only when it is used.
 
     Args:
-        absent: Why a collector was not expected to work, by its name.
+        absent: The reason that a collector was not expected to work, by name.
 
         used: The sources of the measured values.
     """
@@ -123,7 +125,6 @@ def still_absent(absent: Mapping[str, Gap], used: Collection[str]) -> dict[str, 
 
 
 def _not_installed(*packages: str) -> Gap:
-    """Return the gap of a collector whose packages are not installed."""
     several = len(packages) > 1
     listed = " and ".join(packages)
     return Gap(
@@ -143,24 +144,26 @@ def choose(
     device_reason: str = "",
 ) -> Choice:
     """
-    Return the collectors of a run.
+    Choose the collectors of a run.
 
     Args:
-        names: The names of `--gpuperf-collectors`; empty or `("auto",)`: every collector
-            that can be used.
+        names: The names of `--gpuperf-collectors`. Empty or `("auto",)` selects every
+            collector that can be used.
 
-        absent: Why a collector cannot be used, by its name; the others can.
+        absent: The reason that a collector cannot be used, by name. All others can be
+            used.
 
-        lost: Why a collector failed at its first use, by its name: as when another tool
-            holds CUPTI; a name that is not a collector's gets a sentence too.
+        lost: The reason that a collector failed at its first use, by name, for example
+            because another tool holds CUPTI. A name that is not a collector gets a
+            sentence, too.
 
-        device_name: The GPU's; None: there is none.
+        device_name: The name of the GPU, or None if there is none.
 
-        device_reason: Why there is no GPU, as a fragment.
+        device_reason: The reason that there is no GPU, as a fragment.
 
     Raises:
-        ConfigError: A name is unknown (all of them are named), or names exclude each
-            other.
+        ConfigError: Names are unknown (the message lists all of them), or names exclude
+            each other.
 
         CollectorUnavailableError: A requested collector cannot be used.
     """
@@ -187,9 +190,9 @@ def choose(
 
 def refusals(names: tuple[str, ...]) -> list[str]:
     """
-    Return why requested collectors cannot be used; empty: they can.
+    Return the reasons that requested collectors cannot be used, or [].
 
-    The GPU is queried only if one of them needs it.
+    The GPU is queried only if a requested collector needs a GPU.
     """
     no_device_reason = None
     if not frozenset(DEVICE_COLLECTORS).isdisjoint(names):
@@ -197,7 +200,8 @@ def refusals(names: tuple[str, ...]) -> list[str]:
         no_device_reason = None if query.devices else query.reason
     absent = absent_collectors(replaying=False, no_device_reason=no_device_reason)
     if Source.EVENTS in absent and importlib.util.find_spec("torch") is not None:
-        del absent[Source.EVENTS]  # torch may use a device that NVML does not list
+        # torch may use a device that NVML does not list.
+        del absent[Source.EVENTS]
     try:
         choose(names, absent=absent)
     except (CollectorUnavailableError, ConfigError) as error:
@@ -206,7 +210,7 @@ def refusals(names: tuple[str, ...]) -> list[str]:
 
 
 def _checked(requested: tuple[str, ...]) -> frozenset[str]:
-    """Return the requested names; empty: all that can be used."""
+    """Return the requested names, or an empty set for all usable collectors."""
     names = frozenset(requested) - {"auto"}
     unknown = sorted(names.difference(COLLECTORS))
     if unknown:
@@ -222,7 +226,6 @@ def _checked(requested: tuple[str, ...]) -> frozenset[str]:
 
 
 def _unknown_error(unknown: list[str]) -> ConfigError:
-    """Return an error with every unknown collector and the closest names."""
     close = {
         match
         for name in unknown
@@ -236,7 +239,6 @@ def _unknown_error(unknown: list[str]) -> ConfigError:
 
 
 def _refuse_absent(requested: frozenset[str], absent: Mapping[str, Gap]) -> None:
-    """Raise if requested collectors cannot be used."""
     missing = [name for name in COLLECTORS if name in requested and name in absent]
     if not missing:
         return
@@ -250,7 +252,7 @@ def _refuse_absent(requested: frozenset[str], absent: Mapping[str, Gap]) -> None
 def _note(
     name: str, used: tuple[str, ...], gaps: Mapping[str, Gap | None]
 ) -> HeaderNote:
-    """Return why a collector is not used; None in `gaps`: not requested."""
+    """Return the reason for an unused collector. None in `gaps` means not requested."""
     if name not in gaps:
         text = f"{name}: not needed with {', '.join(used)}"
         return HeaderNote(about=name, text=text, code=GapCode.NOT_ASKED)
@@ -265,14 +267,12 @@ def _note(
 def _device_note(
     used: tuple[str, ...], device_name: str | None, device_reason: str
 ) -> HeaderNote:
-    """Return the note about the GPU."""
     text = _device_sentence(used, device_name, device_reason)
     code = GapCode.NO_DEVICE if _is_without(used, device_name) else None
     return HeaderNote(about="gpu", text=text, code=code)
 
 
 def _is_without(used: tuple[str, ...], device_name: str | None) -> bool:
-    """Return whether a run used no GPU and replayed none."""
     timed = not frozenset(DEVICE_TIMERS).isdisjoint(used)
     return device_name is None and not timed and Source.REPLAY not in used
 
@@ -280,7 +280,6 @@ def _is_without(used: tuple[str, ...], device_name: str | None) -> bool:
 def _device_sentence(
     used: tuple[str, ...], device_name: str | None, device_reason: str
 ) -> str:
-    """Return the sentence about the GPU, its timer and its caches."""
     if Source.REPLAY in used:
         return "GPU: not used, a recorded run is replayed"
     if _is_without(used, device_name):

@@ -1,8 +1,8 @@
 """Recordings: records on disk, written while measuring and read to judge again.
 
 A recording is a folder: `recording.json` names the session, `readings-*.jsonl` hold one
-record per line, `traces-*.jsonl` the GPU activity of each (traces.py). Each file has one
-writer.
+record per line, and `traces-*.jsonl` hold the GPU activity of each record (traces.py).
+Each file has one writer.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ __all__ = [
 ]
 
 SCHEMA = "pytest-gpuperf/recording/1"
-HEAD_FILE = "recording.json"  # in the folder of a recording
-_PARTIAL = f"{HEAD_FILE}.tmp"  # left behind by a kill
+# In the folder of a recording.
+HEAD_FILE = "recording.json"
+# Left behind by a kill.
+_PARTIAL = f"{HEAD_FILE}.tmp"
 _KEPT_FILES = ("readings", "traces")
 _REMEDY = "record it again with --gpuperf-record"
 
@@ -60,9 +62,9 @@ class Recording(Frozen, frozen=True, kw_only=True):
     A recorded run.
 
     Attributes:
-        session: The session that recorded it.
+        session: The session of the recording.
 
-        environment: Its machine and software.
+        environment: The machine and software of the session.
 
         records: The records by key, role and process index.
     """
@@ -72,7 +74,7 @@ class Recording(Frozen, frozen=True, kw_only=True):
     records: Mapping[Address, Record]
 
     def main(self, key: RecordKey) -> Record | None:
-        """Return the main process's record of a key; None: there is none."""
+        """Return the main process's record of a key, or None."""
         return self.records.get((key, Role.MAIN, 0))
 
     def references(self) -> tuple[Record, ...]:
@@ -81,7 +83,7 @@ class Recording(Frozen, frozen=True, kw_only=True):
         return tuple(record for record in records if record.kind is Kind.REFERENCE)
 
     def of_role(self, role: Role, test_ids: Iterable[str]) -> list[Record]:
-        """Return the records of one role for some tests."""
+        """Return the records of a role for some tests."""
         ids = set(test_ids)
         return [
             record
@@ -92,7 +94,7 @@ class Recording(Frozen, frozen=True, kw_only=True):
 
 class Recorder:
     """
-    Appends the records of one process to its own file.
+    Appends the records of a process to a file of that process.
 
     Args:
         folder: The recording.
@@ -106,7 +108,7 @@ class Recorder:
 
     def open(self) -> None:
         """
-        Open the file: while a test runs it may be too late.
+        Open the file early, because opening may fail during a test.
 
         Raises:
             ReportError: The file cannot be written.
@@ -130,7 +132,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raise ReportError for a file that cannot be written."""
+        """Turn an OSError into a ReportError."""
         try:
             yield
         except OSError as error:
@@ -142,7 +144,7 @@ class Recorder:
 
 def start_recording(folder: str, session: Session, environment: Environment) -> None:
     """
-    Create the folder of a recording; a recording without readings is replaced.
+    Create the folder of a recording. A recording without readings is replaced.
 
     Raises:
         ReportError: The folder holds readings or something else, or cannot be written.
@@ -158,16 +160,17 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
 
 def write_head(folder: str, session: Session, environment: Environment) -> None:
     """
-    Write the head of a recording, in place of an earlier one of the same run.
+    Write the head of a recording, replacing an earlier head of the same run.
 
     Raises:
-        ReportError: It cannot be written.
+        ReportError: The head cannot be written.
     """
     path = Path(folder)
     head = _RecordingHead(schema=SCHEMA, session=session, environment=environment)
     partial = path / _PARTIAL
     try:
-        with partial.open("x", encoding="utf-8") as file:  # never through a link
+        # Never through a link.
+        with partial.open("x", encoding="utf-8") as file:
             file.write(codec.to_text(head) + "\n")
         partial.replace(path / HEAD_FILE)
     except OSError as error:
@@ -175,13 +178,12 @@ def write_head(folder: str, session: Session, environment: Environment) -> None:
 
 
 def _unwritten(folder: str, error: OSError) -> ReportError:
-    """Return the error for a folder in which no recording can be written."""
     message = f"{folder} cannot be written ({error.strerror})"
     return ReportError(message, remedy="choose a folder of your own")
 
 
 def _clear(path: Path) -> None:
-    """Remove the files of an empty recording; raise if the folder holds others."""
+    """Remove the files of an empty recording, or raise if the folder holds other files."""
     names = {entry.name for entry in path.iterdir()}
     readings = {
         entry.name for kind in _KEPT_FILES for entry in path.glob(f"{kind}-*.jsonl")
@@ -199,11 +201,11 @@ def _clear(path: Path) -> None:
 
 def read_recording(folder: str) -> Recording:
     """
-    Return a recorded run.
+    Read a recorded run.
 
     Raises:
-        CaptureFormatError: The folder is not a recording, or a line of it is broken; a
-            last line that was cut off by a kill is left out.
+        CaptureFormatError: The folder is not a recording, or a line is broken. A last
+            line that was cut off by a kill is left out.
     """
     path = Path(folder)
     try:
@@ -236,10 +238,10 @@ def read_recording(folder: str) -> Recording:
 
 def read_readings(folder: str) -> dict[Address, Record]:
     """
-    Return the records of a folder, from all of its writers.
+    Return the records of a folder, from all writers.
 
     Raises:
-        CaptureFormatError: A file cannot be read, or a line of it is broken.
+        CaptureFormatError: A file cannot be read, or a line is broken.
     """
     records: dict[Address, Record] = {}
     for file in sorted(Path(folder).glob("readings-*.jsonl")):
@@ -249,12 +251,13 @@ def read_readings(folder: str) -> dict[Address, Record]:
 
 
 def _lines(file: Path) -> list[Record]:
-    """Return the records of one file."""
+    """Return the records of a file, without an unfinished last line."""
     try:
         *whole, rest = file.read_bytes().split(b"\n")
     except OSError as error:
         raise _unread(file, error) from error
-    del rest  # the unfinished line of a killed process; "" after a whole line
+    # The unfinished line of a killed process, or "" after a whole line.
+    del rest
     records = []
     for number, line in enumerate(whole, start=1):
         try:
@@ -266,7 +269,6 @@ def _lines(file: Path) -> list[Record]:
 
 
 def _unread(file: Path, error: OSError) -> CaptureFormatError:
-    """Return the error for a file of a recording that is there, and cannot be read."""
     message = f"it cannot be read ({error.strerror})"
     denied = isinstance(error, PermissionError)
     remedy = "make it and its folder readable" if denied else _REMEDY
@@ -274,7 +276,7 @@ def _unread(file: Path, error: OSError) -> CaptureFormatError:
 
 
 def write_expected(folder: str, writer: str, expected: Expected) -> None:
-    """Write the tests that a worker is going to measure, in case it crashes."""
+    """Write the tests that a worker will measure, in case the worker crashes."""
     target = Path(folder) / f"expected-{writer}.json"
     partial = target.with_suffix(".tmp")
     partial.write_text(codec.to_text(expected), encoding="utf-8")
@@ -282,7 +284,7 @@ def write_expected(folder: str, writer: str, expected: Expected) -> None:
 
 
 def read_expected(folder: str) -> Expected:
-    """Return what the workers are going to measure, without duplicates."""
+    """Return the tests that all workers will measure, without duplicates."""
     test_ids: dict[str, None] = {}
     modules: dict[str, None] = {}
     partial: dict[str, None] = {}
@@ -312,13 +314,13 @@ def read_expected(folder: str) -> Expected:
         shard=shard,
         keys=keys,
         selection=selections.pop() if len(selections) == 1 else None,
-        # another worker may run what one has left out
+        # Another worker may run a test that one worker has left out.
         dropped=tuple(test_id for test_id in dropped if test_id not in test_ids),
     )
 
 
 def without_samples(record: Record) -> Record:
-    """Return a record without its samples, as it is sent between processes."""
+    """Return a record without the samples, for sending between processes."""
     if not record.series:
         return record
     return replace(record, series=())

@@ -1,4 +1,4 @@
-"""Child processes: the only module that starts one."""
+"""Child processes. No other module starts any."""
 
 from __future__ import annotations
 
@@ -26,30 +26,36 @@ __all__ = [
     "start_remedy",
 ]
 
-_TAIL_LINES = 40  # enough for a traceback and the lines before it
-_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")  # of a cancelled job; Windows lacks the latter
+# Enough for a traceback and the lines before it.
+_TAIL_LINES = 40
+# The signals of a cancelled job. Windows has no SIGHUP.
+_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 _MEANINGS = {
     "SIGXCPU": ", more processor time than `ulimit -t` allows",
     "SIGXFSZ": ", a larger file than `ulimit -f` allows",
 }
-_DRAIN_S = 1.0  # the pipes of a killed process are read in milliseconds
-# Reads one line at the end of the work; where the pipe closes without it, this process
-# has died, and the shell signals the process or group. It starts in a millisecond.
+# The pipes of a killed process are read in milliseconds.
+_DRAIN_S = 1.0
+# The shell reads one line at the end of the work. If the pipe closes without a line,
+# this process has died, and the shell signals the process or group. The shell starts in
+# a millisecond.
 _GUARD = ("/bin/sh", "-c", 'read -r _ || kill -s "$1" -- "$2"', "sh")
 
 
-class Finished(NamedTuple):  # `gpuperf show` is slower by 7 ms with a dataclass
+# A dataclass would slow down `gpuperf show` by 7 ms.
+class Finished(NamedTuple):
     """
     A process that has ended.
 
     Attributes:
-        argv: The command as it was started.
+        argv: The command line.
 
-        exit_code: Its exit status; negative: the signal that ended it.
+        exit_code: The exit status, or the negative number of the signal that ended the
+            process.
 
-        stdout: All that it wrote to standard output.
+        stdout: All standard output.
 
-        stderr: All that it wrote to standard error.
+        stderr: All standard error output.
     """
 
     argv: tuple[str, ...]
@@ -66,18 +72,18 @@ class Finished(NamedTuple):  # `gpuperf show` is slower by 7 ms with a dataclass
 
 
 class LiveProcess(Protocol):
-    """A process that was started and not waited for."""
+    """A process that was started and is not waited for."""
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit status; negative: the signal that ended it. None: it runs."""
+        """The exit status, or a negative signal number, or None while the process runs."""
 
     def end(self) -> None:
-        """Kill it and its process group, if it runs; let go of what watched it."""
+        """Kill the process group, unless already ended, and close the guard."""
 
 
 class Runner(Protocol):
-    """Starts processes; tests replace it with a scripted one."""
+    """Starts processes. Tests replace it with a scripted runner."""
 
     def run(
         self,
@@ -89,23 +95,24 @@ class Runner(Protocol):
         stdin: bytes = b"",
     ) -> Finished:
         """
-        Run a command to its end.
+        Run a command to the end.
 
         Args:
-            argv: The executable and its arguments; never a shell string.
+            argv: The executable and its arguments. Never a shell string.
 
-            timeout_s: How long it may take [s], > 0.
+            timeout_s: Time limit [s], > 0.
 
-            cwd: The folder to start it in; None: this process's.
+            cwd: The working folder, or None for the folder of this process.
 
-            env: Its whole environment; None: this process's.
+            env: The complete environment, or None for the environment of this process.
 
-            stdin: What it reads on standard input.
+            stdin: The standard input of the command.
 
         Raises:
             CollectorUnavailableError: The executable cannot be started.
 
-            CollectorTimeoutError: It took longer; its process group was ended.
+            CollectorTimeoutError: The time limit was exceeded. The process group was
+                killed.
         """
 
     def start(
@@ -118,18 +125,19 @@ class Runner(Protocol):
         descriptors: Sequence[int] = (),
     ) -> LiveProcess:
         """
-        Start a command and return at once; whoever does so must call its `end`.
+        Start a command and return at once. The caller must call `end`.
 
         Args:
-            argv: The executable and its arguments; never a shell string.
+            argv: The executable and its arguments. Never a shell string.
 
-            log: The file that both of its streams go to; it reads nothing.
+            log: The file for standard output and standard error. Standard input is
+                empty.
 
-            cwd: The folder to start it in; None: this process's.
+            cwd: The working folder, or None for the folder of this process.
 
-            env: Its whole environment; None: this process's.
+            env: The complete environment, or None for the environment of this process.
 
-            descriptors: File descriptors that it shares with this process.
+            descriptors: File descriptors that are shared with the command.
 
         Raises:
             CollectorUnavailableError: The executable cannot be started.
@@ -138,16 +146,16 @@ class Runner(Protocol):
 
 class ProcessRunner:
     """
-    Runs real processes, each in its own process group, which is killed as a whole.
+    Runs real processes in separate process groups, which are killed as a whole.
 
-    A group is killed at a timeout, and also when this process dies: a guard process
-    watches it. Without a POSIX shell and process groups (Windows) there is no guard, and
-    a child survives a killed parent.
+    A group is killed at a timeout, and also when this process dies, because a guard
+    process watches it. Without a POSIX shell and process groups (Windows) there is no
+    guard, and a child survives a killed parent.
 
     Args:
         meanwhile:
-            Called here while the process runs, as for imports that its output needs; if
-            it raises, the process is killed.
+            Called in this process while the command runs, for example for imports that
+            the output needs. If it raises an exception, the command is killed.
     """
 
     def __init__(self, meanwhile: Callable[[], object] | None = None) -> None:
@@ -162,7 +170,7 @@ class ProcessRunner:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
     ) -> Finished:
-        """Run a command to its end; see `Runner.run`."""
+        """Run a command to the end, see `Runner.run`."""
         command = tuple(argv)
         process = _started(command, cwd, env, stdin=subprocess.PIPE)
         try:
@@ -176,7 +184,8 @@ class ProcessRunner:
             raise CollectorTimeoutError(
                 message, remedy="give it more time, or find out what it waits for"
             ) from error
-        except BaseException:  # Ctrl-C too must leave nothing running
+        except BaseException:
+            # Ctrl-C must not leave anything running, either.
             _end_group(process)
             raise
         return Finished(
@@ -192,7 +201,7 @@ class ProcessRunner:
         env: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
     ) -> LiveProcess:
-        """Start a command and return at once; see `Runner.start`."""
+        """Start a command and return at once, see `Runner.start`."""
         with open(log, "wb") as sink:  # noqa: PTH123 - `gpuperf show` does not need pathlib
             return _GuardedProcess(
                 _started(
@@ -209,10 +218,11 @@ class ProcessRunner:
 @contextlib.contextmanager
 def ending_signals(handler: Callable[[int, object], object]) -> Iterator[None]:
     """
-    Handle signals that end a job: of a cancelled one, or of a closed terminal.
+    Handle the signals that cancel a job or close a terminal.
 
-    Those that this process ignores or handles already are left as they are, and so are
-    all in a thread, for which Python has no handlers.
+    Signals that this process already ignores or handles are left unchanged. In other
+    threads than the main thread nothing is changed, because Python allows handlers only
+    there.
 
     Args:
         handler: Called with the signal's number and the interrupted frame.
@@ -234,15 +244,16 @@ def ending_signals(handler: Callable[[int, object], object]) -> Iterator[None]:
 
 
 def signal_name(number: int) -> str:
-    """Return what a signal is called."""
+    """Return the name of a signal."""
     try:
         return signal.Signals(number).name
-    except ValueError:  # Python names no real-time signal
+    except ValueError:
+        # Python has no names for real-time signals.
         return f"signal {number}"
 
 
 def ending(exit_code: int) -> str:
-    """Return how a process has ended, with what a limit's signal means."""
+    """Return the end of a process as text, with the meaning of a limit's signal."""
     if exit_code >= 0:
         return f"exit {exit_code}"
     name = signal_name(-exit_code)
@@ -250,10 +261,11 @@ def ending(exit_code: int) -> str:
 
 
 def largest_file_bytes() -> int | None:
-    """Return the largest file [B] that this process and its children may write."""
+    """Return the maximum size of written files [B], or None without a limit."""
     try:
         import resource
-    except ImportError:  # Windows has no such limit
+    except ImportError:
+        # Windows has no such limit.
         return None
     most_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     return None if most_bytes == resource.RLIM_INFINITY else most_bytes
@@ -261,19 +273,19 @@ def largest_file_bytes() -> int | None:
 
 def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:
     """
-    Run a command in this process's place: on the same terminal, Ctrl-C included.
+    Run a command on the same terminal, and wait for the end.
 
-    A signal that ends this process's job is passed on, and the command waited for: it
-    may have something to tidy up.
+    Ctrl-C reaches the command, too. A signal that ends this process's job is passed on,
+    and the command is waited for, because it may have to clean up.
 
     Args:
-        argv: The executable and its arguments; never a shell string.
+        argv: The executable and its arguments. Never a shell string.
 
-        quiet: Whether what it prints goes to standard error.
+        quiet: Whether standard output of the command goes to standard error.
 
     Returns:
-        Its exit status (negative: the signal that ended it), and whether Ctrl-C or such
-        a signal came.
+        The exit status (negative: the signal that ended the command), and whether
+        Ctrl-C or a job signal was received.
     """
     process: subprocess.Popen[bytes] | None = None
     received: list[int] = []
@@ -285,19 +297,21 @@ def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:
 
     with ending_signals(pass_on):
         process = subprocess.Popen(argv, stdout=sys.stderr if quiet else None)
-        for number in received:  # while it was started
+        # Signals received while the command was being started.
+        for number in received:
             process.send_signal(number)
         interrupted = False
         with _guarded("TERM", str(process.pid)):
             while True:
                 try:
                     return process.wait(), interrupted or bool(received)
-                except KeyboardInterrupt:  # it has got it, too, and tidies up
+                except KeyboardInterrupt:
+                    # The command has received Ctrl-C, too, and cleans up.
                     interrupted = True
 
 
 class _GuardedProcess:
-    """A process whose group is killed by `end`, and when this process dies."""
+    """A process whose group is killed by `end`, and also when this process dies."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -306,18 +320,18 @@ class _GuardedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit status; negative: the signal that ended it. None: it runs."""
+        """The exit status, or a negative signal number, or None while the process runs."""
         return self._process.poll()
 
     def end(self) -> None:
-        """Kill it and its process group, if it runs; let go of what watched it."""
+        """Kill the process group, unless already ended, and close the guard."""
         if self.exit_code is None:
             _end_group(self._process)
         self._guard.close()
 
 
 _INSTALL = "install {0} or put it on PATH"
-# by the system's error, what to do where a process cannot be started
+# Remedies by error number, for a process that cannot be started.
 _START_REMEDIES = {
     errno.EMFILE: "close the files that the tests leave open, or allow more: ulimit -n",
     errno.ENFILE: "close files: the system has as many open as it allows (fs.file-max)",
@@ -332,7 +346,7 @@ _START_REMEDIES = {
 
 
 def start_remedy(error: OSError, program: str) -> str:
-    """Return what to do where a process cannot be started, by the system's error."""
+    """Return the remedy for a process that cannot be started, by the system's error."""
     is_folder = os.path.isdir(program)  # noqa: PTH112 - as above; its error is EACCES, too
     remedy = _INSTALL if is_folder else _START_REMEDIES.get(error.errno or 0, _INSTALL)
     return remedy.format(program)
@@ -347,7 +361,6 @@ def _started(
     output: int = subprocess.PIPE,
     descriptors: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a group of its own."""
     try:
         return subprocess.Popen(
             command,
@@ -371,7 +384,6 @@ def _started(
 def _group_guarded(
     process: subprocess.Popen[bytes],
 ) -> contextlib.AbstractContextManager[None]:
-    """Kill a process group if this process dies inside the block."""
     return _guarded("KILL", f"-{process.pid}")
 
 
@@ -381,9 +393,9 @@ def _guarded(name: str, target: str) -> Iterator[None]:
     Send a signal if this process dies inside the block.
 
     Args:
-        name: The signal's, without SIG.
+        name: The name of the signal, without SIG.
 
-        target: What gets it, as `kill` takes it.
+        target: The target of the signal, as an argument of `kill`.
     """
     if not hasattr(os, "killpg"):
         yield
@@ -394,9 +406,11 @@ def _guarded(name: str, target: str) -> Iterator[None]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to our group must not end the guard
+            # A signal to our group must not end the guard.
+            start_new_session=True,
         )
-    except OSError:  # a system without a shell has no guard
+    except OSError:
+        # A system without a shell has no guard.
         yield
         return
     try:
@@ -406,15 +420,16 @@ def _guarded(name: str, target: str) -> Iterator[None]:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its group."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    else:  # Windows has no process groups of this kind
+    else:
+        # Windows has no process groups of this kind.
         process.kill()
     try:
         process.communicate(timeout=_DRAIN_S)
-    except subprocess.TimeoutExpired:  # a process outside the group holds the pipes
+    except subprocess.TimeoutExpired:
+        # A process outside the group holds the pipes open.
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()

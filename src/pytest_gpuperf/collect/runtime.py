@@ -1,4 +1,4 @@
-"""The GPU as the tests' own framework sees it: stream, event, flush."""
+"""The GPU through the CUDA driver or torch: synchronization, L2 flush and device facts."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ __all__ = [
 
 class LoadedLibrary:
     """
-    A shared library that the tests may load; it is never loaded from here.
+    A shared library that the tests may load. It is never loaded from here.
 
-    It is looked up before and after each measurement. A failed look-up takes the loader
-    20 us, so the last answer is cached until another library is loaded.
+    The library is looked up before and after each measurement. A failed look-up takes
+    the loader 20 us, so the last answer is cached until another library is loaded.
 
     Args:
-        name: Its name on Linux: `libcuda.so.1`.
+        name: The name on Linux, such as `libcuda.so.1`.
 
-        windows_name: Its name on Windows: `nvcuda.dll`.
+        windows_name: The name on Windows, such as `nvcuda.dll`.
     """
 
     def __init__(self, name: str, *, windows_name: str) -> None:
         self._name = name
         self._windows_name = windows_name
-        # the loader's count of libraries at the last failed look-up
+        # The loader's count of libraries at the last failed look-up.
         self._absent_at: int | None = None
 
     def __call__(self) -> Any | None:  # noqa: ANN401 - a ctypes library has no type
-        """Return the library; None: it is not loaded."""
-        if sys.platform == "win32":  # *unverified*: returns a handle, loads nothing
+        """Return the library, or None if not loaded."""
+        # *Unverified*: returns a handle, loads nothing.
+        if sys.platform == "win32":
             handle = ctypes.windll.kernel32.GetModuleHandleW(self._windows_name)
             return ctypes.WinDLL(self._windows_name, handle=handle) if handle else None
         count = _loads_count()
@@ -78,11 +79,12 @@ _VISITOR = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(_Entry), ctypes.c_size_t, ctypes.c_void_p
 )
 _ENTRY_BYTES = ctypes.sizeof(_Entry)
-_STOP = 1  # any number but 0 ends the walk: every entry has the same counter
+# Any number but 0 ends the walk. Every entry has the same counter.
+_STOP = 1
 
 
 def _loads_count() -> int | None:
-    """Return the number of libraries ever loaded; None: this system does not count."""
+    """Return the number of libraries ever loaded, or None if not counted by the system."""
     if _WALK is None:
         return None
     _LOADS[0] = None
@@ -91,70 +93,78 @@ def _loads_count() -> int | None:
 
 
 def _read_counter(entry: Any, size: int, _: object) -> int:  # noqa: ANN401 - a ctypes pointer
-    """Store the counter of the first entry; an old loader's entry has none."""
+    """Store the counter of the first entry. The entries of an old loader have none."""
     if size >= _ENTRY_BYTES:
         _LOADS[0] = entry.contents.dlpi_adds
     return _STOP
 
 
 _LOADS: list[int | None] = [None]
-_VISIT = _VISITOR(_read_counter)  # a reference: the loader calls it by its address
+# A reference, because the loader calls the function by its address.
+_VISIT = _VISITOR(_read_counter)
 _PROCESS = None if sys.platform == "win32" else ctypes.CDLL(None)
 _WALK = getattr(_PROCESS, "dl_iterate_phdr", None)
 
 
-_FLUSH_FACTOR = 2  # docs/judging.md section 5: a buffer of twice the L2
-_UNKNOWN_L2_BYTES = 128 << 20  # above the 126 MB of a B200, the largest there is
+# docs/judging.md section 5: a buffer of twice the L2.
+_FLUSH_FACTOR = 2
+# Larger than the 126 MB of a B200, the largest L2 so far.
+_UNKNOWN_L2_BYTES = 128 << 20
 
 
 class TorchRuntime:
     """
-    A device that torch works with and CUDA does not: AMD's, Intel's or Apple's.
+    A device that torch supports and CUDA does not: AMD's, Intel's or Apple's.
 
-    Nothing is imported: as long as torch has not started its device, it is not active.
+    Nothing is imported. As long as torch has not started a device, the runtime is not
+    active.
 
-    *Unverified on hardware:* no such device has been seen.
+    *Unverified on hardware:* not yet tried on any such device.
 
     Args:
-        modules: The loaded modules by name; None: those of this interpreter.
+        modules: The loaded modules by name, or None for those of this interpreter.
     """
 
     def __init__(self, modules: Mapping[str, ModuleType] | None = None) -> None:
         self._modules = sys.modules if modules is None else modules
-        self._buffers: dict[str, Any] = {}  # by device, kept for the next flush
+        # By device, kept for the next flush.
+        self._buffers: dict[str, Any] = {}
 
     @property
     def vendor(self) -> str:
-        """Whose device it is; "": none is in use."""
+        """The vendor of the device, or "" if none is in use."""
         device = self.device()
         if device is None:
             return ""
-        if device.type == "cuda":  # what ROCm's torch calls its devices
+        # torch for ROCm calls its devices "cuda".
+        if device.type == "cuda":
             return "amd"
         return {"xpu": "intel", "mps": "apple"}.get(device.type, str(device.type))
 
     def device(self) -> Any | None:  # noqa: ANN401 - an optional library has no types
-        """Return torch's device; None: it has started none, or it is CUDA's."""
+        """Return torch's device, or None if torch has started none or uses CUDA."""
         torch: Any = self._modules.get("torch")
         if torch is None:
             return None
         try:
-            if torch.version.cuda is not None:  # its devices are the CUDA driver's
+            # The devices belong to the CUDA driver.
+            if torch.version.cuda is not None:
                 return None
             device = torch.accelerator.current_accelerator()
             if device is None or not _started(torch, device.type):
                 return None
-        except (AttributeError, RuntimeError):  # before 2.6, or still being imported
+        except (AttributeError, RuntimeError):
+            # torch is older than 2.6, or is still being imported.
             return None
         return device
 
     def active(self) -> bool:
-        """Return whether torch has started a device that is not CUDA's."""
+        """Return True if torch has started a device that is not CUDA's."""
         return self.device() is not None
 
     def synchronize(self) -> None:
         """
-        Wait for the current device; nothing if there is none.
+        Wait for the current device. Do nothing if there is none.
 
         Raises:
             CollectError: The device reports an error.
@@ -169,10 +179,10 @@ class TorchRuntime:
 
     def flush_l2(self) -> None:
         """
-        Overwrite a buffer of twice the L2, or of 256 MiB where torch does not know it.
+        Overwrite a buffer of twice the L2, or of 256 MiB if torch does not know the L2's size.
 
         Raises:
-            CollectError: The device reports an error, out of memory among others.
+            CollectError: The device reports an error, for example out of memory.
         """
         device = self.device()
         if device is None:
@@ -189,7 +199,7 @@ class TorchRuntime:
             raise torch_failure("torch.Tensor.zero_", error) from error
 
     def free_bytes(self) -> int | None:
-        """Return the device's free memory [B]; None: torch does not know it (Apple's)."""
+        """Return the device's free memory [B], or None if unknown to torch (Apple)."""
         device = self.device()
         if device is None:
             return None
@@ -197,29 +207,30 @@ class TorchRuntime:
         tell = getattr(getattr(torch, device.type), "mem_get_info", None)
         try:
             return None if tell is None else int(tell()[0])
-        except RuntimeError:  # some drivers of Intel's do not tell
+        except RuntimeError:
+            # Some Intel drivers do not report the free memory.
             return None
 
     def device_uuid(self) -> str | None:
-        """Return None: no tool that is asked here knows the device by a name of torch's."""
+        """Return None, because no tool used here knows the device by torch's name."""
         return None
 
     def facts_of(self, uuid: str) -> None:  # noqa: ARG002 - of the seam
-        """Return None: the CUDA driver does not know the device."""
+        """Return None, because the CUDA driver does not know the device."""
         return
 
 
 def _started(torch: Any, kind: str) -> bool:  # noqa: ANN401 - an optional library has no types
-    """Return whether torch has work, or memory, on a kind of device."""
     backend = getattr(torch, kind)
     begun = getattr(backend, "is_initialized", None)
     if begun is not None:
         return bool(begun())
-    return bool(backend.driver_allocated_memory() > 0)  # mps has no other sign
+    # mps gives no other sign.
+    return bool(backend.driver_allocated_memory() > 0)
 
 
 def _l2_bytes(torch: Any, kind: str) -> int:  # noqa: ANN401 - an optional library has no types
-    """Return the size of a device's L2 as torch knows it, or of the largest there is."""
+    """Return the L2 size that torch reports, or a size above the largest L2 [B]."""
     properties = getattr(getattr(torch, kind), "get_device_properties", None)
     size = None if properties is None else getattr(properties(), "L2_cache_size", None)
     return int(size or _UNKNOWN_L2_BYTES)
@@ -227,12 +238,12 @@ def _l2_bytes(torch: Any, kind: str) -> int:  # noqa: ANN401 - an optional libra
 
 def torch_failure(name: str, error: Exception) -> CollectError:
     """
-    Return the error for one of torch's, of which the first line says what it is.
+    Return the error for an error of torch. Only the first line of the message is kept.
 
     Args:
-        name: The function of torch that raised it.
+        name: The function of torch that raised the error.
 
-        error: What it raised.
+        error: The error raised by torch.
     """
     first, *_ = str(error).splitlines() or ["an unknown error"]
     return CollectError(
@@ -242,12 +253,13 @@ def torch_failure(name: str, error: Exception) -> CollectError:
 
 
 _SUCCESS = 0
-_DEINITIALIZED = 4  # the process is on its way out: nothing is left to wait for
+# The process is exiting, so there is nothing left to wait for.
+_DEINITIALIZED = 4
 _NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _CAPTURE = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to _WRONG_THREAD
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-# CU_DEVICE_ATTRIBUTE_*: cuda.h keeps their numbers from version to version
+# CU_DEVICE_ATTRIBUTE_*. cuda.h keeps their numbers from version to version.
 _CLOCK_KHZ, _SM_COUNT, _INTEGRATED = 13, 16, 18
 _MEMORY_CLOCK_KHZ, _MEMORY_BUS_BITS = 36, 37
 _HZ_PER_KHZ = 1000
@@ -259,11 +271,11 @@ class _FlushBuffer(Frozen, frozen=True, kw_only=True):
     Device memory that a flush of the L2 overwrites.
 
     Attributes:
-        address: Where it begins.
+        address: The start of the buffer.
 
-        size_bytes: How much of it is overwritten [B].
+        size_bytes: The number of bytes that are overwritten [B].
 
-        extent: Begin and size of the allocation as the driver tells them.
+        extent: Start and size of the allocation, as the driver reports them.
     """
 
     address: int
@@ -273,22 +285,22 @@ class _FlushBuffer(Frozen, frozen=True, kw_only=True):
 
 class DriverFacts(Frozen, frozen=True, kw_only=True):
     """
-    What the CUDA driver says of a device that NVML does not; None: it did not say.
+    Facts of a device that the CUDA driver knows and NVML does not, or None if unknown.
 
     Attributes:
-        name: The device's name; of a slice of a GPU, with its profile behind " MIG ".
+        name: The device's name. A slice of a GPU has its profile after " MIG ".
 
-        sm_count: Multiprocessors, of a slice its own.
+        sm_count: Multiprocessors of the device or of the slice.
 
         rated_clock_hz: The board's rated boost clock [Hz].
 
-        memory_clock_hz: Half the data rate of its memory [Hz].
+        memory_clock_hz: Half the data rate of the memory [Hz].
 
         memory_bus_bits: Width of the memory bus.
 
         l2_bytes: Size of the L2 cache [B].
 
-        integrated: Whether it shares its memory with a CPU.
+        integrated: Whether the device shares its memory with a CPU.
     """
 
     name: str
@@ -301,33 +313,35 @@ class DriverFacts(Frozen, frozen=True, kw_only=True):
 
 
 class DeviceRuntime(Protocol):
-    """What a timed sample needs of a device; tests put a scripted one in its place."""
+    """
+    The device operations that a timed sample needs. Tests replace them with a scripted runtime.
+    """
 
     @property
     def vendor(self) -> str:
-        """Whose device it is: "nvidia", "amd", "intel", "apple"; "": none is in use."""
+        """The vendor of the device: "nvidia", "amd", "intel", "apple", or "" if none is in use."""
 
     def active(self) -> bool:
-        """Return whether this thread works with a device now."""
+        """Return True if the calling thread uses a device now."""
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was given; nothing if not active."""
+        """Wait until the device has finished all work. Do nothing if not active."""
 
     def flush_l2(self) -> None:
-        """Push everything out of the device's L2, in its default stream, unwaited."""
+        """Evict the device's L2, in the default stream, without waiting."""
 
     def free_bytes(self) -> int | None:
-        """Return the free memory of the device in use [B]; None: not known."""
+        """Return the free memory of the device in use [B], or None if unknown."""
 
     def device_uuid(self) -> str | None:
-        """Return the name for life of the device in use; None: none is in use."""
+        """Return the UUID of the device in use, or None if none is in use."""
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
-        """Return what the driver says of a device; None: it is not in use, or not there."""
+        """Return the driver's facts of a device, or None if not in use or not present."""
 
 
 class NoDevice:
-    """The runtime of a machine, or a process, that has none."""
+    """The runtime of a machine or process without a device."""
 
     vendor = ""
 
@@ -358,16 +372,17 @@ class CudaRuntime:
     """
     The CUDA driver that the tests themselves have loaded into this process.
 
-    It loads no library and makes no context: as long as no other code has, it is not
-    active and waits for nothing. It sees the context of the calling thread only; work
-    on other devices or in other threads' contexts is not waited for.
+    The runtime loads no library and creates no context. As long as no other code has
+    done so, it is not active and waits for nothing. Only the context of the calling
+    thread is known: work on other devices or in other threads' contexts is not waited
+    for.
 
-    Seen on an H200 (driver 580). *Unverified on hardware:* more than one device in a
+    Tested on an H200 (driver 580). *Unverified on hardware:* more than one device in a
     process, and MIG.
 
     Args:
-        library: Returns the driver library if it is loaded, None while it is not; asked
-            again until it is.
+        library: Returns the driver library, or None while it is not loaded. It is
+            called again until the library is loaded.
     """
 
     vendor = "nvidia"
@@ -375,18 +390,19 @@ class CudaRuntime:
     def __init__(self, library: Callable[[], Any | None]) -> None:
         self._find = library
         self._driver: Any | None = None
-        self._buffers: dict[int, _FlushBuffer] = {}  # by context
+        # By context.
+        self._buffers: dict[int, _FlushBuffer] = {}
 
     def active(self) -> bool:
-        """Return whether this thread has a current context."""
+        """Return True if the calling thread has a current context."""
         return self._context() is not None
 
     def synchronize(self) -> None:
         """
-        Wait for the current context; nothing if there is none.
+        Wait for the current context. Do nothing if there is none.
 
         Raises:
-            CollectError: The driver reports an error, which may be one of an earlier
+            CollectError: The driver reports an error, possibly one of an earlier
                 kernel.
         """
         if self._context() is not None:
@@ -394,14 +410,14 @@ class CudaRuntime:
 
     def flush_l2(self) -> None:
         """
-        Overwrite a buffer of twice the L2, and reset its persisting lines.
+        Overwrite a buffer of twice the L2, and reset the persisting lines of the L2.
 
-        The buffer is kept for the next time; it belongs to the context and ends with it.
-        A context that was reset has the handle that it had, and other memory at the
-        buffer's address: so the driver is asked each time.
+        The buffer is kept for the next flush. It belongs to the context and ends with
+        it. A context that was reset keeps its handle, but has other memory at the
+        buffer's address, so the driver is asked each time.
 
         Raises:
-            CollectError: The driver reports an error, out of memory among others.
+            CollectError: The driver reports an error, for example out of memory.
         """
         context = self._context()
         if context is None:
@@ -409,7 +425,7 @@ class CudaRuntime:
         buffer = self._buffers.get(context)
         if buffer is None or self._extent(buffer.address) != buffer.extent:
             buffer = self._buffers[context] = self._buffer()
-        # before compute capability 8.0, and on some slices, no line can persist
+        # Before compute capability 8.0, and on some slices, no line can persist.
         self._call("cuCtxResetPersistingL2Cache", harmless=_NOT_SUPPORTED)
         self._call(
             "cuMemsetD8_v2",
@@ -419,7 +435,7 @@ class CudaRuntime:
         )
 
     def free_bytes(self) -> int | None:
-        """Return the free memory of the current context's device [B]; None: not known."""
+        """Return the free memory of the current context's device [B], or None if unknown."""
         if self._context() is None:
             return None
         free_bytes, total_bytes = ctypes.c_size_t(), ctypes.c_size_t()
@@ -429,21 +445,24 @@ class CudaRuntime:
         return free_bytes.value if status == _SUCCESS else None
 
     def device_uuid(self) -> str | None:
-        """Return the UUID of the current context's device, as `GPU-…`; None: no context."""
+        """
+        Return the UUID of the current context's device, as `GPU-…`, or None without a context.
+        """
         if self._context() is None:
             return None
         return f"GPU-{self._uuid(self._device())}"
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
         """
-        Return what the driver says of a device; it needs no context, and makes none.
+        Return the driver's facts of a device. No context is needed or created.
 
         Args:
-            uuid: The device's name for life, as NVML writes it: their orders differ.
+            uuid: The UUID, as NVML writes it. NVML and CUDA order the devices
+                differently.
 
         Returns:
-            The facts; None while nobody has started the driver, or where it lists no
-            such device (CUDA_VISIBLE_DEVICES hides some).
+            The facts, or None while no code has started the driver, or if the driver
+            lists no such device (CUDA_VISIBLE_DEVICES hides some).
         """
         driver = self._loaded()
         count = ctypes.c_int()
@@ -458,7 +477,6 @@ class CudaRuntime:
         return None
 
     def _facts(self, device: ctypes.c_int) -> DriverFacts:
-        """Return what the driver says of a device by its ordinal."""
         name = ctypes.create_string_buffer(_NAME_LENGTH)
         self._call("cuDeviceGetName", name, ctypes.c_int(_NAME_LENGTH), device)
         clock_khz = self._attribute(_CLOCK_KHZ, device)
@@ -477,7 +495,7 @@ class CudaRuntime:
     def _attribute(
         self, attribute: int, device: ctypes.c_int, *, least: int = 1
     ) -> int | None:
-        """Return an attribute of a device; None where the driver has no sound answer."""
+        """Return an attribute of a device, or None if the driver has no plausible value."""
         value = ctypes.c_int()
         status = self._driver.cuDeviceGetAttribute(  # type: ignore[union-attr] # facts_of found it
             ctypes.byref(value), ctypes.c_int(attribute), device
@@ -485,7 +503,7 @@ class CudaRuntime:
         return value.value if status == _SUCCESS and value.value >= least else None
 
     def _uuid(self, device: ctypes.c_int) -> str:
-        """Return the UUID of a device, without what NVML puts before it."""
+        """Return the UUID of a device, without NVML's prefix."""
         raw = (ctypes.c_ubyte * 16)()
         self._call("cuDeviceGetUuid_v2", ctypes.byref(raw), device)
         text = bytes(raw).hex()
@@ -493,7 +511,6 @@ class CudaRuntime:
         return "-".join(parts)
 
     def _buffer(self) -> _FlushBuffer:
-        """Return a new buffer of twice the L2."""
         l2_bytes = ctypes.c_int()
         self._call(
             "cuDeviceGetAttribute",
@@ -503,7 +520,8 @@ class CudaRuntime:
         )
         size_bytes = _FLUSH_FACTOR * l2_bytes.value
         address = ctypes.c_uint64()
-        # a byte more: an array of the test has another size, whatever its address
+        # One byte more, so that the size differs from that of a test's array at the
+        # same address.
         self._call(
             "cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes + 1)
         )
@@ -514,7 +532,7 @@ class CudaRuntime:
         )
 
     def _extent(self, address: int) -> tuple[int, int] | None:
-        """Return begin and size [B] of the allocation at an address; None: there is none."""
+        """Return start and size [B] of the allocation at an address, or None if there is none."""
         begin, size_bytes = ctypes.c_uint64(), ctypes.c_size_t()
         status = self._driver.cuMemGetAddressRange_v2(  # type: ignore[union-attr] # _context found it
             ctypes.byref(begin), ctypes.byref(size_bytes), ctypes.c_uint64(address)
@@ -522,13 +540,12 @@ class CudaRuntime:
         return (begin.value, size_bytes.value) if status == _SUCCESS else None
 
     def _device(self) -> ctypes.c_int:
-        """Return the ordinal of the current context's device."""
         device = ctypes.c_int()
         self._call("cuCtxGetDevice", ctypes.byref(device))
         return device
 
     def _context(self) -> int | None:
-        """Return the handle of this thread's current context; None: there is none."""
+        """Return the handle of the thread's current context, or None."""
         driver = self._loaded()
         if driver is None:
             return None
@@ -537,13 +554,12 @@ class CudaRuntime:
         return handle.value if status == _SUCCESS else None
 
     def _loaded(self) -> Any | None:  # noqa: ANN401 - a ctypes library has no type
-        """Return the driver library once it is loaded."""
+        """Return the driver library, or None while not loaded."""
         if self._driver is None:
             self._driver = self._find()
         return self._driver
 
     def _call(self, name: str, *args: object, harmless: int = _SUCCESS) -> None:
-        """Call a driver function and turn its error code into an error of ours."""
         driver = self._driver
         status = int(getattr(driver, name)(*args))
         if status not in {_SUCCESS, _DEINITIALIZED, harmless}:
@@ -552,13 +568,13 @@ class CudaRuntime:
 
 class FirstInUse:
     """
-    The runtime that this process uses first, of several.
+    The runtime that this process uses first, out of several.
 
-    Once one has been in use it stays: a process that works with two vendors' devices at a
-    time is timed on the first.
+    The choice is final: a process that works with two vendors' devices at the same time
+    is timed on the first.
 
     Args:
-        runtimes: The likeliest first, >= 1 of them.
+        runtimes: The candidates, most likely first, >= 1 of them.
     """
 
     def __init__(self, *runtimes: DeviceRuntime) -> None:
@@ -567,13 +583,14 @@ class FirstInUse:
 
     @property
     def vendor(self) -> str:
-        """Whose device it is; "": none is in use."""
+        """The vendor of the device, or "" if none is in use."""
         return self._chosen.vendor if self.active() and self._chosen else ""
 
     def active(self) -> bool:
-        """Return whether this thread works with a device now."""
+        """Return True if the calling thread uses a device now."""
         if self._chosen is None:
-            for runtime in self._runtimes:  # called often: not a generator
+            # Not a generator, because this is called often.
+            for runtime in self._runtimes:
                 if runtime.active():
                     self._chosen = runtime
                     return True
@@ -581,30 +598,29 @@ class FirstInUse:
         return self._chosen.active()
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was given."""
+        """Wait until the device has finished all work."""
         if self._chosen is not None or self.active():
             self._used().synchronize()
 
     def flush_l2(self) -> None:
-        """Push everything out of the device's L2."""
+        """Evict the device's L2."""
         if self.active():
             self._used().flush_l2()
 
     def free_bytes(self) -> int | None:
-        """Return the free memory of the device in use [B]; None: not known."""
+        """Return the free memory of the device in use [B], or None if unknown."""
         return self._used().free_bytes() if self.active() else None
 
     def device_uuid(self) -> str | None:
-        """Return the name for life of the device in use; None: none is in use."""
+        """Return the UUID of the device in use, or None if none is in use."""
         return self._used().device_uuid() if self.active() else None
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
-        """Return what a driver says of a device; None: none knows it."""
+        """Return a driver's facts of a device, or None if unknown to every driver."""
         answers = (runtime.facts_of(uuid) for runtime in self._runtimes)
         return next((facts for facts in answers if facts is not None), None)
 
     def _used(self) -> DeviceRuntime:
-        """Return the runtime in use."""
         return self._chosen or self._runtimes[0]
 
 
@@ -615,12 +631,12 @@ def raise_failure(driver: Any, name: str, status: int) -> None:  # noqa: ANN401 
     Args:
         driver: The CUDA driver library.
 
-        name: The function that returned it.
+        name: The function that returned the code.
 
         status: The code, not 0.
 
     Raises:
-        CollectError: With the driver's own name of the code.
+        CollectError: Always, with the driver's own name of the code.
     """
     text = ctypes.c_char_p()
     driver.cuGetErrorName(ctypes.c_int(status), ctypes.byref(text))
@@ -630,7 +646,6 @@ def raise_failure(driver: Any, name: str, status: int) -> None:  # noqa: ANN401 
 
 
 def _remedy(status: int) -> str:
-    """Return what to do about an error code."""
     if status == _OUT_OF_MEMORY:
         return (
             "leave twice the size of the L2 of the device's memory free for its flush,"
@@ -642,17 +657,17 @@ def _remedy(status: int) -> str:
 
 
 def driver_library() -> LoadedLibrary:
-    """Return what finds the CUDA driver library once this process has loaded it."""
+    """Return a callable that finds the CUDA driver library once the process has loaded it."""
     return LoadedLibrary("libcuda.so.1", windows_name="nvcuda.dll")
 
 
 def find_runtime() -> DeviceRuntime:
     """
-    Return the runtime of the devices that this process may use.
+    Create the runtime of the devices that this process may use.
 
-    On Linux and Windows that is CUDA's, which looks again each time whether the driver
-    library has been loaded by then, or torch's for a device that is not CUDA's; on macOS
-    torch's alone.
+    On Linux and Windows, the runtime is CUDA's, which checks again each time whether
+    the driver library has been loaded, or torch's for a device that is not CUDA's. On
+    macOS it is always torch's.
     """
     if sys.platform == "darwin":
         return TorchRuntime()
@@ -661,10 +676,10 @@ def find_runtime() -> DeviceRuntime:
 
 def load_driver() -> Any | None:  # noqa: ANN401 - a ctypes library has no type
     """
-    Return the CUDA driver library, loaded and started; None: it is not there.
+    Load and start the CUDA driver library, or return None if missing.
 
-    For a process of our own only: a started driver does not survive a fork. No context
-    is made.
+    Only for a process of our own, because a started driver does not survive a fork. No
+    context is created.
     """
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:

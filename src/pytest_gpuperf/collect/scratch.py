@@ -1,11 +1,12 @@
-"""Folders that end with their process; files written whole, or opened through no link.
+"""Folders that end with their process, and files written whole or opened through no link.
 
     with ScratchFolder("child") as folder:
         ...
 
-A process that is killed leaves its folders; the next one that makes a folder removes them.
-The lock in each, which the kernel releases with its process, says which are left over.
-What outlives a process lies in this user's cache.
+The folders of a killed process are removed by the next process that creates a scratch
+folder. Each folder has a lock that the kernel releases when the process ends, which
+shows the folders that are left over. Files that outlive a process are kept in this
+user's cache.
 """
 
 from __future__ import annotations
@@ -33,27 +34,32 @@ __all__ = [
     "write_whole",
 ]
 
-_OWN = "pytest-gpuperf"  # the folder in a cache
+# The name of our folder in a cache.
+_OWN = "pytest-gpuperf"
 _PREFIX = "gpuperf-"
-_LOCK = ".owner"  # has this name once it is locked: nobody takes it before its owner
+# The lock file gets this name only after it is locked, so that no other process can
+# lock it first.
+_LOCK = ".owner"
 _UNLOCKED = ".new"
-# where another user may place files, a link or a named pipe is not opened; not on Windows
+# In folders where another user may place files, links and named pipes are not opened.
+# Windows lacks these flags.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows changes line ends without it
+# Windows changes line ends without this flag.
+_BINARY = getattr(os, "O_BINARY", 0)
 
 
 def user_cache(name: str, platform: str = sys.platform) -> Path:
     """
-    Return the path of a name in our folder of this user's cache; nothing is made.
+    Return a path in our folder of the user's cache. Nothing is created.
 
     Args:
-        name: Of a file or folder.
+        name: The name of a file or folder.
 
-        platform: As sys.platform.
+        platform: A value of sys.platform.
 
-    Source: the XDG Base Directory Specification 0.8; a path that is not absolute there is
-    as good as none.
+    Source: the XDG Base Directory Specification 0.8, which ignores a path that is not
+    absolute.
     """
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - raises nothing without a home
     if platform == "win32":
@@ -69,32 +75,36 @@ def user_cache(name: str, platform: str = sys.platform) -> Path:
 
 def write_whole(path: Path, content: bytes) -> None:
     """
-    Write a file, in a folder that is made if need be: whole, or not at all.
+    Write a file whole, or not at all. Missing folders are created.
 
     Raises:
-        OSError: It cannot be written; nothing is left of it.
+        OSError: The file cannot be written. No part of it is left behind.
     """
     half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        half.unlink(missing_ok=True)  # left by a killed run, or somebody's link
+        # A leftover of a killed run, or a link placed by another user.
+        half.unlink(missing_ok=True)
         with half.open("xb") as file:
             file.write(content)
         half.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):  # it may not exist
+        # The file may not exist.
+        with contextlib.suppress(OSError):
             half.unlink()
         raise
 
 
 def open_unlinked(path: str | Path, flags: int) -> int:
     """
-    Open a file in a folder that others may write to; return its descriptor.
+    Open a file in a folder that other users may write to, and return the descriptor.
 
-    A new file may be read and written as this process's mask says, never run.
+    A new file gets read and write permission as the process's umask allows, but is
+    never executable.
 
     Raises:
-        OSError: It is a link, or cannot be opened. A named pipe is not waited for.
+        OSError: The file is a link, or cannot be opened. Opening does not wait for a
+            named pipe.
     """
     file = Files.open(str(path), flags | _NO_LINK | _NO_WAIT, 0o666)
     try:
@@ -107,12 +117,13 @@ def open_unlinked(path: str | Path, flags: int) -> int:
 
 class AppendedFile:
     """
-    A file that stays open between two writes, because a test may take files away.
+    A file that stays open between writes, because a test may interfere with files.
 
-    Fake file systems, a mocked `open`, a new root and an exhausted limit of descriptors do
-    not reach a file that is open. A test that closes every descriptor does: then the file
-    is opened again, and the number that now belongs to another file is left alone. A fork
-    shares the file, to which each of both appends whole lines.
+    Fake file systems, a mocked `open`, a new root and an exhausted limit of descriptors
+    do not affect a file that is already open. A test that closes every descriptor does.
+    The file is then opened again, and the descriptor number, which may now belong to
+    another file, is left alone. After a fork, both processes append whole lines to the
+    same file.
 
     Args:
         path: The file.
@@ -121,26 +132,27 @@ class AppendedFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
-        self._identity: tuple[int, int] | None = None  # of the file: device and inode
+        # Device and inode of the file.
+        self._identity: tuple[int, int] | None = None
 
     def open(self) -> None:
         """
-        Open the file, which is made if need be, unless it is open.
+        Open the file, unless already open. A missing file is created.
 
         Raises:
-            OSError: It is a link, or cannot be opened.
+            OSError: The file is a link, or cannot be opened.
         """
         self._opened()
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[tuple[BinaryIO, int]]:
         """
-        Yield a stream to append to, and the file's size so far [B].
+        Yield a stream to append to, and the present size of the file [B].
 
-        What fails leaves the file as it was.
+        If writing fails, the file is restored to that size.
 
         Raises:
-            OSError: It is a link, or cannot be written.
+            OSError: The file is a link, or cannot be written.
         """
         descriptor = self._opened()
         size_bytes = Files.fstat(descriptor).st_size
@@ -148,22 +160,24 @@ class AppendedFile:
             raw = Files.raw(descriptor, "ab", closefd=False)
             with Files.buffered(raw) as stream:
                 yield stream, size_bytes
-        except BaseException:  # Ctrl-C, too: half a line would spoil the next one
+        except BaseException:
+            # Also for Ctrl-C, because half a line would damage the next line.
             with contextlib.suppress(OSError):
                 Files.ftruncate(descriptor, size_bytes)
             raise
 
     def close(self) -> None:
-        """Close the file, unless the test has."""
+        """Close the file, unless already closed by the test."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None and self._is_file(descriptor):
             Files.close(descriptor)
 
     def _opened(self) -> int:
-        """Return the descriptor of the open file."""
+        """Return the descriptor of the open file. The file is opened again if necessary."""
         if self._descriptor is not None and self._is_file(self._descriptor):
             return self._descriptor
-        # what it was may be the number of the test's own file by now
+        # The old descriptor is not closed, because it may now belong to a file of the
+        # test.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY
         self._descriptor = descriptor = open_unlinked(self.path, flags)
         state = Files.fstat(descriptor)
@@ -171,7 +185,7 @@ class AppendedFile:
         return descriptor
 
     def _is_file(self, descriptor: int) -> bool:
-        """Return whether a descriptor is still that of the file, which has a name."""
+        """Return True if a descriptor still belongs to the file, and the file still has a name."""
         try:
             state = Files.fstat(descriptor)
         except OSError:
@@ -180,20 +194,20 @@ class AppendedFile:
 
 
 def refuse_link(path: str | Path, state: os.stat_result) -> None:
-    """Raise OSError unless a file has one name, and is not a symbolic link."""
+    """Raise OSError for a symbolic link, or for a file with several names."""
     if stat.S_ISLNK(state.st_mode) or state.st_nlink > 1:
         raise PermissionError(errno.EPERM, "the file is a link", str(path))
 
 
 class ScratchFolder:
     """
-    A new folder that only this user can use; gone with this object, or its process.
+    A new folder that only this user can use, removed with the object or the process.
 
     Args:
-        kind: What it is for, in its name.
+        kind: The purpose of the folder, which becomes part of the name.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The folder cannot be created.
     """
 
     def __init__(self, kind: str) -> None:
@@ -206,52 +220,51 @@ class ScratchFolder:
         self._end = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def __enter__(self) -> str:
-        """Return the folder's path."""
         return self.path
 
     def __exit__(self, *_: object) -> None:
-        """Remove the folder."""
         self.remove()
 
     def remove(self) -> None:
-        """Remove the folder, unless it is gone."""
+        """Remove the folder, if still present."""
         self._end()
 
     def is_empty(self) -> bool:
-        """Return whether nothing has been put there."""
+        """Return True if the folder contains nothing but the lock."""
         return all(path.name == _LOCK for path in Path(self.path).iterdir())
 
 
 def _remove(path: str, lock: int, pid: int) -> None:
-    """Remove a folder of this process; a fork of it leaves the folder alone."""
-    # code that became a daemon has closed every file, and another may have the number
+    """Remove a folder of the process. A forked child leaves the folder alone."""
+    # A process that became a daemon has closed every file, so the number may belong to
+    # another file.
     with contextlib.suppress(OSError):
         if os.path.samestat(os.fstat(lock), Path(path, _LOCK).stat()):
-            os.close(lock)  # first: Windows removes no open file
+            # Closed first, because Windows cannot remove an open file.
+            os.close(lock)
     if os.getpid() == pid:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _take(lock: int) -> None:
-    """Lock an open file; raise OSError if another process has it."""
-    with contextlib.suppress(ImportError):  # Windows: nothing is swept there
+    """Lock an open file, or raise OSError if another process holds the lock."""
+    # On Windows, nothing is swept.
+    with contextlib.suppress(ImportError):
         import fcntl
 
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what killed processes of this user have left."""
     if not hasattr(os, "getuid"):
         return
     for path in parent.glob(f"{_PREFIX}*"):
-        # another process may remove it at the same time
+        # Another process may remove the folder at the same time.
         with contextlib.suppress(OSError):
             _remove_left(path)
 
 
 def _remove_left(path: Path) -> None:
-    """Remove a folder of this user whose process has ended."""
     state = path.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
         return

@@ -1,4 +1,4 @@
-"""The session of a run: its machine, its revision, and its part of a larger run."""
+"""The session of a run: machine, revision, and part of a larger run."""
 
 from __future__ import annotations
 
@@ -35,12 +35,16 @@ __all__ = [
 ]
 
 _GIT_TIMEOUT_S = 10.0
-_DIGEST_LENGTH = 12  # of a machine: two of a thousand are equal once in 10^8 fleets
-_COLLECTION_LENGTH = 16  # of all test ids
-_MAX_NAME_LENGTH = 200  # of a label or a branch: a longer one is cut
+# Of a machine. Among a thousand machines, two have the same digest in one of 10^8
+# fleets.
+_DIGEST_LENGTH = 12
+# Of all test ids.
+_COLLECTION_LENGTH = 16
+# Of a label or a branch. Longer names are cut.
+_MAX_NAME_LENGTH = 200
 
 MACHINE_LABEL = "GPUPERF_MACHINE"
-# What a container engine, or the program that starts containers, leaves inside.
+# Traces that a container engine, or the program that starts containers, leaves inside.
 _CONTAINER_VARIABLES = (
     "container",
     "KUBERNETES_SERVICE_HOST",
@@ -55,16 +59,16 @@ _CONTAINER_FILES = (
 )
 _CONTAINER_GROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")
 
-# The run of each CI system or scheduler; the values that are there are joined.
+# The run of each CI system or scheduler. Values that exist are joined.
 _RUNS = (
     ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"),
-    ("CI_PIPELINE_ID",),  # GitLab
+    ("CI_PIPELINE_ID",),  # GitLab.
     ("BUILDKITE_BUILD_ID",),
     ("CIRCLE_WORKFLOW_ID",),
     ("SLURM_ARRAY_JOB_ID",),
     ("SLURM_JOB_ID",),
 )
-# The branch, where git has none because a commit is checked out.
+# The branch, if git has none because a commit is checked out.
 _BRANCHES = (
     "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
     "CI_COMMIT_BRANCH",
@@ -79,13 +83,14 @@ class Revision(Frozen, frozen=True, kw_only=True):
     The checked-out revision of a project.
 
     Attributes:
-        commit: Its id; None outside a repository, or before the first commit.
+        commit: The commit id, or None outside a repository or before the first commit.
 
-        dirty: Whether tracked files differ from it; None: unknown.
+        dirty: Whether tracked files differ from the commit, or None if unknown.
 
-        branch: The branch; None: unknown, or a commit is checked out.
+        branch: The branch, or None if unknown or if a commit is checked out.
 
-        parent: The first parent of `commit`; None: it has none, or was not asked for.
+        parent: The first parent of `commit`, or None if there is none or it was not
+            requested.
     """
 
     commit: str | None = None
@@ -95,7 +100,7 @@ class Revision(Frozen, frozen=True, kw_only=True):
 
 
 def new_session(clock: Clock) -> Session:
-    """Create a session that begins now, without its revision and its tests."""
+    """Create a session that begins now, without revision and tests."""
     started_unix_s = clock.unix_s()
     started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
     host = this_host()
@@ -116,24 +121,24 @@ def this_host(
     node: str | None = None,
 ) -> Host:
     """
-    Return the machine of this process; no host name is kept.
+    Return the machine of the process. Host names are not kept.
 
-    A machine id alone does not tell machines apart that were made of one image, so that
-    the host name counts, too. In a container both are those of the image or change with
-    each start: without a label its machine is unknown.
+    Machines that were made from one image have the same machine id, so the host name
+    counts, too. In a container, both belong to the image or change with each start, so
+    the machine is unknown without a label.
 
     Args:
         variables: The environment; the label is `GPUPERF_MACHINE`.
 
-        root: The folder of the system's files.
+        root: The root folder of the system's files.
 
-        node: The host name; None: that of the system.
+        node: The host name, or None for that of the system.
     """
     machine_id = read_head(root / "etc/machine-id").strip()
     boot_id = read_head(root / "proc/sys/kernel/random/boot_id").strip()
     node = platform.node() if node is None else node
     label = _cleaned(variables.get(MACHINE_LABEL))
-    # systemd writes a word in place of an id before the first boot has ended
+    # Before the end of the first boot, systemd writes a word instead of an id.
     is_known = bool(machine_id and node) and machine_id != "uninitialized"
     machine = label
     if machine is None and is_known and not _is_container(variables, root):
@@ -149,21 +154,19 @@ def this_host(
 
 
 def _digest(*parts: str) -> str:
-    """Return a one-way hash of some texts."""
     return blake3("\0".join(parts).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def _cleaned(text: str | None) -> str | None:
-    """Return a name without what no file can hold; None: there is none."""
+    """Return a name without characters that a file cannot hold, or None if there is none."""
     if text is None:
         return None
-    # bytes that are not UTF-8 are lone surrogates here
+    # Bytes that are not UTF-8 are lone surrogates in this text.
     plain = text.encode("utf-8", "replace").decode()
     return " ".join(plain.split())[:_MAX_NAME_LENGTH] or None
 
 
 def _is_container(variables: Mapping[str, str], root: Path) -> bool:
-    """Return whether this process runs in a container."""
     if any(name in variables for name in _CONTAINER_VARIABLES):
         return True
     if any((root / name).exists() for name in _CONTAINER_FILES):
@@ -172,7 +175,8 @@ def _is_container(variables: Mapping[str, str], root: Path) -> bool:
     if any(name in groups for name in _CONTAINER_GROUPS):
         return True
     mounts = (line.split() for line in read_head(root / "proc/mounts").splitlines())
-    # engines name the layers of a root so; image-based systems give theirs another name
+    # Engines use this name for the layers of a root. Image-based systems use another
+    # name.
     return any(mount[:3] == ["overlay", "/", "overlay"] for mount in mounts)
 
 
@@ -182,22 +186,25 @@ def read_git(
     """
     Return the revision of a folder.
 
-    Untracked files are ignored: reports and caches are untracked.
+    Untracked files are ignored, because reports and caches are untracked.
 
     Args:
         runner: Starts git.
 
         root: The folder.
 
-        with_parent: Whether to ask for the parent: that starts git once more.
+        with_parent: Whether to read the parent, which starts git once more.
 
     Returns:
-        The revision, empty where there is no repository, no git, or no answer.
+        The revision. All fields are None if there is no repository, no git, or no
+        answer.
     """
     argv = (
         "git",
-        "--no-optional-locks",  # a test run must not block an editor's git
-        *("-c", "core.fsmonitor=false"),  # it may name a program of the repository
+        # A test run must not block an editor's git.
+        "--no-optional-locks",
+        # The setting may name a program of the repository.
+        *("-c", "core.fsmonitor=false"),
         *("status", "--porcelain=v2", "--branch", "--untracked-files=no"),
     )
     lines = _git_lines(runner, root, argv)
@@ -218,14 +225,16 @@ def read_git(
 
 def _parent(runner: Runner, root: str | os.PathLike[str], commit: str) -> str | None:
     """
-    Return the first parent of a commit; None: it has none.
+    Return the first parent of a commit, or None if there is none.
 
-    The commit itself names it, also where a shallow clone does not have it.
+    The commit object names its parent, even if a shallow clone does not have the
+    parent.
     """
     for line in _git_lines(runner, root, ("git", "cat-file", "commit", commit)):
         if line.startswith("parent "):
             return line.split(" ", 1)[1]
-        if not line:  # what follows is the message
+        # The rest is the message.
+        if not line:
             break
     return None
 
@@ -233,10 +242,11 @@ def _parent(runner: Runner, root: str | os.PathLike[str], commit: str) -> str | 
 def _git_lines(
     runner: Runner, root: str | os.PathLike[str], argv: tuple[str, ...]
 ) -> list[str]:
-    """Return what a git command printed; nothing where it failed."""
+    """Return the output of a git command, or [] if the command failed."""
     try:
         finished = runner.run(argv, timeout_s=_GIT_TIMEOUT_S, cwd=os.fspath(root))
-    except CollectError:  # no git, or a repository that takes too long
+    except CollectError:
+        # git is missing, or the repository takes too long.
         return []
     if finished.exit_code != 0:
         return []
@@ -245,10 +255,10 @@ def _git_lines(
 
 def ci_branch(variables: Mapping[str, str]) -> str | None:
     """
-    Return what the CI system calls the branch; None: unknown, as for a tag.
+    Return the CI system's name of the branch, or None if unknown, as for a tag.
 
-    A pull request from a fork may be of a branch that is called as its target: that one is
-    named by its number, as `12/merge`.
+    The branch of a pull request from a fork may have the same name as its target. Such
+    a pull request is named by its number, as `12/merge`.
     """
     if variables.get("GITHUB_REF_TYPE") == "tag" or variables.get("CI_COMMIT_TAG"):
         return None
@@ -260,7 +270,7 @@ def ci_branch(variables: Mapping[str, str]) -> str | None:
 
 
 def ci_run(variables: Mapping[str, str]) -> str | None:
-    """Return the run of the CI system or scheduler; None: this is no part of one."""
+    """Return the run of the CI system or scheduler, or None outside of CI."""
     for names in _RUNS:
         if variables.get(names[0]):
             values = (variables.get(name) for name in names)
@@ -270,9 +280,9 @@ def ci_run(variables: Mapping[str, str]) -> str | None:
 
 def shard(variables: Mapping[str, str]) -> str | None:
     """
-    Return which part of the run's tests this process runs, as "3/8"; None: all of them.
+    Return the part of the run's tests that the process runs, as "3/8", or None for all.
 
-    Several ranks of one program are no parts of a suite.
+    The ranks of one program are not parts of a suite.
     """
     first = _number(variables, "SLURM_ARRAY_TASK_MIN") or 0
     step = _number(variables, "SLURM_ARRAY_TASK_STEP") or 1
@@ -297,18 +307,19 @@ def shard(variables: Mapping[str, str]) -> str | None:
 
 
 def part_of(number: int | None, count: int | None) -> str | None:
-    """Return the name of a part, counted from 1; None: there are no parts."""
+    """Return the name of a part, counted from 1, or None if there are no parts."""
     if number is None or count is None or count < 2 or not 1 <= number <= count:  # noqa: PLR2004 - one part is the whole
         return None
     return f"{number}/{count}"
 
 
 def _rank(variables: Mapping[str, str]) -> int | None:
-    """Return the number of a task of a Slurm step; None: it is in no step."""
+    """Return the number of a task of a Slurm step, or None outside of a step."""
     rank = _number(variables, "SLURM_PROCID")
     if (_number(variables, "WORLD_SIZE") or 1) > 1:
         return None
-    # a batch script has the number 0 of a job of several tasks, and is none of them
+    # A batch script has the number 0 in a job with several tasks, but is not one of the
+    # tasks.
     in_step = any(name.startswith("SLURM_STEP") for name in variables)
     if rank == 0 and "SLURM_JOB_ID" in variables and not in_step:
         return None
@@ -316,13 +327,13 @@ def _rank(variables: Mapping[str, str]) -> int | None:
 
 
 def _number(variables: Mapping[str, str], name: str) -> int | None:
-    """Return a variable as a number; None: it is not one."""
+    """Return a variable as a number, or None if not decimal or too long."""
     text = variables.get(name, "")
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else None  # noqa: PLR2004 - digits of no count of tasks
 
 
 def collection_digest(test_ids: Iterable[str]) -> str:
-    """Return a digest of the ids of some tests, in whatever order."""
+    """Return a digest of test ids, regardless of the order."""
     text = "\n".join(sorted(test_ids))
     digest = blake3(text.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:_COLLECTION_LENGTH]

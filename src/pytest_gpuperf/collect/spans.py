@@ -1,4 +1,4 @@
-"""The spans of a loop's steps: how they are marked, opened and closed, and put in order."""
+"""The spans of a loop's steps: how they are marked, opened, closed and ordered."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ _PARTS = {"forward": SpanKind.FORWARD, "backward": SpanKind.BACKWARD}
 
 class Mark(Frozen, frozen=True, kw_only=True):
     """
-    What the spans of one place in a program have in common.
+    The common properties of the spans of one place in a program.
 
     Attributes:
-        name: What the test calls it.
+        name: The name given by the test.
 
-        level: Which call made it.
+        level: The kind of call that created the span.
 
-        kind: What it is spent on; None: what the span around it is spent on.
+        kind: The kind of time, or None for that of the surrounding span.
 
-        layer: The number of its layer; None: that of the span around it, if it has one.
+        layer: The number of the layer, or None for that of the surrounding span, if
+            any.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Mark(Frozen, frozen=True, kw_only=True):
 
 @final
 class SpanBlock:
-    """The with block of a span; it holds nothing of a single one, so it may nest."""
+    """The context manager of a span. It may nest, because it holds no state of an entered span."""
 
     __slots__ = ("_close", "_mark", "_open")
 
@@ -75,7 +76,6 @@ class SpanBlock:
         self._close = close_span
 
     def __enter__(self) -> None:
-        """Begin a span."""
         self._open(self._mark)
 
     def __exit__(
@@ -84,13 +84,13 @@ class SpanBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End it, whatever the block raised."""
+        """End the span, even if the block raised an exception."""
         self._close(self._mark, kind is not None)
 
 
 @final
 class StepBlock:
-    """The with block of a step."""
+    """The context manager of a step."""
 
     __slots__ = ("_close", "_open", "_units")
 
@@ -105,7 +105,7 @@ class StepBlock:
         self._close = close_step
 
     def __enter__(self) -> None:
-        """Wait for the device, then start."""
+        """Wait for the device, then start the step."""
         self._open()
 
     def __exit__(
@@ -114,24 +114,27 @@ class StepBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Wait for the device, then stop; a step that raised does not count."""
+        """
+        Wait for the device, then end the step. A step that raised an exception does not count.
+        """
         self._close(self._units, error)
 
 
 def named_mark(level: SpanLevel, name: object, kind: object) -> Mark:
     """
-    Return the mark of a phase or an operation.
+    Create the mark of a phase or an operation.
 
     Args:
-        level: Which of them.
+        level: Phase or operation.
 
-        name: What the test calls it.
+        name: The name given by the test.
 
-        kind: What it is spent on; None: what a well-known name says. A phase without
-            either is spent on something else; an operation on what its phase is.
+        kind: The kind of time, or None to derive it from a well-known name. Without a
+            kind and a well-known name, a phase has the kind other, and an operation has
+            the kind of its phase.
 
     Raises:
-        MeasureError: The name is not text, or the kind is none.
+        MeasureError: The name is not text, or the kind is unknown.
     """
     checked = _name(level, name)
     meant = _kind(kind) or kind_of(checked)
@@ -142,15 +145,16 @@ def named_mark(level: SpanLevel, name: object, kind: object) -> Mark:
 
 def layer_mark(index: object, part: object) -> Mark:
     """
-    Return the mark of a layer's forward or backward pass.
+    Create the mark of a layer's forward or backward pass.
 
     Args:
-        index: Its number, from 0.
+        index: The number of the layer, from 0.
 
-        part: "forward" or "backward"; None: as the span around it, else forward.
+        part: "forward" or "backward", or None for that of the surrounding span, else
+            forward.
 
     Raises:
-        MeasureError: Either is something else.
+        MeasureError: The index or the part is invalid.
     """
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
         remedy = "number the layers from 0: steps.layer(0)"
@@ -165,10 +169,10 @@ def layer_mark(index: object, part: object) -> Mark:
 
 def check_loader(loader: object) -> None:
     """
-    Refuse what a for loop does not take.
+    Check that a for loop can use a loader.
 
     Raises:
-        MeasureError: It is of that kind.
+        MeasureError: The loader is not iterable.
     """
     if not hasattr(type(loader), "__iter__") and not hasattr(
         type(loader), "__getitem__"
@@ -178,7 +182,6 @@ def check_loader(loader: object) -> None:
 
 
 def _name(level: SpanLevel, name: object) -> str:
-    """Return a name that can be written to a file."""
     remedy = f'write its name in quotes: steps.{level.value}("forward")'
     if not isinstance(name, str) or not name.strip():
         raise _refused(level.value, name, "is not a name", remedy)
@@ -188,7 +191,7 @@ def _name(level: SpanLevel, name: object) -> str:
 
 
 def _kind(kind: object) -> SpanKind | None:
-    """Return a kind that was given by its name; None: none was given."""
+    """Convert a kind that is given by name, or return None if no kind is given."""
     if kind is None:
         return None
     try:
@@ -200,10 +203,10 @@ def _kind(kind: object) -> SpanKind | None:
 
 def units_amount(units: object) -> float:
     """
-    Return the units of work of a step.
+    Check and convert the units of work of a step.
 
     Raises:
-        MeasureError: It is not a number above zero.
+        MeasureError: The value is not a number above zero.
     """
     remedy = "give the units of this step: steps.step(units=512)"
     if isinstance(units, (bool, str, bytes)) or not isinstance(units, SupportsFloat):
@@ -218,31 +221,30 @@ def units_amount(units: object) -> float:
 
 
 def _refused(argument: str, value: object, why: str, remedy: str) -> MeasureError:
-    """Return the error for an argument; the text of its value is kept short."""
     return MeasureError(f"{argument}: {reprlib.repr(value)} {why}", remedy=remedy)
 
 
-# number, number of the span around it, mark, start and end [ns], thread, place of the
-# step: a plain tuple, for a loop may have a million of them
+# Number, number of the surrounding span, mark, start and end [ns], thread, and index of
+# the step. A plain tuple, because a loop may have a million spans.
 EndedSpan = tuple[int, int, Mark, int, int, int, int]
 
 
 class EndedStep(Frozen, frozen=True, kw_only=True):
     """
-    A step as it was written down.
+    A step as recorded.
 
     Attributes:
-        begin_ns: When the step before it ended, or the loop began [ns].
+        begin_ns: The end of the previous step, or the start of the loop [ns].
 
-        start_ns: When it started [ns].
+        start_ns: The start of the step [ns].
 
-        end_ns: When it ended [ns].
+        end_ns: The end of the step [ns].
 
-        units: Units of work that it did.
+        units: Units of work done by the step.
 
-        void: Why it does not count; None: it does.
+        void: The reason that the step does not count, or None.
 
-        compiled: What had been compiled by its end, since the process began.
+        compiled: Compilations from the start of the process to the end of the step.
     """
 
     begin_ns: int
@@ -263,17 +265,17 @@ def steps_of(
     """
     Return steps with their spans, in seconds since the loop began.
 
-    Spans of other threads are cut at the ends of steps; what lies after the last step
-    belongs to none.
+    Spans of other threads are cut at the ends of steps. Spans after the last step
+    belong to no step.
 
     Args:
-        ended: The steps, in their order.
+        ended: The steps, in order.
 
         spans: The spans, in any order.
 
         thread: The thread of the steps.
 
-        compiled: What had been compiled before the first step, since the process began.
+        compiled: Compilations from the start of the process to the first step.
     """
     if not ended:
         return ()
@@ -298,7 +300,7 @@ def steps_of(
 def _parts(
     ended: Sequence[EndedStep], spans: Iterable[EndedSpan], thread: int
 ) -> list[list[EndedSpan]]:
-    """Return the spans of each step; the steps' own thread is number 0, others follow."""
+    """Return the spans of each step. The steps' own thread has number 0, and others follow."""
     parts: list[list[EndedSpan]] = [[] for _ in ended]
     ends = [step.end_ns for step in ended]
     numbers = {thread: 0}
@@ -319,7 +321,7 @@ def _parts(
 
 
 def _spans(part: list[EndedSpan], origin_ns: int) -> Iterator[Span]:
-    """Yield the spans of a step, a parent before its children."""
+    """Yield the spans of a step, parents before children."""
     places: dict[int, int] = {}
     made: list[Span] = []
     for number, parent, mark, start_ns, end_ns, thread, _ in sorted(
@@ -345,7 +347,6 @@ def _spans(part: list[EndedSpan], origin_ns: int) -> Iterator[Span]:
 
 
 def _inherited(mark: Mark, outer: Span | None) -> SpanKind:
-    """Return what a span is spent on that does not say it itself."""
     if mark.level is SpanLevel.LAYER:
         backward = outer is not None and outer.kind is SpanKind.BACKWARD
         return SpanKind.BACKWARD if backward else SpanKind.FORWARD
@@ -353,12 +354,13 @@ def _inherited(mark: Mark, outer: Span | None) -> SpanKind:
 
 
 def _since(before: Compiled | None, now: Compiled | None) -> Compiled | None:
-    """Return what was compiled between two readings; None: not known."""
+    """Return the compilations between two readings, or None if unknown."""
     if before is None or now is None:
         return None
     count = now.count - before.count
     breaks_count = now.graph_breaks_count - before.graph_breaks_count
-    if min(count, breaks_count) < 0:  # the test has cleared the counters
+    # The test has cleared the counters.
+    if min(count, breaks_count) < 0:
         return None
     time_s = None
     if now.time_s is not None and before.time_s is not None:
@@ -367,5 +369,4 @@ def _since(before: Compiled | None, now: Compiled | None) -> Compiled | None:
 
 
 def _seconds(elapsed_ns: int) -> float:
-    """Return nanoseconds as seconds."""
     return elapsed_ns / NS_PER_S

@@ -1,10 +1,11 @@
 """The recorder of a loop: steps, phases, layers, operations.
 
-A span is two readings of the clock and a tuple; everything else waits until the loop has
-ended. The device is waited for before and after each step, so that its work counts in the
-step that asked for it; inside a step it is not, unless the test asks for that, so that
-spans are the host's alone. Whether there is a device by now is asked after each step; that
-and what we write down lie in no step and in no wait.
+A span is two readings of the clock and a tuple. Everything else waits until the loop
+has ended. The recorder waits for the device before and after each step, so that device
+work counts in the step that launched the work. Inside a step there is no such wait,
+unless the test requests it, so that spans cover the host alone. After each step, the
+recorder checks for a device. The check and the bookkeeping count in no step and in no
+wait.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _NO_PARENT = -1
 
 
 class _Stack(threading.local):
-    """The spans that are open in one thread: number, mark, start [ns]."""
+    """The open spans of a thread: number, mark, start [ns]."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -62,24 +63,24 @@ class _Stack(threading.local):
 @final
 class StepRecorder:
     """
-    Records one loop.
+    Records a loop.
 
     Args:
         clock: Gives the time.
 
         runtime: Waits for the device, if there is one.
 
-        unit: What a unit of work is called.
+        unit: The name of a unit of work.
 
-        units: Units of a step that does not say its own, > 0.
+        units: Default number of units per step, > 0.
 
-        warmup_count: Steps at the beginning that do not count, >= 0.
+        warmup_count: Number of first steps that do not count, >= 0.
 
         waiting: When to wait for the device.
 
-        compiler: Counts compilations; None: torch's of this process.
+        compiler: Counts compilations, or None for torch's compiler in this process.
 
-        memory: Counts memory; None: torch's of this process.
+        memory: Counts memory, or None for torch's allocator in this process.
     """
 
     def __init__(
@@ -109,9 +110,11 @@ class StepRecorder:
         self._numbers = itertools.count()
         self._spans: list[EndedSpan] = []
         self._steps: list[EndedStep] = []
-        self._start_ns: int | None = None  # of the open step
+        # Start of the open step, or None between steps.
+        self._start_ns: int | None = None
         self._running = False
-        self._active = False  # whether a device was in use when last asked
+        # Whether a device was in use at the last check.
+        self._active = False
         self._used = False
 
     def begin(self, take_turn: TakeTurn = operator.not_) -> None:
@@ -119,8 +122,8 @@ class StepRecorder:
         Wait for the device, then begin the loop.
 
         Args:
-            take_turn: Called after each step, outside of all that is timed: waits until
-                the next may begin. By itself a process waits for no other.
+            take_turn: Called after each step, outside of everything that is timed. Waits
+                until the next step may begin. By default, the process does not wait.
         """
         self._thread = threading.get_ident()
         self._take_turn = take_turn
@@ -132,10 +135,10 @@ class StepRecorder:
 
     def end(self, failure: BaseException | None = None) -> Loop:
         """
-        End the loop, and return what was recorded.
+        End the loop, and return the record of all steps.
 
         Args:
-            failure: What ended it early; None: it came to its end.
+            failure: The exception that ended the loop early, or None.
         """
         if self._start_ns is not None:
             self._keep_step(self._units, _OPEN_AT_END, self._now_ns())
@@ -156,10 +159,10 @@ class StepRecorder:
 
     def step(self, units: float | None = None) -> AbstractContextManager[None]:
         """
-        Return the with block of a step.
+        Return a context manager for a step.
 
         Args:
-            units: Units of work that it does; None: what the loop says, > 0.
+            units: Units of work of the step, > 0, or None for the loop's default.
         """
         amount = self._units if units is None else units_amount(units)
         return StepBlock(amount, self._open_step, self._close_step)
@@ -168,64 +171,69 @@ class StepRecorder:
         self, name: str, kind: str | SpanKind | None = None
     ) -> AbstractContextManager[None]:
         """
-        Return the with block of a phase.
+        Return a context manager for a phase.
 
         Args:
-            name: Its name; in one step it may come several times.
+            name: The name. It may be used several times in a step.
 
-            kind: What it is spent on; None: what a well-known name says, else other.
+            kind: The kind of the phase, or None to derive it from a well-known name, else
+                other.
         """
         try:
             return self._contexts[SpanLevel.PHASE, name, kind]
-        except (KeyError, TypeError):  # new, or nothing that could be a name
+        except (KeyError, TypeError):
+            # The key is new, or cannot be a name.
             return self._named(SpanLevel.PHASE, name, kind)
 
     def operation(
         self, name: str, kind: str | SpanKind | None = None
     ) -> AbstractContextManager[None]:
         """
-        Return the with block of an operation.
+        Return a context manager for an operation.
 
         Args:
-            name: Its name; in one step it may come several times.
+            name: The name. It may be used several times in a step.
 
-            kind: What it is spent on; None: what a well-known name says, else what
-                the span around it is spent on.
+            kind: The kind of the operation, or None to derive it from a well-known
+                name, else from the surrounding span.
         """
         try:
             return self._contexts[SpanLevel.OPERATION, name, kind]
-        except (KeyError, TypeError):  # new, or nothing that could be a name
+        except (KeyError, TypeError):
+            # The key is new, or cannot be a name.
             return self._named(SpanLevel.OPERATION, name, kind)
 
     def layer(
         self, index: int, part: str | None = None
     ) -> AbstractContextManager[None]:
         """
-        Return the with block of a layer's forward or backward pass.
+        Return a context manager for a layer's forward or backward pass.
 
         Args:
-            index: Its number, from 0.
+            index: The number of the layer, from 0.
 
-            part: "forward" or "backward"; None: as the span around it, else forward.
+            part: "forward" or "backward", or None for that of the surrounding span,
+                else forward.
         """
         try:
             return self._contexts[SpanLevel.LAYER, index, part]
-        except (KeyError, TypeError):  # new, or nothing that could be a number
+        except (KeyError, TypeError):
+            # The key is new, or cannot be a number.
             mark = layer_mark(index, part)
             return self._context((SpanLevel.LAYER, index, part), mark)
 
     def data(self, loader: Iterable[_T]) -> Iterator[_T]:
         """
-        Return an iterator over a loader that records how long each batch took to come.
+        Return an iterator over a loader that records the waiting time for every batch.
 
         Args:
-            loader: Whatever a for loop takes.
+            loader: Any iterable.
         """
         check_loader(loader)
         return self._fetched(loader)
 
     def _fetched(self, loader: Iterable[_T]) -> Iterator[_T]:
-        """Yield the batches of a loader; making its iterator counts as well."""
+        """Yield the batches of a loader. Creating the iterator counts for the first batch."""
         waiting = self.phase("data", SpanKind.DATA)
         iterator: Iterator[_T] | None = None
         while True:
@@ -237,12 +245,11 @@ class StepRecorder:
                     return
             yield batch
 
-    # spans
+    # Spans.
 
     def _named(
         self, level: SpanLevel, name: str, kind: str | SpanKind | None
     ) -> SpanBlock:
-        """Return the with block of a phase or an operation, made once."""
         mark = named_mark(level, name, kind)
         before = self._kinds.setdefault((level, mark.name), mark.kind)
         if before is not mark.kind:
@@ -254,13 +261,11 @@ class StepRecorder:
         return self._context((level, name, kind), mark)
 
     def _context(self, key: object, mark: Mark) -> SpanBlock:
-        """Return a with block, and remember it."""
         made = SpanBlock(mark, self._open_span, self._close_span)
         self._contexts[key] = made
         return made
 
     def _open_span(self, mark: Mark) -> None:
-        """Begin a span in this thread."""
         frames = self._stack.frames
         if not frames:
             self._check_place(mark)
@@ -271,14 +276,14 @@ class StepRecorder:
         frames.append((next(self._numbers), mark, self._now_ns()))
 
     def _close_span(self, mark: Mark, raised: bool) -> None:  # noqa: FBT001 - a finding, not a switch
-        """End the innermost span of this thread."""
         if self._span_waits and self._active and not raised:
             self._runtime.synchronize()
         end_ns = self._now_ns()
         stack = self._stack
         frames = stack.frames
         if not frames or frames[-1][1] is not mark:
-            if raised:  # what was raised says more
+            # The exception of the block is more informative.
+            if raised:
                 return
             inner = (
                 f"{frames[-1][1].name!r} is still open" if frames else "it has ended"
@@ -293,7 +298,7 @@ class StepRecorder:
         )
 
     def _check_place(self, mark: Mark) -> None:
-        """Refuse an outermost span where there is nothing for it to be part of."""
+        """Raise for an outermost span that lies outside of every step."""
         self._check_running(f"{mark.level.value} {mark.name!r}")
         inside = self._start_ns is not None
         if inside or mark.kind is SpanKind.DATA or not self._in_own_thread():
@@ -302,10 +307,9 @@ class StepRecorder:
         remedy = "put it into `with steps.step():`; only data may lie between steps"
         raise MeasureError(message, remedy=remedy)
 
-    # steps
+    # Steps.
 
     def _open_step(self) -> None:
-        """Begin a step."""
         self._check_running("a step")
         if not self._in_own_thread():
             message = "a step cannot begin in another thread than its loop"
@@ -320,7 +324,7 @@ class StepRecorder:
         self._start_ns = self._now_ns()
 
     def _close_step(self, units: float, error: BaseException | None) -> None:
-        """End the open step, unless the loop has ended it already."""
+        """End the open step, unless already ended by the loop."""
         if self._start_ns is None:
             return
         end_ns, frames = self._now_ns(), self._stack.frames
@@ -350,7 +354,7 @@ class StepRecorder:
             self._runtime.synchronize()
 
     def _keep_step(self, units: float, void: str | None, end_ns: int) -> None:
-        """Write down the open step; what comes next begins when that is done."""
+        """Record the open step. The time until the next step starts after this bookkeeping."""
         start_ns = end_ns if self._start_ns is None else self._start_ns
         self._steps.append(
             EndedStep(
@@ -367,19 +371,17 @@ class StepRecorder:
         self._begin_ns = self._now_ns()
 
     def _check_running(self, what: str) -> None:
-        """Refuse what is recorded before the loop has begun, or after its end."""
         if not self._running:
             message = f"{what} is outside of its loop"
             remedy = "put it into `with gpuperf.steps() as steps:`"
             raise MeasureError(message, remedy=remedy)
 
     def _in_own_thread(self) -> bool:
-        """Return whether this is the thread of the loop."""
         return threading.get_ident() == self._thread
 
 
 def _refuse_inner_layer(mark: Mark, frames: list[tuple[int, Mark, int]]) -> None:
-    """Refuse a layer inside a layer: whose operations would it be?"""
+    """Raise for a layer inside a layer, because the owner of inner operations would be unclear."""
     for _, outer, _ in frames:
         if outer.level is SpanLevel.LAYER:
             message = f"layer {mark.name} is inside layer {outer.name}"
@@ -387,10 +389,10 @@ def _refuse_inner_layer(mark: Mark, frames: list[tuple[int, Mark, int]]) -> None
 
 
 _NO_COMPILATION = Compiled(count=0, graph_breaks_count=0, time_s=0.0)
-# torch's names for the compile time of a whole frame, newest first
+# torch's names for the compile time of a whole frame, newest first.
 _FRAME_TIMES = ("_compile.compile_inner", "_compile.<locals>.compile_inner")
 _READ_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
-# what else compiles while it runs, and does not say how often
+# Other libraries that compile at run time and do not report how often.
 _OTHER_COMPILERS = (
     *("cupy", "jax", "mlx", "numba", "taichi", "tensorflow", "tinygrad", "triton"),
     *("tvm", "warp"),
@@ -401,21 +403,22 @@ class TorchCompiler:
     """
     The compiler of torch, if this process has imported torch.
 
-    Nothing is compiled in a process that has no compiler. Compilations as torch 2.13 counts them; a torch with other counters gives a reason, not
-    an error. H200, torch 2.11: a step that compiles nothing has 0. *Unverified on hardware:*
-    a step that compiles.
+    A process without a compiler compiles nothing. Compilations are counted as by torch
+    2.13. A torch with other counters gives a reason, not an error. H200, torch 2.11: a
+    step that compiles nothing has 0. *Unverified on hardware:* a step that compiles.
 
     Args:
-        modules: The loaded modules by name; None: those of this interpreter.
+        modules: The loaded modules by name, or None for those of this interpreter.
     """
 
     def __init__(self, modules: Mapping[str, ModuleType] | None = None) -> None:
         self._modules = sys.modules if modules is None else modules
 
     def compiled(self) -> Compiled | None:
-        """Return the compilations since this process began; None: unknown."""
+        """Return the compilations since the process began, or None if unknown."""
         dynamo = self._modules.get("torch._dynamo.utils")
-        if dynamo is None:  # torch imports it at the first compilation
+        # torch imports this module at the first compilation.
+        if dynamo is None:
             return None if self._others() else _NO_COMPILATION
         try:
             return _compilations(dynamo)
@@ -423,7 +426,7 @@ class TorchCompiler:
             return None
 
     def uncompiled_reason(self) -> str:
-        """Return why `compiled` returns None; "": it does not."""
+        """Return the reason that `compiled` returns None, or ""."""
         if self.compiled() is not None:
             return ""
         if "torch" in self._modules:
@@ -432,14 +435,13 @@ class TorchCompiler:
         return f"{others} may compile, and only torch's compilations are counted"
 
     def _others(self) -> list[str]:
-        """Return the compilers of a process that has not imported torch."""
         if "torch" in self._modules:
             return []
         return [name for name in _OTHER_COMPILERS if name in self._modules]
 
 
 def _compilations(dynamo: ModuleType) -> Compiled:
-    """Return the compiler's counters; reading adds no entries to them."""
+    """Return the compiler's counters, without adding entries."""
     counters, times = dynamo.counters, dynamo.compilation_time_metrics
     frames = next((times[name] for name in _FRAME_TIMES if name in times), None)
     count = int(counters.get("stats", {}).get("unique_graphs", 0))

@@ -30,7 +30,7 @@ _Named = tuple[str, int]  # Name and first line of a function.
 
 def function_digest(function: object) -> str | None:
     """
-    Return the digest of a function's syntax tree, or None if its source is unknown.
+    Return the digest of a function's syntax tree, or None if the source is unknown.
 
     The docstring, decorators and annotations are left out. Defaults are included.
     """
@@ -43,12 +43,13 @@ def function_digest(function: object) -> str | None:
 
 
 def lambda_digest(code: CodeType) -> str | None:
-    """Return the digest of all lambdas that begin on a line, or None if it is unknown."""
+    """Return the digest of all lambdas that begin on a line, or None if unknown."""
     several = _functions_of(code).get((_LAMBDA, code.co_firstlineno))
     return None if several is None else "-".join(several)
 
 
-@functools.lru_cache(maxsize=4096)  # The cases of a parametrized test share one.
+# All cases of a parametrized test share a function.
+@functools.lru_cache(maxsize=4096)
 def _digest_of(function: FunctionType) -> str | None:
     code = function.__code__
     several = _functions_of(code).get((code.co_name, code.co_firstlineno), ())
@@ -58,7 +59,8 @@ def _digest_of(function: FunctionType) -> str | None:
 def _functions_of(code: CodeType) -> dict[_Named, tuple[str, ...]]:
     try:
         stat = os.stat(code.co_filename)  # noqa: PTH116 - A Path takes more calls.
-    except (OSError, ValueError):  # It was made of a text, or its file is gone.
+    except (OSError, ValueError):
+        # The code was compiled from a text, or the file is gone.
         return {}
     if stat.st_size > _MAX_BYTES:
         return {}
@@ -67,11 +69,11 @@ def _functions_of(code: CodeType) -> dict[_Named, tuple[str, ...]]:
 
 @functools.lru_cache(maxsize=1024)
 def _functions_in(file: str, _: int) -> dict[_Named, tuple[str, ...]]:
-    """Return the digests of the functions of a file; empty if it cannot be parsed."""
+    """Return the digests of the functions of a file, or {} if the file cannot be parsed."""
     try:
         source = Path(file).read_bytes()
         with warnings.catch_warnings():
-            # The import of the module has given them already.
+            # The import of the module has already shown the warnings.
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -80,7 +82,6 @@ def _functions_in(file: str, _: int) -> dict[_Named, tuple[str, ...]]:
 
 
 def _digests(tree: ast.AST) -> dict[_Named, tuple[str, ...]]:
-    """Return the digests of all functions in a tree, by name and first line."""
     found: dict[_Named, tuple[str, ...]] = {}
     nodes = [tree]
     while nodes:

@@ -1,9 +1,9 @@
 """Traces on disk, with every launch, read in pieces.
 
-The short traces of a process share a file. A trace with more launches than fit in memory
-has its own file, which is written while the launches arrive.
-Each line has a checksum and a part of the trace: at most some thousands of launches,
-copies or other items.
+The short traces of a process share a file. A trace with more launches than fit in
+memory has its own file, which is written while the launches arrive. Each line has a
+checksum and a part of the trace: at most some thousands of launches, copies or other
+items.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Head(_TracePart, frozen=True, kw_only=True, tag="head"):
 
 
 class LaunchColumns(_TracePart, frozen=True, kw_only=True, tag="launches"):
-    """Columns of launches; `shapes` are those that no earlier line has."""
+    """Columns of launches. `shapes` holds only shapes that are not in earlier lines."""
 
     shapes: tuple[KernelShape, ...]
     shape: list[int]
@@ -90,7 +90,7 @@ class Pieces(_TracePart, frozen=True, kw_only=True, tag="pieces", omit_defaults=
 
 
 class End(_TracePart, frozen=True, kw_only=True, tag="end"):
-    """The last line: the trace's record, number of launches and remaining fields."""
+    """The last line: key of the record, number of launches and remaining fields."""
 
     key: RecordKey
     role: Role
@@ -110,7 +110,7 @@ class End(_TracePart, frozen=True, kw_only=True, tag="end"):
 
 
 class _Line(Frozen, frozen=True, kw_only=True):
-    """A line: a part as text, and the checksum of that text."""
+    """A line with a part as text, and the checksum of that text."""
 
     crc32: str
     part: msgspec.Raw
@@ -118,7 +118,7 @@ class _Line(Frozen, frozen=True, kw_only=True):
 
 Part = Union[Head, LaunchColumns, Pieces, End]  # noqa: UP007 - msgspec takes it at run time on 3.10
 _SEQUENCES = Pieces.__struct_fields__
-# the fields of a trace that are in its last line
+# The fields of a trace that are in its last line.
 _REST = tuple(n for n in End.__struct_fields__ if n in Trace.__struct_fields__)
 _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_part = msgspec.json.Decoder(Part).decode
@@ -132,10 +132,10 @@ def line_of(part: Part) -> bytes:
 
 def part_of(line: bytes) -> Part:
     """
-    Return the part in a line.
+    Decode the part in a line.
 
     Raises:
-        RecordError: The line was cut off, or `line_of` did not write it.
+        RecordError: The line was cut off, or was not written by `line_of`.
     """
     if not line.endswith(b"\n"):
         raise RecordError("is cut off", path="")
@@ -162,7 +162,7 @@ def columns_of(part: LaunchColumns, shapes_count: int) -> dict[str, array[int]]:
         shapes_count: The number of shapes so far.
 
     Raises:
-        RecordError: The columns are not those of launches.
+        RecordError: The columns cannot be columns of launches.
     """
     try:
         columns = {n: array(code, getattr(part, n)) for n, code in COLUMNS.items()}
@@ -176,7 +176,7 @@ def columns_of(part: LaunchColumns, shapes_count: int) -> dict[str, array[int]]:
 
 
 def launch_parts(launches: LaunchList, *, known_count: int) -> Iterator[Part]:
-    """Yield launches in parts; the first has the shapes after `known_count`."""
+    """Yield launches in parts. The first part has the shapes after `known_count`."""
     shapes = launches.shapes[known_count:]
     for piece in launches.pieces():
         columns = {name: list(getattr(piece, name)) for name in COLUMNS}
@@ -185,7 +185,6 @@ def launch_parts(launches: LaunchList, *, known_count: int) -> Iterator[Part]:
 
 
 def _other_parts(trace: Trace) -> Iterator[Part]:
-    """Yield the other sequences of a trace in parts."""
     for name in _SEQUENCES:
         values = getattr(trace, name)
         for begin in range(0, len(values), PIECE_COUNT):
@@ -193,7 +192,6 @@ def _other_parts(trace: Trace) -> Iterator[Part]:
 
 
 def _end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End:
-    """Return the last part of a trace, with its record's key."""
     return End(
         key=key,
         role=role,
@@ -204,7 +202,6 @@ def _end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End
 
 
 def _trace_of(launches: LaunchList, pieces: Sequence[Pieces], end: End) -> Trace:
-    """Return the trace of these parts."""
     values: dict[str, Any] = {
         name: tuple(value for piece in pieces for value in getattr(piece, name))
         for name in _SEQUENCES
@@ -215,7 +212,6 @@ def _trace_of(launches: LaunchList, pieces: Sequence[Pieces], end: End) -> Trace
 
 
 def _checksum(text: bytes) -> bytes:
-    """Return the CRC-32 of a text in hexadecimal."""
     return b"%08x" % zlib.crc32(text)
 
 
@@ -229,7 +225,7 @@ class LaunchStream:
     Args:
         path: The file.
 
-        place: Where the trace begins in it.
+        place: The beginning of the trace in the file.
 
         shapes: The shapes of all launches.
 
@@ -253,7 +249,7 @@ class LaunchStream:
         Yield the launches in order, some thousands at a time.
 
         Raises:
-            CaptureFormatError: The file has changed since.
+            CaptureFormatError: The file has changed since it was written.
         """
         left_count = self._count
         for position, part in _parts(self.path, self.place):
@@ -271,7 +267,7 @@ class LaunchStream:
 
 class StreamWriter:
     """
-    Writes launches into their own file as they arrive.
+    Writes launches into a separate file as they arrive.
 
     Args:
         path: The file.
@@ -288,17 +284,17 @@ class StreamWriter:
 
     def put(self, launches: Launches) -> None:
         """
-        Append launches; their `shapes` begin with those of the launches before.
+        Append launches. Their `shapes` must begin with the shapes of earlier launches.
 
         Raises:
-            ReportError: The file cannot be written; it has none of these launches.
+            ReportError: The file cannot be written. It contains none of these launches.
         """
         _append(self.file, launch_parts(launches, known_count=len(self._shapes)))
         self._shapes = launches.shapes
         self._count += len(launches)
 
     def end(self) -> LaunchStream:
-        """Return all launches, to be read from the file."""
+        """Return all launches as a stream that reads the file."""
         path = self.file.path
         place = TracePlace(file=path.name, line=1, offset_bytes=0)
         return LaunchStream(path, place, self._shapes, self._count)
@@ -315,7 +311,7 @@ class TraceKeeper:
 
         role: The role of the process.
 
-        process_index: As `Record`'s.
+        process_index: The index of the process, as in `Record`.
     """
 
     def __init__(
@@ -333,11 +329,12 @@ class TraceKeeper:
         self._lines_count = 0
         self._streams_count = 0
         self._file = AppendedFile(self._folder / f"traces-{writer}.jsonl")
-        self._begun: dict[Path, AppendedFile] = {}  # streams whose trace has no end yet
+        # Streams whose trace has no end yet.
+        self._begun: dict[Path, AppendedFile] = {}
 
     def stream(self) -> StreamWriter:
         """
-        Return the writer for the launches of a trace that will be kept.
+        Create the writer for the launches of a trace that will be kept.
 
         Raises:
             ReportError: The file cannot be written.
@@ -350,7 +347,7 @@ class TraceKeeper:
 
     def keep(self, key: RecordKey, trace: Trace) -> TracePlace:
         """
-        Append a trace, whole or not at all; return its place.
+        Append a trace, whole or not at all, and return the place.
 
         Raises:
             ReportError: The file cannot be written.
@@ -378,16 +375,16 @@ class TraceKeeper:
 
 def read_trace(folder: str, place: TracePlace) -> Trace:
     """
-    Return a trace; more than 200,000 launches stay in their file, as a stream.
+    Read a trace. More than 200,000 launches stay in their file, as a stream.
 
     Args:
         folder: The recording.
 
-        place: Its place there.
+        place: The place of the trace in the recording.
 
     Raises:
-        CaptureFormatError: The trace is missing, cut off or damaged; the file, the line
-            and the byte are named.
+        CaptureFormatError: The trace is missing, cut off or damaged. The message names
+            the file, the line and the byte.
     """
     path = _path_of(folder, place)
     shapes: list[KernelShape] = []
@@ -395,7 +392,8 @@ def read_trace(folder: str, place: TracePlace) -> Trace:
     pieces: list[Pieces] = []
     count = 0
     parts = _parts(path, place)
-    while True:  # the last part is the end
+    # The last part is the end.
+    while True:
         position, part = next(parts)
         if isinstance(part, LaunchColumns):
             shapes += part.shapes
@@ -416,7 +414,7 @@ def read_trace(folder: str, place: TracePlace) -> Trace:
 
 
 def _path_of(folder: str, place: TracePlace) -> Path:
-    """Return the file of a trace; a foreign recording must not name another folder."""
+    """Return the file of a trace. A foreign recording must not refer to files elsewhere."""
     path = Path(folder) / place.file
     if path.name != place.file:
         message = f"{place.file!r} is not a file of a recording"
@@ -432,12 +430,12 @@ class _Position(NamedTuple):
     offset_bytes: int
 
     def refusal(self, fault: str) -> CaptureFormatError:
-        """Return the error of this line."""
+        """Create the error for the line."""
         message = f"line {self.line} (byte {self.offset_bytes}) {fault}"
         return CaptureFormatError(message, remedy=_REMEDY, path=str(self.path))
 
     def columns(self, part: LaunchColumns, shapes_count: int) -> dict[str, array[int]]:
-        """Return the columns of this line."""
+        """Return the columns of the line."""
         try:
             return columns_of(part, shapes_count)
         except RecordError as error:
@@ -445,7 +443,6 @@ class _Position(NamedTuple):
 
 
 def _parts(path: Path, place: TracePlace) -> Iterator[tuple[_Position, Part]]:
-    """Yield the parts of a trace up to its end, each with its position."""
     position = _Position(path, place.line, place.offset_bytes)
     try:
         with path.open("rb") as file:
@@ -469,7 +466,7 @@ def _parts(path: Path, place: TracePlace) -> Iterator[tuple[_Position, Part]]:
 
 
 def _append(file: AppendedFile, parts: Iterable[Part]) -> tuple[int, int]:
-    """Append lines, all or none; return their offset [B] and their number."""
+    """Append lines, all or none. Returns the offset [B] and the number of lines."""
     count = 0
     try:
         with file.appending() as (stream, size_bytes):

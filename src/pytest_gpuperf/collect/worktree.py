@@ -1,11 +1,11 @@
-"""A worktree of a revision: made without network and hooks, and always removed again.
+"""A worktree of a revision, created without network and hooks, and always removed.
 
     repository = Repository.at(folder, runner)
     with worktree(repository, repository.commit_of("main")) as tree:
         ...  # tree.path has the files of that commit
 
-The working tree and its index are never written to. What a killed run has left is removed
-by the next one.
+The working tree and its index are never written to. Leftovers of a killed run are
+removed by the next run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Changes", "Repository", "Worktree", "worktree"]
 
-_GIT_S = 600.0  # a checkout of a large repository on a slow disk
+# Enough for a checkout of a large repository on a slow disk.
+_GIT_S = 600.0
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 _NO_LFS = (
     *("-c", "filter.lfs.process="),
@@ -35,20 +36,28 @@ _NO_LFS = (
     *("-c", "filter.lfs.required=false"),
 )
 _SETTINGS = {
-    "LC_ALL": "C",  # its messages are shown as they are
+    # The messages of git are shown unchanged.
+    "LC_ALL": "C",
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_OPTIONAL_LOCKS": "0",  # the index is not written to
+    # The index is not written to.
+    "GIT_OPTIONAL_LOCKS": "0",
 }
-_KIND, _TREE = "against", "old"  # of our folders, and of the worktree in each
-_UNWRITTEN = "error: unable to write file"  # what git says of a full disk, and no more
-_PROMISED = b"promisor remote"  # what git says of objects that it could not fetch
-_SUBMODULE = "160000"  # the mode of a submodule's entry in an index
-_COMPILED = (".so", ".pyd", ".dylib", ".o", ".a")  # code of the working tree
-_DEEPEN = 100  # commits that a shallow clone is to fetch where nothing says how many
-_BRANCH = re.compile(r"[^~^:@]+")  # and no step away from it
-_SEVERAL = re.compile(
-    r"\^|.*(?:\.\.|\^@$|\^!$|\^-\d*$)"
-)  # `git help revisions`, ranges
+# Parts of the names of our folders, and of the worktree in each folder.
+_KIND, _TREE = "against", "old"
+# For a full disk, git prints only this message.
+_UNWRITTEN = "error: unable to write file"
+# git's message about objects that it could not fetch.
+_PROMISED = b"promisor remote"
+# The mode of a submodule's entry in an index.
+_SUBMODULE = "160000"
+# Code built from the working tree.
+_COMPILED = (".so", ".pyd", ".dylib", ".o", ".a")
+# Number of commits to fetch into a shallow clone if the revision does not imply one.
+_DEEPEN = 100
+# A branch name without a step to an ancestor.
+_BRANCH = re.compile(r"[^~^:@]+")
+# Ranges, as described in `git help revisions`.
+_SEVERAL = re.compile(r"\^|.*(?:\.\.|\^@$|\^!$|\^-\d*$)")
 
 
 class Worktree(Frozen, frozen=True, kw_only=True):
@@ -58,11 +67,12 @@ class Worktree(Frozen, frozen=True, kw_only=True):
     Attributes:
         path: The root of the files.
 
-        scratch: The folder that is removed with it, for what else belongs to the run.
+        scratch: The temporary folder that holds `path` and other files of the run, and
+            is removed at the end.
 
         carried: The files that were copied from the working tree, relative to the root.
 
-        remarks: What is not as in a clone, one sentence each.
+        remarks: Differences from a clone, one sentence each.
     """
 
     path: str
@@ -73,16 +83,16 @@ class Worktree(Frozen, frozen=True, kw_only=True):
 
 class Changes(Frozen, frozen=True, kw_only=True):
     """
-    What differs between a commit and the working tree; all paths relative to its root.
+    Differences between a commit and the working tree. All paths are relative to the root.
 
     Attributes:
         root: The root of the working tree, without links.
 
-        differing: The files that are not as in the commit, those whose changes git was
-            told not to look for included. Folders end with a slash: submodules, and other
-            repositories.
+        differing: The files that differ from the commit, including files that git does
+            not check for changes (assume-unchanged, sparse checkout). The names of
+            folders, which are submodules and other repositories, end with a slash.
 
-        listed: The files that git has or would add, those of submodules included.
+        listed: The files that git tracks or would add, including files of submodules.
 
         before: The files and submodules of the commit.
     """
@@ -113,10 +123,11 @@ class Repository:
     @classmethod
     def at(cls, folder: str, runner: Runner, *, revision: str = "") -> Repository:
         """
-        Return the repository that a folder lies in.
+        Find the repository that contains a folder.
 
         Raises:
-            RevisionError: There is none, it has no working tree, or git is missing.
+            RevisionError: There is no repository, it has no working tree, or git is
+                missing.
         """
         finder = cls(folder, runner, revision=revision)
         inside = finder.run("rev-parse", "--is-inside-work-tree")
@@ -136,7 +147,7 @@ class Repository:
 
     def run(self, *args: str, stdin: bytes = b"") -> Finished:
         """
-        Run git in the root, without the variables that a hook of git sets.
+        Run git in the root, without the variables that git sets for hooks.
 
         Raises:
             RevisionError: git cannot be started.
@@ -156,10 +167,10 @@ class Repository:
 
     def text(self, *args: str) -> str:
         """
-        Return what a command of git prints.
+        Return the output of a git command.
 
         Raises:
-            RevisionError: It fails.
+            RevisionError: The command fails.
         """
         finished = self.run(*args)
         if finished.exit_code:
@@ -170,28 +181,28 @@ class Repository:
         return _text(finished)
 
     def paths(self, *args: str) -> tuple[str, ...]:
-        """Return the paths that a command of git prints with -z."""
+        """Return the paths that a git command prints with -z."""
         name, *rest = args
         return tuple(path for path in self.text(name, "-z", *rest).split("\0") if path)
 
     def error(self, message: str, remedy: str) -> RevisionError:
-        """Return an error of the revision."""
+        """Create an error about the revision."""
         return RevisionError(message, remedy=remedy, revision=self._revision)
 
     def within(self, root: str) -> Repository:
-        """Return another tree: a worktree of this repository, or a submodule."""
+        """Return the repository of a worktree or a submodule."""
         return Repository(root, self._runner, revision=self._revision)
 
     def tracked(self) -> frozenset[str]:
-        """Return the files that git has of this tree, those of submodules included."""
+        """Return the files that git tracks in the tree, including files of submodules."""
         return frozenset(self.paths("ls-files", "--recurse-submodules"))
 
     def filters_lfs(self) -> bool:
-        """Return whether files of git LFS are filtered here, as `git lfs install` sets it."""
+        """Return True if filters for git LFS are configured, as by `git lfs install`."""
         return self.run("config", "--get-regexp", r"^filter\.lfs\.").exit_code == 0
 
     def listed(self) -> tuple[str, ...]:
-        """Return the files that git has or would add, those of submodules included."""
+        """Return the files that git tracks or would add, including files of submodules."""
         listed = self.paths("ls-files", "--cached", "--others", "--exclude-standard")
         inner = dict(self.submodules())
         files = [path for path in listed if path not in inner]
@@ -203,9 +214,9 @@ class Repository:
 
     def differing(self, commit: str) -> frozenset[str]:
         """
-        Return the files of the working tree that are not as in a commit.
+        Return the files of the working tree that differ from a commit.
 
-        A submodule that differs ends with a slash.
+        The name of a submodule that differs ends with a slash.
         """
         diff = ("diff", "--no-ext-diff", "--no-renames", "--name-only")
         new = ("ls-files", "--others", "--exclude-standard")
@@ -214,14 +225,14 @@ class Repository:
         return frozenset(f"{p}/" if p in folders else p for p in paths)
 
     def changes(self, commit: str) -> Changes:
-        """Return which files of the working tree are as in a commit, and which are not."""
+        """Compare the files of the working tree with a commit."""
         differing = set(self.differing(commit))
-        # content of submodules that git's settings leave out of a difference
+        # Content of submodules that git's settings exclude from a diff.
         diff = ("diff", "--no-ext-diff", "--name-only", "--ignore-submodules=none")
         folders = {f"{path}/" for path, _ in self.submodules()}
         differing |= folders.intersection(f"{p}/" for p in self.paths(*diff, commit))
-        # "H" stands for a file whose changes git looks for: not assume-unchanged, no
-        # sparse checkout
+        # "H" stands for a file whose changes git detects, which is neither
+        # assume-unchanged nor outside a sparse checkout.
         states = [line.split(" ", 1) for line in self.paths("ls-files", "-v")]
         differing.update(path for state, path in states if state != "H")
         known = ("ls-tree", "-r", "--name-only", commit)
@@ -233,7 +244,7 @@ class Repository:
         )
 
     def ignored(self, paths: Sequence[str]) -> frozenset[str]:
-        """Return which of some paths git ignores."""
+        """Return the paths that git ignores."""
         if not paths:
             return frozenset()
         stdin = os.fsencode("\0".join(paths))
@@ -241,7 +252,7 @@ class Repository:
         return frozenset(filter(None, _text(finished).split("\0")))
 
     def ignored_below(self, places: Sequence[str]) -> tuple[str, ...]:
-        """Return the files that git ignores among some, and below folders of the tree."""
+        """Return the files that git ignores at or below some places of the tree."""
         if not places:
             return ()
         others = ("ls-files", "--others", "--ignored", "--exclude-standard", "--")
@@ -252,27 +263,26 @@ class Repository:
         Return the commit that a revision names.
 
         Raises:
-            RevisionError: It names none, several, or something else.
+            RevisionError: The revision names no commit, or several.
         """
         if not revision or revision.startswith("-"):
             message = f"{revision!r} is not a revision"
             raise self.error(message, "give a branch, a tag or a commit")
         verify = ("rev-parse", "--verify", "--end-of-options")
         named = self.run("-c", "core.warnAmbiguousRefs=true", *verify, revision)
-        # git resolves a name of two things to one of them, and warns
+        # git resolves an ambiguous name to one of its meanings, and only warns.
         if b"is ambiguous" in named.stderr:
             raise self._ambiguous(revision)
-        # git verifies an exclusion, too
+        # git also accepts an exclusion here.
         if named.exit_code or revision.startswith("^"):
             raise self._unknown(revision)
-        # apart: behind ":/text" it would belong to the text
+        # A separate call, because after ":/text" the suffix would belong to the text.
         commit = self.run(*verify, f"{_text(named)}^{{commit}}")
         if commit.exit_code:
             raise self._unknown(revision)
         return _text(commit)
 
     def _ambiguous(self, revision: str) -> RevisionError:
-        """Return that a revision names several things, and which."""
         refs = self.run("for-each-ref", "--format=%(refname)", *_refs_named(revision))
         names = _text(refs).split()
         if not names:
@@ -282,7 +292,6 @@ class Repository:
         return self.error(message, "write out the one that is meant")
 
     def _unknown(self, revision: str) -> RevisionError:
-        """Return that a revision is not a commit, and what may help."""
         if _SEVERAL.match(revision):
             message = f"{revision} is a range of commits or leaves some out of one"
             return self.error(message, "give one branch, tag or commit")
@@ -303,24 +312,23 @@ class Repository:
         if names:
             return self.error(message, f"name the remote's branch: {names[0]}")
         if remote_branch is not None:
-            # a clone of one branch fetches no other one, however deep
+            # A clone of one branch fetches no other branch, however deep.
             name, branch = remote_branch
             command = f"git fetch {name} +{branch}:refs/remotes/{revision}"
             return self.error(message, f"fetch it: {command}")
         return self.error(message, self._fetch_remedy(revision, is_shallow=is_shallow))
 
     def _remotes(self) -> list[str]:
-        """Return the names of the remotes."""
         return _text(self.run("remote")).split()
 
     def _remote_branch(self, revision: str) -> tuple[str, str] | None:
-        """Return the remote and its branch that a revision names; None: it names none."""
+        """Return the remote and the branch that a revision names, or None."""
         remote, _, branch = revision.partition("/")
         named = _BRANCH.fullmatch(branch) and remote in self._remotes()
         return (remote, branch) if named else None
 
     def _fetch_remedy(self, revision: str, *, is_shallow: bool) -> str:
-        """Return what brings a revision here, if anything does."""
+        """Return the command that fetches a revision, or other advice if none would help."""
         if is_shallow:
             steps = re.search(r"~(\d+)$", revision)
             count = int(steps[1]) if steps else _DEEPEN
@@ -331,7 +339,7 @@ class Repository:
         return f"fetch it: git fetch --tags {remotes[0]}"
 
     def submodules(self) -> Iterator[tuple[str, str]]:
-        """Yield the path and the commit of each submodule."""
+        """Yield path and commit of every submodule."""
         for line in self.paths("ls-files", "--stage"):
             fields, _, path = line.partition("\t")
             mode, commit, _ = fields.split()
@@ -344,22 +352,23 @@ def worktree(
     repository: Repository, commit: str, *, carry: Sequence[str] = ()
 ) -> Iterator[Worktree]:
     """
-    Check a commit out in a fresh folder, which is removed at the end.
+    Check out a commit in a new folder, and remove the folder at the end.
 
     Args:
-        repository: Whose commit it is.
+        repository: The repository of the commit.
 
         commit: The commit, as `commit_of` returns it.
 
-        carry: Files to copy from the working tree, as patterns relative to its root:
-            generated ones, which git does not have.
+        carry: Files to copy from the working tree, as patterns relative to its root.
+            Meant for generated files, which git does not track.
 
     Raises:
-        RevisionError: It cannot be checked out; nothing is left.
+        RevisionError: The commit cannot be checked out. Nothing is left behind.
     """
     parent = _parent(repository)
     try:
-        folder = ScratchFolder(_KIND)  # removes those of killed runs
+        # Removes the folders of killed runs first.
+        folder = ScratchFolder(_KIND)
     except OSError as error:
         raise _no_room(repository, parent, error) from error
     scratch = Path(os.path.realpath(folder.path))
@@ -377,10 +386,10 @@ def worktree(
 
 
 def _parent(repository: Repository) -> str:
-    """Return the folder in which ours is made."""
     parent = os.path.realpath(tempfile.gettempdir())
     remedy = "set TMPDIR to another folder"
-    if os.pathsep in parent:  # Python's path is a list with that between its entries
+    # PYTHONPATH is a list with this separator between its entries.
+    if os.pathsep in parent:
         message = f"the temporary folder {parent} has {os.pathsep!r} in its name"
         raise repository.error(message, remedy)
     if Path(parent).is_relative_to(repository.root):
@@ -390,7 +399,6 @@ def _parent(repository: Repository) -> str:
 
 
 def _no_room(repository: Repository, folder: str, error: OSError) -> RevisionError:
-    """Return that a folder cannot take the files of a revision."""
     message = f"{folder} cannot take the revision's files ({error.strerror})"
     return repository.error(message, "make room there, or set TMPDIR elsewhere")
 
@@ -398,7 +406,6 @@ def _no_room(repository: Repository, folder: str, error: OSError) -> RevisionErr
 def _checked_out(
     repository: Repository, scratch: Path, commit: str, carry: Sequence[str]
 ) -> Worktree:
-    """Check out a commit with its submodules, and copy the carried files."""
     tree = repository.within(str(scratch / _TREE))
     add = ("worktree", "add", "--detach", "--lock")
     finished = repository.run(*add, tree.root, commit)
@@ -431,11 +438,11 @@ def _checked_out(
 
 
 def _checkout_remedy(stderr: bytes) -> str:
-    """Return what to do about a checkout that failed, by what git says."""
     full = (os.strerror(errno.ENOSPC).encode(), _UNWRITTEN.encode())
     if any(text in stderr for text in full):
         return "make room there, or set TMPDIR to another folder"
-    if _PROMISED in stderr:  # of a partial clone, whose remote does not answer
+    # A partial clone whose remote does not answer.
+    if _PROMISED in stderr:
         return (
             "this partial clone lacks files of that commit: while its remote answers, "
             "fetch them with git fetch --refetch --no-filter"
@@ -444,7 +451,7 @@ def _checkout_remedy(stderr: bytes) -> str:
 
 
 def _add_submodules(outer: Repository, tree: Repository) -> list[str]:
-    """Check out the submodules that the working tree has, from its own objects."""
+    """Check out the submodules of the working tree. Returns remarks on empty submodules."""
     remarks = []
     for path, commit in tree.submodules():
         origin = outer.within(str(Path(outer.root, path)))
@@ -466,7 +473,7 @@ def _add_submodules(outer: Repository, tree: Repository) -> list[str]:
 def _carry(
     repository: Repository, tree: Repository, carry: Sequence[str]
 ) -> tuple[str, ...]:
-    """Copy generated files; never compiled ones, nor what git has. Return which."""
+    """Copy generated files, and return the paths. Compiled or tracked files are refused."""
     root, carried = Path(repository.root), []
     tracked = repository.tracked() if carry else frozenset()
     for pattern in carry:
@@ -489,10 +496,10 @@ def _carry(
 
 def _copy(source: Path, tree: Path, name: str, repository: Repository) -> None:
     """
-    Copy a file into a tree, through none of its links: these may lead out of it.
+    Copy a file into a tree. Links are not followed, because they may lead out of the tree.
 
     Raises:
-        RevisionError: The tree has a link, or a file, in the way.
+        RevisionError: A link or a file in the tree is in the way.
     """
     target = tree / name
     way = [target, *target.parents[: len(Path(name).parts) - 1]]
@@ -503,7 +510,8 @@ def _copy(source: Path, tree: Path, name: str, repository: Repository) -> None:
         raise repository.error(message, "carry to a path without links")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)  # copy2 would copy into a folder
+        # copy2 would copy into a folder.
+        shutil.copyfile(source, target)
         shutil.copystat(source, target)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         message += f"the path is taken there ({error.strerror})"
@@ -511,12 +519,10 @@ def _copy(source: Path, tree: Path, name: str, repository: Repository) -> None:
 
 
 def _is_inside(path: Path, root: Path) -> bool:
-    """Return whether a file lies below a folder, its links followed."""
     return path.resolve().is_relative_to(root)
 
 
 def _forget_removed(repository: Repository) -> None:
-    """Let git forget worktrees of killed runs, whose folders are gone."""
     for path in _worktrees(repository):
         is_ours = path.name == _TREE and f"-{_KIND}-" in path.parent.name
         if is_ours and not path.parent.exists():
@@ -524,25 +530,25 @@ def _forget_removed(repository: Repository) -> None:
 
 
 def _worktrees(repository: Repository) -> list[Path]:
-    """Return the folders of a repository's worktrees, also those that are gone."""
+    """Return the folders of a repository's worktrees, including missing folders."""
     lines = _text(repository.run("worktree", "list", "--porcelain")).splitlines()
     word = "worktree "
     return [Path(line[len(word) :]) for line in lines if line.startswith(word)]
 
 
 def _remove(repository: Repository, tree: Path) -> None:
-    """Remove a worktree of ours; what is gone already is not an error."""
+    """Remove a worktree made here, if still present."""
     repository.run("worktree", "unlock", str(tree))
-    # twice: git keeps one that is locked or has submodules
+    # Twice, because git otherwise keeps a worktree that is locked or has submodules.
     repository.run("worktree", "remove", "--force", "--force", str(tree))
 
 
 def _forget(repository: Repository, scratch: Path) -> None:
     """
-    Let git and its submodules forget the worktrees in a folder of ours that is gone.
+    Make git and the submodules forget the worktrees in a removed scratch folder.
 
-    No others: `git worktree prune` also forgets those of a drive that is not mounted now,
-    with what was staged there.
+    Other worktrees are kept. `git worktree prune` would also forget those of a drive
+    that is not mounted now, with the changes staged there.
     """
     for tree in _worktrees(repository):
         if tree.is_relative_to(scratch):
@@ -554,26 +560,26 @@ def _forget(repository: Repository, scratch: Path) -> None:
 
 
 def _refs_named(revision: str) -> tuple[str, ...]:
-    """Return where git looks for a name, as `git help revisions` says."""
+    """Return the refs that git tries for a name, see `git help revisions`."""
     return tuple(f"refs/{kind}{revision}" for kind in ("tags/", "heads/", "remotes/"))
 
 
 def _text(finished: Finished) -> str:
-    """Return what git has printed, without the end of the line."""
+    """Return git's output without the final line end."""
     return os.fsdecode(finished.stdout).rstrip("\n")
 
 
 def _trust_remedy(finished: Finished) -> str:
-    """Return what makes git read another user's clone, as in a container; "": it is not."""
+    """Return the remedy if git distrusts another user's clone, as in a container, else ""."""
     command = re.search(r"git config \S+ --add safe\.directory .+", finished.log_tail)
     return f"if you trust it, run {command[0].strip()}" if command else ""
 
 
 def _last_line(finished: Finished) -> str:
-    """Return the line in which git says what is wrong."""
     lines = finished.log_tail.splitlines()
     marked = [line for line in lines if line.startswith(("fatal:", "error:"))]
     marked += [line for line in marked if line.startswith(_UNWRITTEN)][:1]
-    if finished.exit_code < 0:  # it had no time to say more
+    # git was killed before it could report an error.
+    if finished.exit_code < 0:
         return f"it was ended by {ending(finished.exit_code)}"
     return (marked or lines or [ending(finished.exit_code)])[-1]

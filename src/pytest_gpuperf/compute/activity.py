@@ -32,28 +32,28 @@ from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 __all__ = ["DeviceUse", "choice_of", "estimates", "length_ns", "notes", "summarise"]
 
-Span = tuple[int, int]  # start and end [ns]; 0: not known
+Span = tuple[int, int]  # Start and end [ns], 0 if unknown.
 
 
 class DeviceUse:
     """
     The use of the device in a window.
 
-    Launches are read in pieces: there may be too many to hold in memory.
+    Launches are read in pieces, since all of them may not fit into memory.
 
     Args:
         trace: The recorded activity.
 
     Attributes:
-        counts: Launches by the index of their shape.
+        counts: Number of launches, by the index of their shape.
 
-        total_ns: Their total time by the index of their shape [ns].
+        total_ns: Total time of launches, by the index of their shape [ns].
 
         starts_ns: Starts of the busy intervals, in order [ns].
 
-        ends_ns: Their ends [ns].
+        ends_ns: Ends of the busy intervals [ns].
 
-        copying_ns: Time in which copies alone ran [ns].
+        copying_ns: Time in which only copies ran [ns].
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -75,7 +75,7 @@ class DeviceUse:
 
     @property
     def busy_ns(self) -> int:
-        """Time in which anything ran [ns]."""
+        """The time in which anything ran [ns]."""
         return sum(self.ends_ns) - sum(self.starts_ns)
 
     def longest_first(self) -> list[int]:
@@ -84,10 +84,10 @@ class DeviceUse:
 
     def waited_ns(self, wait_ends_ns: Sequence[int]) -> int:
         """
-        Return the length of the gaps in which a wait of the host ended [ns].
+        Return the total length of gaps in which a wait of the host ended [ns].
 
         Args:
-            wait_ends_ns: When each wait ended [ns], in order.
+            wait_ends_ns: End of each wait [ns], in order.
         """
         waited = 0
         for begin, end in zip(
@@ -99,10 +99,10 @@ class DeviceUse:
         return waited
 
     def _ran(self, spans: Iterable[Span]) -> None:
-        """Merge more spans into the busy intervals; skip those without both ends."""
+        """Merge spans into the busy intervals, skipping spans without both ends."""
         starts, ends = self.starts_ns, self.ends_ns
         last_start, last_end = (starts[-1], ends[-1]) if starts else (0, 0)
-        late: list[Span] = []  # spans that start before the last interval
+        late: list[Span] = []  # Spans that start before the last interval.
         for start, end in spans:
             if not start or not end or start == end:
                 continue
@@ -119,22 +119,27 @@ class DeviceUse:
             first = max(0, bisect_left(starts, late[0][0]) - 1)
             late += zip(starts[first:], ends[first:], strict=True)
             del starts[first:], ends[first:]
-            self._ran(sorted(late))  # in order, none of them is late
+            self._ran(sorted(late))  # Sorted spans are never late.
 
 
 def length_ns(start_ns: int, end_ns: int) -> int:
-    """Return the length of a span [ns]; 0: one end is not known."""
+    """Return the length of a span [ns], or 0 if an end is unknown."""
     return end_ns - start_ns if start_ns and end_ns else 0
 
 
 _NS_PER_S = 1e9
-_LISTED_KERNELS = 256  # a record travels between processes: 60 kB at most
-_TRACKED = 120  # pieces of work: 3 kB, and more cannot be told apart on a page
-_SEARCHED = 1000  # of each kind, since they come nearly in the order of their starts
+# A record is sent between processes, so the kernels are limited to 60 kB.
+_LISTED_KERNELS = 256
+# Pieces of work in 3 kB. More cannot be distinguished on a page.
+_TRACKED = 120
+# Of each kind. More are not needed, since the starts are nearly in order.
+_SEARCHED = 1000
 _ANONYMOUS = re.compile(r"(\d+)_GLOBAL__N_")
-_CHOICE_DIGITS = 16  # of SHA-256: two of a million choices collide once in 10^7 suites
+# Of SHA-256. Two of a million choices collide once in 10^7 suites.
+_CHOICE_DIGITS = 16
 
-_NEEDS = {  # kind of record -> metrics computed from it alone
+# The kinds of record, and the metrics computed from a single kind.
+_NEEDS = {
     "SYNCHRONIZATION": ("synchronizations.count",),
     "MEMORY2": ("allocations.count",),
     "JIT": ("compile.count", "compile.time"),
@@ -146,12 +151,12 @@ def summarise(
     trace: Trace, *, demangle: Callable[[str], str | None] = lambda _: None
 ) -> ActivitySummary:
     """
-    Return the summary of a window.
+    Summarise the device activity of a window.
 
     Args:
         trace: The recorded activity.
 
-        demangle: Returns a demangled name, or None where it cannot.
+        demangle: Function that returns a demangled name, or None on failure.
     """
     use = DeviceUse(trace)
     counts, shapes = use.counts, trace.launches.shapes
@@ -199,13 +204,13 @@ def summarise(
 
 def choice_of(counts: Mapping[KernelShape, int]) -> str:
     """
-    Return a hash of which kernels ran, and how often.
+    Return a hash of the kernels that ran and of the launch counts.
 
     Two runs with different choices are different experiments. Parts of names that change
     with every build, those of anonymous namespaces, are left out.
 
     Args:
-        counts: How often each shape was launched.
+        counts: Number of launches of each shape.
 
     References:
         docs/judging.md section 1.
@@ -229,12 +234,12 @@ def estimates(
     summary: ActivitySummary,
 ) -> tuple[tuple[Estimate, ...], tuple[Unmeasured, ...]]:
     """
-    Return the metrics of a window, and the unmeasured ones with their reasons.
+    Return the metrics of a window, and the unmeasured metrics with reasons.
 
     A count that may be incomplete is unmeasured.
     """
     if summary.unseen:
-        # a child process would add to them
+        # The work of child processes is missing in every metric.
         lost = gpu_metrics(Source.CUPTI, Kind.RANGE)
         return (), tuple(_not_here(name, summary.unseen) for name in lost)
     estimated, unmeasured = [], []
@@ -253,7 +258,7 @@ def estimates(
 
 
 def notes(summary: ActivitySummary) -> tuple[Note, ...]:
-    """Return notes on work that a window's times or counts may lack."""
+    """Return notes on work that may be missing in a window's times or counts."""
     remarks = []
     if summary.unlabelled_count:
         text = (
@@ -277,12 +282,10 @@ def notes(summary: ActivitySummary) -> tuple[Note, ...]:
 
 
 def _pieces_of(count: int) -> str:
-    """Return a number of pieces of work as a subject with its verb."""
     return f"{count} piece{'s' * (count > 1)} of work {'were' if count > 1 else 'was'}"
 
 
 def _not_here(name: str, processes: Sequence[str]) -> Unmeasured:
-    """Return a metric as unmeasured, because other processes did the work."""
     return Unmeasured(
         metric=name,
         code=GapCode.UNSUPPORTED,
@@ -293,7 +296,6 @@ def _not_here(name: str, processes: Sequence[str]) -> Unmeasured:
 
 
 def _gaps(summary: ActivitySummary) -> dict[str, Gap]:
-    """Return the gap of each metric that may be missing."""
     timeless = Gap(
         code=GapCode.NO_KERNEL,
         reason="nothing that CUPTI could time ran on the device",
@@ -317,7 +319,7 @@ def _gaps(summary: ActivitySummary) -> dict[str, Gap]:
 
 
 def _values(summary: ActivitySummary) -> Iterator[tuple[str, float | None]]:
-    """Yield the metrics of a summary; None: it does not have one."""
+    """Yield the metrics of a summary, None if missing."""
 
     def moved(direction: str) -> int:
         return sum(t.size_bytes for t in summary.transfers if t.direction == direction)
@@ -340,7 +342,7 @@ def _values(summary: ActivitySummary) -> Iterator[tuple[str, float | None]]:
 
 
 def _times(use: DeviceUse, trace: Trace) -> dict[str, Any]:
-    """Return the times of a summary."""
+    """Return the times of a summary, or {} if nothing with both ends ran."""
     starts, ends = use.starts_ns, use.ends_ns
     if not starts:
         return {}
@@ -362,8 +364,8 @@ def _unseen(trace: Trace) -> tuple[str, ...]:
     """
     Return the child processes whose work is missing.
 
-    These are the children known to use a GPU; where that is not known and nothing ran
-    here, all children: the test may have left its work to one of them.
+    These are the children known to use a GPU. If the use is unknown and nothing ran in this
+    process, all children are returned, as the test may have left its work to one of them.
     """
     if trace.device_children:
         return tuple(map(str, trace.device_children))
@@ -377,7 +379,7 @@ def _kernels(
     shapes: Sequence[KernelShape],
     demangle: Callable[[str], str | None],
 ) -> tuple[KernelUse, ...]:
-    """Return the kernels that ran, longest total time first."""
+    """Return the first 256 kernels that ran, longest total time first."""
     total_ns = use.total_ns
     return tuple(
         KernelUse(
@@ -391,19 +393,18 @@ def _kernels(
 
 
 def _timed_count(trace: Trace) -> int:
-    """Return how many pieces of work have a start and an end."""
     count = len(trace.launches) + len(trace.copies)
     count += len(trace.fills) + len(trace.graphs)
     return max(0, count - trace.untimed_count)
 
 
 class _Piece(NamedTuple):
-    """A piece of work; pieces are sorted by their start."""
+    """A piece of work, sorted by its start."""
 
     start_ns: int
     end_ns: int
     kind: str
-    device: int = -1  # not kept
+    device: int = -1  # -1 if not recorded.
     stream: int = -1
     shape: int = -1
 
@@ -415,7 +416,7 @@ def _tracks(trace: Trace, listed: Sequence[int]) -> tuple[Track, ...]:
     Args:
         trace: The recorded activity.
 
-        listed: Indices of the shapes that `ActivitySummary.kernels` has, in its order.
+        listed: Indices of the shapes in `ActivitySummary.kernels`, in the same order.
     """
     pieces = heapq.nsmallest(_TRACKED, _timed_pieces(trace))
     kernels = {shape: place for place, shape in enumerate(listed)}
@@ -441,7 +442,6 @@ def _tracks(trace: Trace, listed: Sequence[int]) -> tuple[Track, ...]:
 
 
 def _timed_pieces(trace: Trace) -> Iterator[_Piece]:
-    """Yield the first pieces of work of each kind, those with both ends alone."""
     launched = chain.from_iterable(map(_columns_of, trace.launches.pieces()))
     others = (
         ("copy", ((copy.start_ns, copy.end_ns) for copy in trace.copies)),
@@ -463,7 +463,7 @@ def _timed_pieces(trace: Trace) -> Iterator[_Piece]:
 
 
 def _columns_of(launches: Launches) -> Iterable[tuple[int, ...]]:
-    """Return start, end, device, stream and shape of each launch."""
+    """Return (start, end, device, stream, shape) per launch."""
     names = ("start_ns", "end_ns", "device", "stream", "shape")
     return zip(*(getattr(launches, name) for name in names), strict=True)
 
@@ -488,7 +488,6 @@ def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:
 
 
 def _median_s(values_ns: Sequence[int]) -> float | None:
-    """Return a median [s]; None: there are no values."""
     return median(values_ns) / _NS_PER_S if values_ns else None
 
 
@@ -496,7 +495,7 @@ def _family(name: str) -> str:
     """
     Return a mangled name without the parts that change from build to build.
 
-    An anonymous namespace is spelled with its own length before it, as all names are:
+    An anonymous namespace is spelled with its own length in front, as all names are:
     `_ZN51_GLOBAL__N__4b7ac2d5_7_code_cu_0f1e2d3c_1234kernelEv`.
     """
     match = _ANONYMOUS.search(name)

@@ -19,9 +19,10 @@ from pytest_gpuperf.model.steps import StepProfile
 
 __all__ = ["LAUNCH_FRACTION", "MEASURED_RULES", "RULES", "Rule", "recommendations"]
 
-# from this share of unattributed time on, a bad grade gets a second advice
-LAUNCH_FRACTION = 0.30  # the training scorecard's limit (aprender/entrenar)
-_UNATTRIBUTED_FRACTION = 0.20  # more, and the measured policy names no bottleneck
+# Above this share of unattributed time, a bad grade gets a second advice.
+LAUNCH_FRACTION = 0.30  # The training scorecard's limit (aprender/entrenar).
+# At a larger share the measured policy names no bottleneck.
+_UNATTRIBUTED_FRACTION = 0.20
 
 
 _COPY_LESS = (
@@ -83,16 +84,16 @@ _Card = TypeVar("_Card", TrainingScorecard, MeasuredScorecard)
 
 class Rule(Frozen, Generic[_Card], frozen=True, kw_only=True):
     """
-    One advice and when it is given.
+    One advice and the condition for giving it.
 
     Attributes:
-        id: Its stable name.
+        id: Permanent name of the rule.
 
-        condition: When it fires, in words.
+        condition: The condition in words.
 
-        fires: The same as a function.
+        fires: The condition as a function.
 
-        evidence: Fields of the scorecard that a reader should see beside the advice.
+        evidence: Fields of the scorecard to show next to the advice.
 
         text: The advice.
     """
@@ -104,7 +105,7 @@ class Rule(Frozen, Generic[_Card], frozen=True, kw_only=True):
     text: str
 
     def recommendation(self, scorecard: _Card) -> Recommendation:
-        """Return the advice with the numbers of one scorecard."""
+        """Return the advice with the numbers of a scorecard."""
         return Recommendation(
             rule=self.id,
             condition=self.condition,
@@ -121,12 +122,12 @@ def recommendations(
     scorecard: _Card, profile: StepProfile, *, rules: Sequence[Rule[_Card]]
 ) -> tuple[Recommendation, ...]:
     """
-    Return the advice of the rules that fire, in their order.
+    Return the advice of the rules that fire, in order.
 
     Args:
         scorecard: The scorecard, without recommendations.
 
-        profile: What it was made from.
+        profile: The profile behind the scorecard.
 
         rules: The rules.
     """
@@ -140,8 +141,6 @@ def recommendations(
 def _slow_by(
     bottleneck: Bottleneck,
 ) -> Callable[[TrainingScorecard, StepProfile], bool]:
-    """Return the condition: a grade of C or worse, and this bottleneck."""
-
     def fires(scorecard: TrainingScorecard, _: StepProfile) -> bool:
         return scorecard.grade <= Grade.C and scorecard.bottleneck is bottleneck
 
@@ -149,21 +148,17 @@ def _slow_by(
 
 
 def _launches_too(scorecard: TrainingScorecard, _: StepProfile) -> bool:
-    """Return whether a bad step leaves much of its time unexplained."""
     share = scorecard.launch_fraction
     return scorecard.grade <= Grade.D and share is not None and share > LAUNCH_FRACTION
 
 
 def _backward_is_fast(scorecard: TrainingScorecard, _: StepProfile) -> bool:
-    """Return whether the backward pass is faster than the forward pass."""
     return 0 < scorecard.forward_backward_ratio < 1
 
 
 def _limited_by(
     limiter: StepLimiter,
 ) -> Callable[[MeasuredScorecard, StepProfile], bool]:
-    """Return the condition: a grade of C or worse, and this bottleneck."""
-
     def fires(scorecard: MeasuredScorecard, _: StepProfile) -> bool:
         grade = scorecard.grade
         return (
@@ -174,7 +169,6 @@ def _limited_by(
 
 
 def _unexplained(scorecard: MeasuredScorecard, _: StepProfile) -> bool:
-    """Return whether a step is slow and its phases do not say why."""
     grade = scorecard.grade
     return (
         grade is not None

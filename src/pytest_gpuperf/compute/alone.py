@@ -1,21 +1,21 @@
 """A test in the suite and alone: how much of a step between the two is a change.
 
 Stored values come from the suite. The fresh processes that confirm a suspect run it alone,
-where it may take another time for good: other thresholds of the allocator, other modules
+where its time may differ permanently: other thresholds of the allocator, other modules
 loaded, cold caches. With o = ln(alone / suite), constant for a test,
 
     step = alone - suite of this run = o + noise
 
-holds no change of the code. What controls and references share of it is taken out; g is
-the rest. How large o may be is a mixture of *places*: usual sizes, learned from the
-controls' g, the test's own stored offset, and far off. Each place says how the suite's
-value and the fresh ones go together, by their inverse variances
+holds no change of the code. The part of the step that controls and references share is
+subtracted, and g is the rest. The possible size of o is a mixture of *places*: usual sizes
+learned from the controls' g, the test's own stored offset, and a far place. Each place
+combines the suite's value and the fresh ones by their inverse variances
 
     share = P / (V + w),    z = s + share (g - m)
 
 with s the effect of the suite's value, P the variance of one process, V that of g without
-o, m and w mean and variance of o there. g weighs the places: one that does not explain it
-says nothing.
+o, m and w mean and variance of o there. g weighs the places: a place that does not explain
+g has hardly any weight.
 """
 
 from __future__ import annotations
@@ -49,48 +49,47 @@ __all__ = [
     "reference_gaps",
 ]
 
-# docs/judging.md section 2, suite and alone: what a test may be off by, on a log scale
-_SIZES = (
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.08,
-)  # deviations; a grid of 2, most tests are < 3 %
-_SIZE_WEIGHTS = (0.15, 0.25, 0.30, 0.20, 0.10)  # before any control was measured
-_FAR_WEIGHT = 0.1  # of all tests: 8 controls do not tell 5 from 15 %
-_FAR_VARIANCE = 0.5**2  # such tests were seen at -30 to +120 %
-_FAR_LIKELY = 0.5  # more likely than not
-_ALIKE = 0.5  # suite and fresh processes say the same: within a factor of 2
-_UNEQUAL_DRIFT = (
-    0.3**2
-)  # how differently tests follow a drift between the two, a variance
+# docs/judging.md section 2, suite and alone: the possible offsets of a test, as
+# deviations on a log scale. The grid has a ratio of 2, and most tests are below 3 %.
+_SIZES = (0.005, 0.01, 0.02, 0.04, 0.08)
+_SIZE_WEIGHTS = (0.15, 0.25, 0.30, 0.20, 0.10)  # Before any control is measured.
+# Share of all tests. It is not learned, since 8 controls cannot distinguish 5 % from 15 %.
+_FAR_WEIGHT = 0.1
+_FAR_VARIANCE = 0.5**2  # Such tests were measured at -30 to +120 %.
+_FAR_LIKELY = 0.5  # More likely than not.
+# Suite and fresh processes agree if their effects are within a factor of 2.
+_ALIKE = 0.5
+# Variance of the share of a drift between suite and alone that a test follows.
+_UNEQUAL_DRIFT = 0.3**2
 
-# the chance that an own offset is another by now
+# The chance that the stored offset of a test no longer holds.
 _REDRAWN = 0.05
-_REDRAWN_MOVED = 0.2  # after an upgrade
-_REDRAWN_PART = 0.01  # of a part, where nothing else tells: at 0.05 little is found
-_OFFSET_STEP = (
-    0.005**2
-)  # what an own offset moves by from session to session, a variance
-_CHOSEN = (
-    4.0  # variances of a process: a suspect's suite value was up to 2 deviations high
-)
+_REDRAWN_MOVED = 0.2  # After an upgrade.
+# If only a part of the suite runs, there is no other evidence of the offset. At 0.05 few
+# changes would be found.
+_REDRAWN_PART = 0.01
+# Variance of the movement of a test's offset from session to session.
+_OFFSET_STEP = 0.005**2
+# Added for suspects, in variances of a process: a suspect's suite value was selected for
+# being up to 2 deviations high.
+_CHOSEN = 4.0
 
-_MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
-_APART = 2.0  # deviations that two medians differ by where it is hardly chance
+# Variance of the median of normal values over the variance of the mean.
+_MEDIAN_VARIANCE = math.pi / 2
+# Two medians that differ by more deviations hardly do so by chance.
+_APART = 2.0
 
 _NO_GAPS: Mapping[str, float] = MappingProxyType({})
 
 
 class Twice(BulkRecord, frozen=True, kw_only=True):
     """
-    One test of a run by its value in the suite and by its fresh processes.
+    One test of a run, measured in the suite and in fresh processes.
 
     Attributes:
-        suite: Its value in the suite, against the stored sessions.
+        suite: The value in the suite, against the stored sessions.
 
-        alone: Its fresh processes, against the same.
+        alone: The fresh processes, against the same stored sessions.
     """
 
     suite: Contrast
@@ -98,52 +97,53 @@ class Twice(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def step(self) -> float:
-        """The fresh processes' distance from the suite's value; no change is in it."""
+        """The distance of the fresh processes from the suite's value, free of code changes."""
         return self.alone.difference - self.suite.difference
 
     @property
     def variance(self) -> float:
-        """Variance of one fresh process."""
+        """The variance of a single fresh process."""
         return self.alone.floor / self.alone.run_share
 
     def spread(self, pool: float) -> float:
-        """Return the variance of one process: its own and the usual one, in between."""
+        """Return the variance of a process, between the test's own and the usual variance."""
         return _spread(self.variance, pool)
 
     def farthest(self, sign: int) -> float:
-        """Return how far one of its fresh processes is above (-1: below) their median."""
+        """Return the distance of the farthest fresh process above the median (below for -1)."""
         values = self.alone.comparison.current.run_values
         return max(sign * (self.alone.placed(v) - self.alone.now) for v in values)
 
 
 class Offset(NamedTuple):
-    """What a test was off by alone in stored sessions: the mean, and how many say so."""
+    """The offset of a test alone in stored sessions, as the mean and the evidence for it."""
 
     mean: float
-    weight: float  # one over its variance, in variances of a process
+    weight: float  # One over the variance of the mean, in variances of a process.
 
 
 class CommonStep(Frozen, frozen=True, kw_only=True):
     """
-    What the tests of a class, and the reference workloads, say of the step to alone.
+    The part of the step to alone that the tests and references of a class share.
 
     Attributes:
         pool: Median variance of a process.
 
-        log_step: What all have in common of the step.
+        log_step: The shared part of the step.
 
-        variance: What that leaves open for one test.
+        variance: Variance of a single test's step around `log_step`.
 
-        ahead: What the machine alone has in common of it, less `log_step`: a stored offset
-            is moved by it.
+        ahead: The shared step of the machine alone, less `log_step`. A stored offset is moved
+            by this amount.
 
-        weights: Of the usual sizes of an offset.
+        weights: Weights of the usual sizes of an offset.
 
-        doubt_more: How far one fresh process was above its test's median, in deviations.
+        doubt_more: Distance of the farthest fresh process above its test's median, in
+            deviations.
 
-        doubt_less: How far one was below.
+        doubt_less: The same distance below.
 
-        of_tests: Whether the references did not share the tests' step, so that it is no
+        of_tests: Whether the references did not share the tests' step, so that the step is no
             drift of the machine.
     """
 
@@ -164,28 +164,28 @@ NO_STEP = CommonStep(pool=LEAST_VARIANCE)
 
 class JointEvidence(Frozen, frozen=True, kw_only=True):
     """
-    What the suite's value and the fresh processes of a test say together.
+    The combined evidence of a test's suite value and fresh processes.
 
     Attributes:
         effect: The change, on the contrast's scale.
 
-        more: Chance of it without a rise.
+        more: Probability of the evidence without a rise.
 
-        less: Chance of it without a fall.
+        less: Probability of the evidence without a fall.
 
-        ratio: Variance of the difference over that of a session, by the likeliest place.
+        ratio: Variance of the difference over that of a session, for the likeliest place.
 
-        floor: The least variance of a process.
+        floor: The smallest variance of a process.
 
-        extra: Variance of what was taken out, by the likeliest place.
+        extra: Variance of the correction, for the likeliest place.
 
-        gap: g, what the test's step has beyond the others'.
+        gap: g, the test's step beyond the shared step.
 
         allowed: The largest change that the fresh processes allow.
 
-        offset: What it takes longer alone, as far as that is known now.
+        offset: The current estimate of the test's offset alone.
 
-        far: The chance that nothing usual or known explains g.
+        far: Probability that g is explained by no usual or known offset.
     """
 
     effect: float
@@ -202,22 +202,22 @@ class JointEvidence(Frozen, frozen=True, kw_only=True):
 
 class Weighed(BulkRecord, frozen=True, kw_only=True):
     """
-    The change of a suspect that fresh processes measured.
+    The change of a suspect, measured by fresh processes.
 
     Attributes:
-        change: By the suite's value and the fresh processes together; where the suite has
-            none that counts, by the fresh processes.
+        change: The change by the suite's value and the fresh processes together. If the suite
+            has no valid value, by the fresh processes.
 
-        alone: By the fresh processes alone; None: `change` is.
+        alone: The change by the fresh processes alone, or None if `change` is that already.
 
-        suite_worse: Chance of the suite's value by itself without a worsening.
+        suite_worse: Probability of the suite's value by itself without a worsening.
 
         suite_better: The same without an improvement.
 
-        confirmations: The effect in each fresh process, less what is known of the offset.
+        confirmations: The effect in each fresh process, less the known offset.
 
-        allowed: The largest effect that the fresh processes allow, without what was known
-            of the offset before.
+        allowed: The largest effect that the fresh processes allow, without the offset known
+            before.
     """
 
     change: Change
@@ -229,29 +229,30 @@ class Weighed(BulkRecord, frozen=True, kw_only=True):
 
 
 class _OffsetPlace(NamedTuple):
-    """One of the sizes that an offset may have."""
+    """One of the possible sizes of an offset."""
 
     weight: float
     mean: float
     variance: float
-    is_known: bool = True  # else it was drawn anew since the offset was stored
+    # False if the offset was drawn anew since it was stored.
+    is_known: bool = True
 
     @property
     def is_far(self) -> bool:
-        """Whether nothing usual or known is there."""
+        """True for offsets far beyond all usual and known sizes."""
         return self.variance >= _FAR_VARIANCE
 
 
-Tail = Callable[..., float]  # Mixture.beyond at the test's own variance
+Tail = Callable[..., float]  # `Mixture.beyond` at the test's own variance.
 
 
 def narrowed(count: int) -> float:
-    """Return the variance of the median of some processes, over that of one."""
+    """Return the variance of a median of `count` processes over the variance of a process."""
     return min(1.0, _MEDIAN_VARIANCE / count)
 
 
 def reference_gaps(references: Iterable[Twice]) -> dict[str, float]:
-    """Return what the references were off by alone in stored sessions, by session id."""
+    """Return the median offset of the reference workloads alone, by stored session id."""
     gaps: dict[str, list[float]] = {}
     for reference in references:
         for name, gap, _, _ in _stored_gaps(reference.alone):
@@ -261,12 +262,13 @@ def reference_gaps(references: Iterable[Twice]) -> dict[str, float]:
 
 def own_offset(test: Contrast, gaps: Mapping[str, float] = _NO_GAPS) -> Offset | None:
     """
-    Return what a test was off by alone; None: no stored session says.
+    Estimate the offset of a test alone from stored sessions, or None without any.
 
     Args:
         test: The test, with its stored sessions.
 
-        gaps: What the references were off by, by session id: that was the machine.
+        gaps: Offsets of the references, by session id. They are attributed to the machine
+            and subtracted.
     """
     weighted = total = 0.0
     for name, gap, count, suspected in _stored_gaps(test):
@@ -277,7 +279,11 @@ def own_offset(test: Contrast, gaps: Mapping[str, float] = _NO_GAPS) -> Offset |
 
 
 def _stored_gaps(test: Contrast) -> Iterable[tuple[str, float, int, bool]]:
-    """Yield session, gap, process count and choice of what was measured alone."""
+    """
+    Yield session id, offset, process count and suspicion of values measured alone.
+
+    Sessions without such values are left out.
+    """
     sessions = test.comparison.stored
     for name, value, session in zip(
         test.session_ids, test.stored, sessions, strict=True
@@ -295,19 +301,19 @@ def common_step(
     gaps: Mapping[str, float] = _NO_GAPS,
 ) -> CommonStep:
     """
-    Return what the tests of a class have in common between suite and alone.
+    Estimate the step between suite and alone that the tests of a class share.
 
-    Drift of the machine between the two, or an offset that all tests share: neither is the
-    change of one test, and it need not be known which.
+    The step is drift of the machine between the two, or an offset that all tests share.
+    Neither is the change of one test, so the two need not be distinguished.
 
     Args:
-        suspects: Tests that are asked about; they say how processes differ.
+        suspects: Suspected tests, used only to estimate how processes differ.
 
-        controls: Tests that are not.
+        controls: Tests that are no suspects.
 
         references: Reference workloads of the class.
 
-        gaps: What the references were off by in stored sessions, by session id.
+        gaps: Offsets of the references in stored sessions, by session id.
     """
     measured = [*suspects, *controls]
     if not measured:
@@ -324,7 +330,8 @@ def common_step(
         is_apart = distance > _APART * math.sqrt(open_variance)
         several = of_tests if is_apart else several
     log_step = variance = 0.0
-    if len(several) >= LEAST_CONTROLS:  # else it is one test's own noise, or offset
+    # The median of fewer is one test's own noise or offset.
+    if len(several) >= LEAST_CONTROLS:
         log_step = median(several)
         variance = noise / len(several) + _UNEQUAL_DRIFT * log_step**2
     known = [
@@ -348,7 +355,6 @@ def common_step(
 def _learned(
     controls: Sequence[Twice], pool: float, log_step: float, variance: float
 ) -> tuple[float, ...]:
-    """Return how usual each size of an offset is, by what the controls are off by."""
     logs = [*map(math.log, _SIZE_WEIGHTS)]
     for control in controls:
         gap = control.step - log_step
@@ -363,7 +369,7 @@ def _learned(
 
 
 def _doubt(tests: Sequence[Twice], pool: float, sign: int) -> float:
-    """Return how far one process was off to a side, in deviations of its test."""
+    """Return the largest distance of a process to one side, in deviations of its test."""
     return max(test.farthest(sign) / math.sqrt(test.spread(pool)) for test in tests)
 
 
@@ -380,30 +386,30 @@ def judged_together(
     nearest: tuple[float, float] | None = None,
 ) -> JointEvidence:
     """
-    Return what the suite's value and the fresh processes of a test say together.
+    Combine the suite's value and the fresh processes of a test.
 
-    What the fresh processes deny is no change: the smaller of the effect and of what they
-    allow counts. Where they say the contrary nothing is sure.
+    A change that the fresh processes deny does not count: the result is the smaller of the
+    effect and of the change that they allow. If the two contradict, nothing is significant.
 
     Args:
         test: The test.
 
-        residual: Its value in the suite, without what the machine did.
+        residual: The value in the suite, corrected for machine drift.
 
-        common: What its class has in common.
+        common: The step that the class shares.
 
         beyond: The one-sided probability of a larger difference without a change.
 
-        own: What it was off by alone in stored sessions; None: not known.
+        own: Offset of the test alone in stored sessions, or None if unknown.
 
-        process_share: The share of a session's variance that is of its processes.
+        process_share: Share of a session's variance that comes from processes.
 
-        noise: The change that is too small to mean anything.
+        noise: The largest change that is too small to matter.
 
         limit: The largest change that passes.
 
-        nearest: Value and variance of the fresh process that decides in place of their
-            median; None: their median does.
+        nearest: Value and variance of the deciding fresh process, or None if the median of
+            the processes decides.
     """
     gap, spread, open_variance = _gap(test, common, nearest)
     own_variance = 0.0 if own is None else spread / own.weight
@@ -423,8 +429,8 @@ def judged_together(
     far = sum(place.weight for place in places if place.is_far)
     unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
     denied = unlike or whole * allowed <= 0
-    # where nothing explains g, one process of the suite says it all: it may be one of
-    # those that are off, as one of this run's fresh ones was
+    # If g is unexplained, the result rests on the suite's only process. That process may
+    # be as far off as the farthest of this run's fresh processes.
     doubt = math.sqrt(spread) if far > _FAR_LIKELY else 0.0
     floor = spread * test.alone.run_share
 
@@ -453,7 +459,11 @@ def judged_together(
 
 
 def _effect(whole: float, allowed: float, limit: float) -> float:
-    """Return the smaller of two effects; of contrary ones what is allowed, if it passes."""
+    """
+    Return the effect closer to 0 if both agree in sign.
+
+    Else return the allowed change if it passes the limit, or the whole effect.
+    """
     if whole * allowed > 0:
         return min(whole, allowed, key=abs)
     return allowed if abs(allowed) <= limit else whole
@@ -462,7 +472,7 @@ def _effect(whole: float, allowed: float, limit: float) -> float:
 def _gap(
     test: Twice, common: CommonStep, nearest: tuple[float, float] | None
 ) -> tuple[float, float, float]:
-    """Return g, the variance of a process, and that of g without the offset."""
+    """Return g, the variance of a process, and the variance of g without the offset."""
     share, variance, step = narrowed(test.alone.run_count), test.variance, test.step
     if nearest is not None:
         share, variance, step = 1.0, nearest[1], step + nearest[0] - test.alone.now
@@ -481,25 +491,25 @@ def judged_alone(
     noise: float,
 ) -> JointEvidence:
     """
-    Return what fresh processes say of a test whose suite was a part of the stored one.
+    Judge the fresh processes of a test if only a part of the suite ran.
 
-    The suite's value is as much of the test alone as theirs, so that the step between them
-    says nothing of an offset.
+    In such a run the suite's value is measured as much alone as the fresh processes, so the
+    step between the two is no evidence of an offset.
 
     Args:
         test: The fresh processes.
 
-        residual: The same without what the machine did.
+        residual: The fresh processes, corrected for machine drift.
 
         beyond: The one-sided probability of a larger difference without a change.
 
-        own: What it was off by alone in stored sessions; None: not known.
+        own: Offset of the test alone in stored sessions, or None if unknown.
 
         pool: Median variance of a process.
 
         ratio: Variance of the difference over that of a session.
 
-        noise: The change that is too small to mean anything.
+        noise: The largest change that is too small to matter.
     """
     spread = _spread(test.floor / test.run_share, pool)
     own_variance = 0.0 if own is None else spread / own.weight
@@ -538,30 +548,35 @@ def judged_alone(
 
 
 def _ratio(test: Twice, process_share: float, part: float) -> float:
-    """Return the variance of a difference over a session's; `part` is the fresh ones'."""
+    """
+    Return the variance of a difference over the variance of a session.
+
+    `part` is the share of the fresh processes.
+    """
     own = process_share / test.alone.run_share
     return 1 / len(test.alone.stored) + 1 - process_share + own * (1 - part)
 
 
 def _spread(variance: float, pool: float) -> float:
-    """Return the variance of a process: four others tell little of one test's alone."""
+    """
+    Return the geometric mean of a test's own and the pooled variance of a process.
+
+    The few processes of one test say little about the variance on their own.
+    """
     return max(math.sqrt(variance) * math.sqrt(pool), LEAST_VARIANCE)
 
 
 def _mean(places: Sequence[_OffsetPlace], values: Sequence[float]) -> float:
-    """Return the mean of some values, one of each place."""
     return sum(
         place.weight * value for place, value in zip(places, values, strict=True)
     )
 
 
 def _likeliest(places: Sequence[_OffsetPlace]) -> int:
-    """Return the number of the place with the most weight."""
     return max(range(len(places)), key=lambda number: places[number].weight)
 
 
 def _is_alike(first: float, allowed: float) -> bool:
-    """Return whether two effects have one direction, and are equal within a factor of 2."""
     small, large = sorted(map(abs, (first, allowed)))
     return first * allowed > 0 and small >= _ALIKE * large
 
@@ -570,16 +585,16 @@ def _places(
     weights: Sequence[float], own: float | None, own_variance: float, chance: float
 ) -> list[_OffsetPlace]:
     """
-    Return what an offset may be.
+    List the possible offsets of a test.
 
     Args:
-        weights: Of the usual sizes.
+        weights: Weights of the usual sizes.
 
-        own: The stored offset of the test; None: it has none.
+        own: The stored offset of the test, or None without one.
 
-        own_variance: Its variance.
+        own_variance: Variance of the stored offset.
 
-        chance: That it is another one by now.
+        chance: Probability that the stored offset no longer holds.
     """
     variances = (*(size**2 for size in _SIZES), _FAR_VARIANCE)
     usual = [
@@ -609,7 +624,6 @@ def _places(
 
 
 def _known_mean(places: Iterable[_OffsetPlace]) -> float:
-    """Return the mean of an offset, unless it is another one by now."""
     known = [place for place in places if place.is_known]
     total = sum(place.weight for place in known)
     return sum(place.weight * place.mean for place in known) / total
@@ -618,7 +632,6 @@ def _known_mean(places: Iterable[_OffsetPlace]) -> float:
 def _by_gap(
     places: Sequence[_OffsetPlace], gap: float, open_variance: float
 ) -> list[_OffsetPlace]:
-    """Return places by how well they explain a gap."""
     logs = [
         math.log(place.weight)
         + _log_normal(gap - place.mean, open_variance + place.variance)
@@ -633,18 +646,17 @@ def _by_gap(
 
 
 def _log_normal(distance: float, variance: float) -> float:
-    """Return the logarithm of a normal density, but for a constant."""
+    """Return the logarithm of a normal density, up to a constant."""
     return -(distance * distance / variance + math.log(variance)) / 2
 
 
 def _log_sum(one: float, other: float) -> float:
-    """Return the logarithm of the sum of two numbers that are given by theirs."""
     most = max(one, other)
     return most + math.log1p(math.exp(min(one, other) - most))
 
 
 def _scaled(logs: Sequence[float]) -> list[float]:
-    """Return weights that add up to 1, from logarithms: the densities underflow."""
+    """Convert logarithms to weights with a sum of 1, as the densities would underflow."""
     most = max(logs)
     weights = [math.exp(log - most) for log in logs]
     total = math.fsum(weights)

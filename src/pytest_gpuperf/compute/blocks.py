@@ -1,10 +1,11 @@
-"""The change between two sides whose processes take turns, in blocks.
+"""The change between two sides whose processes alternate, in blocks.
 
-A block gives one difference, of processes that made the same choice of kernels. It has no
-part of what a day, a boot or a board does, so that blocks vary as processes do. What the
-machine did to single processes of a block, reference workloads tell; how much of that a
-test follows, the differences between processes of one side tell, because no change of the
-code is in them. The same differences show what the same code differs by.
+A block gives one difference, between processes that made the same choice of kernels. The
+effects of a day, a boot or a board cancel in the difference, so that blocks vary as
+processes do. Reference workloads show how the machine slowed single processes of a block.
+The share of this that a test follows is learned from differences between processes of one
+side, because they contain no change of the code. The same differences show how much
+identical code differs.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ __all__ = [
     "reference_moves",
 ]
 
-# docs/judging.md section 3: beyond each of the two one-sided 95 % bounds
+# docs/judging.md section 3: the tail beyond each of the two one-sided 95 % bounds.
 _BOUND_TAIL = 0.05
-_MOST_WANTED = 100  # times the blocks so far: beyond that the estimate says nothing
+# A multiple of the blocks so far. An estimate of more blocks is meaningless.
+_MOST_WANTED = 100
 
 
 class Process(Frozen, frozen=True, kw_only=True, order=True):
@@ -60,11 +62,11 @@ class Process(Frozen, frozen=True, kw_only=True, order=True):
     One process of a block.
 
     Attributes:
-        block: The block's number.
+        block: Number of the block.
 
-        side: Whose files it ran.
+        side: The side whose files the process ran.
 
-        index: Its number among the processes of its side in the block.
+        index: Number among the processes of the side in the block.
     """
 
     block: int
@@ -77,11 +79,11 @@ class ProcessValue(BulkRecord, frozen=True, kw_only=True):
     The value of one metric of one test in one process.
 
     Attributes:
-        process: Which process.
+        process: The process.
 
         value: The value [the metric's unit].
 
-        choice: Hash of the kernels that ran; None: not known.
+        choice: Hash of the kernels that ran, or None if unknown.
     """
 
     process: Process
@@ -94,13 +96,13 @@ class SideValues(BulkRecord, frozen=True, kw_only=True):
     One metric of one test on both sides.
 
     Attributes:
-        comparison: The values of the working tree, and those of the revision as the one
-            stored session, with what else a comparison says.
+        comparison: The comparison. The current session has the values of the working tree,
+            and the single stored session has the values of the revision.
 
-        values: The same, by process.
+        values: The same values, by process.
 
-        moves: How far the machine moved each process of this class of tests, on a log
-            scale, more being slower; empty: not known.
+        moves: Shift of each process by the machine for this class of tests, on a log scale,
+            positive if slower. Empty if unknown.
     """
 
     comparison: Comparison
@@ -113,14 +115,13 @@ class BlockChange(Frozen, frozen=True, kw_only=True):
     The change between two sides.
 
     Attributes:
-        change: The change, whose sessions are blocks.
+        change: The change, with blocks as sessions.
 
-        evidence: The blocks behind it.
+        evidence: The blocks behind the change.
 
-        within: Whether its one-sided 95 % bounds lie within the limit on both sides.
+        within: Whether both one-sided 95 % bounds lie within the limit.
 
-        bound: How far the upper one of them lies from the effect [fraction]; None: that
-            is not finite.
+        bound: Distance of the upper bound from the effect [fraction], or None if not finite.
     """
 
     change: Change
@@ -133,14 +134,14 @@ def reference_moves(
     times: Mapping[str, Mapping[Process, float]],
 ) -> dict[Process, float]:
     """
-    Return how far the machine moved each process from the mean of its block.
+    Estimate the shift of processes by the machine from the mean of their block.
 
     Args:
-        times: The time of each reference workload in each process [s], by its name.
+        times: Time of each reference workload in each process [s], by workload name.
 
     Returns:
-        The median of the workloads that all processes of a block have, on a log scale;
-        nothing of a block that has fewer than 3 of them.
+        Median over the workloads that all processes of a block have, on a log scale. A block
+        with fewer than 3 such workloads is left out.
     """
     blocks: dict[int, set[Process]] = {}
     for by_process in times.values():
@@ -159,17 +160,19 @@ def block_changes(
     measured: Sequence[SideValues], level: Sureness
 ) -> tuple[BlockChange | None, ...]:
     """
-    Return the change of each test and metric, in their order.
+    Calculate the changes of tests and metrics, in order.
 
-    All of a group say what is usual; all of a class say how it follows the machine.
+    The usual spread is learned from all tests of a group, and the share of machine drift from
+    all tests of a class.
 
     Args:
-        measured: What was measured.
+        measured: The values of both sides.
 
         level: The significance that a change needs.
 
     Returns:
-        None for what has no block in which both sides made the same choice.
+        One change per test and metric, or None if both sides made the same choice of kernels
+        in no block.
     """
     scaled = [_Scaled(values) for values in measured]
     by_class: dict[str, list[_Scaled]] = {}
@@ -195,24 +198,24 @@ def block_changes(
 
 class _Scaled:
     """
-    The values of a test on the scale that they are compared on.
+    The values of a test on the scale of the comparison.
 
     Args:
         measured: The values.
 
     Attributes:
-        comparison: What they are of.
+        comparison: The comparison.
 
-        scale: What they were divided by; 0: they are logarithms.
+        scale: The divisor of the values, or 0 if the values are logarithms.
 
         values: Value of each process.
 
-        choices: Its choice of kernels.
+        choices: Choice of kernels of each process.
 
-        moves: What the machine did to it, so that it adds to the value; 0 in blocks of
-            which it is not known for every process.
+        moves: Shift of each process by the machine, in the direction of the value. 0 in
+            blocks with a process of unknown shift.
 
-        shift_group: What a change of the machine moves together; "": nothing.
+        shift_group: The class of tests that the machine shifts together, or "" for none.
     """
 
     def __init__(self, measured: SideValues) -> None:
@@ -239,7 +242,7 @@ class _Scaled:
         }
 
     def of_one_side(self) -> Iterator[tuple[Process, Process]]:
-        """Yield the pairs of processes that differ by noise alone."""
+        """Yield pairs of processes with the same code and choice, so that only noise differs."""
         sides: dict[tuple[int, Side, str | None], list[Process]] = {}
         for process in sorted(self.values):
             name = (process.block, process.side, self.choices[process])
@@ -249,7 +252,6 @@ class _Scaled:
 
 
 def _followed(tests: Iterable[_Scaled]) -> FollowedShare:
-    """Return which share of the machine's moves the tests of a class follow."""
     squares = products = apart_squares = 0.0
     count = 0
     for test in tests:
@@ -266,14 +268,14 @@ def _followed(tests: Iterable[_Scaled]) -> FollowedShare:
 
 class _Difference(Frozen, frozen=True, kw_only=True):
     """
-    What one block says.
+    The difference between the sides in one block.
 
     Attributes:
         change: The working tree's value less the revision's.
 
-        move: What the machine added to that.
+        move: The machine's part of `change`.
 
-        weight: The variance of a block of two processes a side, over that of this one.
+        weight: Variance of a block of two processes per side over the variance of this block.
     """
 
     change: float
@@ -286,20 +288,21 @@ class _Blocks:
     The differences of all blocks of a test.
 
     Args:
-        scaled: Its values.
+        scaled: The values of the test.
 
-        followed: Which share of the machine's moves its class follows.
+        followed: The share of machine drift that the class follows.
 
     Attributes:
-        scaled: Its values.
+        scaled: The values of the test.
 
-        differences: Those of the blocks in which both sides made a choice that they share.
+        differences: The differences of blocks in which both sides share a choice of kernels.
 
-        residual: Their mean without what the machine did; of no difference all is 0.
+        residual: Mean of the differences, corrected for machine drift. All 0 without
+            differences.
 
-        weight: Blocks of two processes a side that are worth as much.
+        weight: Equivalent number of blocks with two processes per side.
 
-        effects: Each difference without what the machine did.
+        effects: The differences, corrected for machine drift.
     """
 
     def __init__(self, scaled: _Scaled, followed: FollowedShare) -> None:
@@ -325,11 +328,11 @@ class _Blocks:
 
     @property
     def dof(self) -> int:
-        """Degrees of freedom of the variance between blocks."""
+        """The degrees of freedom of the variance between blocks."""
         return len(self.differences) - 1
 
     def contrast(self) -> Contrast:
-        """Return the two sides as numbers: a block is a session of the revision."""
+        """Convert the two sides to a contrast, with blocks as sessions of the revision."""
         sides = {
             side: [v for p, v in self.scaled.values.items() if p.side is side]
             for side in Side
@@ -346,23 +349,29 @@ class _Blocks:
         )
 
     def null_width(self) -> float | None:
-        """Return what 19 of 20 means of so many blocks of the same code lie within."""
+        """
+        Return the 95 % half-width for comparisons of identical code, or None.
+
+        The width is estimated from pairs of processes of the same block and side. None if there
+        are no pairs.
+        """
         values, moves = self.scaled.values, self.scaled.moves
         squares = [
             (values[a] - values[b] - self._share * (moves[a] - moves[b])) ** 2
             for a, b in self.scaled.of_one_side()
         ]
-        # two processes differ by twice the variance of one, which is that of a block
+        # Two processes differ by twice the variance of a process. A block of two processes
+        # per side has the variance of one process.
         return Z_95 * math.sqrt(fmean(squares) / 2 / self.weight) if squares else None
 
     def _mean(self, values: Sequence[float]) -> float:
-        """Return the mean of a number of each block."""
+        """Return the weighted mean over blocks, or 0 without blocks."""
         pairs = zip(self.differences, values, strict=True)
         return sum(d.weight * value for d, value in pairs) / (self.weight or 1.0)
 
 
 def _difference(scaled: _Scaled, block: int) -> _Difference | None:
-    """Return what a block says; None: its sides share no choice of kernels."""
+    """Return the difference of a block, or None if the sides share no choice of kernels."""
     sides: dict[str | None, tuple[list[Process], list[Process]]] = {}
     for process in scaled.values:
         if process.block == block:
@@ -390,12 +399,10 @@ def _difference(scaled: _Scaled, block: int) -> _Difference | None:
 def _apart(
     values: Mapping[Process, float], old: Iterable[Process], new: Iterable[Process]
 ) -> float:
-    """Return by how much the mean of some processes is above that of others."""
     return fmean(values[p] for p in new) - fmean(values[p] for p in old)
 
 
 def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
-    """Return the change that blocks show, by what is usual in their group."""
     contrast, residual = blocks.contrast(), blocks.residual
     ratio = 1 / blocks.weight
     part = Part(ratio=ratio, planned_ratio=ratio)
@@ -418,13 +425,17 @@ def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
 
 
 def _bound(contrast: Contrast, residual: Residual, part: Part, tables: Tables) -> float:
-    """Return how far a one-sided 95 % bound lies from the effect [fraction]."""
+    """Return the distance of the upper 95 % bound from the effect [fraction]."""
     (reach,) = tables.reaches((_BOUND_TAIL,), contrast, residual, part)
     return contrast.relative(reach)
 
 
 def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
-    """Return whether both one-sided 95 % bounds of a change lie within its limit."""
+    """
+    Return True if both one-sided 95 % bounds of a change lie within the limit.
+
+    False without a limit.
+    """
     limit = blocks.scaled.comparison.limit
     if limit is None:
         return False
@@ -432,7 +443,7 @@ def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
     above = (limit if linear else math.log1p(limit)) - difference
     if limit < 1:
         below = difference + (limit if linear else -math.log1p(-limit))
-    else:  # nothing loses more than all of it
+    else:  # No value can fall by more than 100 %.
         below = difference + limit if linear else math.inf
     mixture, residual = tables.mixture(blocks.dof), blocks.residual
     return all(
@@ -444,7 +455,6 @@ def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
 
 
 def _centred(logs: Mapping[Process, float]) -> dict[Process, float]:
-    """Return numbers as their distances from their mean."""
     middle = fmean(logs.values())
     return {process: log - middle for process, log in logs.items()}
 
@@ -453,31 +463,31 @@ def blocks_wanted(
     change: Change, block_count: int, limit: float, level: float
 ) -> int | None:
     """
-    Return about how many blocks would decide a change that so many do not.
+    Estimate the number of blocks that would decide an undecided change.
 
-    The interval of the change narrows with the root of the blocks.
+    The interval of a change narrows with the square root of the number of blocks.
 
     Args:
-        change: What the blocks so far show.
+        change: The change of the blocks so far.
 
-        block_count: How many they are, > 0.
+        block_count: Number of blocks so far, > 0.
 
         limit: The largest change that passes [fraction].
 
-        level: The nominal chance of a false alarm of the look that would decide.
+        level: Nominal chance of a false alarm of the deciding look.
 
     Returns:
-        More than `block_count`; None: the change has no interval, or is so near to the
-        limit that no number of them would.
+        More than `block_count`. None if the change has no interval, or is too close to the
+        limit to be decided by any number of blocks.
     """
     if change.effect is None or change.low is None or change.high is None:
         return None
-    # without a logarithm it is judged as it is
+    # Without a logarithm, the change is judged on a linear scale.
     scaled: Callable[[float], float] = float if change.low <= -1 else math.log1p
     difference = scaled(change.effect)
-    if abs(change.effect) > limit:  # it would be significant
+    if abs(change.effect) > limit:  # With more blocks, the change would be significant.
         room, sureness = abs(difference) - NOISE_THRESHOLD, level
-    else:  # its bounds would be within the limit
+    else:  # With more blocks, both bounds would be within the limit.
         below = difference - scaled(-limit) if limit < 1 else math.inf
         room, sureness = min(scaled(limit) - difference, below), _BOUND_TAIL
     half_width = (scaled(change.high) - scaled(change.low)) / 2

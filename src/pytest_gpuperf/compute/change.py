@@ -37,24 +37,29 @@ __all__ = [
     "usual_spreads",
 ]
 
-# on each side of the two-sided interval of a change: the level of a run of one pair, so
-# that no interval of a significant change holds "no change"
+# The tail on each side of a change's two-sided interval. It equals the level of a run of
+# one pair, so that the interval of a significant change never contains "no change".
 INTERVAL_TAIL = 0.01
-_MOST_PART = 1e-12  # keeps a share of nothing finite
+# Added to a denominator that may be 0, so that the quotient stays finite.
+_MOST_PART = 1e-12
 
-# docs/judging.md section 2: what one stored session says of what is usual
-_QUIET = math.log(1.03)  # what is slower may be what is looked for
+# docs/judging.md section 2: the usual spread with a single stored session.
+# A slower test may have the slowdown that the run looks for.
+_QUIET = math.log(1.03)
 _LEAST_QUIET = 3
-_LEAST_EQUALITY = 4  # the tests are taken to be about alike: nothing shows the contrary
-_REFERENCE_RATIO = 2.0**2  # variance of a test over that of a steadier reference
+# Tests are assumed to have similar spreads, since one session cannot show the contrary.
+_LEAST_EQUALITY = 4
+# Variance of a test over the variance of a reference workload, which is steadier.
+_REFERENCE_RATIO = 2.0**2
 
-# the inverse of a mixture takes long: in a large group it is made for so many variances
-_TABLE = 32  # rows, and the largest group that needs none
-_LEAST_EXTRA = 1e-8  # a deviation of 0.01 %: less is counted as this
+# Inverting a mixture is slow, so a larger group inverts at this number of variances only.
+_TABLE = 32
+# A deviation of 0.01 %. A smaller variance counts as this value.
+_LEAST_EXTRA = 1e-8
 
 
 def is_exact(comparison: Comparison) -> bool:
-    """Return whether a comparison is judged by equality: all stored values agree."""
+    """Return True if equality judges a comparison, as all stored values are equal."""
     if not comparison.exact:
         return False
     values = {value for session in comparison.stored for value in session.run_values}
@@ -63,10 +68,10 @@ def is_exact(comparison: Comparison) -> bool:
 
 def exact_change(comparison: Comparison) -> Change:
     """
-    Return a change that is judged by equality.
+    Build a change that is judged by equality.
 
-    Several processes of the current session that disagree count as their mean. Against a
-    baseline of 0 no effect is relative: it is None where anything changed.
+    If several processes of the current session disagree, the current value is their mean.
+    The effect is None if the value changed from a baseline of 0.
     """
     reference = comparison.stored[0].run_values[0]
     runs = comparison.current.run_values
@@ -94,24 +99,25 @@ def changes(
     judged: Sequence[bool] | None = None,
 ) -> tuple[Change | None, ...]:
     """
-    Return the change of each comparison, in their order.
+    Calculate the changes of comparisons, in order.
 
-    All of them say what is usual; the controls and the references say what the machine
-    did.
+    The usual spread is learned from all comparisons, and machine drift from the controls and
+    reference workloads.
 
     Args:
-        comparisons: What to compare, each with >= 1 stored session.
+        comparisons: The comparisons, each with >= 1 stored session.
 
         level: The significance that a change needs.
 
         references: Reference workloads, by the classes and groups that they stand for.
 
-        controls: Which comparisons are controls; None: each is one for all others.
+        controls: Whether each comparison is a control, or None if every comparison is a
+            control for all others.
 
-        judged: Which changes are asked for; None: all.
+        judged: Whether each change is requested, or None to return all.
 
     Returns:
-        None for what was not asked for.
+        One change per comparison, or None if the change was not requested.
     """
     everyone = [True] * len(comparisons)
     selected = everyone if judged is None else judged
@@ -142,21 +148,21 @@ def detectable_effects(
     more_sessions: int = 0,
 ) -> tuple[float | None, ...]:
     """
-    Return the smallest effect of each comparison that is found as often as `level` says.
+    Calculate the smallest effect that comparisons detect with the power of `level`.
 
     Args:
-        comparisons: What would be compared, each with >= 1 stored session.
+        comparisons: The future comparisons, each with >= 1 stored session.
 
         level: The significance that a change needs.
 
         references: Reference workloads, by the classes and groups that they stand for.
 
-        more_sessions: Sessions that are to be stored besides; they are taken to differ as
-            the stored ones do.
+        more_sessions: Number of sessions yet to be stored. They are assumed to differ as
+            much as the stored sessions.
 
     Returns:
-        Relative effects in their order, as `Change.detectable_effect`; None where one
-        session is stored, nothing is relative, or equality decides.
+        Relative effects in order, as `Change.detectable_effect`. None if a single session is
+        stored, if no relative effect exists, or if equality decides.
     """
     noisy = [p for p, comparison in enumerate(comparisons) if not is_exact(comparison)]
     suite = ComparedSuite(
@@ -172,9 +178,9 @@ def detectable_effects(
 
 def usual_spreads(comparisons: Sequence[Comparison]) -> dict[str, UsualSpread]:
     """
-    Return what the stored sessions of a suite usually differ by, by group.
+    Estimate the usual spread between stored sessions, by group.
 
-    The current values of `comparisons` say nothing.
+    The current values of `comparisons` have no influence.
     """
     noisy = [comparison for comparison in comparisons if not is_exact(comparison)]
     return ComparedSuite(noisy, (), [False] * len(noisy)).usual
@@ -182,12 +188,12 @@ def usual_spreads(comparisons: Sequence[Comparison]) -> dict[str, UsualSpread]:
 
 def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float, ...]:
     """
-    Return p-values adjusted so that the chance of any false alarm is the smallest's.
+    Adjust p-values so that the chance of any false alarm is the smallest value's.
 
     Args:
-        p_values: Of one family, in any order.
+        p_values: The p-values of one family, in any order.
 
-        count: Members of the family, where some have no p-value here and count as 1.
+        count: Size of the family if some members have no p-value here. They count as 1.
 
     Returns:
         Adjusted values up to 1, in the order given.
@@ -209,18 +215,18 @@ def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float,
 
 class ComparedSuite:
     """
-    The comparisons of a run whose metrics have noise, and what all of them say together.
+    The noisy comparisons of a run, with the spread and drift estimated from all of them.
 
     Attributes:
         tests: The comparisons as numbers.
 
         witnesses: The reference workloads as numbers.
 
-        controls: Which comparisons show what the machine did.
+        controls: Whether each comparison is a control, used to estimate machine drift.
 
-        residuals: The comparisons without that.
+        residuals: The comparisons, corrected for machine drift.
 
-        usual: What is usual, by group.
+        usual: The usual spread, by group.
     """
 
     def __init__(
@@ -247,7 +253,7 @@ class ComparedSuite:
     def detectable_effects(
         self, level: Sureness, more_sessions: int
     ) -> list[float | None]:
-        """Return what is found of each of them with so many more sessions."""
+        """Return the detectable effect of every comparison after more stored sessions."""
         effects: list[float | None] = [None] * len(self.tests)
         for group, places in _groups(self.tests).items():
             residuals = [self.residuals[place] for place in places]
@@ -259,7 +265,7 @@ class ComparedSuite:
         return effects
 
     def changes(self, judged: Sequence[int], level: Sureness) -> list[Change]:
-        """Return the changes of some of them, by place."""
+        """Return the changes of the comparisons at the given places, in order."""
         by_place = {
             place: change_of(
                 self.tests[place], self.residuals[place], part, tables, level
@@ -269,7 +275,7 @@ class ComparedSuite:
         return [by_place[place] for place in judged]
 
     def parts_of(self, judged: Sequence[int]) -> Iterator[tuple[int, Part, Tables]]:
-        """Yield the place of each of some, what its processes say, and its tables."""
+        """Yield place, part and tables of the comparisons at the given places."""
         members: dict[str, list[int]] = {}
         for place in judged:
             group = self.tests[place].comparison.group
@@ -283,7 +289,6 @@ class ComparedSuite:
 
 
 def _groups(tests: Iterable[Contrast]) -> dict[str, list[int]]:
-    """Return the places of contrasts by their group."""
     groups: dict[str, list[int]] = {}
     for place, test in enumerate(tests):
         groups.setdefault(test.comparison.group, []).append(place)
@@ -296,7 +301,12 @@ def _usual(
     witnesses: Sequence[Contrast],
     controls: Sequence[bool],
 ) -> UsualSpread:
-    """Return what is usual in a group, from the variances of its stored sessions."""
+    """
+    Estimate the usual spread of a group from the variances between stored sessions.
+
+    With a single stored session, the spread is estimated from the controls that did not slow
+    down and from the reference workloads.
+    """
     clock = tests[0].comparison.clock
     if any(test.dof for test in tests):
         pairs = zip(residuals, tests, strict=True)
@@ -315,29 +325,28 @@ def _usual(
 
 
 def _worsening(test: Contrast) -> float:
-    """Return the difference of a contrast so that more is worse."""
+    """Return the difference of a contrast, positive if the test became worse."""
     higher = test.comparison.better is Better.HIGHER
     return -test.difference if higher else test.difference
 
 
 def _one_apart(contrast: Contrast, middle: float) -> float:
-    """Return the variance of a session that two sessions of a contrast show."""
     return max((contrast.difference - middle) ** 2 / 2, LEAST_VARIANCE)
 
 
 class Part(Frozen, frozen=True, kw_only=True):
     """
-    What the processes of the current session say of a contrast's difference.
+    How strongly processes and sessions contribute to a difference's variance.
 
     Attributes:
-        ratio: The variance of the difference over that of a stored session.
+        ratio: Variance of the difference over the variance of a stored session.
 
-        planned_ratio: What it is before anything is measured: the detectable effect is
-            told for that.
+        planned_ratio: The ratio before anything is measured. The detectable effect is
+            reported for this ratio.
 
-        floor: The least variance of a stored session.
+        floor: The smallest variance of a stored session.
 
-        process_share: The share of a stored session's variance that is of its processes.
+        process_share: Share of a stored session's variance that comes from processes.
     """
 
     ratio: float
@@ -348,12 +357,12 @@ class Part(Frozen, frozen=True, kw_only=True):
 
 def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Part]:
     """
-    Return what the processes of each contrast of a group say.
+    Build the part of every contrast of a group.
 
     The share of processes in a session's variance is estimated from the processes of the
-    current session, pooled over the group because one test has few. A test whose own share
-    is smaller has that instead, so that sessions that differ for other reasons do not count
-    as processes that differ.
+    current session, pooled over the group because one test has few. If the test's own share is
+    smaller, that share is used instead, so that sessions that differ for other reasons do not
+    count as differing processes.
     """
     within = between = 0.0
     for test, residual in zip(tests, residuals, strict=True):
@@ -382,17 +391,17 @@ def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Par
 
 class Tables:
     """
-    The inverse of a group's mixtures, from tables where the group is large.
+    The inverse of a group's mixtures, interpolated in tables if the group is large.
 
     Args:
-        usual: What is usual in the group.
+        usual: The usual spread of the group.
 
-        residuals: Its members, whose variances the tables span.
+        residuals: The members of the group, whose variances the tables span.
 
-        more_sessions: Sessions that each member is to have besides.
+        more_sessions: Number of sessions that every member gets in addition.
 
     Attributes:
-        deviation: What sessions usually differ by.
+        deviation: The usual deviation between sessions.
 
         more_sessions: As given.
     """
@@ -413,11 +422,12 @@ class Tables:
             logs = [math.log(v) for v in variances if math.isfinite(v)] or [0.0]
             self._low = min(logs)
             self._step = (max(logs) - self._low) / (_TABLE - 1)
-        # by what a table is for, then by the row's number: few suites need every row
+        # By the table's key, then by the row's number. Rows are built on demand, because few
+        # suites need all of them.
         self._rows: dict[tuple[object, ...], dict[int, list[float]]] = {}
 
     def mixture(self, dof: int) -> Mixture:
-        """Return the mixture of the contrasts with so much freedom."""
+        """Return the mixture for contrasts with `dof` degrees of freedom."""
         return self._usual.mixture(dof, more_sessions=self.more_sessions)
 
     def reaches(
@@ -427,7 +437,7 @@ class Tables:
         residual: Residual,
         part: Part,
     ) -> Sequence[float]:
-        """Return the difference that has each of some probabilities without a change."""
+        """Return the differences that noise exceeds with the given probabilities, one-sided."""
         if not self._large or part.floor:
             return self._direct(p_values, test.dof, residual.variance, part, residual)
         log = math.log(residual.variance)
@@ -439,7 +449,8 @@ class Tables:
         below, above = (
             between(extra, log) for extra in (2.0**number, 2.0 ** (number + 1))
         )
-        share = place - number  # on lines between logarithms: at most 0.8 % too far
+        # Linear interpolation of logarithms overestimates by at most 0.8 %.
+        share = place - number
         return [
             less ** (1 - share) * more**share
             for less, more in zip(below, above, strict=True)
@@ -453,7 +464,7 @@ class Tables:
         extra: float,
         number: int,
     ) -> list[float]:
-        """Return a row of a table: the logarithms of the reaches of one variance."""
+        """Return the logarithms of the reaches in a row of a table."""
         like = Residual(difference=0.0, variance=0.0, extra=extra)
         variance = math.exp(self._low + self._step * number)
         return [*map(math.log, self._direct(p_values, dof, variance, part, like))]
@@ -466,7 +477,6 @@ class Tables:
         part: Part,
         residual: Residual,
     ) -> list[float]:
-        """Return them for one variance."""
         mixture = self.mixture(dof)
         return [
             mixture.reach(
@@ -487,7 +497,7 @@ class Tables:
         extra: float,
         log: float,
     ) -> list[float]:
-        """Return the reaches of a variance, on the lines between two rows of a table."""
+        """Interpolate the reaches of a variance (given as a logarithm) between two table rows."""
         rows = self._rows.setdefault((p_values, dof, extra), {})
         place = (log - self._low) / self._step if self._step else 0.0
         number = min(max(int(place), 0), _TABLE - 2)
@@ -501,14 +511,14 @@ class Tables:
 
 
 def relative_shift(log_shift: float | None) -> float | None:
-    """Return a shift on a log scale as a relative one; None: it is not known."""
+    """Convert a shift on a log scale to a relative shift, or None if unknown."""
     return None if log_shift is None else math.expm1(log_shift)
 
 
 def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
-    """Return a contrast as a change, by what is usual in its group."""
+    """Build the change of a contrast from the usual spread of the group."""
     nothing = _was_nothing(test.comparison)
     reference = 0.0 if nothing else test.in_unit(test.mean)
     change = partial(
@@ -560,30 +570,32 @@ _NO_BOUNDS = None, None, None
 def bounds_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> tuple[float | None, float | None, float | None]:
-    """Return the ends of a change, and its detectable effect; None: not finite."""
+    """Return the lower and upper end and the detectable effect, or three None if not finite."""
     p_values = (INTERVAL_TAIL, level.alpha / level.pair_count, 1 - level.power)
     half, sure, miss = tables.reaches(p_values, test, residual, part)
-    if part.ratio < part.planned_ratio:  # how much it is narrowed differs by the run
+    # The gain from fresh processes differs between runs, so the detectable effect does
+    # not rely on that gain.
+    if part.ratio < part.planned_ratio:
         planned = replace(part, ratio=part.planned_ratio)
         _, sure, miss = tables.reaches(p_values, test, residual, planned)
     low = test.relative(residual.difference - half)
     high = test.relative(residual.difference + half)
     if not (math.isfinite(low) and math.isfinite(high)):
         return _NO_BOUNDS
-    # one session says nothing of its own spread
+    # The detectable effect is None for a single session, whose spread is unknown.
     return low, high, _found_mostly(test, sure, miss, level)
 
 
 def _was_nothing(comparison: Comparison) -> bool:
-    """Return whether every stored value is 0, of which no change is a share."""
     return not any(value for s in comparison.stored for value in s.run_values)
 
 
 def _from_nothing(comparison: Comparison) -> tuple[float, float]:
     """
-    Return the probabilities of what became of 0, worse first: all processes show it.
+    Return the p-values of a worsening and of an improvement from stored values of 0.
 
-    Values that are all 0 have no spread to be judged by, so equality decides.
+    A p-value is 0 if all processes moved that way, else 1. Values that are all 0 have no
+    spread to be judged by, so equality decides.
     """
     values = comparison.current.run_values
     more, less = min(values) > 0, max(values) < 0
@@ -600,7 +612,11 @@ def _agreed(
     beyond: Callable[..., float],
     level: Sureness,
 ) -> tuple[Part, float, float]:
-    """Return the part and the p-values, with what every fresh process shows at least."""
+    """
+    Return the part and p-values, taken from the nearest fresh process if more significant.
+
+    The p-values are those of a rise and of a fall.
+    """
     noise = test.on_scale(level.noise_threshold)
     limit = test.on_scale(test.comparison.limit or 0.0)
     more, less = p_values
@@ -608,7 +624,7 @@ def _agreed(
         whole = _of_nearest(test, residual, nearest, sign)
         if whole is None or whole < limit:
             continue
-        # a wide floor by the others must not hide what holds for every process
+        # A wide floor from disturbed processes must not hide a change of all processes.
         agreed = Part(
             ratio=part.planned_ratio,
             planned_ratio=part.planned_ratio,
@@ -624,7 +640,7 @@ def _agreed(
 def _of_nearest(
     test: Contrast, residual: Residual, nearest: Nearest | None, sign: int
 ) -> float | None:
-    """Return the change in one direction that every fresh process shows at least."""
+    """Return the smallest change among fresh processes in direction `sign`, or None."""
     if nearest is None:
         return None
     return sign * (residual.difference + nearest.value - test.now)
@@ -634,19 +650,19 @@ def _found_mostly(
     test: Contrast, sure: float, miss: float, level: Sureness
 ) -> float | None:
     """
-    Return the smallest effect that is found as often as the level says.
+    Return the smallest effect that is detected with the power of the level.
 
     Args:
-        test: What it is of.
+        test: The contrast.
 
         sure: The difference beyond noise that is significant.
 
-        miss: How much more makes it that often.
+        miss: The additional difference that makes detection as frequent as the level's power.
 
-        level: How sure a change must be.
+        level: The significance that a change needs.
 
     Returns:
-        None for one session, which says nothing of its own spread.
+        None for a single session, whose spread is unknown.
     """
     if not test.dof:
         return None
@@ -657,7 +673,7 @@ def _found_mostly(
 def _future_effect(
     test: Contrast, residual: Residual, tables: Tables, level: Sureness
 ) -> float | None:
-    """Return the effect that is found once a test has more sessions; None: not known."""
+    """Return the detectable effect after more stored sessions, or None if unknown."""
     if test.in_unit(test.mean) == 0 or not math.isfinite(residual.variance):
         return None
     count = len(test.stored) + tables.more_sessions

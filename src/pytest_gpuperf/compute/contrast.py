@@ -21,36 +21,39 @@ from pytest_gpuperf.model.record import SessionValue
 
 __all__ = ["Contrast", "Nearest", "beside", "contrasts", "fitting", "share_of"]
 
-_MOST = 700.0  # exp of more is not finite
-_MOST_SHARE = 1e100  # the squares of a thousand of these add up to something finite
-_LARGEST = 1.7976931348623157e308  # float
+_MOST = 700.0  # The exponential of more is not finite.
+_MOST_SHARE = 1e100  # The squares of a thousand such values have a finite sum.
+_LARGEST = 1.7976931348623157e308  # The largest float.
 
-# docs/judging.md section 2: when a stored value is left out
-_LEAST_SESSIONS = 3  # of two that differ nobody knows which is wrong
+# docs/judging.md section 2: conditions for leaving out a stored value.
+# If two sessions differ, either may be the wrong one.
+_LEAST_SESSIONS = 3
 _LEAST_DISTANCE = math.log(1.25)
-_ENOUGH_PROCESSES = 5  # of three or four, those left would hardly tell their variance
-# what is left of a normal variance without the farthest of n values: 1 - 1.5 / n^0.65,
-# within 0.01 of simulated values from 5 to 15
+# Trimming three or four processes would leave too few to estimate a variance.
+_ENOUGH_PROCESSES = 5
+# Without the farthest of n values, 1 - 1.5 / n^0.65 of a normal variance is left. The
+# formula is within 0.01 of simulated values for n from 5 to 15.
 _TRIMMED_SHARE, _TRIMMED_POWER = 1.5, 0.65
-# what is left of a normal variance in the lower half of 5 to 15 values: .39 to .49
+# The lower half of 5 to 15 values keeps .39 to .49 of a normal variance.
 _HALF_SHARE = 0.4
-_LEAST_P = 0.001  # two-sided, against the test's other sessions
-_EVIDENCE = 100  # tests of a group that say what is usual; more take time alone
+_LEAST_P = 0.001  # Two-sided, against the test's other sessions.
+# Number of tests that estimate a group's spread. More only cost time.
+_EVIDENCE = 100
 
 _NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class Nearest(BulkRecord, frozen=True, kw_only=True):
     """
-    The fresh process that is nearest to the stored sessions, where all lie beyond them.
+    The fresh process nearest to the stored sessions, if all lie beyond them.
 
-    A neighbour slows some of five processes to the double: these spread, and the others
-    agree. What holds for the nearest holds for all.
+    A neighbour can slow some of five processes to twice their time. Those scatter, and the
+    rest agree. A change of the nearest process is a change of all processes.
 
     Attributes:
-        value: Its value.
+        value: Value of the process.
 
-        floor: Variance of a stored session by the half of the processes that is nearest.
+        floor: Variance of a stored session, estimated from the nearest half of the processes.
     """
 
     value: float
@@ -62,28 +65,29 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
     One comparison on its own scale.
 
     Attributes:
-        comparison: What it is of, without the session that is left out.
+        comparison: The comparison, without the session that is left out.
 
         now: Value of the current session.
 
         stored: Value of each stored session that fits, in order.
 
-        session_ids: Their ids.
+        session_ids: Ids of these sessions.
 
-        mean: Their mean.
+        mean: Mean of `stored`.
 
-        left_out: Id of the session whose value does not fit; "": all fit.
+        left_out: Id of the session whose value does not fit, or "" if all fit.
 
-        scale: What was divided by where the scale is linear; 0 where it is the logarithm.
+        scale: The divisor of a linear scale, or 0 for a logarithmic scale.
 
         run_share: Mean of 1 / (processes of a session) over the stored sessions.
 
-        floor: What processes leave open of a session's value, as a variance; where they
-            decide alone, that of a stored session by those of the current one.
+        floor: Variance of a session's value that its processes leave open. If fresh processes
+            decide alone, the variance of a stored session as estimated from the current
+            processes.
 
-        lowest: The lowest of five or more fresh processes that decide; None: they do not.
+        lowest: The lowest of five or more deciding fresh processes, or None.
 
-        highest: The highest of them.
+        highest: The highest of five or more deciding fresh processes, or None.
     """
 
     comparison: Comparison
@@ -100,7 +104,7 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def run_count(self) -> int:
-        """Processes of the current session."""
+        """The number of processes in the current session."""
         return len(self.comparison.current.run_values)
 
     @property
@@ -110,25 +114,29 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> float:
-        """The current session's distance from the mean of the stored ones."""
+        """The current session's value less the mean of the stored sessions."""
         return self.now - self.mean
 
     def relative(self, difference: float) -> float:
-        """Return a difference on this scale as a fraction."""
+        """Convert a difference on the contrast's scale to a fraction."""
         if self.scale:
             return difference
         return math.expm1(max(min(difference, _MOST), -_MOST))
 
     def on_scale(self, fraction: float) -> float:
-        """Return a fraction >= 0 as a difference on this scale: the inverse."""
+        """Convert a fraction >= 0 to a difference on the scale, as the inverse of `relative`."""
         return fraction if self.scale else math.log1p(fraction)
 
     def placed(self, value: float) -> float:
-        """Return a value in its metric's unit on this scale, where that has one for it."""
+        """
+        Convert a value from the metric's unit to the contrast's scale.
+
+        On a logarithmic scale the value must be > 0.
+        """
         return share_of(value, self.scale) if self.scale else math.log(value)
 
     def in_unit(self, value: float) -> float:
-        """Return a value on this scale in its metric's unit."""
+        """Convert a value from the contrast's scale to the metric's unit."""
         if not self.scale:
             return math.exp(min(value, _MOST))
         return min(max(value * self.scale, -_LARGEST), _LARGEST)
@@ -136,10 +144,10 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
 
 def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
     """
-    Return comparisons as numbers, in their order.
+    Convert comparisons to numbers, in order.
 
-    From three sessions on, a value of a test is left out if it is off by more than 25 %
-    and the test's other sessions exclude it; at most one of a test.
+    From three sessions on, a value is left out if it is off by more than 25 % and the test's
+    other sessions exclude it. At most one value per test is left out.
     """
     whole = [_contrast(comparison) for comparison in comparisons]
     groups: dict[str, list[int]] = {}
@@ -154,12 +162,12 @@ def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
 
 def beside(contrast: Contrast, comparison: Comparison) -> Contrast:
     """
-    Return a comparison as numbers, without the stored value that a contrast is without.
+    Convert a comparison to numbers without the session that a contrast left out.
 
     Args:
         contrast: The same test with another current session.
 
-        comparison: What to return as numbers.
+        comparison: The comparison to convert.
     """
     other = _contrast(comparison)
     if contrast.left_out not in comparison.session_ids:
@@ -168,7 +176,7 @@ def beside(contrast: Contrast, comparison: Comparison) -> Contrast:
 
 
 def share_of(value: float, size: float) -> float:
-    """Return a value over a size > 0; of next to nothing it is cut, and stays finite."""
+    """Divide a value by a size > 0, clamped to +-1e100 so that the quotient stays finite."""
     return min(max(value / size, -_MOST_SHARE), _MOST_SHARE)
 
 
@@ -176,14 +184,14 @@ def fitting(
     stored: Sequence[SessionValue], clock: TimeBase, usual: UsualSpread | None = None
 ) -> Sequence[SessionValue]:
     """
-    Return the sessions of one test without the value that does not fit the others.
+    Return the sessions of a test without the value that does not fit.
 
     Args:
         stored: The sessions, >= 1 of them.
 
-        clock: Whose times they are.
+        clock: The time base of the values.
 
-        usual: What is usual in its group; None: the test stands alone.
+        usual: Usual spread of the test's group, or None to estimate it from the test alone.
     """
     ids = tuple(map(str, range(len(stored))))
     whole = _contrast(
@@ -205,7 +213,6 @@ def fitting(
 
 
 def _contrast(comparison: Comparison) -> Contrast:
-    """Return a comparison as numbers, with all of its sessions."""
     sessions = (*comparison.stored, comparison.current)
     values = [value for session in sessions for value in session.run_values]
     scale = 0.0 if min(values) > 0 else _size(comparison.stored)
@@ -215,7 +222,8 @@ def _contrast(comparison: Comparison) -> Contrast:
         scaled = [*map(math.log, values)]
     share, floor = 1.0, 0.0
     lowest = highest = None
-    if len(values) > len(sessions):  # usually each session has one process
+    # Skipped in the usual case of one process per session.
+    if len(values) > len(sessions):
         rest = iter(scaled)
         runs = [list(islice(rest, len(s.run_values))) for s in sessions]
         share, floor = _between_processes(runs, fresh=comparison.fresh)
@@ -240,7 +248,11 @@ def _contrast(comparison: Comparison) -> Contrast:
 
 
 def _nearest(values: Sequence[float], share: float) -> Nearest | None:
-    """Return the first of some processes, in order; None: they are too few."""
+    """
+    Return the first process as the nearest, or None if there are fewer than 5 processes.
+
+    The values are sorted, with the nearest to the stored sessions first.
+    """
     if len(values) < _ENOUGH_PROCESSES:
         return None
     half = values[: (len(values) + 1) // 2]
@@ -249,7 +261,7 @@ def _nearest(values: Sequence[float], share: float) -> Nearest | None:
 
 
 def _size(stored: Sequence[SessionValue]) -> float:
-    """Return the absolute mean of the stored sessions; 1 where it is 0."""
+    """Return the absolute mean of the stored sessions, or 1 if the mean is 0."""
     return abs(mean([mean(session.run_values) for session in stored])) or 1.0
 
 
@@ -257,12 +269,13 @@ def _between_processes(
     runs: Sequence[Sequence[float]], *, fresh: bool
 ) -> tuple[float, float]:
     """
-    Return what the processes of sessions say of their spread.
+    Estimate the spread between the processes of sessions.
 
     Args:
-        runs: The processes of each session, the current one last; some have several.
+        runs: The processes of each session, the current session last. At least one session
+            has several processes.
 
-        fresh: Whether the current ones decide alone.
+        fresh: Whether the current processes decide alone.
 
     Returns:
         `run_share` and `floor` of the contrast.
@@ -278,10 +291,11 @@ def _between_processes(
 
 def _process_variance(values: Sequence[float]) -> float:
     """
-    Return the variance of a session's processes, without the one that is farthest off.
+    Estimate the variance of a session's processes without the farthest process.
 
-    Their median decides, which one process that a neighbour disturbed hardly moves; it
-    must not decide how far the median may be trusted either. Two of five show.
+    The median of the processes decides, and one process disturbed by a neighbour hardly moves
+    it. That process must not decide how far the median can be trusted either. If two of five
+    are disturbed, the variance shows it.
     """
     count = len(values)
     if count < _ENOUGH_PROCESSES:
@@ -299,7 +313,7 @@ def _misfits(tests: Sequence[Contrast]) -> Mapping[int, int]:
         for number, contrast in enumerate(tests)
         for place in _distant(contrast)
     ]
-    if not distant:  # nearly always
+    if not distant:  # The usual case.
         return _NOTHING
     evidence = tests[:: -(-len(tests) // _EVIDENCE)]
     usual = {
@@ -323,17 +337,17 @@ def _misfit(
     contrast: Contrast, places: Iterable[int], usual: Mapping[str, UsualSpread]
 ) -> int | None:
     """
-    Return which of some values the test's others exclude most surely; None: all may fit.
+    Return the place that the test's other sessions exclude most surely, or None if all fit.
 
     Args:
         contrast: The test.
 
-        places: Those of the values.
+        places: Places of the values to check.
 
-        usual: What is usual in its group without each of their sessions, by its id.
+        usual: Usual spread of the group without the session of each place, by session id.
     """
     found, count = None, len(contrast.stored)
-    most = _LEAST_P / 2  # two-sided, so that each side has half of it
+    most = _LEAST_P / 2  # The test is two-sided, so each side gets half.
     for place in places:
         session_id = contrast.session_ids[place]
         variance, dof = _variance_without(contrast, session_id)
@@ -353,7 +367,7 @@ def _misfit(
 
 
 def _distant(contrast: Contrast) -> Iterable[int]:
-    """Return the places of the values that are far from the others' mean."""
+    """Return the places of values more than 25 % away from the mean of the rest."""
     stored = contrast.stored
     if len(stored) < _LEAST_SESSIONS or max(stored) - min(stored) < _LEAST_DISTANCE:
         return ()
@@ -362,13 +376,11 @@ def _distant(contrast: Contrast) -> Iterable[int]:
 
 
 def _distance(contrast: Contrast, place: int) -> float:
-    """Return how far a value is from the mean of the test's other sessions."""
     count = len(contrast.stored)
     return (contrast.stored[place] - contrast.mean) * count / (count - 1)
 
 
 def _variance_without(contrast: Contrast, session_id: str) -> tuple[float, int]:
-    """Return the variance of a test's other sessions, and its degrees of freedom."""
     pairs = zip(contrast.session_ids, contrast.stored, strict=True)
     values = [value for name, value in pairs if name != session_id]
     if not values:
@@ -378,11 +390,11 @@ def _variance_without(contrast: Contrast, session_id: str) -> tuple[float, int]:
 
 
 def _without(contrast: Contrast, place: int) -> Contrast:
-    """Return a contrast as if one of its stored values had never been stored."""
     comparison = contrast.comparison
     stored, ids = [*comparison.stored], [*comparison.session_ids]
     del stored[place]
     left_out = ids.pop(place)
-    # the size of what is left is another one, and may have a logarithm
+    # The contrast is built anew, because the remaining values have another size and may
+    # all have a logarithm.
     others = replace(comparison, stored=tuple(stored), session_ids=tuple(ids))
     return replace(_contrast(others), left_out=left_out)

@@ -1,4 +1,4 @@
-"""Standard figures of a launch: out of its counters, its occupancy and its stalls."""
+"""Standard figures of a launch, from its counters: quantities, occupancy and stalls."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ __all__ = [
     "value_of",
 ]
 
-# per issued instruction from the hardware, else by sampling the program counter
+# Per issued instruction from the hardware, else by sampling the program counter.
 _KINDS = tuple(
     {reason: f"stall_{reason}_{unit}" for reason in STALLS}
     for unit in ("ratio", "samples_count")
 )
-# what some chips have no stall of (base metrics of libnvperf_host, GV100 to GR100)
+# Stalls that some chips do not have (base metrics of libnvperf_host, GV100 to GR100).
 _OF_SOME = frozenset({"gmma", "imc_miss", "tex_throttle", "warpgroup_arrive"})
 _CORE = tuple(reason for reason in STALLS if reason not in _OF_SOME)
-# such a warp could have issued and another one did: it costs nothing
+# The warp was ready, but another warp was issued instead. This costs no time.
 _HARMLESS = "not_selected"
 
 STALL_COUNTERS = tuple(name for kind in _KINDS for name in kind.values())
@@ -62,10 +62,10 @@ def theoretical_occupancy(
     barriers_count: int = 0,
 ) -> Occupancy:
     """
-    Return the theoretical occupancy of a kernel on one chip.
+    Return the theoretical occupancy of a kernel on a chip.
 
     The rules are those of NVIDIA's occupancy calculator, with shared memory at its
-    largest setting, which the driver chooses unless it is told otherwise.
+    largest setting, which is the driver's default.
 
     Args:
         registers_count: Registers of a thread, >= 0.
@@ -77,11 +77,11 @@ def theoretical_occupancy(
 
         limits: The chip's limits.
 
-        barriers_count: Barriers of a block, >= 0; 0: none, or not known.
+        barriers_count: Barriers of a block, >= 0. 0 means none or unknown.
 
     Returns:
-        The occupancy; fraction 0 where a block is larger than the chip allows, with
-        the resource that forbids it as limiter.
+        The occupancy. The fraction is 0 if a block is larger than the chip allows, and the
+        limiter is then the resource that forbids the block.
 
     Example:
         >>> from pytest_gpuperf.collect.devices import chip_limits
@@ -123,13 +123,13 @@ def kernel_occupancy(
     Return the theoretical occupancy of a compiled kernel.
 
     Args:
-        resources: What the compiler gave it; dynamic shared memory that the source
-            did not name counts as none.
+        resources: Resources that the compiler assigned. Dynamic shared memory counts as
+            none if the source did not name an amount.
 
-        limits: The limits of the chip it was compiled for.
+        limits: The limits of the chip that the kernel was compiled for.
 
     Returns:
-        The occupancy; None: not known how large its blocks are.
+        The occupancy, or None if the block size is unknown.
     """
     if resources.threads_per_block is None:
         return None
@@ -144,14 +144,14 @@ def kernel_occupancy(
 
 def stall_shares(values: Mapping[str, float]) -> dict[str, float] | None:
     """
-    Return the share of each stall reason of a launch.
+    Return the shares of the stall reasons of a launch.
 
     Args:
         values: Standard counters of the launch.
 
     Returns:
-        The share of each stall that the chip has, their sum 1; None where a stall that
-        every chip has was not collected, or no warp ever stalled.
+        The share of each stall that the chip has, with a sum of 1. None if a stall that
+        every chip has was not collected, or if no warp ever stalled.
 
     References:
         Nsight Compute, Kernel Profiling Guide, section "Statistical Sampler".
@@ -173,9 +173,9 @@ def costly_stalls(shares: Mapping[str, float]) -> dict[str, float]:
 
 def top_stall(shares: Mapping[str, float]) -> tuple[str, float] | None:
     """
-    Return the most frequent stall and its share; None where no warp stalled.
+    Return the most frequent stall with the share, or None if no warp stalled.
 
-    A warp that was ready while another one issued is left out: it costs nothing.
+    Warps that were ready while another warp issued are left out, because they cost no time.
     """
     costly = costly_stalls(shares)
     name = max(sorted(costly), key=costly.__getitem__, default=None)
@@ -183,14 +183,18 @@ def top_stall(shares: Mapping[str, float]) -> tuple[str, float] | None:
 
 
 def _by_threads(warps: int, threads_per_block: int, limits: ChipLimits) -> int:
-    """Return the blocks that fit the warp slots."""
+    """Return the blocks that fit the warp slots, or 0 for blocks of too many threads."""
     if threads_per_block > limits.max_threads_per_block_count:
         return 0
     return limits.max_warps_per_sm_count // warps
 
 
 def _by_registers(warps: int, registers_count: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the register file, partition by partition."""
+    """
+    Return the blocks that fit the register file, or None for a kernel without registers.
+
+    Registers are allocated partition by partition.
+    """
     if registers_count == 0:
         return None
     if registers_count > limits.max_registers_per_thread_count:
@@ -206,7 +210,7 @@ def _by_registers(warps: int, registers_count: int, limits: ChipLimits) -> int |
 
 
 def _by_shared(shared_bytes: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the shared memory."""
+    """Return the blocks that fit the shared memory, or None without shared memory."""
     if shared_bytes > limits.max_shared_per_block_bytes:
         return 0
     per_block = _round_up(
@@ -217,25 +221,25 @@ def _by_shared(shared_bytes: int, limits: ChipLimits) -> int | None:
 
 
 def _by_barriers(barriers_count: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the barriers."""
+    """Return the blocks that fit the barriers, or None without barriers or a known limit."""
     if barriers_count == 0 or limits.max_barriers_per_sm_count is None:
         return None
     return limits.max_barriers_per_sm_count // barriers_count
 
 
 def _round_up(value: int, unit: int) -> int:
-    """Return a number rounded up to a multiple of the unit."""
     return -(-value // unit) * unit
 
 
 class Way(Frozen, frozen=True, kw_only=True):
     """
-    One way to a quantity.
+    One way to calculate a quantity.
 
     Attributes:
-        needs: Standard counters, all of them.
+        needs: The standard counters needed, all of them.
 
-        of: Their numbers, in this order, into the quantity; None: they give none.
+        of: Function from the counters, in this order, to the quantity, or to None if the
+            quantity is undefined.
     """
 
     needs: tuple[str, ...]
@@ -247,13 +251,13 @@ class Formula(Frozen, frozen=True, kw_only=True):
     A quantity of one launch.
 
     Attributes:
-        ways: Ways to it, best first.
+        ways: Ways to calculate the quantity, best first.
 
-        undefined: Why counters that are all there may give no value, as a fragment;
-            None: they always do.
+        undefined: Why complete counters may give no value, as a fragment. None if they always
+            give one.
 
-        shares: Ways to what the quantity is a share of, by which several launches are
-            weighted; empty: of their time.
+        shares: Ways to calculate the total that the quantity is a share of. Several launches
+            are weighted by this total, or by time if empty.
     """
 
     ways: tuple[Way, ...]
@@ -262,77 +266,69 @@ class Formula(Frozen, frozen=True, kw_only=True):
 
 
 def _same(number: float) -> float:
-    """Return a counter as it is."""
     return number
 
 
 def _sum(*numbers: float) -> float:
-    """Return counters added up."""
     return sum(numbers)
 
 
 def _ratio(part: float, whole: float) -> float | None:
-    """Return a share of a whole; None of nothing."""
+    """Return a quotient, or None if the denominator is not above 0."""
     return part / whole if whole > 0 else None
 
 
 def _product(number: float, rate: float) -> float:
-    """Return a rate as often."""
     return number * rate
 
 
 def _flop_rate(add: float, mul: float, fma: float, clock: float) -> float:
-    """Return the operations of a second; a multiply-add is two."""
     return (add + mul + 2 * fma) * clock
 
 
 def _hits(hits: float, misses: float) -> float | None:
-    """Return the share of hits; None where nothing was looked up."""
     return _ratio(hits, hits + misses)
 
 
 def _lost(done: float, needed: float) -> float:
-    """Return the share that was not needed; of nothing, nothing is lost."""
+    """Return the share that was not needed, or 0 if nothing was done."""
     return max(0.0, done - needed) / done if done > 0 else 0.0
 
 
 def _lost_part(lost: float, done: float) -> float:
-    """Return the share of what was lost; of nothing, nothing is lost."""
     return lost / done if done > 0 else 0.0
 
 
 def _of_elapsed(active: float, active_cycles: float, elapsed: float) -> float | None:
-    """Return a share of active cycles as one of all cycles."""
+    """Convert a share of active cycles to a share of all cycles, or None without cycles."""
     share = _ratio(active_cycles, elapsed)
     return None if share is None else active * share
 
 
 def _tail(waves: float) -> float | None:
-    """Return the share of all waves' block slots that the last one leaves empty."""
+    """Return the share of block slots in all waves that the last wave leaves empty."""
     return (ceil(waves) - waves) / ceil(waves) if waves > 0 else None
 
 
 def _waves(grid: float, sms: float, *limits: float) -> float | None:
-    """Return how often a grid fills all multiprocessors; None: no block fits one."""
+    """Return how often a grid fills all multiprocessors, or None if no block fits."""
     return _ratio(grid, sms * min(limits))
 
 
-_OPERATIONS = ("add", "mul", "fma")  # in the order of `_flop_rate`
+_OPERATIONS = ("add", "mul", "fma")  # In the order of `_flop_rate`.
 _CYCLES = ("sm_active_cycles_count", "sm_elapsed_cycles_count")
-_BLOCK_LIMITS = {  # in the order of `theoretical_occupancy`
+_BLOCK_LIMITS = {  # In the order of `theoretical_occupancy`.
     "threads": "warps_limit_blocks_count",
     "blocks": "blocks_limit_blocks_count",
     "registers": "registers_limit_blocks_count",
     "shared": "shared_limit_blocks_count",
     "barriers": "barriers_limit_blocks_count",
 }
-_REQUIRED = tuple(  # older versions do not tell the barriers
-    name for kind, name in _BLOCK_LIMITS.items() if kind != "barriers"
-)
+# Older versions do not report the barriers.
+_REQUIRED = tuple(name for kind, name in _BLOCK_LIMITS.items() if kind != "barriers")
 
 
 def _only(name: str) -> Formula:
-    """Return the formula of a quantity that a counter is."""
     return Formula(ways=(Way(needs=(name,), of=_same),))
 
 
@@ -367,7 +363,7 @@ FORMULAS: Mapping[str, Formula] = {
     ),
     "l2.hit_fraction": Formula(
         ways=(
-            # the tool's own rate first: on some chips a sector misses twice
+            # The tool's own rate comes first, because on some chips a sector misses twice.
             Way(needs=("l2_hit_fraction",), of=_same),
             Way(needs=("l2_hit_sectors_count", "l2_miss_sectors_count"), of=_hits),
         ),
@@ -403,7 +399,8 @@ FORMULAS: Mapping[str, Formula] = {
         )
     ),
     "instructions.count": _only("instructions_count"),
-    # what follows is not a metric of the catalogue: it explains, and nobody limits it
+    # The remaining quantities are no metrics of the catalogue. They explain a result and
+    # cannot be limited.
     "l2.fraction": _only("l2_throughput_fraction"),
     "dram.bytes_per_s": Formula(
         ways=(
@@ -474,7 +471,7 @@ FORMULAS: Mapping[str, Formula] = {
 
 def value_of(metric: str, values: Mapping[str, float]) -> float | None:
     """
-    Return a quantity of one launch.
+    Return a quantity of a launch.
 
     Args:
         metric: A name of FORMULAS.
@@ -482,8 +479,8 @@ def value_of(metric: str, values: Mapping[str, float]) -> float | None:
         values: Standard counters, in SI units.
 
     Returns:
-        The quantity; None where counters are missing (`missing_counters` says which)
-        or give none (`Formula.undefined` says why).
+        The quantity. None if counters are missing (see `missing_counters`), or if the
+        quantity is undefined (see `Formula.undefined`).
 
     Example:
         >>> value_of("dram.bytes", {"dram_read_bytes": 3e6, "dram_write_bytes": 1e6})
@@ -493,7 +490,6 @@ def value_of(metric: str, values: Mapping[str, float]) -> float | None:
 
 
 def _first(ways: Iterable[Way], values: Mapping[str, float]) -> float | None:
-    """Return what the first way gives whose counters are there; None: none are."""
     for way in ways:
         try:
             numbers = [values[name] for name in way.needs]
@@ -504,13 +500,13 @@ def _first(ways: Iterable[Way], values: Mapping[str, float]) -> float | None:
 
 
 def derived(values: Mapping[str, float]) -> dict[str, float | None]:
-    """Return every quantity of FORMULAS for one launch; see `value_of`."""
+    """Return every quantity of FORMULAS for a launch, as `value_of` does."""
     return {metric: value_of(metric, values) for metric in FORMULAS}
 
 
 def missing_counters(metric: str, values: Mapping[str, float]) -> tuple[str, ...]:
     """
-    Return the fewest standard counters whose lack leaves a launch without a quantity.
+    Return the fewest standard counters that are missing for a quantity of a launch.
 
     Args:
         metric: A name of FORMULAS.
@@ -518,8 +514,8 @@ def missing_counters(metric: str, values: Mapping[str, float]) -> tuple[str, ...
         values: Standard counters.
 
     Returns:
-        What the way that lacks least lacks, the best such way's; empty: nothing is
-        missing.
+        The missing counters of the way that lacks the fewest, preferring better ways.
+        Empty if nothing is missing.
     """
     lacks = (
         tuple(name for name in way.needs if name not in values)
@@ -529,13 +525,13 @@ def missing_counters(metric: str, values: Mapping[str, float]) -> tuple[str, ...
 
 
 def needed_counters(metrics: Iterable[str]) -> tuple[str, ...]:
-    """Return the standard counters that metrics can be made of, each once."""
+    """Return the standard counters of all ways to calculate metrics, without duplicates."""
     formulas = (FORMULAS[metric] for metric in metrics if metric in FORMULAS)
     counters = (n for formula in formulas for way in formula.ways for n in way.needs)
     return tuple(dict.fromkeys(counters))
 
 
-_WARP = 32  # threads, on every chip
+_WARP = 32  # Threads, on every chip.
 LAUNCH_COUNTERS = (
     *_BLOCK_LIMITS.values(),
     "block_threads_count",
@@ -545,13 +541,13 @@ LAUNCH_COUNTERS = (
 
 def launch_occupancy(values: Mapping[str, float]) -> Occupancy | None:
     """
-    Return the theoretical occupancy of a launch with what limits it, as it was profiled.
+    Return the theoretical occupancy of a profiled launch, with the limiter.
 
     Args:
         values: Standard counters of the launch.
 
     Returns:
-        The occupancy; None where the block, its limits or the fraction are missing.
+        The occupancy. None if the block, its limits or the fraction are missing.
     """
     stated_limits = {ours: values.get(name) for ours, name in _BLOCK_LIMITS.items()}
     limits = {
@@ -584,19 +580,19 @@ def aggregate(
     metric: str, values: Sequence[float], *, weights: Sequence[float] = ()
 ) -> float | None:
     """
-    Return the value of several launches taken together.
+    Combine the values of several launches.
 
-    The catalogue says how; a mean is weighted.
+    The catalogue defines how. A mean is weighted.
 
     Args:
-        metric: Its name.
+        metric: Name of the metric.
 
-        values: One for each launch [its unit], >= 1 of them.
+        values: One value per launch [the metric's unit], >= 1 of them.
 
-        weights: What a mean weighs the launches by, as their durations; empty: not known.
+        weights: Weights of the launches in a mean, such as their durations. Empty if unknown.
 
     Returns:
-        The value; None where rates of several launches cannot be weighed.
+        The value. None if rates of several launches have no weights.
 
     Example:
         >>> aggregate("dram__bytes.sum", (1.0, 2.0))
@@ -616,16 +612,16 @@ def over_launches(
     """
     Return a metric of several launches taken together.
 
-    A launch for which it is not defined (a hit rate of nothing looked up) is left out.
+    A launch is left out if the metric is not defined for it, as a hit rate without lookups.
 
     Args:
         metric: A name of FORMULAS.
 
-        launches: Their counters, >= 1 of them.
+        launches: Counters of the launches, >= 1 of them.
 
     Returns:
-        The value, put together as `aggregate` says; or why there is none. Counters of
-        different replay, cache or clock modes are never put together.
+        The value, combined as in `aggregate`, or the reason why there is none. Counters of
+        different replay, cache or clock modes are never combined.
     """
     for launch in launches[1:]:
         conflict = mode_conflict(launches[0].mode, launch.mode)
@@ -652,18 +648,17 @@ def over_launches(
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float | None:
-    """Return a weighted mean; None without a weight for each value."""
+    """Return a weighted mean, or None if weights are missing."""
     if len(weights) != len(values) or not sum(weights) > 0:
         return None
     total = fsum(v * w for v, w in zip(values, weights, strict=True))
-    # rounding may carry a mean past the values that it is made of
+    # Rounding may move a mean past the smallest or largest value.
     return min(max(total / fsum(weights), min(values)), max(values))
 
 
 def _together(
     metric: str, pairs: Sequence[tuple[float, Mapping[str, float]]]
 ) -> float | CounterGap:
-    """Return values, each with the counters that it is made of, as one."""
     if not pairs:
         return CounterGap(
             code=GapCode.NOT_DEFINED,
@@ -685,9 +680,10 @@ def _together(
 
 def _weights(metric: str, launches: Sequence[Mapping[str, float]]) -> list[float]:
     """
-    Return what a share of several launches is weighted by; empty: one is not known.
+    Return the weights of launches for a share, or [] if a weight is unknown.
 
-    A share of accesses is weighted by the accesses, which is the share of them all.
+    A share of accesses is weighted by the number of accesses, which gives the share of all
+    accesses.
     """
     accesses = [_first(FORMULAS[metric].shares, values) for values in launches]
     known = [count for count in accesses if count is not None]

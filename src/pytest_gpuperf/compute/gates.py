@@ -2,7 +2,7 @@
 
 Void: something outside the test disturbed the GPU, so the measurement is not judged.
 Capped: the driver's power or temperature limit held the clock down, which is normal for
-large matrix products; it is a note, and void only where the clock kept drifting.
+large matrix products. The cap is a note, and a void only if the clock kept drifting.
 
 References:
     docs/judging.md, section 1.
@@ -20,17 +20,19 @@ from pytest_gpuperf.model.telemetry import ClockReason, DeviceDeltas, Sharing
 
 __all__ = ["CAPPED", "Gates", "clock_drift_fraction", "gates"]
 
-_DRIFT_FRACTION = 0.02  # docs/judging.md section 1: over the last half of the samples
-# a tenth of the half at each end: long enough for a median, short for a drift
+# docs/judging.md section 1: over the last half of the samples.
+_DRIFT_FRACTION = 0.02
+# A tenth of the half at each end is long enough for a median and short for a drift.
 _ENDS = 10
-_FEWEST = 3  # the shortest median that one bad reading does not move
+_FEWEST = 3  # A single bad reading cannot move the median of three.
 
 _VOID_REASONS = (
     ClockReason.HARDWARE_SLOWDOWN,
     ClockReason.HARDWARE_THERMAL,
     ClockReason.POWER_BRAKE,
 )
-CAPPED = "capped"  # the code of its note: the board held a clock down, as it may
+# Code of the note that the board held a clock down within its normal limits.
+CAPPED = "capped"
 _CAPPING = (
     ClockReason.SOFTWARE_POWER_CAP,
     ClockReason.SOFTWARE_THERMAL,
@@ -47,12 +49,12 @@ _REMEDIES = {
 
 class Gates(Frozen, frozen=True, kw_only=True):
     """
-    What may be done with a measurement.
+    The usability of a measurement.
 
     Attributes:
-        void: Why it must be neither judged nor stored; None: it may be.
+        void: Why the measurement must be neither judged nor stored, or None if it is usable.
 
-        notes: What its reader should know; what else would make it void is among them.
+        notes: Remarks for the reader, including further reasons to void the measurement.
     """
 
     void: Void | None = None
@@ -61,15 +63,15 @@ class Gates(Frozen, frozen=True, kw_only=True):
 
 def gates(deltas: DeviceDeltas, *, strict: bool = False) -> Gates:
     """
-    Return what the sensors mean for a measurement.
+    Check a measurement for disturbances seen by the sensors.
 
     Args:
-        deltas: What they counted around it.
+        deltas: Changes of the sensors around the measurement.
 
-        strict: Whether a GPU whose other users cannot be seen is void too.
+        strict: Whether to void a measurement on a GPU whose other users are not visible.
 
     Returns:
-        The first of all reasons to void it, worst first, and the notes.
+        The worst reason to void the measurement, and the notes.
     """
     voids = [*_health(deltas), *_hardware(deltas)]
     notes = [*_events(deltas), *_silence(deltas)]
@@ -94,16 +96,16 @@ def gates(deltas: DeviceDeltas, *, strict: bool = False) -> Gates:
 
 def clock_drift_fraction(clocks_hz: Sequence[float]) -> float | None:
     """
-    Return by how much a clock moved over the last half of its readings.
+    Return the movement of a clock over the last half of the readings.
 
-    The medians of the first and the last tenth of that half are compared, of three
-    readings each at least: jitter is not drift.
+    The medians of the first and the last tenth of that half are compared. Each median has at
+    least three readings, so that jitter does not count as drift.
 
     Args:
         clocks_hz: Readings of the clock [Hz], in order, > 0.
 
     Returns:
-        The later over the earlier median, less 1; None where there are too few.
+        The later median over the earlier one, less 1. None with too few readings.
 
     Example:
         >>> clock_drift_fraction([2000.0] * 10 + [1000.0] * 10)
@@ -118,7 +120,6 @@ def clock_drift_fraction(clocks_hz: Sequence[float]) -> float | None:
 
 
 def _health(deltas: DeviceDeltas) -> Iterable[Void]:
-    """Yield voids for a lost GPU and for memory errors."""
     if deltas.lost is not None:
         reason = f"the GPU was lost: {deltas.lost.reason}"
         remedy = deltas.lost.remedy
@@ -135,7 +136,6 @@ def _health(deltas: DeviceDeltas) -> Iterable[Void]:
 
 
 def _hardware(deltas: DeviceDeltas) -> Iterable[Void]:
-    """Yield voids for clocks that the hardware held down."""
     for reason in _VOID_REASONS:
         if _held(deltas, reason):
             yield Void(
@@ -146,7 +146,6 @@ def _hardware(deltas: DeviceDeltas) -> Iterable[Void]:
 
 
 def _foreign(deltas: DeviceDeltas) -> Void:
-    """Return the void for other processes on the GPU."""
     pids = ", ".join(map(str, deltas.foreign_pids))
     are_many = len(deltas.foreign_pids) > 1
     return Void(
@@ -157,7 +156,6 @@ def _foreign(deltas: DeviceDeltas) -> Void:
 
 
 def _capped(deltas: DeviceDeltas) -> tuple[list[Void], list[Note]]:
-    """Return the note on a driver's limit, or the void where the clock drifted."""
     causes = [_cause(deltas, reason) for reason in _CAPPING if _held(deltas, reason)]
     if not causes:
         return [], _blindness(deltas)
@@ -179,7 +177,6 @@ def _capped(deltas: DeviceDeltas) -> tuple[list[Void], list[Note]]:
 
 
 def _blindness(deltas: DeviceDeltas) -> list[Note]:
-    """Return the note that throttling times are not counted on this GPU."""
     if deltas.throttled_s or deltas.lost is not None:
         return []
     text = (
@@ -190,7 +187,6 @@ def _blindness(deltas: DeviceDeltas) -> list[Note]:
 
 
 def _events(deltas: DeviceDeltas) -> Iterable[Note]:
-    """Yield notes on XID errors and PCIe replays."""
     if deltas.xids:
         codes = ", ".join(map(str, deltas.xids))
         text = f"the driver reported XID {codes}: see the kernel's log"
@@ -201,10 +197,10 @@ def _events(deltas: DeviceDeltas) -> Iterable[Note]:
 
 
 def _silence(deltas: DeviceDeltas) -> Iterable[Note]:
-    """Yield notes on silent sensors, one for each reason."""
     named: dict[str, list[str]] = {}
     for sensor, gap in deltas.silent.items():
-        if gap.code is not GapCode.UNSUPPORTED:  # that is not news
+        # A sensor that the GPU does not have is not worth a note.
+        if gap.code is not GapCode.UNSUPPORTED:
             reason = gap.text
             named.setdefault(reason, []).append(sensor)
     for reason, sensors in named.items():
@@ -213,14 +209,12 @@ def _silence(deltas: DeviceDeltas) -> Iterable[Note]:
 
 
 def _held(deltas: DeviceDeltas, reason: ClockReason) -> bool:
-    """Return whether a reason held the clock down before, during or after."""
     if reason is ClockReason.THERMAL and _split(deltas):
-        return False  # the two kinds are counted by themselves
+        return False  # The driver counts the two kinds separately.
     return reason in deltas.reasons or deltas.throttled_s.get(reason, 0.0) > 0
 
 
 def _split(deltas: DeviceDeltas) -> bool:
-    """Return whether the driver tells software and hardware temperature limits apart."""
     return (
         ClockReason.SOFTWARE_THERMAL in deltas.throttled_s
         and ClockReason.HARDWARE_THERMAL in deltas.throttled_s
@@ -228,6 +222,6 @@ def _split(deltas: DeviceDeltas) -> bool:
 
 
 def _cause(deltas: DeviceDeltas, reason: ClockReason) -> str:
-    """Return a reason with its throttling time, where that was counted."""
+    """Return a reason with the throttling time [s], if counted."""
     held_s = deltas.throttled_s.get(reason, 0.0)
     return f"{reason.value} ({held_s:.3g} s)" if held_s > 0 else reason.value

@@ -1,7 +1,7 @@
-"""Which kernel of one session stands for which of another, and what each took more.
+"""The pairing of kernels between two sessions, and the time that each took more or less.
 
-Neither session says in which order its kernels ran, so they are told apart by name, by
-family and by how they were launched.
+The order of kernels is unknown in both sessions, so kernels are distinguished by name, by
+family and by launch.
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ from pytest_gpuperf.model.verdict import KernelChoice
 
 __all__ = ["account", "aligned", "family", "named", "totals_of", "usual_choice"]
 
-_SAME_ORDER = 4.0  # times of two kernels that may do the same work differ by less
-# of one type, which two releases of PyTorch spell each in its way
+# Kernels whose times differ by a larger factor do not do the same work.
+_SAME_ORDER = 4.0
+# One type that releases of PyTorch spell as std::array or as at::detail::Array.
 _ARRAY = re.compile(r"\bstd::array\b")
 _ABI_TAG = re.compile(r"\[abi:\w+\]")
-# what Triton adds for the types and alignments of arguments: kernel_0d1d2de3c
+# Triton's suffix for the types and alignments of arguments, as in kernel_0d1d2de3c.
 _TRITON_SIGNATURE = re.compile(r"_(?:\d+[cde]*)+(?<=[cde])$")
-# a digest: eight hexadecimal digits and more, of which one is a number
+# A digest has eight or more hexadecimal digits, at least one of them a decimal digit.
 _DIGEST = re.compile(r"(?<![A-Za-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![A-Za-z])")
-_NUMBER = re.compile(r"\d+")  # a tile, an ordinal, a generation, a template's argument
+# A tile size, an ordinal, a generation or a template argument.
+_NUMBER = re.compile(r"\d+")
 
 
 def account(
     then: Sequence[Sequence[KernelTotal]], now: Sequence[Sequence[KernelTotal]]
 ) -> KernelAccount | None:
     """
-    Return which kernels took more or less time; None: they are not known.
+    Find the kernels that took more or less time, or return None if unknown.
 
-    Of several sessions, and of several processes, the one whose kernels took the median
-    time together stands for all.
+    Several sessions, or several processes, are represented by the session or process with the
+    median total kernel time.
 
     Args:
-        then: The kernels of each stored session that knows them.
+        then: The kernels of each stored session, as far as known.
 
-        now: Those of each process.
+        now: The kernels of each process.
 
     References:
         docs/judging.md section 6.
@@ -62,16 +64,17 @@ def aligned(
     then: Sequence[KernelTotal], now: Sequence[KernelTotal]
 ) -> list[KernelMove]:
     """
-    Return each kernel of one session beside the one that it was in another.
+    Pair the kernels of two sessions.
 
-    By name and launch, then by name, by family and grid, by family, and by launch alone
-    where it is one of each session. What is left of either session has no partner, unless
-    one kernel of each is left, of times of one order: then one has replaced the other.
+    Kernels are paired by name and launch, then by name, by family and grid, by family, and by
+    launch alone. A launch alone must be unique in each session, and the times must differ by
+    less than a factor of 4. The rest has no partner, with one exception: if a single kernel of
+    each session is left, with such times, one has replaced the other.
 
     Args:
         then: The kernels of the earlier session, most time first.
 
-        now: Those of the later one.
+        now: The kernels of the later session.
     """
     old, new = [*then], [*now]
     moves: list[KernelMove] = []
@@ -99,7 +102,7 @@ def family(name: str) -> str:
 
 
 def usual_choice(choices: Sequence[str | None]) -> KernelChoice:
-    """Return the choice that most of some made; not known where there are none."""
+    """Return the most frequent choice of kernels, or an unknown choice for an empty sequence."""
     ((choice, count),) = Counter(choices).most_common(1) or [(None, 0)]
     return KernelChoice(choice=choice, count=count, total_count=len(choices))
 
@@ -107,7 +110,7 @@ def usual_choice(choices: Sequence[str | None]) -> KernelChoice:
 def totals_of(
     records: Iterable[Record], choice: str | None
 ) -> list[tuple[KernelTotal, ...]]:
-    """Return the kernels of each process that made a choice and saw them."""
+    """Return the kernels of the processes with a given choice and a recorded activity."""
     return [
         record.activity.totals
         for record in records
@@ -116,13 +119,13 @@ def totals_of(
 
 
 def named(choice: KernelChoice, known: Sequence[Sequence[KernelTotal]]) -> KernelChoice:
-    """Return a choice with its kernels' names, as the last session has them; else none."""
+    """Add the kernel names of the last known session to a choice, or none if unknown."""
     last = known[-1] if known else ()
     return replace(choice, names=tuple(dict.fromkeys(kernel.name for kernel in last)))
 
 
 def _middle(sessions: Sequence[Sequence[KernelTotal]]) -> Sequence[KernelTotal]:
-    """Return the session whose kernels took the median time; () where none knows them."""
+    """Return the session with the median total kernel time, or () if no kernels are known."""
     known = [kernels for kernels in sessions if kernels]
     if not known:
         return ()
@@ -130,32 +133,27 @@ def _middle(sessions: Sequence[Sequence[KernelTotal]]) -> Sequence[KernelTotal]:
     return ordered[(len(ordered) - 1) // 2]
 
 
-_Key = Callable[[KernelTotal], Hashable]  # None: the kernel has no such key
+_Key = Callable[[KernelTotal], Hashable]  # Returns None for a kernel without the key.
 
 
 def _name(kernel: KernelTotal) -> Hashable:
-    """Return the whole name."""
     return kernel.name
 
 
 def _named_launch(kernel: KernelTotal) -> Hashable:
-    """Return the name and the launch."""
     return None if kernel.launch is None else (kernel.name, kernel.launch)
 
 
 def _family(kernel: KernelTotal) -> Hashable:
-    """Return the family."""
     return family(kernel.name)
 
 
 def _family_grid(kernel: KernelTotal) -> Hashable:
-    """Return the family and the grid."""
     launch = kernel.launch
     return None if launch is None else (family(kernel.name), launch.grid)
 
 
 def _extents(kernel: KernelTotal) -> Hashable:
-    """Return grid, block and how often it ran."""
     launch = kernel.launch
     return None if launch is None else (launch.grid, launch.block, launch.count)
 
@@ -164,17 +162,17 @@ def _pairs(
     old: list[KernelTotal], new: list[KernelTotal], key: _Key, *, unique: bool = False
 ) -> Iterator[KernelMove]:
     """
-    Yield kernels of equal key, and take them out of both lists.
+    Yield kernels of equal key, and remove the pairs from both lists.
 
     Args:
-        old: What is left of the earlier session, most time first.
+        old: The remaining kernels of the earlier session, most time first.
 
-        new: What is left of the later one.
+        new: The remaining kernels of the later session.
 
-        key: By what they are told apart.
+        key: Key by which kernels are paired.
 
-        unique: Whether a key that a session has twice says nothing, and times must be of
-            one order.
+        unique: Whether a key must be unique in each session, and the times must differ by less
+            than a factor of 4.
     """
     partners: dict[Hashable, list[KernelTotal]] = {}
     for kernel in old:
@@ -195,11 +193,10 @@ def _pairs(
 
 
 def _take(kernels: list[KernelTotal], kernel: KernelTotal) -> None:
-    """Take this very kernel out of a list, which may hold equal ones."""
+    """Remove a kernel from a list by identity, as the list may hold equal kernels."""
     del kernels[next(n for n, other in enumerate(kernels) if other is kernel)]
 
 
 def _of_one_order(then: KernelTotal, now: KernelTotal) -> bool:
-    """Return whether two kernels took times of one order."""
     short, long = sorted((then.total_s, now.total_s))
     return long < _SAME_ORDER * short

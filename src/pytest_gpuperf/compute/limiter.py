@@ -38,15 +38,22 @@ __all__ = [
     "limiter",
 ]
 
-_REACHED = 0.6  # product rule; Nsight Compute calls less of every roof a latency issue
-_NEAR = 0.1  # ours: at less of every roof, the closest one bounds nothing
-_IDLE = 0.3  # product rule: more idle than this hides whatever the kernels do
-_SLACK = 0.02  # ours: two passes of one launch differ by less
-_FULL = 1.0  # waves: fewer leave multiprocessors, or slots of them, without a block
-_SHOWN = 3  # roofs beside the deciding one: more than a line holds says less
+# Product rule. Nsight Compute calls a lower share of every roof a latency issue.
+_REACHED = 0.6
+# Our choice. At a lower share of every roof, the closest roof bounds nothing.
+_NEAR = 0.1
+# Product rule. More idle time hides the effects of all kernels.
+_IDLE = 0.3
+# Our choice. Two passes of one launch differ by less.
+_SLACK = 0.02
+# Waves. Fewer leave multiprocessors, or slots of multiprocessors, without a block.
+_FULL = 1.0
+# Number of roofs shown next to the deciding roof, so that they fit into a line.
+_SHOWN = 3
 
 _Head = tuple[BoundSide, LimiterName, str]
-_MEMORY = {  # roof: its quantity, in the order that decides between equals
+# Roofs and their quantities. The order breaks ties.
+_MEMORY = {
     LimiterName.DRAM: "dram.fraction",
     LimiterName.L2: "l2.fraction",
     LimiterName.L1: "l1.fraction",
@@ -59,17 +66,19 @@ _PIPE_ROOFS: tuple[tuple[_Head, str], ...] = tuple(
     ((BoundSide.COMPUTE, LimiterName.PIPE, pipe), f"{pipe}_pipe_fraction")
     for pipe in PIPES
 )
-_LSU = "lsu_pipe_fraction"  # a part of L1, and so no roof of its own
-# the busiest part of a whole side: says how full it is and not which part
+_LSU = "lsu_pipe_fraction"  # A part of L1, and therefore no roof of its own.
+# The share of the busiest part of a side, without the name of that part.
 _WHOLE = {
     BoundSide.MEMORY: "memory_throughput_fraction",
     BoundSide.COMPUTE: "sm_throughput_fraction",
 }
-_WASTED = {  # evidence of L1: accesses that a better layout would save
+# Evidence for L1: accesses that a better layout would save.
+_WASTED = {
     "uncoalesced": "global.uncoalesced_fraction",
     "bank conflicts": "shared.bank_conflict_fraction",
 }
-_WORTH = 0.05  # ours: less of an access is not worth a line
+# Our choice. A smaller share is not worth a line.
+_WORTH = 0.05
 _METRICS = (
     *(metric for _, metric in _DERIVED_ROOFS),
     *_WASTED.values(),
@@ -78,7 +87,7 @@ _METRICS = (
     "occupancy.achieved",
     "sm.active_fraction",
 )
-# what is enough to name a limiter, though not every pipe and every stall
+# Enough to name a limiter, though not every pipe and every stall.
 LIMITING = (
     "duration_s",
     "dram_throughput_fraction",
@@ -102,15 +111,15 @@ ANALYSIS_COUNTERS = (
 
 class IdleShare(Frozen, frozen=True, kw_only=True):
     """
-    Time in which no kernel ran.
+    The share of time in which no kernel ran.
 
     Attributes:
-        fraction: Of the whole, 0 to 1.
+        fraction: Share of the whole time, 0 to 1.
 
-        filled_by: What filled most of it: LAUNCH, SYNCHRONIZATION or TRANSFER; or why
-            that is not known.
+        filled_by: The main filler: LAUNCH, SYNCHRONIZATION or TRANSFER. A gap with the reason
+            if unknown.
 
-        parts: What each of them filled, as shares of the whole.
+        parts: The fillers, as shares of the whole time.
     """
 
     fraction: float
@@ -118,7 +127,8 @@ class IdleShare(Frozen, frozen=True, kw_only=True):
     parts: tuple[Evidence, ...] = ()
 
 
-class _CountedRoof(NamedTuple):  # some fifteen are made of each launch
+# A NamedTuple, because about fifteen are created per launch.
+class _CountedRoof(NamedTuple):
     """One roof with its used share."""
 
     side: BoundSide
@@ -134,21 +144,22 @@ class _CountedRoof(NamedTuple):  # some fifteen are made of each launch
 
 def idle_share(activity: ActivitySummary | None) -> IdleShare | None:
     """
-    Return the time without a kernel in what CUPTI recorded, and what filled it.
+    Return the time without a kernel in a CUPTI recording, with the causes.
 
-    Copies fill the time in which they alone ran. A gap in which a wait of the host ended
-    is the wait's: the host could not launch ahead of it. Every other gap is the
-    launches': the host was not there with the next one.
+    Copies fill the time in which only copies ran. A gap in which a wait of the host ended is
+    attributed to the wait, since the host could not launch ahead. Every other gap is
+    attributed to launches, since the host was late with the next launch.
 
     Args:
-        activity: What CUPTI recorded; None: nothing.
+        activity: The CUPTI recording, or None without a recording.
 
     Returns:
-        The share; None: nothing was recorded, or nothing that ran has a time.
+        The share. None if nothing was recorded, if no recorded work has a time, or if the
+        recording comes from an earlier version without copying times.
     """
     if activity is None or not activity.span_s or activity.busy_s is None:
         return None
-    if activity.copying_s is None:  # a file of an earlier version
+    if activity.copying_s is None:  # A file of an earlier version.
         return None
     whole_s, gaps_s = activity.span_s, activity.span_s - activity.busy_s
     fraction = (gaps_s + activity.copying_s) / whole_s
@@ -173,7 +184,7 @@ def idle_share(activity: ActivitySummary | None) -> IdleShare | None:
 
 
 def _unknown_filling(activity: ActivitySummary) -> CounterGap | None:
-    """Return why work may have filled the time without a kernel; None: all was seen."""
+    """Return why unseen work may have filled the gaps, or None if all work was seen."""
     if activity.untimed_count:
         return CounterGap(
             code=GapCode.UNSUPPORTED,
@@ -201,12 +212,12 @@ _NO_WAITS = CounterGap(
 
 def analyse(values: Mapping[str, float], *, idle: IdleShare | None = None) -> Analysis:
     """
-    Return what the counters of one launch say together.
+    Analyse the counters of a launch.
 
     Args:
         values: Standard counters of the launch, those of ANALYSIS_COUNTERS.
 
-        idle: The idle time around it; None: not known, as in a profiler's report.
+        idle: Idle time around the launch, or None if unknown, as in a profiler's report.
     """
     roofs = _roofs(values)
     return Analysis(
@@ -220,8 +231,8 @@ def bound(values: Mapping[str, float]) -> Bound | None:
     """
     Return the roof that a launch comes closest to.
 
-    Of equals the first of DRAM, L2, L1, tensor and the other pipes. None where no roof
-    was collected, or none is used to a tenth: such a launch is bound by something else.
+    Ties are broken in the order DRAM, L2, L1, tensor, other pipes. None if no roof was
+    collected or no roof is used to a tenth, as the launch is then bound by something else.
     """
     return _bound(_roofs(values))
 
@@ -230,27 +241,27 @@ def limiter(
     values: Mapping[str, float], *, idle: IdleShare | None = None
 ) -> Limiter | CounterGap:
     """
-    Return what limits a launch, by the first rule that holds.
+    Return the limiter of a launch, by the first rule that holds.
 
     1. More than 0.3 of the time without a kernel: what fills it, or why that is not known.
-    2. The highest of DRAM, L2, L1, tensor and the other pipes, at 0.6 or more; the
-       whole of memory or of the SMs, where no part that was seen accounts for it.
+    2. The highest of DRAM, L2, L1, tensor and the other pipes, at 0.6 or more. Or
+       the whole of memory or of the SMs, if no part that was seen accounts for it.
     3. Less than one wave of blocks: the grid is too small.
-    4. Both sides below 0.6, warps resident: latency, with the stall that takes most.
+    4. Both sides below 0.6, warps resident: latency, with the most frequent stall.
 
     Args:
         values: Standard counters of the launch.
 
-        idle: The idle time around it; None: not known.
+        idle: Idle time around the launch, or None if unknown.
 
     Returns:
-        The limiter, or why the counters do not say.
+        The limiter, or why the counters name none.
     """
     return _limiter(values, _roofs(values), idle)
 
 
 def _bound(roofs: list[_CountedRoof]) -> Bound | None:
-    """Return the closest of some roofs; None: none is close."""
+    """Return the closest roof, or None if no roof is used to a tenth."""
     closest = max(roofs, key=_fraction, default=None)
     if closest is None or closest.fraction < _NEAR:
         return None
@@ -260,7 +271,6 @@ def _bound(roofs: list[_CountedRoof]) -> Bound | None:
 def _limiter(
     values: Mapping[str, float], roofs: list[_CountedRoof], idle: IdleShare | None
 ) -> Limiter | CounterGap:
-    """Return the answer of the first rule that holds."""
     if idle is not None and idle.fraction > _IDLE:
         if isinstance(idle.filled_by, CounterGap):
             return idle.filled_by
@@ -276,11 +286,11 @@ def _limiter(
 
 
 def _at_roof(ranked: list[_CountedRoof], values: Mapping[str, float]) -> Limiter:
-    """Return the limiter of a launch that reaches a roof: the first of these."""
     reached, *rest = ranked
     parts = []
     if reached.limiter is LimiterName.L1:
-        # whether it is the number of accesses or what they move, and what was needless
+        # The evidence separates the number of accesses from the bytes moved, and names the
+        # avoidable part.
         parts += [Evidence(name="lsu", value=values[n]) for n in (_LSU,) if n in values]
         parts += [e for e in _named(values, _WASTED) if e.value >= _WORTH]
     lower_roofs = [roof.evidence for roof in rest[: _SHOWN - bool(parts)]]
@@ -295,7 +305,6 @@ def _at_roof(ranked: list[_CountedRoof], values: Mapping[str, float]) -> Limiter
 def _too_small(
     waves: float, values: Mapping[str, float], ranked: list[_CountedRoof]
 ) -> Limiter:
-    """Return the limiter of a launch with less than one wave of blocks."""
     return Limiter(
         name=LimiterName.GRID,
         evidence=(
@@ -309,14 +318,13 @@ def _too_small(
 def _latency(
     values: Mapping[str, float], ranked: list[_CountedRoof]
 ) -> Limiter | CounterGap:
-    """Return the limiter of a launch below every roof, or why it is unknown."""
     lacking = _unseen(values, ranked)
     if lacking:
         reason = "no counter of its utilization was collected"
         if ranked:
             reason = "a counter that decides between the limiters was not collected"
         return CounterGap(code=GapCode.NOT_COLLECTED, reason=reason, missing=lacking)
-    # where the grid fills the device, warps were resident
+    # A grid that fills the device had resident warps, even if they were not counted.
     if not values.get("warps_active_fraction", _FULL) > 0:
         return CounterGap(code=GapCode.NOT_DEFINED, reason="no warp was resident")
     shares = stall_shares(values)
@@ -337,7 +345,7 @@ def _latency(
 
 
 def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
-    """Return the theoretical occupancy of a launch as evidence, where it is limited."""
+    """Return the theoretical occupancy as evidence, or () if unlimited or unknown."""
     occupancy = launch_occupancy(values)
     if occupancy is None or occupancy.fraction >= 1:
         return ()
@@ -346,7 +354,6 @@ def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
 
 
 def _unseen(values: Mapping[str, float], roofs: list[_CountedRoof]) -> tuple[str, ...]:
-    """Return the missing counters that could make another rule hold."""
     needed = [_WHOLE[BoundSide.COMPUTE]]
     if not _MEMORY.keys() <= {roof.limiter for roof in roofs}:
         needed.insert(0, _WHOLE[BoundSide.MEMORY])
@@ -372,7 +379,7 @@ def _roofs(values: Mapping[str, float]) -> list[_CountedRoof]:
 def _wholes(
     values: Mapping[str, float], named: list[_CountedRoof]
 ) -> list[_CountedRoof]:
-    """Return the sides that are busier than all their collected parts."""
+    """Return the sides that are busier than all collected parts of the side."""
     accounted = dict.fromkeys(BoundSide, 0.0)
     accounted[BoundSide.COMPUTE] = values.get(_LSU, 0.0)
     for roof in named:
@@ -389,11 +396,9 @@ def _wholes(
 
 
 def _named(values: Mapping[str, float], metrics: Mapping[str, str]) -> list[Evidence]:
-    """Return known nonzero quantities as evidence."""
     quantities = ((name, value_of(metric, values)) for name, metric in metrics.items())
     return [Evidence(name=name, value=value) for name, value in quantities if value]
 
 
 def _fraction(roof: _CountedRoof) -> float:
-    """Return the used share of a roof."""
     return roof.fraction

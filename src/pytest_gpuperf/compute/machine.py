@@ -1,16 +1,17 @@
 """What the machine did to a class of tests, and what is left without it.
 
-A machine that is slower today is so for many tests at once. What that is, the median of the
-others says, and so do reference workloads, which no change of the code can move. How much
-of it a test follows is not known for each: one share beta serves a whole class, shrunk to
-what is usual, and what tests follow differently is added to the variance.
+A machine that is slower today is slower for many tests at once. The common shift is the
+median of the other tests and of reference workloads, which no change of the code can move.
+How much of the shift a test follows cannot be known for each test alone: one share beta
+serves a whole class, shrunk to the usual share, and the differences between tests are added
+to the variance.
 
-Before that, values are taken to one speed of the core. On a shared machine a neighbour on
-the same physical core slows it by up to a factor of 2, for tenths of a second or for
-seconds: a session that samples for so long is fast or slow by chance. A loop timed between
-the samples shows the speed. Which power of it a test follows (1 for Python's own work, 0.3
-for what waits for memory) is learned from how its samples moved with the loop inside each
-process, and from how its processes did.
+Before that, values are converted to one speed of the core. On a shared machine a neighbour
+on the same physical core slows it by up to a factor of 2, for tenths of a second or for
+seconds: a session that samples for that long is fast or slow by chance. A loop timed
+between the samples shows the speed. The power of the speed that a test follows (1 for
+Python's own work, 0.3 for work that waits for memory) is learned from how the samples moved
+with the loop inside each process, and from how the processes did.
 """
 
 from __future__ import annotations
@@ -42,48 +43,55 @@ __all__ = [
     "without_machine",
 ]
 
-# docs/judging.md section 2: how a class follows the machine
-LEAST_CONTROLS = 3  # the median of fewer is one test's own noise
-_FEW_TESTS = (
-    10  # up to so many a test is left out of its own median; of more it is not a part
-)
-_USUAL_SHARE = 0.7  # of the machine's move that tests follow
-_SHARE_PRECISION = 1 / 0.5**2  # how surely that is known
-_UNEQUAL_SHARES = 0.3**2  # variance of the share between the tests of a class
-_LEAST_NOISE = 1e-8  # of a class whose tests do exactly what its median does
+# docs/judging.md section 2: how a class follows the machine.
+LEAST_CONTROLS = 3  # The median of fewer is one test's own noise.
+# In a class of up to 10 tests, a test is left out of its own median. In a larger class,
+# one test hardly moves the median.
+_FEW_TESTS = 10
+_USUAL_SHARE = 0.7  # The usual share of the machine's move that tests follow.
+_SHARE_PRECISION = 1 / 0.5**2  # One over the variance of the usual share.
+_UNEQUAL_SHARES = 0.3**2  # Variance of the share between the tests of a class.
+# Noise of a class whose tests follow the median exactly.
+_LEAST_NOISE = 1e-8
 
 
-# docs/judging.md section 2: how a test follows its core
-_LEAST_RANGE = 0.15  # of the loop's logarithm: less is the loop's own noise
-_LEAST_SAMPLES = 3  # at either speed
-_MOST_SAMPLES = 8  # so many count: neighbours in time are not independent
-_LOOP_NOISE = 0.02**2  # variance of a median of the loop's logarithm
-_SLOPE_NOISE = 0.2**2  # variance of the slope between processes
-_PROCESS_NOISE = 0.1**2  # of a process's value, whatever its core did
-_USUAL_SLOPE = 0.7  # before anything is known
-_USUAL_PRECISION = 1 / 0.5**2  # how surely
+# docs/judging.md section 2: how a test follows its core.
+_LEAST_RANGE = 0.15  # A smaller range of the loop's logarithm is the loop's own noise.
+_LEAST_SAMPLES = 3  # At either speed.
+# More samples do not count, because neighbours in time are not independent.
+_MOST_SAMPLES = 8
+_LOOP_NOISE = 0.02**2  # Variance of a median of the loop's logarithm.
+_SLOPE_NOISE = 0.2**2  # Variance of the slope between processes.
+# Variance of a process's logarithm at constant speed of the core.
+_PROCESS_NOISE = 0.1**2
+_USUAL_SLOPE = 0.7  # Before anything is measured.
+_USUAL_PRECISION = 1 / 0.5**2  # One over the variance of the usual slope.
 _MOST_SLOPE = 1.5
-_OTHER_SLOPES = max(_USUAL_SLOPE, _MOST_SLOPE - _USUAL_SLOPE)  # from the usual one
-# of a process's logarithm, whatever its core did: what is further off was not the core
+# The largest distance of a slope from the usual slope.
+_OTHER_SLOPES = max(_USUAL_SLOPE, _MOST_SLOPE - _USUAL_SLOPE)
+# Largest change of a process's logarithm at constant speed of the core. A process that
+# is further off was not slowed by the core.
 _MOST_CHANGE = 0.2
-_MOST_RATIO = 10  # of two loops: neighbours, clocks and kinds of core make less
-# variance of the loop's logarithm between two releases of Python, or two builds: assumed
+# Neighbours, clocks and kinds of core change the time of a loop by less.
+_MOST_RATIO = 10
+# Assumed variance of the loop's logarithm between two releases or builds of Python.
 _PYTHON_NOISE = 0.05**2
-_DEVIATION = 1.4826  # of normal values, over their median distance from the middle
+# Standard deviation of normal values over their median distance from the median.
+_DEVIATION = 1.4826
 
 
 class AtOneSpeed(Frozen, frozen=True, kw_only=True):
     """
-    Values of a metric as they would be at one speed of the core.
+    Values of a metric, converted to one speed of the core.
 
     Attributes:
         current: The current session.
 
-        stored: The stored ones; their mean is what it was.
+        stored: The stored sessions, whose mean is unchanged.
 
-        log_shift: What was taken out of the current session's values, on a log scale.
+        log_shift: Correction of the current session's values, on a log scale.
 
-        variance: Variance of `log_shift`, which has nothing to do with the test's own.
+        variance: Variance of `log_shift`, independent of the test's own variance.
     """
 
     current: SessionValue
@@ -94,16 +102,16 @@ class AtOneSpeed(Frozen, frozen=True, kw_only=True):
 
 class Residual(BulkRecord, frozen=True, kw_only=True):
     """
-    A contrast without what the machine did.
+    A contrast, corrected for machine drift.
 
     Attributes:
-        difference: The current session's distance from the stored ones.
+        difference: The current session's distance from the stored sessions.
 
         variance: Variance of a stored session, at least 0.001 squared.
 
-        extra: Variance of what was taken out of the difference.
+        extra: Variance of the correction.
 
-        shift: What was taken out of it.
+        shift: The correction that was subtracted from the difference.
     """
 
     difference: float
@@ -114,14 +122,14 @@ class Residual(BulkRecord, frozen=True, kw_only=True):
 
 class CommonMove(Frozen, frozen=True, kw_only=True):
     """
-    How far the controls of a class moved, each from its own stored sessions.
+    The shift of a class's controls, relative to their stored sessions.
 
     Attributes:
         log_shift: Median of the current session.
 
-        sessions: Median of each stored session that has enough controls, by its id.
+        sessions: Median of each stored session with enough controls, by session id.
 
-        control_count: Controls behind it.
+        control_count: Number of controls.
     """
 
     log_shift: float
@@ -131,19 +139,19 @@ class CommonMove(Frozen, frozen=True, kw_only=True):
 
 class FollowedShare(Frozen, frozen=True, kw_only=True):
     """
-    Which share of the machine's moves a class of tests follows.
+    The share of machine drift that a class of tests follows.
 
     Attributes:
         share: From 0 to 1.
 
-        precision: How surely that is known: one over its variance.
+        precision: One over the variance of the share.
     """
 
     share: float
     precision: float
 
     def variance_left(self, move: float) -> float:
-        """Return the variance that is left where so much of a move is taken out."""
+        """Return the variance left after correcting for a move of the machine."""
         return move * move * (_UNEQUAL_SHARES + 1 / self.precision)
 
 
@@ -151,15 +159,16 @@ def core_speed(
     samples_s: Sequence[float], loops_s: Sequence[float]
 ) -> CoreSpeed | None:
     """
-    Return how fast the core was, and how the samples followed its changes.
+    Estimate the speed of the core, and how the samples followed changes of the speed.
 
     Args:
-        samples_s: Time of a call [s], > 0 where it counts.
+        samples_s: Time of a call [s]. The slope needs all times > 0.
 
-        loops_s: Processor time of the loop beside each [s]; empty: not known.
+        loops_s: Processor time of the loop at each sample [s], or empty if unknown.
 
     Returns:
-        None where the loop was not timed beside each sample.
+        The speed. None if the loop was not timed at each sample, or if a time of the loop is
+        not above 0.
     """
     if not loops_s or len(loops_s) != len(samples_s) or min(loops_s) <= 0:
         return None
@@ -184,7 +193,7 @@ def core_speed(
     noise = fast_noise + slow_noise + _LOOP_NOISE
     return CoreSpeed(
         loop_s=loop_s,
-        # digits that mean nothing would fill baselines
+        # Rounded, so that baselines are not filled with meaningless digits.
         slope=round((slow_time - fast_time) / change, 3),
         precision=round(1 / (noise / change**2 + _SLOPE_NOISE), 1),
     )
@@ -192,15 +201,16 @@ def core_speed(
 
 def clock_shift(current: SessionValue, stored: Sequence[SessionValue]) -> float | None:
     """
-    Return by how much a device's clock is another than it was, on a log scale.
+    Return the shift of a device's clock since the stored sessions, on a log scale.
 
     Args:
         current: The current session.
 
-        stored: The stored ones.
+        stored: The stored sessions.
 
     Returns:
-        None where the current session, or half of the stored ones, does not know it.
+        The shift, or None if the clock is unknown for the current session or for half of the
+        stored sessions.
     """
     then_hz = [median(s.sm_clocks_hz) for s in stored if s.sm_clocks_hz]
     if not current.sm_clocks_hz or 2 * len(then_hz) <= len(stored):
@@ -212,22 +222,22 @@ def at_one_speed(
     current: SessionValue, stored: Sequence[SessionValue], *, other_python: bool = False
 ) -> AtOneSpeed | None:
     """
-    Return values as they would be at the mean speed of the stored sessions' cores.
+    Convert values to the mean speed of the stored sessions' cores.
 
-    A stored session that cannot tell its speed keeps its values: it may have been at any
-    speed, and what it differs by for that widens the interval.
+    A stored session without a known speed keeps its values. The speed may have been any, and
+    the resulting deviation widens the interval.
 
     Args:
         current: The current session.
 
-        stored: The stored ones, >= 1 of them.
+        stored: The stored sessions, >= 1 of them.
 
         other_python: Whether another release of Python ran the stored loops.
 
     Returns:
-        None where a process of the current session, or half of the stored sessions, cannot
-        tell the speed of its core, where the loops differ by more than a core can, or a
-        value is not positive.
+        The converted values. None if the speed is unknown for a process of the current session
+        or for half of the stored sessions, if the loops differ by more than a core can, or if
+        a value is not positive.
     """
     known = [session for session in stored if session.cores]
     if not current.cores or 2 * len(known) <= len(stored):
@@ -239,7 +249,7 @@ def at_one_speed(
     slope, precision = _slope(sessions, loops)
     apart = max(map(max, loops)) - min(map(min, loops))
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
-        return None  # a file that was edited
+        return None  # Only an edited file has such loops.
     *then, now = loops
     usual = fmean([fmean(s) if len(s) > 1 else s[0] for s in then])
     distance = _told(median(now) - usual)
@@ -260,14 +270,14 @@ def at_one_speed(
 
 def followed_share(*, squares: float, products: float, noise: float) -> FollowedShare:
     """
-    Return which share of the machine's moves a class follows, shrunk to what is usual.
+    Estimate the share of machine drift that a class follows, shrunk to the usual share.
 
     Args:
-        squares: Sum of the squares of its moves.
+        squares: Sum of the squares of the class's moves.
 
-        products: Sum of the products of its moves and of what the tests did.
+        products: Sum of the products of the class's moves and the tests' moves.
 
-        noise: Variance of what the tests do by themselves.
+        noise: Variance of the tests' own noise.
     """
     noise += _LEAST_NOISE
     precision = squares / noise + _SHARE_PRECISION
@@ -281,14 +291,14 @@ def without_machine(
     references: Iterable[Contrast] = (),
 ) -> list[Residual]:
     """
-    Return contrasts without what the machine did to their classes, in their order.
+    Correct contrasts for the machine drift of their classes, keeping the order.
 
     Args:
-        tests: All that have stored sessions.
+        tests: All tests with stored sessions.
 
-        controls: Which of them show what the machine did.
+        controls: Whether each test is a control, used to estimate the drift.
 
-        references: Reference workloads, which always show it.
+        references: Reference workloads, which always count as controls.
     """
     residuals = [
         Residual(
@@ -312,13 +322,12 @@ def without_machine(
 
 
 def common_moves(controls: Iterable[Contrast]) -> dict[str, CommonMove]:
-    """Return how far each class moved, by shift group, where enough controls say so."""
+    """Return the shifts of all classes with enough controls, by shift group."""
     moves = {name: _move(contrasts) for name, contrasts in _by_class(controls).items()}
     return {name: move for name, move in moves.items() if move is not None}
 
 
 def _by_class(contrasts: Iterable[Contrast]) -> dict[str, list[Contrast]]:
-    """Return those that a machine may move, by shift group."""
     groups: dict[str, list[Contrast]] = {}
     for contrast in contrasts:
         if contrast.comparison.shift_group and not contrast.scale:
@@ -327,7 +336,6 @@ def _by_class(contrasts: Iterable[Contrast]) -> dict[str, list[Contrast]]:
 
 
 def _places_by_class(tests: Sequence[Contrast]) -> dict[str, list[int]]:
-    """Return the places of those that a machine may move, by shift group."""
     groups: dict[str, list[int]] = {}
     for place, contrast in enumerate(tests):
         if contrast.comparison.shift_group and not contrast.scale:
@@ -338,7 +346,7 @@ def _places_by_class(tests: Sequence[Contrast]) -> dict[str, list[int]]:
 def _moves(
     tests: Sequence[Contrast], controls: Sequence[bool], witnesses: Sequence[Contrast]
 ) -> list[CommonMove | None]:
-    """Return what each test of a class is held against; None: too few controls."""
+    """Return the common shift per test of a class, or None with too few controls."""
     marked = list(zip(tests, controls, strict=True))
     if len(tests) > _FEW_TESTS:
         move = _move([*(test for test, control in marked if control), *witnesses])
@@ -350,7 +358,7 @@ def _moves(
 
 
 def _move(controls: Sequence[Contrast]) -> CommonMove | None:
-    """Return how far the median of some controls moved; None: they are too few."""
+    """Return the median shift of controls, or None with too few controls."""
     if len(controls) < LEAST_CONTROLS:
         return None
     apart: dict[str, list[float]] = {}
@@ -371,7 +379,6 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
 def _without_moves(
     tests: Sequence[Contrast], moves: Sequence[CommonMove | None]
 ) -> list[Residual]:
-    """Return the tests of a class without the share of its moves that it follows."""
     steps = [_steps(test, move) for test, move in zip(tests, moves, strict=True)]
     followed = _share_followed(tests, steps)
     residuals = []
@@ -393,7 +400,7 @@ def _without_moves(
 
 
 def _steps(test: Contrast, move: CommonMove | None) -> tuple[list[float], float]:
-    """Return how far the class moved in a test's sessions, and now, about their mean."""
+    """Return the common shift in a test's stored sessions and now, less the stored mean."""
     if move is None:
         return [0.0] * len(test.stored), 0.0
     steps = [move.sessions.get(name, 0.0) for name in test.session_ids]
@@ -404,7 +411,6 @@ def _steps(test: Contrast, move: CommonMove | None) -> tuple[list[float], float]
 def _share_followed(
     tests: Sequence[Contrast], steps: Sequence[tuple[Sequence[float], float]]
 ) -> FollowedShare:
-    """Return which share of the machine's moves the tests of a class follow."""
     squares = products = about_mean = about_move = 0.0
     dof = 0
     for test, (sessions, _) in zip(tests, steps, strict=True):
@@ -421,13 +427,13 @@ def _share_followed(
 
 
 def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:
-    """Return the variance of a test's sessions about a mean."""
+    """Return the variance of a test's sessions about a mean, at least 0.001 squared."""
     squares = sum([(value - mean) * (value - mean) for value in values])
     return max(squares / max(1, test.dof), LEAST_VARIANCE)
 
 
 def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """Return the medians of loops and samples, and the variance of the second."""
+    """Return the medians of loops and samples, and the variance of the median sample."""
     loop = median(loop for loop, _ in pairs)
     times = [time for _, time in pairs]
     middle = median(times)
@@ -438,16 +444,16 @@ def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
 def _slope(
     sessions: Sequence[SessionValue], loops: Sequence[Sequence[float]]
 ) -> tuple[float, float]:
-    """Return which power of the loop's time a test follows, and how surely."""
     weighted, precision = _USUAL_SLOPE * _USUAL_PRECISION, _USUAL_PRECISION
     for session in sessions:
         for core in session.cores:
             weighted += core.slope * core.precision
             precision += core.precision
-    # the current processes among themselves: what they changed by is to be found out
+    # Current processes are compared among themselves only, because the change between
+    # current and stored ones is still unknown.
     for group in (range(len(sessions) - 1), (len(sessions) - 1,)):
         if sum(len(loops[place]) for place in group) <= 1:
-            continue  # one by itself shows no power
+            continue  # A single process shows no power.
         pairs = [
             (loop, math.log(value))
             for place in group
@@ -463,7 +469,6 @@ def _slope(
 
 
 def _explained(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the pairs of loop and time that some power of the loop's time explains."""
     usual_loop = median(loop for loop, _ in pairs)
     rests = [time - _USUAL_SLOPE * loop for loop, time in pairs]
     usual_rest = median(rests)
@@ -476,27 +481,26 @@ def _explained(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def _told(distance: float) -> float:
-    """Return how much of a loop's distance is the core's: most of it is, if it is far."""
+    """Return the core's part of a loop's distance, nearly all of a large distance."""
     square = distance * distance
     return distance * square / (square + _LOOP_NOISE)
 
 
 def _sum(squares: Iterable[float]) -> float:
-    """Return what squares between processes say, as a precision."""
     return math.fsum(squares) / _PROCESS_NOISE
 
 
 def _at_speed(
     session: SessionValue, loops: Sequence[float], usual: float, slope: float
 ) -> SessionValue:
-    """Return a session as it would be at the speed of the usual loop, on a log scale."""
+    """Convert a session to the speed of the usual loop, given as a logarithm."""
     run_values = [
         value * math.exp(-slope * _told(loop - usual))
         for value, loop in zip(session.run_values, loops, strict=True)
     ]
-    if not session.alone_values:  # as a rule
+    if not session.alone_values:  # The usual case.
         return replace(session, run_values=tuple(run_values))
-    # a value alone is held against that of the suite: at another speed it says nothing
+    # A value measured alone is compared with the suite's, so both need one speed.
     alone = [
         value * math.exp(-slope * _told(math.log(core.loop_s) - usual))
         for value, core in zip(session.alone_values, session.alone_cores, strict=False)

@@ -71,7 +71,8 @@ _NUMBERS = (
 )
 _STEP = "step"  # [ms]
 QUANTITIES = (_STEP, *_KINDS, *_DEVICE, *_NUMBERS)
-_NAMED = ("phase", "op", "counter")  # each with a name behind it: phase["loss"] [ms]
+# Followed by a name, as in phase["loss"] [ms].
+_NAMED = ("phase", "op", "counter")
 _ALL = (*QUANTITIES, *(f'{kind}["…"]' for kind in _NAMED))
 
 _QUANTITY = r'[a-z_]+(?:\["[^"]+"\])?'
@@ -92,10 +93,10 @@ def parse_invariant(text: str) -> Invariant:
     Args:
         text: A quantity, or one over another, and its bounds: `between X and Y`,
             `>= X` or `<= Y`. Quantities are those of `QUANTITIES`, `phase["loss"]`,
-            `op["softmax"]` and `counter["dram_bytes"]`; a bound may be in percent.
+            `op["softmax"]` and `counter["dram_bytes"]`. A bound may be in percent.
 
     Raises:
-        RecordError: It does not parse, or names an unknown quantity.
+        RecordError: The text does not parse, or names an unknown quantity.
 
     Example:
         >>> invariant = parse_invariant("backward / forward between 1.5 and 3")
@@ -123,14 +124,14 @@ def checked(
     profile: StepProfile,
 ) -> tuple[InvariantResult, ...]:
     """
-    Return whether invariants hold for a step; unknown ones are unmeasured.
+    Check invariants of a step, with an unmeasured outcome for unknown quantities.
 
     Args:
         invariants: The conditions.
 
         scorecard: The step's scorecard.
 
-        profile: What it was made from.
+        profile: The profile behind the scorecard.
     """
     if not invariants:
         return ()
@@ -141,7 +142,6 @@ def checked(
 def _parsed(
     invariants: Sequence[Invariant | str],
 ) -> tuple[list[Invariant], list[Mistake]]:
-    """Return the invariants that can be read, and what is wrong with the others."""
     mistakes: list[Mistake] = []
     parsed: list[Invariant] = []
     for place, entry in enumerate(invariants):
@@ -158,7 +158,6 @@ def _parsed(
 
 
 def _held(invariant: Invariant, values: Mapping[str, float | None]) -> InvariantResult:
-    """Return whether one invariant holds."""
     value, reason = _ratio(invariant, values)
     if value is None:
         outcome = Outcome.UNMEASURED
@@ -179,7 +178,7 @@ def _held(invariant: Invariant, values: Mapping[str, float | None]) -> Invariant
 def _ratio(
     invariant: Invariant, values: Mapping[str, float | None]
 ) -> tuple[float | None, str]:
-    """Return the ratio of an invariant, or why it is unknown."""
+    """Return the value of an invariant, or None and the reason."""
     names = [name for name in (invariant.part, invariant.whole) if name is not None]
     lacking = [name for name in names if values.get(name) is None]
     if lacking:
@@ -196,7 +195,6 @@ def _ratio(
 def _values(
     scorecard: MeasuredScorecard, profile: StepProfile
 ) -> dict[str, float | None]:
-    """Return every quantity of a step by its name."""
     values: dict[str, float | None] = {s.kind: s.ms for s in scorecard.shares}
     values |= {name: getattr(scorecard, name) for name in _NUMBERS}
     if scorecard.step is not None:
@@ -214,12 +212,10 @@ def _values(
 
 
 def _own_ms(phase: Phase) -> float:
-    """Return a phase's time in a step without those nested in it [ms]."""
     return phase.avg_ms if phase.exclusive_ms is None else phase.exclusive_ms
 
 
 def _unknown(invariant: Invariant) -> Iterator[Mistake]:
-    """Yield a mistake for each unknown quantity of an invariant."""
     for name in (invariant.part, invariant.whole):
         if name is None or name in QUANTITIES:
             continue
@@ -230,7 +226,7 @@ def _unknown(invariant: Invariant) -> Iterator[Mistake]:
 
 
 def _bound(text: str | None) -> float | None:
-    """Return a bound as a number; None where it is absent."""
+    """Convert the text of a bound, a number or percentage, or return None if absent."""
     if text is None:
         return None
     number, percent, _ = text.partition("%")
@@ -243,10 +239,10 @@ Scorecards = (
     | Sequence[MeasuredScorecard | TrainingScorecard]
 )
 
-_LONGEST_MS = 1e15  # 30 thousand years; sums of such times stay finite
+_LONGEST_MS = 1e15  # 30 thousand years. Sums of such times stay finite.
 _BY_MEMORY = ("peak_bw_gb_s", "bytes_per_token")
 _BY_COMPUTE = ("peak_flop_per_s", "flop_per_token")
-# the numbers of a card and what of the hardware they are made of beside the profile
+# The numbers of a scorecard, and the hardware's numbers behind them.
 _MADE_OF: dict[str, tuple[str, ...]] = {
     "bandwidth_fraction": _BY_MEMORY,
     "compute_fraction": _BY_COMPUTE,
@@ -262,20 +258,20 @@ _MADE_OF: dict[str, tuple[str, ...]] = {
 
 
 class _StepRoof(Frozen, frozen=True, kw_only=True):
-    """What the hardware allows; None: not declared."""
+    """The roofs of the hardware, None if not declared."""
 
     by_memory: float | None
     by_compute: float | None
 
     @property
     def attainable(self) -> float | None:
-        """Units per second under the lower roof."""
+        """The units per second under the lower roof, or None without a roof."""
         roofs = [roof for roof in (self.by_memory, self.by_compute) if roof is not None]
         return min(roofs, default=None)
 
     @property
     def bound(self) -> str | None:
-        """The lower roof, where both are known."""
+        """The lower roof, or None unless both are known."""
         if self.by_memory is None or self.by_compute is None:
             return None
         return "memory" if self.by_memory < self.by_compute else "compute"
@@ -293,36 +289,36 @@ def measured_scorecard(
     unit: str = "token",
 ) -> MeasuredScorecard:
     """
-    Return the scorecard of a training step, with None wherever the profile has no value.
+    Build the scorecard of a training step, with None for all missing values.
 
     Args:
-        profile: Where the time of a step goes; a phase without a kind has that of its
-            name, if the whole name is well known.
+        profile: The times of a step. A phase without a kind has the kind of its name, if the
+            whole name is well known.
 
-        throughput: Units per second; finite. Zero or less counts as not measured.
+        throughput: Units per second, finite. Zero or less counts as not measured.
 
-        hardware: The hardware, and what a unit asks of it.
+        hardware: The hardware, and the work of a unit.
 
-        baseline: An older scorecard of either policy; or several of them, the oldest
-            first. The last one is compared with, and three or more say how much sessions
+        baseline: An older scorecard of either policy, or several of them, the oldest
+            first. The last one is compared with, and three or more show how much sessions
             differ.
 
-        invariants: What must hold of the step whatever its speed, as text that
-            `parse_invariant` reads, or made.
+        invariants: Conditions on the step at any speed, as text for `parse_invariant` or as
+            objects.
 
-        policy: Where the lines are drawn.
+        policy: The thresholds.
 
         rules: The rules of the recommendations.
 
-        unit: What is counted, in the singular.
+        unit: The counted unit, in the singular.
 
     Returns:
-        The scorecard; its notes say what is not known.
+        The scorecard. Its notes name what is not known.
 
     Raises:
-        RecordError: The throughput is not finite, a time or a counter is below zero, a
-            counter is not a standard one, or an invariant asks for a quantity that there is
-            not; all of the mistakes are named.
+        RecordError: The throughput is not finite, a time is below zero or above 1e15 ms, a
+            counter is below zero or not a standard counter, or an invariant names an unknown
+            quantity. All mistakes are named.
 
     References:
         docs/scorecard.md, section 2.
@@ -366,7 +362,6 @@ def _numbers(
     policy: MeasuredPolicy,
     unit: str,
 ) -> MeasuredScorecard:
-    """Return the numbers of a step, without decisions."""
     rate = throughput if throughput > 0 else None
     efficiency = _over(rate, roof.attainable)
     step = _step_time(profile)
@@ -400,7 +395,6 @@ def _numbers(
 
 
 def _impossible(profile: StepProfile) -> Iterator[Mistake]:
-    """Yield a mistake for each impossible time."""
     times = {"avg_step_ms": profile.avg_step_ms}
     times |= {f"step_ms[{at}]": ms for at, ms in enumerate(profile.step_ms)}
     for name, phase in profile.phases.items():
@@ -421,7 +415,6 @@ def _impossible(profile: StepProfile) -> Iterator[Mistake]:
 
 
 def _no_counters(counters: Mapping[str, float]) -> Iterator[Mistake]:
-    """Yield a mistake for each unknown counter and negative value."""
     for name, value in counters.items():
         if name not in STANDARD:
             yield Mistake(path=f"counters.{name}", text="unknown counter")
@@ -430,7 +423,7 @@ def _no_counters(counters: Mapping[str, float]) -> Iterator[Mistake]:
 
 
 def _roof(hardware: Hardware) -> _StepRoof:
-    """Return the roofs of the hardware; None where unavailable or not above 0."""
+    """Return the roofs of the hardware, None if unavailable or not above 0."""
     flop_per_s, flop = hardware.peak_flop_per_s, hardware.flop_per_token
     by_memory = _over(hardware.peak_bw_gb_s * 1e9, hardware.bytes_per_token)
     by_compute = _over(flop_per_s, flop)
@@ -441,14 +434,12 @@ def _roof(hardware: Hardware) -> _StepRoof:
 
 
 def _labelled(hardware: Hardware, names: Iterable[str]) -> bool:
-    """Return whether all these numbers of the hardware have a source."""
     return all(hardware.label(name) is not SourceLabel.UNAVAILABLE for name in names)
 
 
 def _sources(
     scorecard: MeasuredScorecard, hardware: Hardware
 ) -> dict[str, SourceLabel]:
-    """Return the weakest source label behind each known number."""
     roofs = ("bandwidth_fraction", "compute_fraction")
     made_of = {
         name: parts
@@ -469,7 +460,6 @@ def _sources(
 def _of_machine(
     scorecard: MeasuredScorecard, older: Sequence[MeasuredScorecard | TrainingScorecard]
 ) -> Iterator[str]:
-    """Yield a note where the baseline's machine is unknown."""
     if not older:
         return
     base = older[-1]
@@ -482,7 +472,7 @@ def _of_machine(
 def _grade(
     efficiency: float | None, roof: _StepRoof, policy: MeasuredPolicy
 ) -> Grade | None:
-    """Return the grade of a plausible efficiency."""
+    """Return the grade of an efficiency, or None if unknown or implausibly high."""
     if efficiency is None or efficiency > policy.above_roof:
         return None
     bands = policy.compute_bands if roof.bound == "compute" else policy.memory_bands
@@ -490,7 +480,7 @@ def _grade(
 
 
 def _over(part: float | None, whole: float | None) -> float | None:
-    """Return a quotient; None unless both numbers are known and above zero."""
+    """Return a quotient, or None unless both numbers are known and above zero."""
     if part is None or whole is None or part <= 0 or whole <= 0:
         return None
     quotient = part / whole
@@ -498,7 +488,7 @@ def _over(part: float | None, whole: float | None) -> float | None:
 
 
 def _step_time(profile: StepProfile) -> StepTime | None:
-    """Return how long a step takes; None where no time is known."""
+    """Return the time of a step, or None if no time above zero is known."""
     samples = profile.step_ms
     if not samples:
         has_mean = profile.avg_step_ms > 0
@@ -520,7 +510,11 @@ def _step_time(profile: StepProfile) -> StepTime | None:
 def _shares(
     profile: StepProfile, step: StepTime | None
 ) -> tuple[tuple[PhaseShare, ...], float | None]:
-    """Return the time of each kind of phase, and their total share of the step."""
+    """
+    Return the times by kind of phase, and the total share of the step.
+
+    The share is None without phases or a step time.
+    """
     if step is None or not profile.phases:
         return (), None
     times: dict[str, list[float]] = {}
@@ -539,7 +533,6 @@ def _shares(
 
 
 def _layer(layer: Layer) -> LayerTime:
-    """Return one layer with its longest operation."""
     total = math.fsum(layer.ops.values())
     top = min(layer.ops, key=lambda name: (-layer.ops[name], name), default=None)
     return LayerTime(
@@ -553,7 +546,7 @@ def _layer(layer: Layer) -> LayerTime:
 
 
 def _operations(layers: Iterable[Layer]) -> tuple[OperationTime, ...]:
-    """Return all operations with their times over all layers."""
+    """Sum the times of operations over all layers, longest first."""
     times: dict[str, list[float]] = {}
     for layer in layers:
         for name, ms in layer.ops.items():

@@ -24,28 +24,28 @@ __all__ = [
     "measured_parity",
 ]
 
-# aprender/entrenar's numbers
+# The numbers of aprender/entrenar.
 _LARGEST_RATIO = 1.10
 _GAP_COUNT = 5
 
-_LONGEST_MS = 1e15  # 30 thousand years; sums of such times stay finite
+_LONGEST_MS = 1e15  # 30 thousand years. Sums of such times stay finite.
 
 
 def compare_parity(ours: ParityProfile, reference: ParityProfile) -> ParityComparison:
     """
-    Return two runtimes compared, as other tools of this kind compare them.
+    Compare two runtimes by the rules of other tools.
 
-    Parity holds unless an operation that both have is more than a tenth slower in ours,
-    however short it is, whatever the throughput says, and also where they share none.
-    `measured_parity` weighs by time.
+    Parity holds unless an operation of both runtimes is more than a tenth slower in ours. Short
+    operations count like long ones, the throughput does not count, and parity also holds
+    without shared operations. `measured_parity` weighs by time.
 
     Args:
         ours: Our runtime.
 
-        reference: The other.
+        reference: The other runtime.
 
     Returns:
-        The comparison. Finite input may overflow: a ratio can be infinite.
+        The comparison. Finite input may overflow, so that a ratio can be infinite.
 
     References:
         docs/scorecard.md, section 1.
@@ -68,7 +68,6 @@ def compare_parity(ours: ParityProfile, reference: ParityProfile) -> ParityCompa
 
 
 def _gaps(ours: ParityProfile, reference: ParityProfile) -> Iterator[ParityGap]:
-    """Yield the operations that take time in both, by name."""
     for name in sorted(ours.ops.keys() & reference.ops.keys()):
         ours_ms, reference_ms = ours.ops[name], reference.ops[name]
         if ours_ms > 0 and reference_ms > 0:
@@ -82,22 +81,22 @@ def _gaps(ours: ParityProfile, reference: ParityProfile) -> Iterator[ParityGap]:
 
 class ParityPolicy(Frozen, frozen=True, kw_only=True):
     """
-    Where the lines are drawn.
+    The thresholds of a comparison by time.
 
     Attributes:
-        tolerance: How much slower ours may be, of throughput, of shared time, and of an
-            operation that counts; 0.10 is a tenth.
+        tolerance: Largest relative loss of ours in throughput, in shared time, and in an
+            operation that counts. 0.10 is a tenth.
 
-        least_op_fraction: Share of its runtime's operations from which an operation
-            counts, on either side.
+        least_op_fraction: Share of its runtime's operations from which an operation counts,
+            on either side.
 
-        least_overlap: Share of both sides' time that shared operations must take; below
-            it nothing is decided.
+        least_overlap: Share of both sides' time that shared operations must take. Below this
+            share nothing is decided.
 
-        launch_tolerance: How many more launches ours may need, relative; None: shown,
-            and decides nothing: launches cost time, and the time is judged.
+        launch_tolerance: Largest relative excess of launches in ours. With None, launches are
+            shown but decide nothing, as launches cost time and the time is judged.
 
-        aliases: The reference's name of an operation by our name, where they differ.
+        aliases: The reference's name of an operation by our name, if the names differ.
     """
 
     tolerance: float = 0.10
@@ -117,20 +116,20 @@ def measured_parity(
     policy: ParityPolicy = MEASURED_PARITY,
 ) -> MeasuredParity:
     """
-    Return two runtimes compared by throughput and time.
+    Compare two runtimes by throughput and time.
 
-    Parity holds where throughput, the time of all shared operations, and each that
-    counts are within the tolerance, and enough of both sides is shared to say so.
+    Parity holds if throughput, the time of all shared operations, and each operation that
+    counts are within the tolerance, and if enough of both sides is shared.
 
     Args:
         ours: Our runtime.
 
-        reference: The other.
+        reference: The other runtime.
 
-        policy: Where the lines are drawn.
+        policy: The thresholds.
 
     Raises:
-        RecordError: A time is below zero; all of them are named.
+        RecordError: A time is below zero or above 1e15 ms. All such times are named.
 
     References:
         docs/scorecard.md, section 2.
@@ -145,7 +144,7 @@ def measured_parity(
         reference_runtime=reference.runtime,
         achieved=None,
         reasons=(),
-        # a throughput of 0 was not measured
+        # A throughput of 0 means that none was measured.
         throughput_ratio=_over(reference.throughput_tok_s, ours.throughput_tok_s)
         or None,
         launch_ratio=_over(
@@ -165,7 +164,6 @@ def measured_parity(
 
 
 def _impossible(side: str, profile: ParityProfile) -> Iterator[Mistake]:
-    """Yield a mistake for each impossible time."""
     for name in sorted(profile.ops):
         ms = profile.ops[name]
         if not 0 <= ms <= _LONGEST_MS:
@@ -175,7 +173,6 @@ def _impossible(side: str, profile: ParityProfile) -> Iterator[Mistake]:
 
 
 def _renamed(ops: Mapping[str, float], aliases: Mapping[str, str]) -> dict[str, float]:
-    """Return times by the reference's names, summed by name."""
     times: dict[str, list[float]] = {}
     for name, ms in ops.items():
         times.setdefault(aliases.get(name, name), []).append(ms)
@@ -209,7 +206,6 @@ def _operation_gaps(
 
 
 def _over(part: float, whole: float) -> float | None:
-    """Return a quotient of two numbers; None where it is undefined."""
     if part < 0 or whole <= 0:
         return None
     quotient = part / whole
@@ -217,18 +213,17 @@ def _over(part: float, whole: float) -> float | None:
 
 
 def _share(shared: float, ops: Mapping[str, float]) -> float | None:
-    """Return the shared part of the operations' time; None: they take no time."""
+    """Return the shared part of the operations' time, or None for a time of 0."""
     return _over(shared, math.fsum(ops.values()))
 
 
 def _only(ops: Mapping[str, float], other_ops: Mapping[str, float]) -> dict[str, float]:
-    """Return the operations of one side only, longest first, then by name."""
+    """Return the operations missing in the other runtime, longest first, then by name."""
     alone = sorted(ops.keys() - other_ops.keys(), key=lambda name: (-ops[name], name))
     return {name: ops[name] for name in alone}
 
 
 def _unknown(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
-    """Yield the reasons why parity is unknown."""
     if comparison.throughput_ratio is None:
         yield "the throughput of a side is unknown"
     overlaps = comparison.ours_overlap, comparison.reference_overlap
@@ -237,7 +232,6 @@ def _unknown(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
 
 
 def _slower(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
-    """Yield the quantities that are slower than tolerated."""
     most = 1 + policy.tolerance
     if (comparison.throughput_ratio or 0.0) > most:
         yield "throughput"

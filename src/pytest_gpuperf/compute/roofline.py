@@ -36,8 +36,10 @@ __all__ = [
     "time_bound",
 ]
 
-_NO_BYTES = 1.0  # stands for 0 bytes, which are allowed, where numbers must be above it
-_FEW_L2 = 2  # a call that fits twice into the L2 and is warm need not go to DRAM
+# Replaces 0 bytes, which are allowed, in a check for numbers above 0.
+_NO_BYTES = 1.0
+# Warm data smaller than twice the L2 may be read without going to DRAM.
+_FEW_L2 = 2
 _DECLARE = (
     "declare it (ini gpuperf_peaks), or measure it, where it is a GPU's "
     "(gpuperf doctor --measure-peaks)"
@@ -46,7 +48,8 @@ _COLD = 'measure it cold (cache="cold"), so that its data come from DRAM'
 _FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"
 _AT_CLOCK = "roofline.at_clock_fraction"
 _GIGA = 1e9
-_TENSOR_USED = 0.01  # less of the tensor pipe is what a kernel's end or start does
+# A lower share of the tensor pipe is the start or end of a kernel.
+_TENSOR_USED = 0.01
 ROOFLINE_COUNTERS = (
     "duration_s",
     *needed_counters(
@@ -72,11 +75,11 @@ class Roof(Frozen, frozen=True, kw_only=True):
     The roofline metrics of a record.
 
     Attributes:
-        attained: How much of it was reached; None: not known.
+        attained: The roofline result, or None if unknown.
 
-        estimates: Fraction and intensity, as far as they are known.
+        estimates: Fraction, intensity and fraction at the measured clock, as far as known.
 
-        unmeasured: Why they are not, as far as they are not.
+        unmeasured: The unknown metrics, with reasons.
     """
 
     attained: Attainment | None = None
@@ -84,7 +87,8 @@ class Roof(Frozen, frozen=True, kw_only=True):
     unmeasured: tuple[Unmeasured, ...] = ()
 
 
-_UNDECLARED = Roof(  # of most measurements
+# The result of most measurements, created once.
+_UNDECLARED = Roof(
     unmeasured=tuple(
         unmeasured(metric, GapCode.NOT_DECLARED, "the test declares no work", remedy)
         for metric, remedy in (
@@ -105,31 +109,31 @@ def roofline(
     peak_bytes_per_s: float | None,
 ) -> Roofline:
     """
-    Return the share of its device's roof that a call reached.
+    Return the share of a device's roof that a call reached.
 
-    Everything is checked before anything is computed.
+    All arguments are checked before the calculation.
 
     Args:
         flop: Floating-point operations of the call [FLOP], > 0.
 
-        bytes_moved: Bytes that it moves [B], >= 0; 0: its intensity is infinite, and no
-            memory bounds it.
+        bytes_moved: Bytes that the call moves [B], >= 0. With 0 bytes the intensity is
+            infinite, and no memory bounds the call.
 
-        time_s: What it took [s], > 0.
+        time_s: Time of the call [s], > 0.
 
-        peak_flop_per_s: The device's peak of the data type [FLOP/s], > 0; None: unknown.
+        peak_flop_per_s: The device's peak of the data type [FLOP/s], > 0, or None if unknown.
 
-        peak_bytes_per_s: Its peak of the memory [B/s], > 0; None: unknown.
+        peak_bytes_per_s: The device's peak of the memory [B/s], > 0, or None if unknown.
 
     Returns:
-        The roofline; `bound` is "memory" below the ridge and "compute" from it on, and
+        The roofline. `bound` is "memory" below the ridge and "compute" from the ridge on, and
         `fraction` is never clamped.
 
     Raises:
-        MissingPeakError: A peak is None; `fields` names each.
+        MissingPeakError: A peak is None. `fields` names each missing peak.
 
-        RecordError: A number is out of its range or not finite; all of them are named.
-            Or they are so far apart that no float holds what follows of them.
+        RecordError: A number is out of its range or not finite, and all such numbers are
+            named. Or the numbers are so far apart that no float holds the result.
 
     Example:
         >>> roofline(
@@ -175,16 +179,16 @@ def roofline(
 
 def counted_rooflines(values: Mapping[str, float]) -> dict[str, Roofline]:
     """
-    Return where a launch stands by its counters alone, by data type.
+    Return the rooflines of a launch by counters alone, by data type.
 
-    Roofs and clocks are those of the report: what the chip sustains at the clocks at
-    which it was profiled. Operations of tensor cores are not counted.
+    Roofs and clocks come from the report: the rates that the chip sustains at the clocks of
+    the profile. Operations of tensor cores are not counted.
 
     Args:
         values: Standard counters of the launch, in SI units.
 
     Returns:
-        A roofline of each data type with operations; none where a counter is missing.
+        A roofline for each data type with operations. Empty if a counter is missing.
     """
     moved, peak_bytes, time_s = (
         value_of("dram.bytes", values),
@@ -210,16 +214,16 @@ def counted_rooflines(values: Mapping[str, float]) -> dict[str, Roofline]:
 
 def counted_roofline(values: Mapping[str, float]) -> Attainment | None:
     """
-    Return where a launch stands by the FLOP and the DRAM traffic that were counted.
+    Return the roofline result of a launch by counted FLOP and DRAM traffic.
 
-    Of the data types, that is meant of which more of the peak was used.
+    The data type with the largest used share of its peak is taken.
 
     Args:
         values: Standard counters of the launch, those of ROOFLINE_COUNTERS.
 
     Returns:
-        The fraction of the roof; None where a counter is missing, no FLOP or no traffic
-        was counted, or tensor cores computed: their FLOP are not in these counters.
+        The fraction of the roof. None if a counter is missing, if no FLOP or no traffic was
+        counted, or if tensor cores computed, as their FLOP are not in these counters.
     """
     counted = counted_rooflines(values)
     if (
@@ -249,7 +253,7 @@ def counted_roofline(values: Mapping[str, float]) -> Attainment | None:
 
 
 def roofline_gap(values: Mapping[str, float]) -> CounterGap | None:
-    """Return why a launch whose FLOP were counted stands nowhere; None: it may stand."""
+    """Return why counted FLOP give no roofline, or None if nothing speaks against a roofline."""
     tensor = value_of("tensor.fraction", values) or 0.0
     if tensor <= _TENSOR_USED:
         return None
@@ -270,32 +274,32 @@ def declared_roofline(
     least: SourceLabel | None = None,
 ) -> Attainment:
     """
-    Return the share of its roof that a call with declared work reached.
+    Return the share of the roof that a call with declared work reached.
 
-    Bytes alone are held against the bandwidth of the memory, FLOP alone against the peak
-    of their data type, both against the roofline of the two.
+    Bytes alone are compared with the bandwidth of the memory, FLOP alone with the peak of
+    their data type, and both with the roofline of the two.
 
     Args:
-        work: What the call has to do.
+        work: The declared work of the call.
 
-        time_s: What it took [s], > 0.
+        time_s: Time of the call [s], > 0.
 
-        peaks: The roofs of the device that did it.
+        peaks: The roofs of the device.
 
-        warm: Whether its data may still have been in the caches: then bytes that fit
-            twice into the L2 are held against the L2's bandwidth, never DRAM's. Where
-            DRAM would already feed the compute peak, that is the roof, and neither the
-            L2's size nor its bandwidth need be known.
+        warm: Whether the data may still have been in the caches. Bytes that fit twice into the
+            L2 are then compared with the L2's bandwidth, never DRAM's. If DRAM would already
+            feed the compute peak, that peak is the roof, and neither the L2's size nor its
+            bandwidth must be known.
 
-        clock_hz: The multiprocessor clock during the call [Hz], > 0; None: not measured.
+        clock_hz: Multiprocessor clock during the call [Hz], > 0, or None if not measured.
 
-        least: The weakest label that will do; None: any.
+        least: The weakest accepted label, or None to accept any.
 
     Returns:
-        The fraction, with the weakest label of all it was made of.
+        The fraction, with the weakest label of all inputs.
 
     Raises:
-        MissingPeakError: A peak that it needs is not known, or the size of the L2.
+        MissingPeakError: A needed peak, or the size of the L2, is not known.
 
         RecordError: A number is out of its range.
 
@@ -338,13 +342,13 @@ def declared_roofline(
 
 def time_bound(work: Work, peaks: Peaks) -> TimeBound:
     """
-    Return the least possible time of a call with some work.
+    Return the least possible time of a call with declared work.
 
-    It is a bound, to be compared with a time; an efficiency made of it would only say
-    which of its two parts is the larger.
+    The bound is meant for comparison with a time. An efficiency calculated from the bound
+    would only show which of its two parts is larger.
 
     Args:
-        work: What the call has to do.
+        work: The declared work of the call.
 
         peaks: The roofs of the device.
 
@@ -352,7 +356,7 @@ def time_bound(work: Work, peaks: Peaks) -> TimeBound:
         max(FLOP over peak, bytes over bandwidth) [s], estimated.
 
     Raises:
-        MissingPeakError: A peak that it needs is not known.
+        MissingPeakError: A needed peak is not known.
     """
     compute, memory = _roofs(work, peaks, "dram")
     computing = _quotient(work.flop, compute)
@@ -373,20 +377,20 @@ def roof_of(
     use_unknown: bool = False,
 ) -> Roof:
     """
-    Return the share of its roof that a measurement reached, or why it is unknown.
+    Return the share of the roof that a measurement reached, or the reason for no share.
 
     Args:
-        work: What a call has to do; None: the test does not say.
+        work: The declared work of a call, or None if the test declares none.
 
-        time: How long it took, with its interval.
+        time: Time of a call, with its interval.
 
-        peaks: The roofs of what it ran on; None: not known.
+        peaks: The roofs of the device, or None if unknown.
 
-        warm: Whether its data may have been in the caches.
+        warm: Whether the data may have been in the caches.
 
-        clock_hz: The multiprocessor clock during the calls [Hz]; None: not measured.
+        clock_hz: Multiprocessor clock during the calls [Hz], or None if not measured.
 
-        use_unknown: Whether the use of the device is unknown: then there is no roof.
+        use_unknown: Whether the use of the device is unknown, so that there is no roof.
     """
     if work is None:
         return _UNDECLARED
@@ -414,12 +418,12 @@ def peak_fact(peaks: Peaks | None, name: str | None) -> dict[str, str]:
     Return the peak behind a share, as `dram 3350 GB/s (datasheet)`.
 
     Args:
-        peaks: The roofs of what it ran on; None: not known.
+        peaks: The roofs of the device, or None if unknown.
 
-        name: The level of memory or the data type; None: there is no share.
+        name: Memory level or data type, or None if there is no share.
 
     Returns:
-        One fact with its name; none where the peak is not known.
+        One fact with its name, or an empty dict if the peak is unknown.
     """
     if peaks is None or name is None:
         return {}
@@ -432,7 +436,6 @@ def peak_fact(peaks: Peaks | None, name: str | None) -> dict[str, str]:
 
 
 def _missing(**peaks: float | None) -> MissingPeakError:
-    """Return the error that names every peak that is None."""
     fields = tuple(name for name, value in peaks.items() if value is None)
     verb = "is" if len(fields) == 1 else "are"
     reason = f"{' and '.join(fields)} of this device {verb} not known"
@@ -440,7 +443,7 @@ def _missing(**peaks: float | None) -> MissingPeakError:
 
 
 def _in_range(**numbers: float) -> None:
-    """Raise for all numbers that are not finite and above zero."""
+    """Raise a RecordError that names all numbers not finite and above zero."""
     wrong = [
         f"{name}={shown(value)} is not a finite number above zero"
         for name, value in numbers.items()
@@ -453,7 +456,7 @@ def _in_range(**numbers: float) -> None:
 
 def _level(work: Work, peaks: Peaks, *, warm: bool) -> str:
     """
-    Return the memory level whose peak bounds declared bytes.
+    Return the memory level with the peak that bounds declared bytes.
 
     Raises:
         MissingPeakError: The data are warm, and the size of the L2 is not known.
@@ -467,7 +470,6 @@ def _level(work: Work, peaks: Peaks, *, warm: bool) -> str:
 
 
 def _fed_by_dram(work: Work, peaks: Peaks) -> bool:
-    """Return whether work is compute-bound even with its data in DRAM."""
     if work.flop is None or work.bytes is None or work.dtype is None:
         return False
     compute, memory = peaks.of_dtype(work.dtype).value, peaks.of_memory("dram").value
@@ -478,7 +480,7 @@ def _fed_by_dram(work: Work, peaks: Peaks) -> bool:
 
 def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | None]:
     """
-    Return the compute and memory peaks that some work needs; None: not needed.
+    Return the compute and memory peaks that work needs, None if not needed.
 
     Raises:
         MissingPeakError: A needed peak is not known.
@@ -506,7 +508,6 @@ def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | No
 def _reached(
     work: Work, time_s: float, compute: Peak | None, memory: Peak | None
 ) -> tuple[float, Bound]:
-    """Return the fraction of the roof, and which part of the roof bounds it."""
     if work.flop is not None and work.bytes is not None:
         standing = roofline(
             flop=work.flop,
@@ -522,14 +523,14 @@ def _reached(
 
 
 def _quotient(amount: float | None, peak: Peak | None) -> float:
-    """Return the time of an amount at its peak [s]; 0 where there is none."""
+    """Return the time of an amount at the peak [s], or 0 without an amount or a peak."""
     if amount is None or peak is None or peak.value is None:
         return 0.0
     return amount / peak.value
 
 
 def _no_clock(compute: Peak | None, clock_hz: float | None) -> str:
-    """Return why the fraction at the call's clock is unknown; "": it is known."""
+    """Return why the fraction at the call's clock is unknown, or "" if known."""
     if compute is None:
         return "the declared work has no FLOP, and memory does not follow the SM clock"
     if compute.clock_hz is None:
@@ -538,13 +539,11 @@ def _no_clock(compute: Peak | None, clock_hz: float | None) -> str:
 
 
 def _at_clock(compute: Peak, clock_hz: float) -> Peak:
-    """Return a compute peak scaled to another clock."""
     scale = clock_hz / (compute.clock_hz or clock_hz)
     return replace(compute, value=(compute.value or 0.0) * scale)
 
 
 def _intensity(work: Work) -> float | None:
-    """Return declared FLOP for each declared byte; None where one is not declared."""
     if work.flop is None or work.bytes is None:
         return None
     return work.flop / work.bytes
@@ -558,7 +557,6 @@ def _fraction_estimate(
     warm: bool,
     clock_hz: float | None,
 ) -> tuple[Estimate | Unmeasured, Attainment | None]:
-    """Return the fraction of the roof with its attainment, or why it is unknown."""
     if peaks is None:
         reason = "the peaks of this device are not known"
         return unmeasured(_FRACTION, GapCode.NO_DEVICE, reason, "run it on a GPU"), None
@@ -571,7 +569,7 @@ def _fraction_estimate(
         return unmeasured(
             _FRACTION, GapCode.MISSING_PEAK, "; ".join(reasons), error.remedy
         ), None
-    except RecordError as error:  # a time of zero: no clock is that fine
+    except RecordError as error:  # The clock is too coarse and measured a time of 0.
         return unmeasured(
             _FRACTION, GapCode.NOT_DEFINED, error.message, "measure more of it"
         ), None
@@ -591,7 +589,6 @@ def _fraction_estimate(
 def _at_clock_estimate(
     fraction: Estimate | Unmeasured, attained: Attainment | None
 ) -> Estimate | Unmeasured:
-    """Return the fraction at the measured clock, or why it is unknown."""
     if isinstance(fraction, Unmeasured) or attained is None:
         return replace(fraction, metric=_AT_CLOCK)
     at_clock = attained.at_clock_fraction
@@ -608,7 +605,6 @@ def _at_clock_estimate(
 
 
 def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
-    """Return the arithmetic intensity of declared work."""
     if work.flop is None or work.bytes is None:
         missing = "FLOP" if work.flop is None else "bytes"
         remedy = "declare both: Work(flop=…, bytes=…, dtype=…)"
@@ -626,7 +622,7 @@ def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
             source=source,
             label=work.label,
         )
-    except RecordError as error:  # more FLOP for a byte than a float holds
+    except RecordError as error:  # The FLOP per byte exceed a float.
         return unmeasured(
             _INTENSITY, GapCode.NOT_DEFINED, error.message, "check the declared work"
         )
@@ -635,5 +631,5 @@ def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
 def _fraction_at(
     attained: Attainment, time: Estimate, other_s: float | None
 ) -> float | None:
-    """Return the fraction at another time: it falls as the time grows."""
+    """Return the fraction at a different time [s], or None without a time above 0."""
     return None if not other_s else attained.fraction * (time.value / other_s)

@@ -1,10 +1,12 @@
 """The scorecard of a training step, by the rules of other tools, and of a measured loop.
 
-Every sum runs from left to right, in the order of the names' bytes: with numbers of
-different size the last bit depends on it. So `sum` is not used: it compensates.
+Every sum runs from left to right, in the order of the names' bytes, because the order
+changes the last bit of a sum of numbers of different size. The builtin `sum` is not used,
+because it compensates.
 
-Scorecards count in milliseconds and percent, and hold the sum of all phases against one
-step: so a measured loop is one mean step here, from the end of the step before to its own.
+Scorecards count in milliseconds and percent, and compare the sum of all phases with one
+step. A measured loop is therefore one mean step here, from the end of the step before to
+its own.
 """
 
 from __future__ import annotations
@@ -79,25 +81,26 @@ __all__ = [
     "utilisation_of",
 ]
 
-_COPIES = ("h2d", "d2h")  # a phase with one of them in its name is a copy
+# Parts of a phase's name that mark a copy.
+_COPIES = ("h2d", "d2h")
 
 
 class ReferencePolicy(Frozen, frozen=True, kw_only=True):
     """
-    The limits that other tools have built in, as parameters.
+    The built-in limits of other tools, as parameters.
 
     Attributes:
-        bands: Where the grades begin.
+        bands: Lower bounds of the grades.
 
-        bottleneck: Above which shares a bottleneck is named.
+        bottleneck: Shares above which a bottleneck is named.
 
         warning: Relative change for the worse above which a metric is flagged.
 
         critical: The same, for a severity of critical.
 
-        coverage: Loss of wall coverage above which it is flagged, absolute.
+        coverage: Absolute loss of wall coverage above which the coverage is flagged.
 
-        hotspot_count: Operations that are kept.
+        hotspot_count: Number of operations to keep.
     """
 
     bands: Bands = TRAINING_BANDS
@@ -108,7 +111,7 @@ class ReferencePolicy(Frozen, frozen=True, kw_only=True):
     hotspot_count: int = 10
 
 
-# aprender/entrenar's numbers
+# The numbers of aprender/entrenar.
 REFERENCE = ReferencePolicy()
 
 
@@ -122,31 +125,31 @@ def training_scorecard(
     rules: Sequence[Rule[TrainingScorecard]] = RULES,
 ) -> TrainingScorecard:
     """
-    Return the scorecard of a training step, as other tools of its kind compute it.
+    Build the scorecard of a training step by the rules of other tools.
 
-    The rules have known faults (docs/scorecard.md lists them); their numbers are kept so
-    that scorecards of different tools compare. `measured_scorecard` is without them.
+    The rules have known faults (see docs/scorecard.md). The numbers are kept so that
+    scorecards of different tools can be compared. `measured_scorecard` is free of the faults.
 
     Args:
-        profile: Where the time of a step goes.
+        profile: The times of a step.
 
-        throughput: Tokens per second; finite.
+        throughput: Tokens per second, finite.
 
-        hardware: The hardware, and what a token asks of it.
+        hardware: The hardware, and the work of a token.
 
-        baseline: An older scorecard to be compared with.
+        baseline: An older scorecard to compare with.
 
         policy: The limits.
 
-        rules: The rules of the recommendations; advice of others is added to what is
-            returned with `model.frozen.replace`.
+        rules: The rules of the recommendations. To add advice of other rules, apply
+            `model.frozen.replace` to the result.
 
     Returns:
-        The scorecard. Finite input may overflow: a ratio can be infinite.
+        The scorecard. Finite input may overflow, so that a ratio can be infinite.
 
     Raises:
         RecordError: An argument has the wrong type, or the throughput or a number of the
-            baseline is not finite; all mistakes are named.
+            baseline is not finite. All mistakes are named.
 
     References:
         docs/scorecard.md, section 1.
@@ -187,17 +190,17 @@ def training_scorecard(
 
 
 def transfer_fraction(phases: Mapping[str, Phase]) -> float:
-    """Return the share of a step in phases whose name marks a copy."""
+    """Return the share of a step in phases with the name of a copy."""
     copies = (
         phases[name].pct
         for name in sorted(phases)
         if any(copy in name for copy in _COPIES)
     )
-    return added(copies) / 100  # percent
+    return added(copies) / 100  # From percent.
 
 
 def launch_fraction(profile: StepProfile) -> float:
-    """Return the share of a step in none of its phases, 0 where the step has no time."""
+    """Return the share of a step outside all phases, or 0 for a step without time."""
     if profile.avg_step_ms <= 0:
         return 0.0
     phases = profile.phases
@@ -206,7 +209,7 @@ def launch_fraction(profile: StepProfile) -> float:
 
 
 def hotspots(layers: Iterable[Layer]) -> tuple[Hotspot, ...]:
-    """Return all operations with their times over all layers, longest first."""
+    """Sum the times of operations over all layers, longest first."""
     times: dict[str, float] = {}
     for layer in layers:
         for name, ms in layer.ops.items():
@@ -220,7 +223,7 @@ def hotspots(layers: Iterable[Layer]) -> tuple[Hotspot, ...]:
 
 
 def percent(part: float, total: float) -> float:
-    """Return a part of a total [%]; 0 of a total that is not above 0."""
+    """Return a part of a total [%], or 0 if the total is not above 0."""
     return part / total * 100 if total > 0 else 0.0
 
 
@@ -230,12 +233,11 @@ def added(numbers: Iterable[float]) -> float:
 
 
 def _within_one(share: float) -> float:
-    """Return a share cut to 0 … 1."""
     return 0.0 if share < 0 else min(share, 1.0)
 
 
 def _layer_summary(layer: Layer) -> LayerSummary:
-    """Return the summary of a layer; among equally long operations the last name wins."""
+    """Summarise a layer, naming the last of several equally long operations."""
     names = sorted(layer.ops)
     total = added(layer.ops[name] for name in names)
     top = max(names, key=lambda name: (layer.ops[name], name), default="")
@@ -250,7 +252,7 @@ def _layer_summary(layer: Layer) -> LayerSummary:
 
 
 def _mean_ratio(layers: Sequence[LayerSummary]) -> float:
-    """Return the mean of the layers' ratios, of those that have both passes."""
+    """Return the mean ratio of the layers with both passes, or 0 without such layers."""
     ratios = [layer.ratio for layer in layers if layer.ratio > 0 and layer.bwd_ms > 0]
     return added(ratios) / len(ratios) if ratios else 0.0
 
@@ -258,7 +260,7 @@ def _mean_ratio(layers: Sequence[LayerSummary]) -> float:
 def _worse(
     now: TrainingScorecard, base: TrainingScorecard, policy: ReferencePolicy
 ) -> Iterator[ScorecardRegression]:
-    """Yield regressions; numbers that one of the two lacks are skipped."""
+    """Yield regressions, skipping numbers missing in either scorecard."""
     if base.throughput_tok_s > 0:
         delta = (now.throughput_tok_s - base.throughput_tok_s) / base.throughput_tok_s
         yield from _flagged("throughput_tok_s", delta, delta, policy)
@@ -276,14 +278,12 @@ def _worse(
 def _flagged(
     metric: str, delta: float, gain: float, policy: ReferencePolicy
 ) -> Iterator[ScorecardRegression]:
-    """Yield a metric whose relative gain is a loss beyond the limit."""
     if gain < -policy.warning:
         severity = "critical" if gain < -policy.critical else "warning"
         yield ScorecardRegression(metric=metric, delta=delta, severity=severity)
 
 
 def _unfit(baseline: TrainingScorecard | None) -> Iterator[Mistake]:
-    """Yield the mistakes of a baseline."""
     if baseline is None:
         return
     yield from not_made("baseline", baseline, TrainingScorecard, "decode_scorecard")
@@ -298,7 +298,7 @@ def _unfit(baseline: TrainingScorecard | None) -> Iterator[Mistake]:
 
 _MS_PER_S = 1e3
 _GIGA = 1e9
-_COPY = "h2d/d2h"  # what scorecards look for in the name of a phase that copies
+_COPY = "h2d/d2h"  # Marks a copy in the name of a phase.
 _BETWEEN = "between steps"
 _UNKNOWN = Hardware(peak_bw_gb_s=0.0, bytes_per_token=0.0, source="unavailable")
 
@@ -307,19 +307,19 @@ def step_profile(
     summary: StepSummary, *, periods_s: Sequence[float] = ()
 ) -> StepProfile:
     """
-    Return the step profile of a loop.
+    Build the step profile of a loop.
 
-    A phase of kind transfer is named so that scorecards, which look at names alone, take
-    it for one. Where no data was recorded, the time between steps is a phase of its own:
-    it is known what was waited for. Phases beside the steps are left out.
+    The name of a transfer phase is marked as a copy, because scorecards look at names alone. If
+    no data phase was recorded, the time between steps becomes a phase of its own, as the cause
+    of that wait is known. Phases of other threads are left out.
 
     Args:
         summary: The loop.
 
-        periods_s: The period of each step that counts [s]; empty: the mean alone.
+        periods_s: Period of each counted step [s], or empty to use the mean alone.
 
     Returns:
-        The profile of a mean step; what was not recorded is listed as absent.
+        The profile of a mean step. Values that were not recorded are listed as absent.
     """
     absent = {
         "gemm_pct": True,
@@ -346,12 +346,12 @@ def scorecard_of(
     baseline: TrainingScorecard | None = None,
 ) -> TrainingScorecard:
     """
-    Return the training scorecard of a loop; a unit of its work stands for a token.
+    Build the training scorecard of a loop, with a unit of work in place of a token.
 
     Args:
         summary: The loop.
 
-        hardware: What the hardware can do, and what a unit asks of it.
+        hardware: The hardware, and the work of a unit.
 
         baseline: An older scorecard to compare with.
     """
@@ -367,14 +367,14 @@ def any_scorecard(
     summary: StepSummary, profile: StepProfile, hardware: Hardware | None
 ) -> TrainingScorecard | MeasuredScorecard:
     """
-    Return the training scorecard of a loop, or as much of one as needs no hardware.
+    Build the training scorecard of a loop, or the part that needs no hardware.
 
     Args:
         summary: The loop.
 
-        profile: The same as a profile, with the samples that it has.
+        profile: The profile of the same loop, with the available samples.
 
-        hardware: What the hardware can do; None: not known, so that there is no grade.
+        hardware: The hardware, or None if unknown, so that there is no grade.
     """
     if hardware is not None:
         return scorecard_of(summary, hardware)
@@ -393,16 +393,16 @@ def hardware_of(
     declared: Hardware | None,
 ) -> Hardware | None:
     """
-    Return the hardware of a scorecard; None: it is not known.
+    Return the hardware of a scorecard, or None if unknown.
 
     Args:
-        work: What one step has to do.
+        work: The declared work of one step.
 
-        units: Units of a step: they stand for the scorecard's tokens.
+        units: Units of a step, in place of the scorecard's tokens.
 
         peaks: The roofs of the device.
 
-        declared: The hardware that the test declares; it has precedence.
+        declared: The hardware that the test declares. It has precedence.
     """
     if declared is not None or work is None or work.bytes is None or peaks is None:
         return declared
@@ -432,16 +432,17 @@ def utilisation_of(
     """
     Return the share of the compute peak that the declared work of a step reached.
 
-    The time is a step's mean period, so that waiting for data lowers it.
+    The time is a step's mean period, so that waiting for data lowers the share.
 
     Args:
-        summary: The loop; None: no step of it counts.
+        summary: The loop, or None if no step counts.
 
-        work: What one step has to do.
+        work: The declared work of one step.
 
-        peaks: The roofs of the device; None: not known.
+        peaks: The roofs of the device, or None if unknown.
 
-        hardware: What the test declares; it has precedence over the device's peaks.
+        hardware: The hardware that the test declares. It has precedence over the device's
+            peaks.
     """
     if work is None or work.flop is None:
         remedy = 'pass work=Work(flop=…, dtype="bf16"), the FLOP of one step'
@@ -476,12 +477,11 @@ def utilisation_of(
 def peaks_of(
     work: Work, peaks: Peaks | None, hardware: Hardware | None
 ) -> Peaks | None:
-    """Return the peaks of a loop: declared ones have precedence."""
+    """Return the peaks of a loop, preferring declared peaks."""
     return _declared_peaks(work, hardware) or peaks
 
 
 def _phases(summary: StepSummary) -> dict[str, Phase]:
-    """Return the phases of a mean step by name."""
     inside = [phase for phase in summary.phases if not phase.beside]
     phases = {_named(phase): _phase(phase, summary.period_s) for phase in inside}
     if not summary.data_was_recorded and summary.wait_s > 0:
@@ -497,7 +497,6 @@ def _phases(summary: StepSummary) -> dict[str, Phase]:
 
 
 def _named(phase: PhaseTimes) -> str:
-    """Return a phase's name, with a copy marked for scorecards."""
     names_a_copy = any(word in phase.name for word in _COPY.split("/"))
     if phase.kind is SpanKind.TRANSFER and not names_a_copy:
         return f"{phase.name} ({_COPY})"
@@ -505,7 +504,6 @@ def _named(phase: PhaseTimes) -> str:
 
 
 def _phase(phase: PhaseTimes, period_s: float) -> Phase:
-    """Return one phase of a mean step."""
     own_ms = phase.own_s * _MS_PER_S
     return Phase(
         total_ms=own_ms,
@@ -517,7 +515,6 @@ def _phase(phase: PhaseTimes, period_s: float) -> Phase:
 
 
 def _layers(summary: StepSummary) -> tuple[Layer, ...]:
-    """Return the layers with their operations."""
     return tuple(
         Layer(
             layer=layer.layer,
@@ -534,12 +531,10 @@ def _layers(summary: StepSummary) -> tuple[Layer, ...]:
 
 
 def _percent(part_s: float, whole_s: float) -> float:
-    """Return a share [%]."""
-    return part_s / whole_s * 100  # percent
+    return part_s / whole_s * 100  # In percent.
 
 
 def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
-    """Return the peak that a test declares; None: it declares none."""
     if hardware is None or hardware.peak_flop_per_s is None or work.dtype is None:
         return None
     peak = Peak(

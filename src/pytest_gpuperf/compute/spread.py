@@ -1,18 +1,19 @@
 """The spread between sessions, by what is usual in a test's group, and between processes.
 
-Few sessions of one test give a poor estimate of its variance v; the tests of a group show
+Few sessions of one test give a poor estimate of its variance v. The tests of a group show
 which variances are usual. With k degrees of freedom
 
     v / lambda^2 ~ F(k, d0)
 
-where lambda is the usual deviation and d0 tells how unequal tests are: the smaller, the
-more. Both are known on a grid alone. What a session will show is then a mixture of
-Student's t, one for each place of the grid.
+where lambda is the usual deviation, and a smaller d0 means more unequal tests. Both are
+known on a grid alone. The prediction for a session is then a mixture of Student's t, with
+one part for each place of the grid.
 
 lambda^2 and d0 are powers of 2, so that ln(d0 + k v / lambda^2) is needed at 22 products
 lambda^2 d0 and not at 76 places: that is most of the time.
 
-Between processes it widens the ratio of two sides that one process measured by turns.
+The spread between processes widens the ratio of two sides that one process measured
+alternately.
 """
 
 from __future__ import annotations
@@ -55,58 +56,62 @@ __all__ = [
     "with_spread",
 ]
 
-LEAST_SESSIONS = (
-    3  # docs/judging.md section 4: with fewer a limit has a declared spread
-)
-_MOST_VARIANCE = 1e12  # far beyond the grid: what is larger tells no more of it
-LEAST_VARIANCE = 0.001**2  # nothing repeats better; values rounded by a clock seem to
-Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (section 4)
+# docs/judging.md section 4: with fewer sessions, a limit uses a declared spread.
+LEAST_SESSIONS = 3
+# Far beyond the grid. A larger variance adds no information.
+_MOST_VARIANCE = 1e12
+# Nothing repeats better. Values rounded by a clock only seem to.
+LEAST_VARIANCE = 0.001**2
+# A 99 % half-width divided by 1.96 is a cautious standard error (section 4).
+Z_95 = 1.96
 
-# docs/judging.md section 2: the grid, and where the usual deviation of sessions may lie
-_STEPS = 19  # lambda = 0.1 % ... 51 %, each sqrt(2) times the one before
-_FIRST_VARIANCE = 0.001**2  # the smallest lambda, squared
-_EQUALITIES = (1, 2, 4, 8)  # d0
+# docs/judging.md section 2: the grid, and the range of the usual deviation of sessions.
+_STEPS = 19  # lambda = 0.1 % ... 51 %, in steps of a factor of sqrt(2).
+_FIRST_VARIANCE = 0.001**2  # The smallest lambda, squared.
+_EQUALITIES = (1, 2, 4, 8)  # The values of d0.
 _PLATEAUS: Mapping[TimeBase, tuple[float, float]] = MappingProxyType(
     {TimeBase.HOST: (0.02, 0.25), TimeBase.DEVICE: (0.004, 0.08)}
 )
-_SHOULDER = 0.5  # how fast it falls off outside, as a deviation of ln lambda
-_MOST_DOF = (
-    6  # sessions have heavier tails than normal ones, whatever one knows of them
-)
-_NEGLIGIBLE = 1e-10  # weight of a place that is not looked at
+# The weight falls off outside a plateau with this deviation of ln lambda.
+_SHOULDER = 0.5
+# Sessions have heavier tails than a normal distribution, even with a known variance.
+_MOST_DOF = 6
+_NEGLIGIBLE = 1e-10  # A place with a smaller weight is dropped.
 
-_OVERFLOWS = 1e250  # a product is turned into its logarithm before
-_MOST_ITERATIONS = 80  # the search below needs fewer than 20
-_CONVERGED = 1e-8  # of a probability, relative
-_INVISIBLE = 1e-4  # of a probability: a place of so little weight hardly adds to it
-_LEAST_P = 1e-300  # stands for a tail that is rounded to nothing, and has a logarithm
+_OVERFLOWS = 1e250  # A larger product is replaced by its logarithm.
+_MOST_ITERATIONS = 80  # The search below needs fewer than 20.
+_CONVERGED = 1e-8  # Of a probability, relative.
+# Relative to a probability. A place with less weight hardly contributes.
+_INVISIBLE = 1e-4
+# Replaces a tail that is rounded to 0, so that the tail has a logarithm.
+_LEAST_P = 1e-300
 
 
 class UsualSpread(Frozen, frozen=True, kw_only=True):
     """
-    What the sessions of a group's tests differ by, and how unequal the tests are.
+    The usual spread between the sessions of a group's tests.
 
     Attributes:
-        points: Each place of the grid that has weight, as (lambda^2, d0, weight); the
-            weights add up to 1, the greatest comes first.
+        points: Places of the grid with weight, as (lambda^2, d0, weight). The weights add up
+            to 1, and the greatest comes first.
     """
 
     points: tuple[tuple[float, int, float], ...]
 
     @property
     def deviation(self) -> float:
-        """The mean of lambda: what the sessions of a test differ by, on a log scale."""
+        """The mean of lambda, the usual deviation of a test's sessions on a log scale."""
         return sum(weight * math.sqrt(square) for square, _, weight in self.points)
 
     def mixture(self, dof: int, *, more_sessions: int = 0) -> Mixture:
         """
-        Return what it predicts for a test whose variance has so much freedom.
+        Return the prediction for a test with a variance of `dof` degrees of freedom.
 
         Args:
             dof: Degrees of freedom of the variance, >= 0.
 
-            more_sessions: Sessions to come. The variance that they are expected to show is
-                the one that is predicted without them: they only make it surer.
+            more_sessions: Number of future sessions. They are expected to show the variance that
+                is predicted without them, so they only make the prediction surer.
         """
         return _mixture(self.points, dof, more_sessions)
 
@@ -136,7 +141,7 @@ class Mixture(Frozen, frozen=True, kw_only=True):
         enough: float = 1.0,
     ) -> float:
         """
-        Return the one-sided probability of a larger difference without a change.
+        Return the probability of a larger difference without a change, one-sided.
 
         Args:
             difference: The difference, on a log scale.
@@ -145,11 +150,12 @@ class Mixture(Frozen, frozen=True, kw_only=True):
 
             ratio: The variance of the difference over that of a session.
 
-            floor: The least variance of a session.
+            floor: The smallest variance of a session.
 
-            extra: Variance that has nothing to do with the test's own.
+            extra: Variance independent of the test's own.
 
-            enough: A probability that need not be known better than "not below it".
+            enough: Probability from which the exact value does not matter. The result may then be
+                any value of at least `enough`.
         """
         squares, p_value = self.dof * variance, 0.0
         for prior, whole, dof, weight in self.parts:
@@ -168,7 +174,7 @@ class Mixture(Frozen, frozen=True, kw_only=True):
         floor: float = 0.0,
         extra: float = 0.0,
     ) -> float:
-        """Return the difference that has a probability below one half: the inverse."""
+        """Return the difference with a given probability below 0.5, inverting `beyond`."""
         squares = self.dof * variance
         parts = [
             (weight, max((prior + squares) / whole, floor) * ratio + extra, dof)
@@ -181,7 +187,6 @@ class Mixture(Frozen, frozen=True, kw_only=True):
 def _mixture(
     points: tuple[tuple[float, int, float], ...], dof: int, more_sessions: int
 ) -> Mixture:
-    """Return the mixture of some places of the grid."""
     return Mixture(
         dof=dof,
         parts=tuple(
@@ -198,15 +203,15 @@ def usual_spread(
     least_equality: int = 0,
 ) -> UsualSpread:
     """
-    Return what the variances of a group's tests say of what is usual.
+    Estimate the usual spread of a group from the variances of the tests.
 
     Args:
-        variances: Variance of a session, > 0, and its degrees of freedom, of each test;
-            one without freedom says nothing. There may be none.
+        variances: For each test, the variance of a session, > 0, and its degrees of freedom.
+            A variance without degrees of freedom is ignored. The group may be empty.
 
-        clock: Whose times they are of.
+        clock: The time base of the values.
 
-        least_equality: The least d0: the tests are taken to be at least so equal.
+        least_equality: Smallest d0 to allow, if tests are assumed to be at least this equal.
     """
     logs = [[prior] * len(_EQUALITIES) for prior in _log_prior(clock)]
     by_dof: dict[int, list[float]] = {}
@@ -231,9 +236,8 @@ def usual_spread(
     return UsualSpread(points=tuple(sorted(points, key=itemgetter(2), reverse=True)))
 
 
-@cache  # there are two clocks
+@cache  # There are two clocks.
 def _log_prior(clock: TimeBase) -> tuple[float, ...]:
-    """Return the logarithm of what each lambda weighs before anything was measured."""
     low, high = _PLATEAUS[clock]
     logs = []
     for step in range(_STEPS):
@@ -244,7 +248,7 @@ def _log_prior(clock: TimeBase) -> tuple[float, ...]:
 
 
 def _weigh(logs: list[list[float]], variances: Sequence[float], dof: int) -> None:
-    """Add what variances of so much freedom say to the weights of the grid."""
+    """Add the evidence of variances to the grid's weights, in place."""
     count, half = len(variances), dof / 2
     scale = dof / _FIRST_VARIANCE
     log_sum = math.fsum(map(math.log, variances)) + count * math.log(scale)
@@ -266,7 +270,7 @@ def _weigh(logs: list[list[float]], variances: Sequence[float], dof: int) -> Non
 
 
 def _sum_of_log1p(values: Iterable[float], scale: float) -> float:
-    """Return the sum of ln(1 + value * scale): of products, which is faster."""
+    """Return the sum of ln(1 + value * scale), by way of products to be faster."""
     total, product = 0.0, 1.0
     for value in values:
         product *= 1.0 + value * scale
@@ -281,12 +285,12 @@ class Spread(Frozen, frozen=True, kw_only=True):
     The spread of one metric of one test between sessions.
 
     Attributes:
-        fraction: Standard deviation of a session's value, relative to it, >= 0.
+        fraction: Standard deviation of a session's value, relative to the value, >= 0.
 
-        parts: Weight, variance and degrees of freedom of each Student's t whose mixture
-            it is; empty: it is declared, and normal.
+        parts: Weight, variance and degrees of freedom of each Student's t in the mixture.
+            Empty for a declared spread, which is normal.
 
-        session_count: Sessions of the estimate; 0 where it is declared.
+        session_count: Sessions of the estimate, or 0 for a declared spread.
     """
 
     fraction: float
@@ -298,17 +302,17 @@ def session_spread(
     stored: Sequence[SessionValue], usual: UsualSpread | None = None
 ) -> Spread | None:
     """
-    Return the spread of the stored sessions of one metric of one test.
+    Estimate the spread between the stored sessions of a test and metric.
 
-    It is at least the standard error within a session.
+    The spread is at least the standard error within a session.
 
     Args:
-        stored: Its sessions, with values > 0.
+        stored: The stored sessions, with values > 0.
 
-        usual: What is usual in its group; None: the test stands alone.
+        usual: Usual spread of the group, or None to estimate it from the test alone.
 
     Returns:
-        None where there are fewer than 3 sessions, or a value is not positive.
+        The spread, or None with fewer than 3 sessions or a value that is not positive.
     """
     values = [value for session in stored for value in session.run_values]
     if len(stored) < LEAST_SESSIONS or min(values) <= 0:
@@ -331,12 +335,12 @@ def session_spread(
 
 def half_width(spread: Spread, *, fraction: float | None = None) -> float:
     """
-    Return half the width of the two-sided interval of one session's value.
+    Return half the width of the two-sided interval of a session's value.
 
     Args:
-        spread: Between sessions.
+        spread: The spread between sessions.
 
-        fraction: A standard deviation to take instead of the spread's own.
+        fraction: Standard deviation to use instead of the spread's own.
 
     Returns:
         A share of the value, on a log scale, >= 0.
@@ -350,7 +354,7 @@ def half_width(spread: Spread, *, fraction: float | None = None) -> float:
 
 def moments(values: Sequence[float]) -> tuple[float, float]:
     """
-    Return the mean of values, and the sum of their squares about it.
+    Return the mean of values, and the sum of the squared distances from the mean.
 
     Args:
         values: Numbers, >= 1 of them.
@@ -364,16 +368,16 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _sampling_error(sessions: Iterable[SessionValue]) -> float:
-    """Return the standard error of a process's value from its samples; 0: unknown."""
+    """Return the standard error of a process's value from samples, or 0 if unknown."""
     widths = [width for session in sessions for width in session.half_widths]
     return sum(widths) / len(widths) / Z_95 if widths else 0.0
 
 
 def standard_errors(p_value: float) -> float:
     """
-    Return how many standard errors leave a one-sided probability beyond them.
+    Return the number of standard errors that is exceeded with a one-sided probability.
 
-    At the heaviest tail that the rule has.
+    The heaviest tail of the rule is used.
 
     Args:
         p_value: Above 0 and below one half.
@@ -383,13 +387,13 @@ def standard_errors(p_value: float) -> float:
 
 def _reach(parts: Iterable[tuple[float, float, int]], p_value: float) -> float:
     """
-    Return the difference beyond which a mixture of Student's t has a probability.
+    Return the difference that a mixture of Student's t exceeds with a probability.
 
-    The logarithm of a tail is nearly a line of that of the difference, so that a secant
-    of the two, kept between two that enclose the answer, needs few steps.
+    The logarithm of a tail is nearly linear in the logarithm of the difference. A secant method
+    on the two, kept between two values that enclose the answer, therefore needs few steps.
 
     Args:
-        parts: Weight, variance > 0 and degrees of freedom of each.
+        parts: Weight, variance > 0 and degrees of freedom of each part.
 
         p_value: Above 0 and below one half.
     """
@@ -423,7 +427,7 @@ def _root(
     first: tuple[float, float],
     last: tuple[float, float],
 ) -> float:
-    """Return where a falling function is 0: secants, the end that stays counts half."""
+    """Return the root of a falling function by secants, halving the value of the end that stays."""
     (low, above), (high, below) = first, last
     side, place = 0, low
     for _ in range(_MOST_ITERATIONS):
@@ -442,10 +446,11 @@ def _root(
     return place
 
 
-# docs/judging.md section 3: what two callables of one process differ by in another one
+# docs/judging.md section 3: deviation between processes of the ratio of two callables.
 _HOST_SPREAD = 0.02
 _DEVICE_SPREAD = 0.005
-ENOUGH_PROCESSES = 3  # so many show by themselves how much processes differ
+# Enough to estimate the spread between processes from their own ratios.
+ENOUGH_PROCESSES = 3
 
 
 class PairedRatio(Frozen, frozen=True, kw_only=True):
@@ -455,9 +460,9 @@ class PairedRatio(Frozen, frozen=True, kw_only=True):
     Attributes:
         value: The ratio, > 0.
 
-        low: Lower end of its two-sided 99 % interval; None: too few pairs for one.
+        low: Lower end of the two-sided 99 % interval, or None with too few pairs.
 
-        high: Its upper end.
+        high: Upper end of the interval, or None with too few pairs.
     """
 
     value: float
@@ -466,7 +471,7 @@ class PairedRatio(Frozen, frozen=True, kw_only=True):
 
 
 def process_spread(source: str) -> float:
-    """Return what a ratio of times by one source usually differs by between processes."""
+    """Return the usual deviation of a ratio of times between processes, by source."""
     return _HOST_SPREAD if source == Source.HOST else _DEVICE_SPREAD
 
 
@@ -476,14 +481,14 @@ def paired_ratio(
     """
     Return the ratio of two interleaved sides.
 
-    One process draws one placement and one choice of kernels for each side, which no
-    number of samples averages out: the interval is widened by what processes usually
-    differ by.
+    One process draws one placement and one choice of kernels for each side, and no number of
+    samples averages this out. The interval is therefore widened by the usual spread between
+    processes.
 
     Args:
-        above: Samples of the side on top, > 0, in the order they were taken.
+        above: Samples of the numerator, > 0, in the order they were taken.
 
-        below: Samples of the other side; the i-th belongs to the i-th of `above`.
+        below: Samples of the denominator. The i-th belongs to the i-th of `above`.
 
         spread: Standard deviation between processes, relative to the value.
 
@@ -511,14 +516,14 @@ def with_spread(
     ratio: PairedRatio, *, spread: Spread, instead_of: float
 ) -> PairedRatio:
     """
-    Return a ratio whose interval is widened by another spread between processes.
+    Replace the spread between processes in the interval of a ratio.
 
     Args:
         ratio: A ratio of one process.
 
-        spread: What processes, or sessions, have been seen to differ by.
+        spread: The observed spread between processes or sessions.
 
-        instead_of: The standard deviation that its interval was widened by.
+        instead_of: Standard deviation that the interval was widened by before.
     """
     if ratio.low is None or ratio.high is None:
         return ratio
@@ -536,10 +541,10 @@ def with_spread(
 
 def ratio_of_processes(ratios: Sequence[float]) -> PairedRatio:
     """
-    Return the mean of the ratios of several processes, as sure as they are alike.
+    Return the mean ratio of several processes, with an interval from the spread.
 
     Args:
-        ratios: One of each process, > 0, of 3 processes or more.
+        ratios: Ratio of each process, > 0, from 3 processes or more.
     """
     mean, squares = moments([math.log(ratio) for ratio in ratios])
     dof = len(ratios) - 1

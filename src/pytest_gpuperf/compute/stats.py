@@ -36,13 +36,19 @@ __all__ = [
     "student_tail",
 ]
 
-CONFIDENCE = 0.99  # of every interval that is shown; docs/judging.md section 2
-_MOST_EFFECT = 1e304  # of a change relative to next to nothing: it stays finite
-_HUGE = 1e150  # the square of more is not finite
-_LEAST_PART = 3  # values on each side of a change: of two nobody sees the spread
-_CHANCE = 0.001  # of a change point where there is none: each history has many places
-_SAME = 1e-9  # values that differ by less, relatively, are equal
-_NEGLIGIBLE = 1e-17  # a term below half an ulp of the sum before it ends the sum
+# Of every displayed interval (docs/judging.md section 2).
+CONFIDENCE = 0.99
+# Limits a change relative to a tiny reference, so that the change stays finite.
+_MOST_EFFECT = 1e304
+_HUGE = 1e150  # The square of more is not finite.
+# Values on each side of a change. Two are too few to estimate a spread.
+_LEAST_PART = 3
+# Probability of finding a change point by chance. It is low, because every history has
+# many places.
+_CHANCE = 0.001
+_SAME = 1e-9  # Values with a smaller relative difference are equal.
+# A term below half an ulp of the sum so far ends the sum.
+_NEGLIGIBLE = 1e-17
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
@@ -52,7 +58,7 @@ def quantile(values: Sequence[float], fraction: float) -> float:
     Args:
         values: Numbers in any order, >= 1 of them.
 
-        fraction: Which quantile, 0 to 1.
+        fraction: The quantile to return, 0 to 1.
 
     Raises:
         ValueError: There are no values, or the fraction is outside 0 to 1.
@@ -68,7 +74,7 @@ def quantile(values: Sequence[float], fraction: float) -> float:
 
 def mean(values: Sequence[float]) -> float:
     """
-    Return the mean, also of values whose sum no float holds.
+    Return the mean, also of values with a sum that no float holds.
 
     Args:
         values: Finite numbers, >= 1 of them.
@@ -86,12 +92,12 @@ def mean(values: Sequence[float]) -> float:
 
 def relative_change(value: float, reference: float) -> float:
     """
-    Return how far a value is from a reference, over its size; finite whatever they are.
+    Return the change of a value relative to the size of a reference, always finite.
 
     Args:
         value: A finite number.
 
-        reference: One that is not 0.
+        reference: A finite number other than 0.
 
     Example:
         >>> relative_change(-3.0, -4.0), relative_change(1e200, -1e-200)
@@ -106,7 +112,7 @@ def relative_change(value: float, reference: float) -> float:
 
 def median(values: Sequence[float]) -> float:
     """
-    Return the median; the mean of the middle two where their number is even.
+    Return the median, or the mean of the middle two of an even number of values.
 
     Raises:
         ValueError: There are no values.
@@ -117,15 +123,15 @@ def median(values: Sequence[float]) -> float:
 @lru_cache(maxsize=4096)
 def order_rank(count: int, confidence: float = CONFIDENCE) -> int:
     """
-    Return r: the r-th smallest and r-th largest of so many samples hold the median.
+    Return r such that the r-th smallest and r-th largest sample enclose the median.
 
     Args:
         count: Number of samples, >= 0.
 
-        confidence: How surely they hold it, above 0 and below 1.
+        confidence: Probability of enclosing the median, above 0 and below 1.
 
     Returns:
-        The largest such r, from 1; 0 where so few samples cannot be that sure.
+        The largest such r, from 1. 0 if the samples are too few for the confidence.
 
     Raises:
         ValueError: The confidence is not between 0 and 1.
@@ -134,7 +140,7 @@ def order_rank(count: int, confidence: float = CONFIDENCE) -> int:
         message = f"{confidence!r} is not between 0 and 1"
         raise ValueError(message)
     allowed = (1 - confidence) / 2
-    # the normal approximation is within 2 ranks of the answer; the exact tail decides
+    # The normal approximation is within 2 ranks of the answer, and the exact tail decides.
     rank = max(0, int(count / 2 - normal_quantile(allowed) * math.sqrt(count) / 2) + 1)
     while rank > 0 and _lower_tail(count, rank - 1) > allowed:
         rank -= 1
@@ -147,15 +153,17 @@ def median_interval(
     values: Sequence[float], confidence: float = CONFIDENCE
 ) -> tuple[float, float] | None:
     """
-    Return the order-statistic interval of the median; no distribution is assumed.
+    Return the order-statistic interval of the median.
+
+    No distribution is assumed.
 
     Args:
         values: Independent samples, in any order.
 
-        confidence: How surely the interval holds the median, above 0 and below 1.
+        confidence: Probability that the interval holds the median, above 0 and below 1.
 
     Returns:
-        Two of the samples; None where there are too few for the confidence.
+        Two of the samples, or None with too few samples for the confidence.
     """
     rank = order_rank(len(values), confidence)
     if rank == 0:
@@ -173,11 +181,11 @@ def half_width_fraction(
     Args:
         values: Independent samples, in any order.
 
-        confidence: How surely the interval holds the median, above 0 and below 1.
+        confidence: Probability that the interval holds the median, above 0 and below 1.
 
     Returns:
-        A fraction >= 0; None where there are too few samples, or where the median is 0
-        and the interval is not.
+        A fraction >= 0. None with too few samples, or with a median of 0 and an interval that
+        is not 0.
     """
     rank = order_rank(len(values), confidence)
     if rank == 0:
@@ -191,7 +199,7 @@ def half_width_fraction(
 
 
 def samples_for_interval(confidence: float = CONFIDENCE) -> int:
-    """Return the smallest number of samples whose median has an interval: 8 for 99 %."""
+    """Return the smallest number of samples for an interval of the median: 8 for 99 %."""
     return max(2, math.ceil(1 - math.log2(1 - confidence)))
 
 
@@ -202,7 +210,7 @@ def student_tail(dof: int, t: float) -> float:
     Args:
         dof: Degrees of freedom, >= 1.
 
-        t: Any number, infinite too; NaN gives NaN.
+        t: Any number, including infinity. NaN gives NaN.
 
     Returns:
         From 0 to 1, with an absolute error below 1e-15.
@@ -224,24 +232,24 @@ def student_tail(dof: int, t: float) -> float:
         inside = (angle + sine * math.sqrt(cosine2) * total) * 2 / math.pi
     else:
         inside = sine * total
-    upper = max((1.0 - inside) / 2, 0.0)  # in this order NaN stays NaN
+    upper = max((1.0 - inside) / 2, 0.0)  # In this order NaN stays NaN.
     return upper if t >= 0 else 1.0 - upper
 
 
 def change_point(values: Sequence[float], *, least: float) -> int | None:
     """
-    Return the place at which a series of positive values begins to have another level.
+    Return the place of a change of level in a series of positive values, or None.
 
-    The split with the largest t of two means of logarithms, where that is no chance even
-    though every split was tried.
+    The place is the split with the largest t of two means of logarithms. The split must be
+    significant even though every split was tried.
 
     Args:
-        values: In the order of time, > 0.
+        values: Values in the order of time, > 0.
 
-        least: The change of the level that is worth a name [fraction].
+        least: Smallest change of the level to report [fraction].
 
     Returns:
-        The first place of the new level; None: there is one level as far as these tell.
+        The first place of the new level, or None if the values show a single level.
 
     Example:
         >>> change_point([1.0, 1.01, 0.99, 1.0, 1.3, 1.31, 1.29], least=0.05)
@@ -258,7 +266,7 @@ def change_point(values: Sequence[float], *, least: float) -> int | None:
 
 
 def _step(logs: Sequence[float], place: int) -> tuple[float, float]:
-    """Return the t of two means, before a place and from it on, and their difference."""
+    """Return the t and the difference of the means before and from a place on."""
     parts = logs[:place], logs[place:]
     means = [math.fsum(part) / len(part) for part in parts]
     squares = math.fsum(
@@ -272,20 +280,19 @@ def _step(logs: Sequence[float], place: int) -> tuple[float, float]:
 
 
 def _quantile_of_sorted(ordered: Sequence[float], fraction: float) -> float:
-    """Return a quantile of numbers in ascending order."""
     place = fraction * (len(ordered) - 1)
     below = int(place)
     weight = place - below
     low = ordered[below]
     if weight == 0:
         return low
-    # a convex sum: it cannot overflow, and cannot leave the two by a rounding
+    # A convex sum cannot overflow. The result is clamped against rounding.
     between = (1 - weight) * low + weight * ordered[below + 1]
     return min(max(between, low), ordered[below + 1])
 
 
 def _lower_tail(count: int, largest: int) -> float:
-    """Return P(Bin(count, 1/2) <= largest), summed from its largest term down."""
+    """Return P(Bin(count, 1/2) <= largest), summed from the largest term down."""
     term = math.exp(
         math.lgamma(count + 1)
         - math.lgamma(largest + 1)
@@ -302,7 +309,7 @@ def _lower_tail(count: int, largest: int) -> float:
 
 
 def normal_quantile(upper_tail: float) -> float:
-    """Return z with P(N > z) about `upper_tail`; Abramowitz and Stegun 26.2.23."""
+    """Return z with P(N > z) about `upper_tail` (Abramowitz and Stegun 26.2.23)."""
     t = math.sqrt(-2 * math.log(min(upper_tail, 0.5)))
     top = 2.515517 + t * (0.802853 + t * 0.010328)
     bottom = 1 + t * (1.432788 + t * (0.189269 + t * 0.001308))
@@ -311,7 +318,7 @@ def normal_quantile(upper_tail: float) -> float:
 
 @lru_cache(maxsize=64)
 def _cosine_coefficients(dof: int) -> tuple[float, ...]:
-    """Return the coefficients of the sum, of the highest power first; none for dof 1."""
+    """Return the coefficients of the sum, highest power first, or () for dof 1."""
     if dof == 1:
         return ()
     coefficients = [1.0]

@@ -40,16 +40,15 @@ __all__ = [
 
 class Tolerances(Frozen, frozen=True, kw_only=True):
     """
-    Changes that pass.
+    The changes that pass.
 
     Attributes:
-        samples: Relative change, where every step's time is known on both sides, or how
-            much sessions differ.
+        samples: Relative change, if every step's time is known on both sides, or if the
+            spread between sessions is known.
 
-        means: Relative change, where a side has a single number and nothing is known of
-            its noise.
+        means: Relative change, if a side has a single number of unknown noise.
 
-        coverage: Change of coverage, absolute.
+        coverage: Absolute change of the coverage.
     """
 
     samples: float = 0.05
@@ -66,13 +65,14 @@ _STRADDLES = "the interval reaches over the tolerance"
 
 
 class _Side(Frozen, frozen=True, kw_only=True):
-    """The speed of one scorecard; None: not measured."""
+    """The speed of one scorecard, None if not measured."""
 
     throughput: float | None
     step_ms: float | None
     coverage: float | None
     interval: tuple[float, float] | None = None
-    computed: bool = True  # the coverage; else the profile's writer said it
+    # Whether the coverage was computed, not reported by the profile's writer.
+    computed: bool = True
 
 
 def older_sessions(baseline: Card | Sequence[Card] | None) -> tuple[Card, ...]:
@@ -88,19 +88,19 @@ def decisions(
     now: MeasuredScorecard, older: Sequence[Card], tolerances: Tolerances
 ) -> tuple[Decision, ...]:
     """
-    Return a decision on every quantity that the baseline has.
+    Judge every quantity that the baseline has.
 
-    Throughput and step time are one quantity as long as a step does the same work:
-    then the step time is judged and the throughput shares its decision. Nothing is
-    judged against another machine.
+    Throughput and step time are one quantity as long as a step does the same work. The step
+    time is then judged, and the throughput shares its decision. Nothing is judged against
+    another machine.
 
     Args:
-        now: The scorecard.
+        now: The current scorecard.
 
-        older: Scorecards of older sessions, the oldest first; the last one is compared
-            with. Three or more of this machine widen the tolerances to what is noise.
+        older: Scorecards of older sessions, the oldest first. The last one is compared
+            with. Three or more of this machine widen the tolerances to their noise.
 
-        tolerances: Changes that pass.
+        tolerances: The changes that pass.
     """
     if not older:
         return ()
@@ -117,7 +117,7 @@ def decisions(
 
 
 def _other_machine(now: MeasuredScorecard, older: Card) -> str:
-    """Return how the machine of an older scorecard differs; "": no known difference."""
+    """Return how the machine of an older scorecard differs, or "" without known differences."""
     machine = older.machine if isinstance(older, MeasuredScorecard) else {}
     moved = [
         f"{name} {machine[name]}, now {now.machine[name]}"
@@ -128,7 +128,6 @@ def _other_machine(now: MeasuredScorecard, older: Card) -> str:
 
 
 def _incomparable(decision: Decision, reason: str) -> Decision:
-    """Return a decision as incomparable, unless the value is unmeasured."""
     if decision.outcome is Outcome.UNMEASURED:
         return decision
     return Decision(
@@ -143,7 +142,7 @@ def _incomparable(decision: Decision, reason: str) -> Decision:
 
 
 def _noise(metric: str, sessions: Sequence[_Side]) -> Spread | None:
-    """Return the spread of sessions in a time or a rate; None: too few sessions."""
+    """Return the spread of a time or a rate between sessions, or None with too few sessions."""
     field = {"step_time_ms": "step_ms", "throughput": "throughput"}.get(metric)
     values = [] if field is None else [getattr(session, field) for session in sessions]
     measured = [
@@ -157,11 +156,10 @@ def _noise(metric: str, sessions: Sequence[_Side]) -> Spread | None:
 def _with_noise(
     decision: Decision, noise: Spread | None, tolerances: Tolerances
 ) -> Decision:
-    """Return a decision by the larger of the tolerance and the spread of sessions."""
     if noise is None or decision.basis not in {Basis.SAMPLES, Basis.MEANS}:
         return decision
     sampled = decision.basis is Basis.SAMPLES
-    # the difference of two sessions, each as far off as one alone can be
+    # A difference of two sessions has sqrt(2) times the deviation of a session.
     floor = math.expm1(math.sqrt(2) * half_width(noise))
     tolerance = max(tolerances.samples, floor)
     log_ratio = decision.log_ratio or 0.0
@@ -179,7 +177,6 @@ def _with_noise(
 
 
 def _outcome(low: float, high: float, tolerance: float) -> Outcome:
-    """Return the outcome of a log ratio's interval against a tolerance."""
     most = math.log1p(tolerance)
     if low > most:
         return Outcome.REGRESSED
@@ -191,7 +188,7 @@ def _outcome(low: float, high: float, tolerance: float) -> Outcome:
 
 
 def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
-    """Return the speed of a scorecard of either policy; None where not above 0."""
+    """Return the speed of a scorecard of either policy, None if not above 0."""
     if isinstance(scorecard, TrainingScorecard):
         return _Side(
             throughput=_finite(scorecard.throughput_tok_s),
@@ -209,12 +206,11 @@ def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
 
 
 def _finite(number: float) -> float | None:
-    """Return a number above zero; None for any other."""
+    """Return a number above zero, or None for any other number."""
     return number if 0 < number < math.inf else None
 
 
 def _speed(now: _Side, base: _Side, tolerances: Tolerances) -> Iterator[Decision]:
-    """Yield the decision on the step time, on the throughput, or on both."""
     work = _worse(_work(base), _work(now))
     same_work = work is None or abs(work) <= math.log1p(tolerances.means)
     timed = now.step_ms is not None and base.step_ms is not None
@@ -242,14 +238,14 @@ def _speed(now: _Side, base: _Side, tolerances: Tolerances) -> Iterator[Decision
 
 
 def _work(side: _Side) -> float | None:
-    """Return the units of a step, times a constant."""
+    """Return the units of a step, up to a constant factor, or None if unknown."""
     if side.throughput is None or side.step_ms is None:
         return None
     return side.throughput * side.step_ms
 
 
 def _worse(larger: float | None, smaller: float | None) -> float | None:
-    """Return the log ratio of two numbers."""
+    """Return the log ratio of two numbers, or None unless both are above zero."""
     if larger is None or smaller is None or larger <= 0 or smaller <= 0:
         return None
     return math.log(larger) - math.log(smaller)
@@ -258,7 +254,6 @@ def _worse(larger: float | None, smaller: float | None) -> float | None:
 def _step(
     now: _Side, base: _Side, tolerances: Tolerances, shared: tuple[str, ...]
 ) -> Decision:
-    """Return the decision on the step time."""
     log_ratio = _worse(now.step_ms, base.step_ms)
     ends = _ends(now, base)
     if log_ratio is None or ends is None:
@@ -283,7 +278,7 @@ def _step(
 
 
 def _ends(now: _Side, base: _Side) -> tuple[float, float] | None:
-    """Return an interval of the log ratio of the medians; None: too few samples."""
+    """Return an interval of the log ratio of the medians, or None with too few samples."""
     if now.interval is None or base.interval is None:
         return None
     low = _worse(now.interval[0], base.interval[1])
@@ -299,7 +294,6 @@ def _of_means(
     tolerances: Tolerances,
     shared: tuple[str, ...] = (),
 ) -> Decision:
-    """Return a decision on two numbers without samples."""
     if log_ratio is None:
         return Decision(
             metric=metric,
@@ -368,31 +362,31 @@ _COUNTED = {
 
 class MeasuredPolicy(Frozen, frozen=True, kw_only=True):
     """
-    Where the lines are drawn.
+    The thresholds of grades, bottlenecks and decisions.
 
     Attributes:
-        memory_bands: Where the grades begin when memory is the lower roof, or the only
-            one that is known.
+        memory_bands: Lower bounds of the grades if memory is the lower roof, or the only
+            known roof.
 
-        compute_bands: The same, when arithmetic is the lower roof.
+        compute_bands: Lower bounds of the grades if arithmetic is the lower roof.
 
-        waiting_fraction: Share of a step from which a kind of phase that does not
-            compute, or the device's idling, is the bottleneck, when it is above it.
+        waiting_fraction: Share of a step above which a kind of phase that does not compute,
+            or the idle time of the device, is the bottleneck.
 
-        least_coverage: Least share of the step that the phases must explain; below it
-            no bottleneck is named.
+        least_coverage: Smallest share of the step that the phases must explain. Below this
+            share no bottleneck is named.
 
-        most_coverage: Above it phases overlap, and no bottleneck is named either.
+        most_coverage: Share above which phases overlap, so that no bottleneck is named either.
 
-        busy_fraction: Share of the bandwidth from which memory is the bottleneck where
-            the arithmetic is not known.
+        busy_fraction: Share of the bandwidth from which memory is the bottleneck if the
+            arithmetic is unknown.
 
         above_roof: Efficiency above which the declared work or the peak is doubted.
 
-        trace_tolerance: How far the parts of a device's trace may be from the step,
-            relative to it.
+        trace_tolerance: Largest difference between the parts of a device's trace and the
+            step, relative to the step.
 
-        tolerances: Changes that pass.
+        tolerances: The changes that pass.
     """
 
     memory_bands: Bands = Bands(a=0.85, b=0.70, c=0.50, d=0.25)
@@ -410,7 +404,7 @@ MEASURED = MeasuredPolicy()
 
 
 class StepLimit(NamedTuple):
-    """What holds a step back, and the numbers of counters or of a trace that said so."""
+    """The limiter of a step, with the numbers of counters or of a trace as evidence."""
 
     limiter: StepLimiter | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -425,25 +419,25 @@ def device_time(
     step_count: int = 1,
 ) -> DeviceTime:
     """
-    Return what a device did in the mean of some steps, out of a trace.
+    Return the times of a device in a trace, averaged over the steps.
 
     Args:
-        busy: When it worked, by stream or kernel; they may overlap [s].
+        busy: Intervals in which the device worked, by stream or kernel [s]. They may overlap.
 
-        launching: When the host was in a call that launches, by any thread [s].
+        launching: Intervals of launching calls of the host, in any thread [s].
 
-        start_s: When the first step began [s].
+        start_s: Start of the first step [s].
 
-        end_s: When the last one ended [s], not before.
+        end_s: End of the last step [s], not before `start_s`.
 
-        step_count: How many steps there were, >= 1.
+        step_count: Number of steps, >= 1.
 
     Returns:
-        Three parts that add up to the mean step: time in which several kernels ran
-        counts once, and time outside the steps not at all.
+        Three parts that add up to the mean step. Time with several kernels running counts
+        once, and time outside the steps does not count.
 
     Raises:
-        ValueError: The steps end before they begin, or there is none.
+        ValueError: The steps end before they begin, or there is no step.
 
     Example:
         >>> device_time([(0, 4), (2, 5)], [(5, 7)], start_s=0, end_s=10)
@@ -467,23 +461,23 @@ def bottleneck(
     scorecard: MeasuredScorecard, counters: Mapping[str, float], policy: MeasuredPolicy
 ) -> StepLimit:
     """
-    Return what holds a step back, by the first of these that says something.
+    Return the limiter of a step, by the first rule that holds.
 
     1. The largest kind of phase that does not compute, above its share. Waiting for data
-       counts only while the device, where it was traced, idles as long.
-    2. The device idle above that share, as it was traced: launching or waiting, whichever
+       counts only while the device, if it was traced, idles as long.
+    2. The device idle above that share in its trace: launching or waiting, whichever
        is longer.
-    3. What counters say.
-    4. The lower of two declared roofs; of one, memory where it is nearly reached.
+    3. The limiter by counters.
+    4. The lower of two declared roofs. With one roof, memory if it is nearly reached.
 
-    Phases and declared roofs are not asked where the phases do not explain the step.
+    Phases and declared roofs are ignored if the phases do not explain the step.
 
     Args:
-        scorecard: The scorecard, as far as it is known.
+        scorecard: The scorecard, as far as known.
 
-        counters: What counters say of a mean step, by standard names.
+        counters: Counters of a mean step, by standard names.
 
-        policy: Where the lines are drawn.
+        policy: The thresholds.
     """
     explained = _explained(scorecard.coverage, policy)
     idle = _idle(scorecard, policy)
@@ -502,18 +496,18 @@ def bottleneck(
 def _waiting(
     scorecard: MeasuredScorecard, idle: _Idle | None, policy: MeasuredPolicy
 ) -> StepLimiter | None:
-    """Return the largest kind of waiting phase above the threshold."""
+    """Return the largest kind of waiting phase above the threshold, or None."""
     device_busy = idle is not None and not _idles(idle, policy)
-    for share in scorecard.shares:  # largest first
+    for share in scorecard.shares:  # Largest first.
         if share.kind == SpanKind.DATA.value and device_busy:
-            continue  # the device was busy beside it
+            continue  # The device was busy during the wait.
         if share.kind in _WAITING and share.fraction > policy.waiting_fraction:
             return _WAITING[share.kind]
     return None
 
 
 def _idle(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> _Idle | None:
-    """Return the device's two kinds of idle time; None: not known."""
+    """Return the device's two kinds of idle time, or None if unknown."""
     device, step = scorecard.device, scorecard.step
     if device is None or step is None or not _adds_up(scorecard, policy):
         return None
@@ -530,13 +524,11 @@ def _idle(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> _Idle | None:
 
 
 def _idles(idle: _Idle | None, policy: MeasuredPolicy) -> bool:
-    """Return whether the device's idle time is above the threshold."""
     fraction = sum(evidence.value for _, evidence in idle or ())
     return fraction > policy.waiting_fraction
 
 
 def _adds_up(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> bool:
-    """Return whether the parts of a trace add up to the timed step."""
     device, step = scorecard.device, scorecard.step
     if device is None or step is None:
         return False
@@ -547,7 +539,11 @@ def _adds_up(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> bool:
 def _by_roof(
     scorecard: MeasuredScorecard, policy: MeasuredPolicy
 ) -> StepLimiter | None:
-    """Return the lower declared roof; a single one must be memory, and reached."""
+    """
+    Return the lower declared roof, or None.
+
+    With a single roof, only memory above the threshold counts.
+    """
     if scorecard.bound is not None:
         return _LOWER[scorecard.bound]
     busy = scorecard.bandwidth_fraction
@@ -557,7 +553,6 @@ def _by_roof(
 
 
 def _explained(coverage: float | None, policy: MeasuredPolicy) -> bool:
-    """Return whether the phases cover enough of a step without overlap."""
     return (
         coverage is not None
         and policy.least_coverage <= coverage <= policy.most_coverage
@@ -568,14 +563,14 @@ def unknowns(
     scorecard: MeasuredScorecard, profile: StepProfile, policy: MeasuredPolicy
 ) -> Iterator[str]:
     """
-    Yield what is not known of a step and why, a fragment each.
+    Yield the unknowns of a step with reasons, as fragments.
 
     Args:
-        scorecard: Its scorecard, with its bottleneck.
+        scorecard: The step's scorecard, with its bottleneck.
 
-        profile: What it was made from.
+        profile: The profile behind the scorecard.
 
-        policy: Where the lines were drawn.
+        policy: The thresholds.
     """
     yield from _unmeasured(scorecard, policy)
     if scorecard.device is not None and not _adds_up(scorecard, policy):
@@ -593,7 +588,6 @@ def unknowns(
 
 
 def _unmeasured(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> Iterator[str]:
-    """Yield the unknown numbers of a step."""
     if scorecard.throughput is None:
         yield "no efficiency: the throughput is not above zero, so it was not measured"
     elif scorecard.efficiency is None:
@@ -607,7 +601,6 @@ def _unmeasured(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> Iterato
 
 
 def _unnamed(coverage: float | None, policy: MeasuredPolicy) -> Iterator[str]:
-    """Yield the reasons for an unnamed bottleneck."""
     if coverage is None:
         yield "no bottleneck: the profile has no phases, or no step time"
     elif coverage < policy.least_coverage:

@@ -38,16 +38,19 @@ __all__ = [
 ]
 
 _P95 = 0.95
-_Place = tuple[str, bool]  # a phase's name, and whether it is beside the steps
-_Key = tuple[int | None, str]  # an operation's layer and name
+# Name of a phase, and whether the phase ran in a thread other than the steps'.
+_Place = tuple[str, bool]
+_Key = tuple[int | None, str]  # Layer and name of an operation.
 
 
 def phases_of(counted: Sequence[Step]) -> tuple[PhaseTimes, ...]:
     """
-    Return the phases of some steps, the longest own time first.
+    Return the phases of steps, the longest own time first.
+
+    Phases of the steps' own thread come before those of other threads.
 
     Args:
-        counted: The steps that count, >= 1 of them.
+        counted: The counted steps, >= 1 of them.
     """
     own_s: dict[_Place, float] = defaultdict(float)
     calls: Counter[_Place] = Counter()
@@ -81,10 +84,10 @@ def phases_of(counted: Sequence[Step]) -> tuple[PhaseTimes, ...]:
 
 def operations_of(counted: Sequence[Step]) -> tuple[OperationTimes, ...]:
     """
-    Return the operations of some steps, the longest own time first.
+    Return the operations of steps, the longest own time first.
 
     Args:
-        counted: The steps that count, >= 1 of them.
+        counted: The counted steps, >= 1 of them.
     """
     own_s: dict[_Key, float] = defaultdict(float)
     calls: Counter[_Key] = Counter()
@@ -109,10 +112,10 @@ def operations_of(counted: Sequence[Step]) -> tuple[OperationTimes, ...]:
 
 def layers_of(counted: Sequence[Step]) -> tuple[LayerTimes, ...]:
     """
-    Return the layers of some steps, by number.
+    Return the layers of steps, by number.
 
     Args:
-        counted: The steps that count, >= 1 of them.
+        counted: The counted steps, >= 1 of them.
     """
     passes: dict[tuple[int, bool], float] = defaultdict(float)
     for step in counted:
@@ -132,7 +135,7 @@ def layers_of(counted: Sequence[Step]) -> tuple[LayerTimes, ...]:
 def _nested(
     spans: Sequence[Span], level: SpanLevel
 ) -> Iterator[tuple[Span, tuple[Span, ...]]]:
-    """Yield the spans of a level with their enclosing spans, innermost first."""
+    """Yield the spans of a level with the enclosing spans, innermost first."""
     around: list[tuple[Span, ...]] = []
     for span in spans:
         outer: tuple[Span, ...] = ()
@@ -146,21 +149,20 @@ def _nested(
 
 
 def _place(span: Span) -> _Place:
-    """Return the key of a phase."""
     return span.name, span.thread != 0
 
 
 _COMPUTE = frozenset({SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.OPTIMIZER})
 
-Interval = tuple[float, float]  # start and end [s], in this order
+Interval = tuple[float, float]  # Start and end [s], in this order.
 
 
 def summarize(loop: Loop) -> StepSummary | None:
     """
-    Return the summary of a loop; None: no step counts.
+    Summarise a loop, or return None if no step counts.
 
     Args:
-        loop: What was recorded.
+        loop: The recorded loop.
     """
     counted = loop.counted
     if not counted:
@@ -201,15 +203,15 @@ def rate_interval(
     """
     Return the 99 % interval of the sum of amounts over the sum of times.
 
-    Pairs are taken as independent; a slow one among many widens the interval.
+    Pairs are taken as independent. A slow step among many widens the interval.
 
     Args:
-        amounts: One for each step.
+        amounts: Amount of each step.
 
-        times_s: One for each step, > 0.
+        times_s: Time of each step [s], > 0.
 
     Returns:
-        Its ends [1/s]; None where there are fewer pairs than a median's interval needs.
+        Lower and upper end [1/s], or None with fewer pairs than a median's interval needs.
 
     References:
         Cochran, Sampling Techniques (1977), section 6.4: the ratio estimator.
@@ -230,9 +232,9 @@ def estimates_of(loop: Loop, summary: StepSummary | None) -> Iterator[Estimate]:
     Yield the metrics of a loop: times, rates, compilations, phases, memory.
 
     Args:
-        loop: What was recorded.
+        loop: The recorded loop.
 
-        summary: What it amounts to; None: no step counts.
+        summary: The summary of the loop, or None if no step counts.
     """
     counted = loop.counted
     yield from _step_times(counted)
@@ -244,7 +246,7 @@ def estimates_of(loop: Loop, summary: StepSummary | None) -> Iterator[Estimate]:
 
 def _own_segments(spans: Sequence[Span]) -> Iterator[tuple[SpanKind, Interval]]:
     """
-    Yield the pieces of each span in which no other lies inside it, with its kind.
+    Yield the pieces of spans outside nested spans, with the kind of the span.
 
     Args:
         spans: Spans of one step, a parent before its children.
@@ -261,7 +263,7 @@ def _own_segments(spans: Sequence[Span]) -> Iterator[tuple[SpanKind, Interval]]:
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
     """
-    Return the union of some intervals as disjoint ones, in order; empty ones vanish.
+    Return the union of intervals as disjoint intervals, in order and without empty parts.
 
     Example:
         >>> merged([(3, 4), (0, 2), (1, 3)])
@@ -279,7 +281,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length_s(intervals: Iterable[Interval]) -> float:
-    """Return how long the union of some intervals is [s]."""
+    """Return the length of the union of intervals [s]."""
     return fsum(end_s - start_s for start_s, end_s in merged(intervals))
 
 
@@ -287,7 +289,7 @@ def uncovered(
     intervals: Iterable[Interval], cover: Iterable[Interval]
 ) -> list[Interval]:
     """
-    Return the parts of some intervals that no other covers, disjoint and in order.
+    Return the parts of intervals outside a cover, disjoint and in order.
 
     Example:
         >>> uncovered([(0, 10)], [(2, 3), (8, 12)])
@@ -295,7 +297,7 @@ def uncovered(
     """
     left: list[Interval] = []
     covers = merged(cover)
-    place = 0  # of the first cover that may still reach what comes
+    place = 0  # The first cover that may still overlap a later interval.
     for start_s, end_s in merged(intervals):
         begun_s = start_s
         while place < len(covers) and covers[place][1] <= start_s:
@@ -312,12 +314,11 @@ def uncovered(
 
 
 def _covered_s(step: Step) -> float:
-    """Return how long the steps' own thread was in some span [s]."""
     return length_s((s.start_s, s.end_s) for s in step.spans if s.thread == 0)
 
 
 def _wait_s(step: Step, *, recorded: bool) -> float:
-    """Return the time a step waited for data: in data spans, else before it [s]."""
+    """Return a step's wait for data [s], in data spans if recorded, else before the step."""
     if not recorded:
         return step.wait_s
     own_thread = [span for span in step.spans if span.thread == 0]
@@ -328,7 +329,7 @@ def _exposed_s(loop: Loop) -> float | None:
     """
     Return the mean time of communication without overlapping computation [s].
 
-    None without communication, and where a device was used: the host does not see the
+    None without communication. None also if a device was used, as the host does not see the
     device's work.
     """
     counted = loop.counted
@@ -339,7 +340,7 @@ def _exposed_s(loop: Loop) -> float | None:
 
 
 def _exposed_of(step: Step) -> float:
-    """Return the time of one step's communication without computation [s]."""
+    """Return the time of a step's communication without computation [s]."""
     pieces = list(_own_segments(step.spans))
     talking = [piece for kind, piece in pieces if kind is SpanKind.COMMUNICATION]
     computing = [piece for kind, piece in pieces if kind in _COMPUTE]
@@ -347,7 +348,7 @@ def _exposed_of(step: Step) -> float:
 
 
 def _compiled(steps: Iterable[Step]) -> Compiled | None:
-    """Return the compilations in some steps; None: not recorded in all of them."""
+    """Sum the compilations in steps, or return None unless all steps recorded compilations."""
     compiled = [step.compiled for step in steps]
     recorded = [record for record in compiled if record is not None]
     if len(recorded) < len(compiled) or not compiled:
@@ -361,14 +362,13 @@ def _compiled(steps: Iterable[Step]) -> Compiled | None:
 
 
 def _mean(values: Iterable[float]) -> float:
-    """Return the mean of values, at least one."""
     every = list(values)
     return fsum(every) / len(every)
 
 
 def _t_quantile(dof: int) -> float:
     """
-    Return Student's t at the upper end of the intervals that are shown.
+    Return Student's t at the upper end of the displayed intervals.
 
     References:
         Abramowitz and Stegun, 26.7.5; off by 0.2 % at 7 degrees of freedom, by less
@@ -384,7 +384,6 @@ def _t_quantile(dof: int) -> float:
 
 
 def _step_times(counted: Sequence[Step]) -> Iterator[Estimate]:
-    """Yield the times of a step, without the time between steps."""
     times = [step.duration_s for step in counted]
     if not times:
         return
@@ -410,7 +409,6 @@ def _step_times(counted: Sequence[Step]) -> Iterator[Estimate]:
 
 
 def _first_step(loop: Loop) -> Iterator[Estimate]:
-    """Yield the time of the very first step, if it was completed."""
     for first in loop.steps[:1]:
         if first.void is None:
             yield Estimate(
@@ -422,7 +420,6 @@ def _first_step(loop: Loop) -> Iterator[Estimate]:
 
 
 def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Estimate]:
-    """Yield units per second, waiting for data included, and the share of waiting."""
     if summary is None:
         return
     units = [step.units for step in counted]
@@ -449,7 +446,6 @@ def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Est
 
 
 def _of_summary(summary: StepSummary | None) -> Iterator[Estimate]:
-    """Yield the compilations, the exposed communication and the phases."""
     if summary is None:
         return
     compiled, count = summary.compiled, summary.counted_count
@@ -485,7 +481,6 @@ def _of_summary(summary: StepSummary | None) -> Iterator[Estimate]:
 
 
 def _memory(loop: Loop) -> Iterator[Estimate]:
-    """Yield the peak of the device's memory, where it is known."""
     if loop.peak_memory_bytes is not None:
         yield Estimate(
             metric="memory.peak_bytes",

@@ -1,4 +1,4 @@
-"""The changes of suspects: by the suite's value and fresh processes together."""
+"""The changes of suspects, by the suite's value and fresh processes together."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ def weighed_changes(
     judged: Sequence[bool],
 ) -> tuple[Weighed | None, ...]:
     """
-    Return the change of each suspect that fresh processes measured, in their order.
+    Calculate the changes of suspects that fresh processes measured, in order.
 
     Args:
-        comparisons: As for `changes`; those of suspects and controls are by their fresh
-            processes, and have the suite's value beside.
+        comparisons: As for `changes`. Suspects and controls have the values of fresh
+            processes, and the suite's value in `suite`.
 
         level: The significance that a change needs.
 
-        references: Reference workloads, by fresh processes, with the suite's value beside.
+        references: Reference workloads by fresh processes, with the suite's value in `suite`.
 
-        controls: Which comparisons are controls.
+        controls: Whether each comparison is a control.
 
-        judged: Which are suspects.
+        judged: Whether each comparison is a suspect.
 
     Returns:
-        None for what was not asked for.
+        One change per comparison, or None if the comparison is no suspect.
     """
     in_order: list[Weighed | None] = [None] * len(comparisons)
     noisy = [p for p, comparison in enumerate(comparisons) if not is_exact(comparison)]
@@ -85,7 +85,6 @@ def weighed_changes(
 def _weighed(
     suite: ComparedSuite, judged: Sequence[int], level: Sureness
 ) -> list[Weighed]:
-    """Return the changes of some suspects of a run, by place."""
     firsts = _Firsts(suite, judged)
     by_place: dict[int, Weighed] = {}
     for place, part, tables in suite.parts_of(judged):
@@ -109,12 +108,12 @@ def classes_apart(
     controls: Sequence[Comparison], references: Sequence[Comparison]
 ) -> frozenset[str]:
     """
-    Return the classes whose controls changed from suite to alone, and no reference did.
+    Return the classes of controls that changed from suite to alone while no reference did.
 
     Args:
-        controls: Controls by fresh processes, with the suite's value beside.
+        controls: Controls by fresh processes, with the suite's value in `suite`.
 
-        references: Reference workloads, likewise.
+        references: Reference workloads by fresh processes, with the suite's value in `suite`.
     """
     tests = contrasts([*controls, *references])
     witnesses = _twice_measured(tests[len(controls) :])
@@ -132,7 +131,6 @@ def classes_apart(
 
 
 def _twice_measured(tests: Iterable[Contrast]) -> list[Twice]:
-    """Return what has a value in the suite beside those of fresh processes."""
     return [
         Twice(suite=_first(test), alone=test)
         for test in tests
@@ -142,10 +140,10 @@ def _twice_measured(tests: Iterable[Contrast]) -> list[Twice]:
 
 class _Firsts:
     """
-    The suite's values of tests that fresh processes measured, and their common step.
+    The suite's values of tests measured again in fresh processes, and their common step.
 
     Args:
-        suite: The run, by fresh processes where there are any.
+        suite: The run, with the values of fresh processes as far as there are any.
 
         judged: The places of the suspects.
     """
@@ -177,13 +175,17 @@ class _Firsts:
             )
 
     def value(self, place: int) -> tuple[Twice, Residual] | None:
-        """Return a test's value in the suite; None: none is on its scale."""
+        """Return a test's value in the suite, or None without a finite value on the same scale."""
         twice, residual = self._twice.get(place), self._residuals[place]
         finite = math.isfinite(residual.difference + residual.variance)
         return (twice, residual) if twice is not None and finite else None
 
     def common(self, place: int) -> CommonStep:
-        """Return what a test's class has in common; alone on a linear scale: nothing."""
+        """
+        Return the step that a test's class shares.
+
+        On a linear scale no class shares a step, and only the test's own spread is estimated.
+        """
         test = self._tests[place]
         if not test.scale:
             return self._common[_class_of(test)]
@@ -191,18 +193,18 @@ class _Firsts:
         return NO_STEP if twice is None else common_step([twice], (), ())
 
     def gaps(self, place: int) -> Mapping[str, float]:
-        """Return what the references of a test's class were off by in stored sessions."""
+        """Return the offsets of the references of a test's class in stored sessions, by id."""
         return self._gaps[_class_of(self._tests[place])]
 
 
 def _first(test: Contrast) -> Contrast:
-    """Return a contrast by its value in the suite."""
+    """Return a contrast of the suite's value, or the contrast itself without such a value."""
     suite = test.comparison.suite
     return test if suite is None else beside(test, suite)
 
 
 def _class_of(test: Contrast) -> str:
-    """Return what shares its step to alone with a test: nothing on a linear scale."""
+    """Return the name of the class that shares a step to alone, or "" on a linear scale."""
     if test.scale:
         return ""
     return test.comparison.shift_group or test.comparison.group
@@ -213,15 +215,15 @@ class _Suspect:
     A test that fresh processes measured because it may have changed.
 
     Args:
-        test: The test by its fresh processes.
+        test: The test, by its fresh processes.
 
-        residual: The same without what the machine did.
+        residual: The test, corrected for machine drift.
 
-        part: What the processes say.
+        part: The processes' contribution to the variance.
 
-        tables: What is usual in its group.
+        tables: The usual spread of the group.
 
-        level: How sure a change must be.
+        level: The significance that a change needs.
     """
 
     def __init__(
@@ -241,7 +243,7 @@ class _Suspect:
         )
 
     def of_part(self, alone: Change, pool: float) -> Weighed:
-        """Return its change where the suite was a part: that of the fresh processes."""
+        """Return the change by the fresh processes, for a run of a part of the suite."""
         test = self._test
         own = own_offset(test)
         judgement = judged_alone(
@@ -263,7 +265,7 @@ class _Suspect:
         common: CommonStep,
         gaps: Mapping[str, float],
     ) -> Weighed:
-        """Return its change by the suite's value and the fresh processes together."""
+        """Return the change by the suite's value and the fresh processes together."""
         twice, residual = first
         own = own_offset(self._test, gaps)
         judged = partial(
@@ -297,7 +299,11 @@ class _Suspect:
     def _agreed(
         self, judgement: JointEvidence, judged: Callable[..., JointEvidence]
     ) -> tuple[JointEvidence, tuple[float, float]]:
-        """Return what bounds a change, and its chances: every fresh process may show it."""
+        """
+        Return the evidence for the bounds of a change, and the p-values of a rise and a fall.
+
+        The nearest fresh process decides if it is more significant than all processes together.
+        """
         test = self._test
         more, less = judgement.more, judgement.less
         bounds = judgement
@@ -324,7 +330,6 @@ class _Suspect:
         p_values: tuple[float, float],
         alone: Change,
     ) -> Weighed:
-        """Return a judgement as a change; its value is that of the suite, as estimated."""
         test = self._test
         worse, better = p_values
         if test.comparison.better is Better.HIGHER:

@@ -1,11 +1,11 @@
 """A GPU's activity over time: seconds of each class, and average readings.
 
-A reading describes the time since the same GPU's reading before. So a class holds for
-that time, and a mean weighs each reading with the part of it inside the window.
+A reading describes the time since the previous reading of the same GPU. A class therefore
+holds for that time, and a mean weighs each reading with its part inside the window.
 
-The class of each reading and the class of the average reading are different answers: the
-first says what the GPU did from moment to moment, the second is what one long reading
-would have said. Both are given, under their own names.
+The classes of single readings and the class of the average reading are different answers.
+The former show the GPU's activity from moment to moment, the latter is the class that one
+long reading would have had. Both are given, under their own names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
     "worst_health",
 ]
 
-# A mean of these says nothing: the last one counts.
+# A mean of these is meaningless, so the last value counts.
 _LAST = (
     "pcie_replay_count",
     "last_xid",
@@ -58,8 +58,10 @@ _LAST = (
 )
 AVERAGED = tuple(name for name in READINGS if name not in _LAST)
 _P95 = 0.95
-_LEAST_SHARE = 0.5  # of a window: what is known of less may be the smaller part of it
-_MOST_POINTS = 120  # of a time line in a report; a recording has every reading
+# Shares of less than half of a window may be unrepresentative.
+_LEAST_SHARE = 0.5
+# Of a time line in a report. A recording has every reading.
+_MOST_POINTS = 120
 _DRAWN = (
     "sm_clock_hz",
     "power_watts",
@@ -70,20 +72,22 @@ _DRAWN = (
     "gpu_busy_fraction",
 )
 _WORST_FIRST = (Health.CRIT, Health.WARN, Health.HOT, Health.OK)
-_LONE_READING_S = 1.0  # described by it: what samplers take between two by default
-_Key = tuple[int, str]  # a GPU, or an instance of it: index and uuid
+# The time that a lone reading describes: the default period of samplers.
+_LONE_READING_S = 1.0
+_Key = tuple[int, str]  # Index and uuid of a GPU, or of an instance of a GPU.
 
 
 class Scoring(Frozen, frozen=True, kw_only=True):
     """
-    How readings are scored.
+    The weights and names for scoring readings.
 
     Attributes:
-        weights: Of sm, tensor, dram and graphics.
+        weights: Weights of sm, tensor, dram and graphics.
 
-        preset_name: What to call them; None: the preset that they are, or `custom`.
+        preset_name: Name of the weights. None for the name of the preset with these weights,
+            or `custom`.
 
-        model_names: The products' names, by GPU index.
+        model_names: Product names, by GPU index.
     """
 
     weights: Weights = PRESETS["ai"]
@@ -93,7 +97,7 @@ class Scoring(Frozen, frozen=True, kw_only=True):
     def computed(
         self, record: CanonicalRecord, previous: CanonicalRecord | None
     ) -> ComputedRecord:
-        """Return a reading with its class and score, given the previous reading."""
+        """Return a reading with class and score, given the previous reading."""
         return compute(
             record,
             previous=previous,
@@ -108,13 +112,13 @@ class ReadingLevel(Frozen, frozen=True, kw_only=True):
     The values of one reading in a window.
 
     Attributes:
-        count: Readings that had it, >= 1.
+        count: Number of readings with a value, >= 1.
 
-        mean: Weighed with the time that each describes.
+        mean: Mean, weighted with the time that each reading describes.
 
         p50: Median of the readings, each counted once.
 
-        p95: Their 95th percentile.
+        p95: 95th percentile of the readings.
     """
 
     count: int
@@ -127,34 +131,35 @@ class WindowSummary(Frozen, frozen=True, kw_only=True):
     """
     The activity of one GPU in a window.
 
-    The seconds add up to the window: those of the classes, and the two kinds below.
+    The seconds of the classes, `incomplete_s` and `unobserved_s` add up to the window.
 
     Attributes:
         gpu_index: The GPU's place in the driver's order.
 
-        gpu_uuid: Its name for life; may be empty.
+        gpu_uuid: The GPU's permanent name, may be empty.
 
-        start_s: When the window began, by the readings' monotonic clock [s].
+        start_s: Start of the window, by the readings' monotonic clock [s].
 
-        end_s: When it ended.
+        end_s: End of the window [s].
 
-        reading_count: Readings that describe a part of it.
+        reading_count: Number of readings that describe a part of the window.
 
         sample_class_s: Seconds in each class, each reading judged by itself.
 
-        incomplete_s: Seconds whose readings lack SM, tensor or DRAM activity: no class.
+        incomplete_s: Seconds without a class, as their readings lack SM, tensor or DRAM
+            activity.
 
         unobserved_s: Seconds that no reading describes.
 
         health_s: Seconds of each health, readings without a temperature left out.
 
-        real_util: The score of each reading, incomplete ones left out; None where there
-            is none.
+        real_util: The score of the readings, incomplete ones left out. None without complete
+            readings.
 
-        levels: Each reading that was there, by its name.
+        levels: The available readings, by name.
 
-        average: The average reading, judged as one; its `workload_class` is the class of
-            the average. None where no reading describes the window.
+        average: The average reading, judged as one reading. Its `workload_class` is the class
+            of the average. None if no reading describes the window.
     """
 
     gpu_index: int
@@ -175,17 +180,17 @@ def compute_all(
     records: Iterable[CanonicalRecord], scoring: Scoring | None = None
 ) -> Iterator[ComputedRecord]:
     """
-    Yield each reading with its class and score, holding one reading of each GPU.
+    Yield readings with class and score, holding a single reading of each GPU.
 
     Args:
-        records: Readings of any GPUs, each GPU's in order. Instances of one GPU are told
-            apart by their uuid.
+        records: Readings of any GPUs, each GPU's in order. Instances of one GPU are
+            distinguished by uuid.
 
-        scoring: How they are scored; by default as `compute` does.
+        scoring: Weights and names, by default those of `compute`.
 
     Yields:
-        One answer for each reading. Every reading becomes the next one's previous, even
-        where it lacks a count of replays.
+        One result per reading. Every reading becomes the next reading's previous one, even
+        without a count of replays.
     """
     scoring = scoring or Scoring()
     previous: dict[_Key, CanonicalRecord] = {}
@@ -204,25 +209,25 @@ def summarise(
     scoring: Scoring | None = None,
 ) -> tuple[WindowSummary, ...]:
     """
-    Return the summary of each GPU in a window.
+    Summarise the activity of all GPUs in a window.
 
     Args:
-        records: Readings of any GPUs, each GPU's in order. Those from before the window
-            say since when the first one inside holds; the first one after it describes
-            its end.
+        records: Readings of any GPUs, each GPU's in order. Readings before the window show
+            since when the first reading inside holds. The first reading after the window
+            describes the window's end.
 
-        start_s: When the window begins, by the readings' monotonic clock [s]. A GPU's
-            very first reading describes the time since then.
+        start_s: Start of the window, by the readings' monotonic clock [s]. A GPU's very first
+            reading describes the time since then.
 
-        end_s: When it ends, not before.
+        end_s: End of the window [s], not before `start_s`.
 
-        longest_s: How much time one reading can describe [s]; what is before that is
-            unobserved. Give the sampling period, twice, to notice a sampler that hung.
+        longest_s: Longest time that one reading can describe [s]. Earlier time is unobserved.
+            Give twice the sampling period to notice a sampler that hung.
 
-        scoring: How the readings are scored; by default as `compute` does.
+        scoring: Weights and names, by default those of `compute`.
 
     Returns:
-        One summary for each GPU, by index and uuid.
+        One summary per GPU, ordered by index and uuid.
 
     Raises:
         ValueError: The window ends before it begins.
@@ -250,18 +255,18 @@ def summarise_all(
     records: Sequence[CanonicalRecord], scoring: Scoring | None = None
 ) -> tuple[WindowSummary, ...]:
     """
-    Return the summary of each GPU over all of its readings.
+    Summarise the activity of all GPUs over all readings.
 
     The first reading describes the time before it: as long as between the first two
-    moments, one second where there is a single moment.
+    moments, or one second if there is a single moment.
 
     Args:
         records: Readings of any GPUs, each GPU's in order, at least one.
 
-        scoring: How the readings are scored; by default as `compute` does.
+        scoring: Weights and names, by default those of `compute`.
 
     Returns:
-        One summary for each GPU, by index and uuid.
+        One summary per GPU, ordered by index and uuid.
     """
     moments = sorted({record.monotonic_s for record in records})
     period_s = moments[1] - moments[0] if len(moments) > 1 else _LONE_READING_S
@@ -274,12 +279,12 @@ def worst_health(
     records: Iterable[CanonicalRecord], scoring: Scoring | None = None
 ) -> dict[tuple[int, str], Health]:
     """
-    Return the worst health of each GPU over all of its readings.
+    Return the worst health of each GPU over all readings.
 
     Args:
         records: Readings of any GPUs, each GPU's in order.
 
-        scoring: How the readings are scored; by default as `compute` does.
+        scoring: Weights and names, by default those of `compute`.
 
     Returns:
         The health by index and uuid.
@@ -301,21 +306,21 @@ def window_summary(
     scoring: Scoring | None = None,
 ) -> tuple[UtilizationWindow, ...]:
     """
-    Return what each GPU did during a test, as its record holds and reports show it.
+    Return the activity of all GPUs during a test, in the form of records and reports.
 
     Args:
         records: Readings, as `summarise` takes them.
 
-        start_s: When the test began, by the readings' monotonic clock [s].
+        start_s: Start of the test, by the readings' monotonic clock [s].
 
-        end_s: When it ended [s], not before.
+        end_s: End of the test [s], not before `start_s`.
 
-        longest_s: How much time one reading can describe [s].
+        longest_s: Longest time that one reading can describe [s].
 
-        scoring: How the readings are scored; by default as `compute` does.
+        scoring: Weights and names, by default those of `compute`.
 
     Returns:
-        One window for each GPU of which there is a reading, by index and uuid.
+        One window per GPU with a reading, ordered by index and uuid.
 
     Raises:
         ValueError: The window ends before it begins.
@@ -327,7 +332,6 @@ def window_summary(
 
 
 def _as_window(summary: WindowSummary) -> UtilizationWindow:
-    """Return a summary without the levels of its readings."""
     score, average = summary.real_util, summary.average
     return UtilizationWindow(
         gpu_index=summary.gpu_index,
@@ -349,10 +353,10 @@ def _as_window(summary: WindowSummary) -> UtilizationWindow:
 
 def utilization_estimates(window: UtilizationWindow) -> Iterator[Estimate]:
     """
-    Yield score, shares of classes and of health of a window, as metrics.
+    Yield the score, the class shares and the health share of a window, as metrics.
 
     Yields:
-        No class where less than half of the window has one, and no health where no
+        No class shares if less than half of the window has a class. No health share if no
         reading has a temperature, which is read more rarely than the rest.
     """
     values: dict[str, float] = {}
@@ -388,17 +392,17 @@ class _SensorSeries:
     parts_s: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, value: float, part_s: float) -> None:
-        """Take one value."""
+        """Add a value that describes `part_s` seconds."""
         self.values.append(value)
         self.parts_s.append(part_s)
 
     def level(self) -> ReadingLevel:
-        """Return the level of the values, of which there is at least one."""
+        """Return the level of the values, given at least one value."""
         weighed = fsum(v * s for v, s in zip(self.values, self.parts_s, strict=True))
         mean = weighed / fsum(self.parts_s)
         return ReadingLevel(
             count=len(self.values),
-            # rounding must not take the mean of equal values across a threshold
+            # Rounding must not move the mean of equal values across a threshold.
             mean=min(max(mean, min(self.values)), max(self.values)),
             p50=quantile(self.values, 0.5),
             p95=quantile(self.values, _P95),
@@ -407,7 +411,7 @@ class _SensorSeries:
 
 @dataclass(slots=True, kw_only=True)
 class _Window:
-    """The readings of one GPU that describe a window, gathered."""
+    """The readings of one GPU that describe a window."""
 
     start_s: float
     end_s: float
@@ -424,7 +428,7 @@ class _Window:
     def add(
         self, computed: ComputedRecord, part_s: float, before: CanonicalRecord | None
     ) -> None:
-        """Take a reading that describes so many seconds of the window."""
+        """Add a reading that describes `part_s` seconds of the window."""
         record = computed.record
         if self.newest is None:
             self.before = before or record
@@ -447,7 +451,7 @@ class _Window:
                 self.last[name] = value
 
     def summary(self, key: _Key, scoring: Scoring) -> WindowSummary:
-        """Return the summary of the gathered readings."""
+        """Summarise the readings."""
         levels = {name: series.level() for name, series in self.series.items()}
         return WindowSummary(
             gpu_index=key[0],
@@ -471,7 +475,6 @@ class _Window:
     def _average(
         self, levels: Mapping[str, ReadingLevel], scoring: Scoring
     ) -> ComputedRecord | None:
-        """Return the average reading with its class and score."""
         if self.newest is None:
             return None
         means: dict[str, object] = dict.fromkeys(READINGS)
@@ -488,17 +491,17 @@ def time_lines(
     longest_s: float = float("inf"),
 ) -> tuple[TimeLine, ...]:
     """
-    Return the readings of each GPU in a window, thinned where they are many.
+    Return the readings of each GPU in a window, thinned to at most 120 points.
 
     Args:
-        records: Readings of one clock, in the order of time. Those outside the window
-            tell what held the clock at its begin and at its end.
+        records: Readings of one clock, in the order of time. Readings outside the window show
+            what held the clock at the window's begin and end.
 
-        start_s: When the window began, by their monotonic clock [s].
+        start_s: Start of the window, by the readings' monotonic clock [s].
 
-        end_s: When it ended [s].
+        end_s: End of the window [s].
 
-        longest_s: How much time one reading can describe [s].
+        longest_s: Longest time that one reading can describe [s].
     """
     by_gpu: dict[_Key, list[CanonicalRecord]] = {}
     for record in records:
@@ -514,23 +517,25 @@ def time_lines(
     return tuple(lines)
 
 
-_Spans = list[tuple[float, float]]  # begin and end of each, from the window's start [s]
+_Spans = list[tuple[float, float]]  # Begin and end, from the window's start [s].
 
 
 def _throttled_spans(
     records: Iterable[CanonicalRecord], window_s: tuple[float, float], longest_s: float
 ) -> dict[ClockReason, _Spans] | None:
-    """Return when each reason held one GPU's clock down; None: not reported."""
+    """Return the spans of a held-down clock by reason, or None if reasons are not reported."""
     start_s, end_s = window_s
     spans: dict[ClockReason, _Spans] = {}
     is_known = False
     since_s = before_s = start_s
     for record in records:
         at_s = record.monotonic_s
-        if at_s - before_s > longest_s:  # the sampler was away
+        if at_s - before_s > longest_s:  # The sampler hung.
             since_s = at_s - longest_s
         before_s = at_s
-        if record.clock_reasons is None:  # it is not read with each sample
+        if (
+            record.clock_reasons is None
+        ):  # Clock reasons are not read with every sample.
             continue
         begin_s, finish_s = max(since_s, start_s), min(at_s, end_s)
         since_s = at_s
@@ -543,7 +548,7 @@ def _throttled_spans(
 
 
 def _joined(spans: _Spans, least_s: float) -> _Spans:
-    """Return spans of which those with less time in between are one."""
+    """Join spans that are at most `least_s` apart [s]."""
     joined: _Spans = []
     for span in spans:
         is_near = joined and span[0] - joined[-1][1] <= least_s
@@ -553,7 +558,7 @@ def _joined(spans: _Spans, least_s: float) -> _Spans:
 
 
 def _limited(spans: _Spans, least_s: float) -> tuple[tuple[float, float], ...]:
-    """Return spans as a time line has them: a limited number."""
+    """Limit the number of spans for a time line, by joining near spans if there are many."""
     exact = _joined(spans, 0.0)
     return tuple(exact if len(exact) <= _MOST_POINTS else _joined(exact, least_s))
 
@@ -564,7 +569,6 @@ def _time_line(
     spans_s: Mapping[ClockReason, _Spans] | None,
     least_s: float,
 ) -> TimeLine:
-    """Return the readings of one GPU, >= 1 of them."""
     columns = {name: tuple(getattr(r, name) for r in records) for name in _DRAWN}
     computed = (compute(record) for record in records)
     known = spans_s or {}

@@ -42,48 +42,51 @@ __all__ = [
     "warning_celsius",
 ]
 
-Number = Any  # a float, or an array of numpy of them
-Truth = Any  # a bool, or an array of numpy of them
+Number = Any  # A float, or a numpy array of floats.
+Truth = Any  # A bool, or a numpy array of bools.
 
-# The numbers that decide a class and a health, each once, with where it comes from:
-# "kempnerpulse" is the program of that name, version 0.5.0, whose answers these rules
-# give; its authors chose the numbers by experience, where nothing else is said.
-MOST_UTIL = 100.0  # of the score; kempnerpulse
+# The numbers that decide class and health, with their sources. "kempnerpulse" is the
+# program of that name, version 0.5.0, and these rules reproduce its answers. Unless noted
+# otherwise, its authors chose the numbers by experience.
+MOST_UTIL = 100.0  # Of the score (kempnerpulse).
 
-# Of the classes, in the order of the rules. Each is compared with fraction * 100, never
-# with a fraction: for 5, 20, 40 and 80 the last double below reaches the threshold too.
-_IDLE_PERCENT = 5.0  # rule 1: score, graphics and DRAM below it; kempnerpulse
-_TENSOR_HEAVY_PERCENT = 50.0  # rule 2: tensor at least; kempnerpulse
-_TENSOR_HEAVY_SM_PERCENT = 60.0  # rule 2: with SM at least; kempnerpulse
-_TENSOR_PERCENT = 15.0  # rule 3: tensor at least; kempnerpulse
-_TENSOR_SM_PERCENT = 40.0  # rule 3: with SM at least; kempnerpulse
-_FP64_PERCENT = 20.0  # rule 4: FP64 at least; kempnerpulse
-_FP64_SM_PERCENT = 50.0  # rule 4: with SM at least; kempnerpulse
-_IO_MEMORY_BUSY_PERCENT = 40.0  # rules 1 and 5: memory busy at least; kempnerpulse
-_IO_BYTES_PER_S = 1e9  # rules 1 and 5: one direction of PCIe at least; kempnerpulse
-_IO_SM_PERCENT = 30.0  # rule 5: with SM below it; kempnerpulse
-_BOUND_DRAM_PERCENT = 50.0  # rule 6: DRAM at least; kempnerpulse
-_BOUND_SM_PERCENT = 50.0  # rule 6: with SM below it; kempnerpulse
-_HEAVY_SM_PERCENT = 80.0  # rule 7: SM at least; NVIDIA's DCGM guide asks for 0.8
-_ACTIVE_SM_PERCENT = 50.0  # rule 8: SM at least; NVIDIA's DCGM guide: below is poor use
-_ACTIVE_DRAM_PERCENT = 40.0  # rule 9: DRAM at least; kempnerpulse
-_BUSY_GRAPHICS_PERCENT = 40.0  # rule 10: graphics at least; kempnerpulse
-_BUSY_SM_PERCENT = 25.0  # rule 10: with SM below it; kempnerpulse
-_LOW_PERCENT = 15.0  # rule 11: graphics, SM and DRAM below it; kempnerpulse
+# Thresholds of the classes, in the order of the rules. They are compared with fraction *
+# 100, never with a fraction: for 5, 20, 40 and 80, the last double below the fraction
+# reaches the threshold too.
+_IDLE_PERCENT = 5.0  # Rule 1: score, graphics and DRAM below it (kempnerpulse).
+_TENSOR_HEAVY_PERCENT = 50.0  # Rule 2: tensor at least (kempnerpulse).
+_TENSOR_HEAVY_SM_PERCENT = 60.0  # Rule 2: with SM at least (kempnerpulse).
+_TENSOR_PERCENT = 15.0  # Rule 3: tensor at least (kempnerpulse).
+_TENSOR_SM_PERCENT = 40.0  # Rule 3: with SM at least (kempnerpulse).
+_FP64_PERCENT = 20.0  # Rule 4: FP64 at least (kempnerpulse).
+_FP64_SM_PERCENT = 50.0  # Rule 4: with SM at least (kempnerpulse).
+_IO_MEMORY_BUSY_PERCENT = 40.0  # Rules 1 and 5: memory busy at least (kempnerpulse).
+_IO_BYTES_PER_S = 1e9  # Rules 1 and 5: one direction of PCIe at least (kempnerpulse).
+_IO_SM_PERCENT = 30.0  # Rule 5: with SM below it (kempnerpulse).
+_BOUND_DRAM_PERCENT = 50.0  # Rule 6: DRAM at least (kempnerpulse).
+_BOUND_SM_PERCENT = 50.0  # Rule 6: with SM below it (kempnerpulse).
+_HEAVY_SM_PERCENT = 80.0  # Rule 7: SM at least. NVIDIA's DCGM guide asks for 0.8.
+_ACTIVE_SM_PERCENT = (
+    50.0  # Rule 8: SM at least. NVIDIA's DCGM guide calls less poor use.
+)
+_ACTIVE_DRAM_PERCENT = 40.0  # Rule 9: DRAM at least (kempnerpulse).
+_BUSY_GRAPHICS_PERCENT = 40.0  # Rule 10: graphics at least (kempnerpulse).
+_BUSY_SM_PERCENT = 25.0  # Rule 10: with SM below it (kempnerpulse).
+_LOW_PERCENT = 15.0  # Rule 11: graphics, SM and DRAM below it (kempnerpulse).
 
-# Of the weights.
-_PRESET_TOLERANCE = 1e-9  # each weight, to be called by a preset's name; kempnerpulse
-_SUM_TOLERANCE = 1e-6  # of a sum of weights that is taken for 1; kempnerpulse
+# Tolerances of the weights.
+_PRESET_TOLERANCE = 1e-9  # Of a weight that matches a preset's (kempnerpulse).
+_SUM_TOLERANCE = 1e-6  # Of a sum of weights that counts as 1 (kempnerpulse).
 
-# Of health: the first that stands in a product's name, in capital letters, counts; so a
-# GH200 is taken for an H200.
+# Limits of the health. The first entry contained in a product's name, in capital letters,
+# counts, so that a GH200 has the limit of an H200.
 _WARNING_CELSIUS = (
     ("A100", 93.0),  # kempnerpulse
     ("H100", 95.0),  # kempnerpulse
     ("H200", 95.0),  # kempnerpulse
     ("RTX 6000", 92.0),  # kempnerpulse
 )
-_OTHER_WARNING_CELSIUS = 93.0  # every other product; kempnerpulse
+_OTHER_WARNING_CELSIUS = 93.0  # Every other product (kempnerpulse).
 
 PRESETS: Mapping[str, Weights] = MappingProxyType(
     {
@@ -92,7 +95,7 @@ PRESETS: Mapping[str, Weights] = MappingProxyType(
         "mem": (0.35, 0.10, 0.40, 0.15),  # kempnerpulse
     }
 )
-CLASSES = tuple(WorkloadClass)  # in the order of the rules
+CLASSES = tuple(WorkloadClass)  # In the order of the rules.
 _CUSTOM = "custom"
 _COUNT = 4
 _REMEDY = "give four numbers: sm, tensor, dram, graphics"
@@ -100,14 +103,14 @@ _REMEDY = "give four numbers: sm, tensor, dram, graphics"
 
 def parse_weights(text: str) -> Weights:
     """
-    Return weights of one's own, as a person writes them.
+    Parse custom weights.
 
     Args:
-        text: Four numbers between commas: sm, tensor, dram, graphics. One may be below
-            0; their sum must be above it, and is made 1.
+        text: Four numbers between commas: sm, tensor, dram, graphics. A number may be below
+            0, but the sum must be above 0. The weights are scaled to a sum of 1.
 
     Raises:
-        ConfigError: They are not four finite numbers with a sum above 0.
+        ConfigError: The text is not four finite numbers with a sum above 0.
 
     Example:
         >>> parse_weights("3, 0, 0, 1")
@@ -133,10 +136,10 @@ def parse_weights(text: str) -> Weights:
 @lru_cache(maxsize=64)
 def preset_of(*weights: float) -> str:
     """
-    Return the name of the first preset that weights are, or `custom`.
+    Return the name of the first matching preset, or `custom`.
 
     Raises:
-        RecordError: They are not four finite numbers.
+        RecordError: The weights are not four finite numbers.
     """
     if len(weights) != _COUNT or any(map(no_number, weights)):
         message = f"{shown(weights)} are not four finite numbers"
@@ -175,7 +178,9 @@ def rules(
     tx: Number,
 ) -> tuple[Truth, ...]:
     """
-    Return which rules hold, in the order of the classes; the last always does.
+    Evaluate the rules of the classes, in the order of the classes.
+
+    The last rule always holds.
 
     Args:
         score: 0 to 100.
@@ -220,7 +225,6 @@ def rules(
 
 
 def _number(text: str) -> float | None:
-    """Return a text as a finite number; None where it is not one."""
     try:
         number = float(text)
     except ValueError:
@@ -229,7 +233,6 @@ def _number(text: str) -> float | None:
 
 
 def _refused(text: str, mistakes: list[str]) -> ConfigError:
-    """Return the error with all mistakes of some weights."""
     return ConfigError(
         f"weights {text!r}: {'; '.join(mistakes)}",
         remedy=_REMEDY,
@@ -254,7 +257,7 @@ INPUTS = (
     "memory_free_bytes",
     "memory_reserved_bytes",
 )
-_STANDS_IN = "gpu_busy_fraction"  # asked for only where graphics is absent
+_STANDS_IN = "gpu_busy_fraction"  # Needed only if graphics is absent.
 _inputs = attrgetter(*INPUTS)
 _gpu = attrgetter("gpu_index", "gpu_uuid")
 
@@ -268,24 +271,24 @@ def compute(
     model_name: str | None = None,
 ) -> ComputedRecord:
     """
-    Return the score, class and health of one reading.
+    Calculate the score, class and health of a reading.
 
-    An absent reading counts as 0 in every rule and is named in the answer's `missing`;
-    `asserted_class` refuses to take such a class for the truth.
+    An absent reading counts as 0 in every rule and is named in the result's `missing`.
+    `asserted_class` refuses a class that lacks a needed reading.
 
     Args:
         record: The reading. Its fractions may be outside 0 to 1.
 
-        previous: The same GPU's reading before; only its time and its count of PCIe
-            replays are asked for, and nothing of another GPU or instance.
+        previous: The previous reading of the same GPU. Only its time and its count of PCIe
+            replays are used. A reading of another GPU or instance is ignored.
 
-        weights: Of sm, tensor, dram and graphics, as they are: what is absent gives its
-            weight to nobody.
+        weights: Weights of sm, tensor, dram and graphics. The weight of an absent reading is
+            not redistributed.
 
-        preset_name: What to call the weights; by default the preset that they are, or
+        preset_name: Name of the weights, by default the name of the matching preset, or
             `custom`.
 
-        model_name: The product's name, for the temperature at which it is hot.
+        model_name: Name of the product, for the temperature limit of its health.
 
     Raises:
         RecordError: The weights are not four finite numbers.
@@ -346,11 +349,11 @@ def compute(
 
 def asserted_class(computed: ComputedRecord) -> WorkloadClass:
     """
-    Return the class of a reading, for a test that stands or falls by it.
+    Return the class of a reading, for use in an assert.
 
     Raises:
-        MetricUnavailableError: SM, tensor or DRAM activity is absent: the class then
-            says what was not measured, not what the GPU did.
+        MetricUnavailableError: SM, tensor or DRAM activity is absent, so that the class
+            reflects the missing reading and not the GPU's activity.
     """
     absent = [name for name in NEEDED if name in computed.missing]
     if absent:
@@ -363,12 +366,12 @@ def asserted_class(computed: ComputedRecord) -> WorkloadClass:
 
 
 def has_class(computed: ComputedRecord) -> bool:
-    """Return whether a reading has what its score and class are made of."""
+    """Return whether a reading has all inputs of the class."""
     return {*NEEDED}.isdisjoint(computed.missing)
 
 
 def graphics_percent(record: CanonicalRecord) -> float:
-    """Return graphics activity [%], or the driver's GPU-busy share in its place."""
+    """Return graphics activity [%], or the driver's GPU-busy share as a substitute."""
     if record.graphics_active_fraction is not None:
         return record.graphics_active_fraction * 100.0
     return _percent(record.gpu_busy_fraction)
@@ -383,14 +386,13 @@ def warning_celsius(model_name: str | None) -> float:
 
 
 def _percent(fraction: float | None) -> float:
-    """Return a fraction in percent, 0 where it is absent."""
     return 0.0 if fraction is None else fraction * 100.0
 
 
 def _replay_rate(
     record: CanonicalRecord, previous: CanonicalRecord | None
 ) -> float | None:
-    """Return PCIe replays per second; None where two readings do not give them."""
+    """Return PCIe replays per second, or None without two usable readings."""
     if previous is None or _gpu(previous) != _gpu(record):
         return None
     count, before = record.pcie_replay_count, previous.pcie_replay_count
@@ -401,7 +403,7 @@ def _replay_rate(
 
 
 def _memory_total(record: CanonicalRecord) -> float | None:
-    """Return all memory; None where one of its three parts is absent."""
+    """Return the total memory [B], or None if any of the three parts is absent."""
     used, free = record.memory_used_bytes, record.memory_free_bytes
     reserved = record.memory_reserved_bytes
     if used is None or free is None or reserved is None:
@@ -410,14 +412,13 @@ def _memory_total(record: CanonicalRecord) -> float | None:
 
 
 def _memory_fraction(used: float | None, total: float | None) -> float | None:
-    """Return the memory in use, of all; None where that is not above 0."""
     if used is None or total is None or total <= 0:
         return None
     return used / total
 
 
 def _health(record: CanonicalRecord, rate: float | None, warning: float) -> Health:
-    """Return the health of the GPU; absent readings count as good."""
+    """Return the health of the GPU, counting absent readings as good."""
     rows_lost = record.uncorrectable_remapped_row_count or 0
     if record.row_remap_failed is True or rows_lost > 0:
         return Health.CRIT
@@ -430,7 +431,6 @@ def _health(record: CanonicalRecord, rate: float | None, warning: float) -> Heal
 
 
 def _missing(record: CanonicalRecord) -> tuple[str, ...]:
-    """Return the names of the needed readings that are absent."""
     values = _inputs(record)
     if None not in values:
         return ()

@@ -1,8 +1,9 @@
 """Scores, classes and health of many readings, by columns of numpy.
 
-The same answers as `compute`, bit for bit, at a tenth of its time and less, of readings
-that a double holds: an integer above 2^53 is rounded first. In a column NaN stands for an
-absent reading; a reading without a column is absent everywhere.
+The results equal those of `compute` bit for bit, at a tenth of its time and less. This
+holds for readings that a double can represent: an integer above 2^53 is rounded first. In a
+column NaN stands for an absent reading, and a reading without a column is absent
+everywhere.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ except ImportError as error:
     _MESSAGE = "columns of readings are arrays of numpy, which is not installed"
     raise CollectorUnavailableError(_MESSAGE, remedy="pip install numpy") from error
 
-Array = Any  # of numpy
+Array = Any  # A numpy array.
 
 HEALTHS = tuple(Health)
 _NAN = float("nan")
@@ -46,24 +47,24 @@ _NAN = float("nan")
 
 class ComputedColumns(Frozen, frozen=True, kw_only=True):
     """
-    One entry for each reading.
+    The results of many readings, one entry per reading.
 
     Attributes:
-        preset_name: What the weights are called.
+        preset_name: Name of the weights.
 
-        real_util: How much of the GPU was used, 0 to 100.
+        real_util: Real utilization of the GPU, 0 to 100.
 
-        workload_class: What it was busy with, as a place in `CLASSES`.
+        workload_class: Workload class, as an index into `CLASSES`.
 
-        health: How it fares, as a place in `HEALTHS`.
+        health: Health, as an index into `HEALTHS`.
 
-        memory_total_bytes: All of its memory [B]; NaN: not known.
+        memory_total_bytes: Total memory [B], or NaN if unknown.
 
-        memory_used_fraction: In use, of all; NaN: not known.
+        memory_used_fraction: Used share of the memory, or NaN if unknown.
 
-        pcie_replay_rate_per_s: PCIe packets sent again [1/s]; NaN: not known.
+        pcie_replay_rate_per_s: PCIe packets sent again [1/s], or NaN if unknown.
 
-        missing: The readings that were asked for and absent: bit i for `INPUTS[i]`.
+        missing: Needed readings that are absent, with bit i for `INPUTS[i]`.
     """
 
     preset_name: str
@@ -78,14 +79,14 @@ class ComputedColumns(Frozen, frozen=True, kw_only=True):
 
 def columns_of(records: Iterable[CanonicalRecord]) -> dict[str, Array]:
     """
-    Return the columns that `compute_columns` asks for.
+    Build the columns for `compute_columns`.
 
     Args:
         records: Readings, each GPU's in order.
 
     Returns:
-        By a record's field names, and `entity`: the same number for readings of the same
-        GPU or instance.
+        The columns by a record's field names, and `entity`: the same number for readings of
+        the same GPU or instance.
     """
     names = ("gpu_index", "monotonic_s", *INPUTS)
     lists: dict[str, list[float]] = {name: [] for name in ("entity", *names)}
@@ -111,22 +112,23 @@ def compute_columns(
     model_names: Mapping[int, str] | None = None,
 ) -> ComputedColumns:
     """
-    Return the scores, classes and health of many readings.
+    Calculate the scores, classes and health of many readings.
 
     Args:
-        columns: By a record's field names: `gpu_index` and `monotonic_s`, and those
-            readings of `INPUTS` that are there, all of one length; each GPU's rows in
-            order. `entity`, where given, tells instances of one GPU apart.
+        columns: Columns by a record's field names: `gpu_index`, `monotonic_s` and the
+            available readings of `INPUTS`, all of one length, each GPU's rows in order. An
+            optional `entity` distinguishes instances of one GPU.
 
-        weights: Of sm, tensor, dram and graphics.
+        weights: Weights of sm, tensor, dram and graphics.
 
-        preset_name: What to call them; by default the preset that they are, or `custom`.
+        preset_name: Name of the weights, by default the name of the matching preset, or
+            `custom`.
 
-        model_names: The products' names, by GPU index.
+        model_names: Product names, by GPU index.
 
     Raises:
-        RecordError: The weights are not four finite numbers, or a column holds an
-            infinity, or a time that is NaN.
+        RecordError: The weights are not four finite numbers, a column holds an infinity, or a
+            time is NaN.
     """
     known_name = preset_of(*weights)
     read = _checked(columns)
@@ -158,12 +160,12 @@ def compute_columns(
 
 
 def missing_names(bits: int) -> tuple[str, ...]:
-    """Return the names of the absent readings that an entry of `missing` stands for."""
+    """Return the names of the absent readings in an entry of `missing`."""
     return tuple(name for i, name in enumerate(INPUTS) if bits >> i & 1)
 
 
 def _checked(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the needed columns, absent ones filled with NaN."""
+    """Return the needed columns, filled with NaN if absent."""
     times = np.asarray(columns["monotonic_s"], dtype=np.float64)
     read = {"monotonic_s": times}
     for name in INPUTS:
@@ -183,7 +185,7 @@ def _checked(columns: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _score(weights: Weights, percent: Mapping[str, Array], graphics: Array) -> Array:
-    """Return the scores; what overflows to no number is the most, as for one reading."""
+    """Return the scores, with 100 for an overflow to NaN, as for a single reading."""
     raw = raw_score(
         weights,
         percent["sm_active_fraction"],
@@ -201,7 +203,6 @@ def _classes(
     graphics: Array,
     score: Array,
 ) -> Array:
-    """Return the classes, as places in `CLASSES`."""
     held = rules(
         score=score,
         sm=percent["sm_active_fraction"],
@@ -210,7 +211,7 @@ def _classes(
         fp64=percent["fp64_active_fraction"],
         graphics=graphics,
         memory_busy=percent["memory_busy_fraction"],
-        # NaN reaches no threshold, as 0 does not
+        # NaN reaches no threshold, as a 0 would not either.
         rx=read["pcie_rx_bytes_per_s"],
         tx=read["pcie_tx_bytes_per_s"],
     )
@@ -221,14 +222,12 @@ def _classes(
 
 
 def _memory(read: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Return all memory, and the part in use."""
     used = read["memory_used_bytes"]
     total = used + read["memory_free_bytes"] + read["memory_reserved_bytes"]
     return total, np.where(total > 0, used / total, np.nan)
 
 
 def _rates(entity: Array, read: Mapping[str, Array]) -> Array:
-    """Return PCIe replays per second since the previous reading of the same GPU."""
     count = read["pcie_replay_count"]
     rates = np.full(count.shape, np.nan)
     if np.isnan(count).all():
@@ -243,7 +242,7 @@ def _rates(entity: Array, read: Mapping[str, Array]) -> Array:
 
 
 def _warnings(gpu_index: Array, model_names: Mapping[int, str]) -> Array:
-    """Return the temperature from which each reading's product is hot [°C]."""
+    """Return the temperatures [°C] from which the readings' products are hot."""
     index = np.asarray(gpu_index)
     warnings = np.full(index.shape, warning_celsius(None))
     for gpu, name in model_names.items():
@@ -252,7 +251,7 @@ def _warnings(gpu_index: Array, model_names: Mapping[int, str]) -> Array:
 
 
 def _health(read: Mapping[str, Array], rate: Array, warning: Array) -> Array:
-    """Return the health of the GPUs, as places in `HEALTHS`; NaN counts as good."""
+    """Return the health of the GPUs as indices into `HEALTHS`, counting NaN as good."""
     codes = np.full(rate.shape, HEALTHS.index(Health.OK), dtype=np.int8)
     hot = (read["temperature_celsius"] >= warning) | (
         read["memory_temperature_celsius"] >= warning
@@ -265,7 +264,7 @@ def _health(read: Mapping[str, Array], rate: Array, warning: Array) -> Array:
 
 
 def _missing(absent: Mapping[str, Array]) -> Array:
-    """Return which readings are absent: bit i for `INPUTS[i]`."""
+    """Return the absent readings as bits, bit i for `INPUTS[i]`."""
     needed = dict(absent)
     needed["gpu_busy_fraction"] = (
         absent["gpu_busy_fraction"] & absent["graphics_active_fraction"]

@@ -32,27 +32,29 @@ __all__ = [
     "worker_start",
 ]
 
-RAN = "gpuperf_ran"  # in workeroutput: how many test bodies ran in a worker
+# The key in workeroutput of the number of test bodies run in a worker.
+RAN = "gpuperf_ran"
 
+# Attributes that a worker sets on a report.
 _PAYLOADS = (
     "gpuperf",
     "gpuperf_inside",
     "gpuperf_part",
-)  # what a worker puts on a report
+)
 
 
 def register(config: pytest.Config) -> None:
     """
-    Register what this process needs to measure, to judge, or both.
+    Register the plugin objects of this process.
 
-    A worker measures; a controller judges, once a test has measured; the only process
-    does both; a child run measures and writes down what it found.
+    A worker measures. A controller judges once a test has measured. The only process of
+    a run does both. A child run measures and writes the results to a file.
     """
     manager = config.pluginmanager
     if options.is_controller(config) and not options.is_active(config):
         manager.register(Controller(config), "gpuperf-gate")
         return
-    # the rooms below are imported here because this is the first use of any of them
+    # Imported here, because this is the first use of these packages.
     from pytest_gpuperf.hooks.identity import Identity
     from pytest_gpuperf.hooks.measuring import Leases, Measuring
     from pytest_gpuperf.measure.bench import bench_of
@@ -84,14 +86,15 @@ class Controller:
     """
     An xdist controller of tests that may measure nothing.
 
-    It has to be there before the loop begins, when nobody knows yet whether any test
-    measures. So it loads little until a report of a measurement arrives; then it passes
-    every hook on to the gate.
+    It must be registered before the loop begins, when it is still unknown whether any
+    test measures. It therefore loads little until the first report of a measurement
+    arrives, and then forwards every hook to the gate.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self._folder: ScratchFolder | None = None  # made for the first worker
+        # Created for the first worker.
+        self._folder: ScratchFolder | None = None
         started_unix_s = SystemClock().unix_s()
         started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
         self._run: dict[str, Any] = {
@@ -99,23 +102,25 @@ class Controller:
             "started_unix_s": started_unix_s,
         }
         self._gate: Gate | None = None
-        self._ended: list[str] = []  # ids of tests, before any measured
-        self._down: list[Any] = []  # workers that ended, before any test measured
+        # Ids of tests that ended before any test measured.
+        self._ended: list[str] = []
+        # Workers that ended before any test measured.
+        self._down: list[Any] = []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
-        """Tell an xdist worker which run it belongs to, in builtins."""
+        """Send the identity of the run to an xdist worker, as builtins."""
         if self._folder is None:
             self._folder = ScratchFolder("run")
             self._run["folder"] = self._folder.path
-            # also where xdist gives up before the session has begun
+            # The folder is removed even if xdist gives up before the session begins.
             self.config.add_cleanup(self._folder.remove)
         identity = {**self._run, "writer": node.workerinput["workerid"]}
         node.workerinput |= {"gpuperf": identity, **worker_start(self.config)}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
-        """Refuse to measure tests on each of several workers, before any test runs."""
+        """Refuse to measure with `--dist each`, before any test runs."""
         if self._expects():
             refuse_each(self.config)
 
@@ -123,32 +128,33 @@ class Controller:
     def pytest_runtest_logreport(
         self, report: pytest.TestReport
     ) -> Generator[None, object, object]:
-        """Open the gate for the first measurement; leave other reports as they are."""
+        """Open the gate for the first measurement. Other reports stay unchanged."""
         if self._gate is None and any(hasattr(report, name) for name in _PAYLOADS):
             self._open()
         if self._gate is None:
-            if report.when == "teardown":  # it comes whatever the others gave
+            # The teardown is reported whether or not the other phases passed.
+            if report.when == "teardown":
                 self._ended.append(report.nodeid)
             return (yield)
         return (yield from self._gate.pytest_runtest_logreport(report))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
-        """Take how many test bodies ran in a worker that ends."""
+        """Collect the number of test bodies run in a finished worker."""
         if self._gate is None:
             self._down.append(node)
         else:
             self._gate.pytest_testnodedown(node)
 
     def pytest_runtest_logfinish(self) -> None:
-        """Report what was measured so far, once a test has ended."""
+        """Update the JSON report after the end of a test."""
         if self._gate is not None:
             self._gate.pytest_runtest_logfinish()
 
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
-        """Show a held test as what it is so far."""
+        """Show the provisional status of a held test."""
         return (
             None if self._gate is None else self._gate.pytest_report_teststatus(report)
         )
@@ -157,7 +163,7 @@ class Controller:
     def pytest_runtestloop(
         self, session: pytest.Session
     ) -> Generator[None, object, object]:
-        """Settle what was held, whatever ended the loop."""
+        """Settle the held tests after the loop, even if an exception ended the loop."""
         try:
             result = yield
         except BaseException as error:
@@ -170,36 +176,35 @@ class Controller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Store and report a run that measured."""
+        """Store and report a run with measurements."""
         if self._gate is not None:
             self._gate.pytest_sessionfinish(session)
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
     ) -> None:
-        """Print what the run measured."""
+        """Print the results of a run with measurements."""
         if self._gate is not None:
             self._gate.pytest_terminal_summary(terminalreporter)
 
     def last_word(self, status: int | pytest.ExitCode) -> int | pytest.ExitCode:
-        """Return the exit status, which a plugin may have set over a verdict."""
+        """Return the exit status, corrected if a plugin set 0 over a failing verdict."""
         return status if self._gate is None else self._gate.last_word(status)
 
     def _expects(self) -> bool:
-        """Return whether a worker has said that it is going to measure."""
         if self._gate is not None:
             return True
         return self._folder is not None and not self._folder.is_empty()
 
     def _open(self) -> Gate:
-        """Return the gate; it is made by the first call."""
         if self._gate is None:
-            # the rooms below are loaded here because this is the first use of them
+            # Imported here, because this is the first use of these packages.
             from pytest_gpuperf.hooks.gate import Gate
             from pytest_gpuperf.hooks.measuring import identity_of
 
             self._gate = Gate(self.config, identity_of({**self._run, "writer": "main"}))
-            for node_id in self._ended:  # some of them came to measure, and did not
+            # Some of these tests were going to measure and did not.
+            for node_id in self._ended:
                 self._gate.suite.reported(node_id)
             for node in self._down:
                 self._gate.pytest_testnodedown(node)
@@ -208,13 +213,13 @@ class Controller:
 
 def refuse_each(config: pytest.Config) -> None:
     """
-    Refuse `--dist each` of several workers, in a run that measures.
+    Refuse `--dist each` with several workers in a run that measures.
 
-    A run has one value of each test: that of one machine would take the place of the
-    other's.
+    A run has one value per test, so the value of one machine would replace that of
+    another.
 
     Raises:
-        pytest.UsageError: It was asked for.
+        pytest.UsageError: The run uses `--dist each` with several workers.
     """
     if config.getoption("dist", default="no") != "each":
         return
@@ -229,7 +234,7 @@ def refuse_each(config: pytest.Config) -> None:
 
 
 def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:
-    """Return how the run was started, for an xdist worker: builtins alone."""
+    """Return the start of the run for an xdist worker, in builtins only."""
     return {
         options.WORKER_START: {
             "process": options.process_start(config),
@@ -241,8 +246,8 @@ def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:
 
 
 def command_line(config: pytest.Config) -> CommandLine:
-    """Return how the run was started, whichever of its processes this is."""
-    # an xdist controller that waits loads neither
+    """Return the command line of the run, in any of its processes."""
+    # Imported here, so that a waiting xdist controller loads neither.
     from pytest_gpuperf.config import JitCache
     from pytest_gpuperf.pipeline.repeat import CommandLine
 

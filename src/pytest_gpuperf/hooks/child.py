@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Child", "prepare"]
 
-# options of pytest and of common plugins that write files, stop early or ask a person:
-# they belong to the parent. A value of None would let an ini option of that name decide.
+# Options of pytest and of common plugins that write files, stop early or wait for a user.
+# They apply to the parent only. With None, an ini option of the same name would decide.
 _RESET: dict[str, object] = {
     "usepdb": False,
     "trace": False,
@@ -62,45 +62,50 @@ _RESET: dict[str, object] = {
     "gpuperf_markdown": None,
     "gpuperf_csv": None,
 }
-_FAILURE_LINES = 12  # of a test's failure
-# a profiled process that ends so has done its work
+# The last lines of a test's failure that are kept.
+_FAILURE_LINES = 12
+# A profiled process with one of these exit codes has done its work.
 _ENDINGS = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
 def prepare(config: pytest.Config) -> None:
-    """Read the task, and reset the parent's own options before other plugins read them."""
+    """Read the task, and reset options of the parent before other plugins read them."""
     _take_task(config)
     _prove_launch(config)
-    # the second is what pytest-cov keeps, which begins before the first is complete
+    # pytest-cov keeps the second namespace, because it starts before the first is complete.
     for given in (config.option, config.known_args_namespace):
         for name in _RESET.keys() & vars(given).keys():
             setattr(given, name, _RESET[name])
     spec = _spec(config)
     waits = spec.turns is not None or spec.cache_control is not None
     if waits and hasattr(config.option, "timeout"):
-        # pytest-timeout's: a call waits for others, or is replayed for each pass
+        # The option of pytest-timeout. A call waits for other processes, or is replayed
+        # for every pass.
         config.option.timeout = 0
 
 
 class Child:
-    """Runs the tests that the parent names, in its order, and writes down what they gave."""
+    """
+    Run the tests named by the parent, in the parent's order, and write the results to a file.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.spec = _spec(config)
-        self._test_id = ""  # of the test that runs, as the parent calls it
+        # The parent's id of the running test.
+        self._test_id = ""
         self._recorder = FileRecorder(None)
         self._answers = AppendedFile(Path(self.spec.out))
         self._turn_client: TurnClient | None = None
         if self.spec.turns is not None:
             from pytest_gpuperf.measure.turns import TurnClient
 
-            # a pytest that a test starts has no part in the turns of its parent
+            # A pytest started by a test does not take part in the turns of its parent.
             with contextlib.suppress(OSError):
                 self._turn_client = TurnClient(self.spec.turns, SystemClock())
 
     def bench(self) -> Bench:
-        """Return the bench of this process: it measures, or marks, and decides nothing."""
+        """Create the bench of the child, for measuring or for marking ranges for a profiler."""
         read = _measuring_only(options.config_of(self.config))
         site = Site.in_process(read, self.spec.identity)
         if not self._counts:
@@ -116,15 +121,14 @@ class Child:
 
     @property
     def _counts(self) -> bool:
-        """Whether a profiler watches this process."""
         return self.spec.cache_control is not None
 
-    # outermost: plugins have shuffled the tests, and each has its key
+    # Outermost, so that plugins have shuffled the tests and every test has its key.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
-        """Keep the tests that were named, in the order they were named."""
+        """Keep the tests named by the parent, in the parent's order."""
         result = yield
         names = self.spec.names
         place = {test_id: index for index, test_id in enumerate(self.spec.test_ids)}
@@ -135,7 +139,7 @@ class Child:
             key = item.stash.get(KEY, item.stash[TEST_ID])
             test_id = names.get(key) if names else item.stash[TEST_ID]
             if test_id is not None and test_id in place:
-                # the parent's id of the test, which may hold another folder
+                # The parent's id of the test may contain a different folder.
                 item.stash[TEST_ID] = test_id
                 chosen.append(item)
         kept = set(map(id, chosen))
@@ -149,7 +153,6 @@ class Child:
         return result
 
     def _describe(self, items: Iterable[pytest.Item]) -> None:
-        """Answer with the parameters of tests that do not run."""
         for item in items:
             test_id, digest = item.stash[TEST_ID], digests.parameters_of(item)
             self._answer(ChildAnswer(test_id=test_id, parameters_digest=digest))
@@ -158,13 +161,13 @@ class Child:
     def pytest_runtest_protocol(
         self, item: pytest.Item
     ) -> Generator[None, object, object]:
-        """Note which test runs: its id here may be another than the parent's."""
+        """Note the parent's id of the running test, because node ids may differ here."""
         self._test_id = item.stash[TEST_ID]
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write a test's answer as soon as it has a value or has failed."""
+        """Write the answer of a test as soon as a value or a failure is known."""
         text = report.__dict__.pop("gpuperf", None)
         measured = Measured(test_id=self._test_id)
         failure = ""
@@ -172,9 +175,9 @@ class Child:
             measured = codec.from_text(text, Measured) if text else measured
         except RecordError as error:
             failure = outcomes.unreadable(error)
-        # what the machine does not give is not a failure of the test
+        # A value that the machine does not provide is not a failure of the test.
         lacking = measured.refusals if report.skipped else ()
-        # a test that its parent has seen end early after it measured does so here, too
+        # A test that ended early in the parent after measuring ends early here, too.
         is_part = hasattr(report, "gpuperf_part") or report.when == "teardown"
         early = report.skipped and (is_part or bool(measured.records))
         expected = (
@@ -184,7 +187,7 @@ class Child:
             longrepr = report.longrepr
             text = longrepr[2] if isinstance(longrepr, tuple) else report.longreprtext
             failure = "\n".join(text.splitlines()[-_FAILURE_LINES:])
-            # lone surrogates, which no file can hold
+            # Lone surrogates are escaped, because they cannot be written to a file.
             failure = failure.encode(errors="backslashreplace").decode()
         if measured.records or failure or lacking:
             self._answer(
@@ -199,10 +202,12 @@ class Child:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        """Note that a test begins: for the turns, and for a profiler."""
-        self._answers.open()  # that there is this file says so, however it ends
+        """Announce the start of a test to the turn server and to a profiler."""
+        # The file shows that a test began, however the process ends.
+        self._answers.open()
         if self._turn_client is not None:
-            if self.spec.loaded is not None:  # before what ran is told to have ended
+            # Stored before the server learns that the previous test has ended.
+            if self.spec.loaded is not None:
                 self._recorder.store_code(Path(self.spec.loaded))
             self._turn_client.begin_test(self._test_id)
         if self._counts:
@@ -210,44 +215,48 @@ class Child:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
-        """End the turns with the last test: fixtures of the session end with its own."""
+        """End the turns after the last test, because session fixtures end together with it."""
         if self._turn_client is not None and nextitem is None:
             self._turn_client.end_tests()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self) -> None:
-        """Note for a profiler that a test has ended."""
+        """Announce the end of a test to a profiler."""
         if self._counts:
             self._answer(ChildAnswer(test_id=self._test_id, ended=True))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Exit with 0 although tests failed: a profiler takes another status for a crash."""
+        """
+        Exit with 0 even if tests failed, because a profiler takes another status for a crash.
+        """
         if self._counts and session.exitstatus in _ENDINGS:
             session.exitstatus = pytest.ExitCode.OK
 
     def _answer(self, answer: ChildAnswer) -> None:
-        """Append a line: one write, so that a crash leaves whole ones."""
+        """Append a line in a single write, so that a crash leaves only whole lines."""
         with self._answers.appending() as (file, _):
             file.write(codec.to_text(answer).encode() + b"\n")
 
 
 def _take_task(config: pytest.Config) -> None:
-    """Move the task out of the environment: a pytest that a test starts must not see it."""
+    """Remove the task from the environment, to hide it from a pytest started by a test."""
     config.stash[options.CHILD_TASK] = os.environ[options.CHILD_VARIABLE]
-    if not options.is_controller(config):  # whose workers are the ones that measure
+    # The workers of a controller measure, and inherit its environment.
+    if not options.is_controller(config):
         del os.environ[options.CHILD_VARIABLE]
 
 
 def _prove_launch(config: pytest.Config) -> None:
     """
-    Say how this process was started; run nothing if that is not as the parent was.
+    Record how this process was started, and stop if the parent was started differently.
 
-    A launcher writes its files after pytest, by names from the folder: what it leaves is
-    put beside the answers.
+    A launcher writes its files after pytest, with names relative to the current folder.
+    The folder is therefore changed at the end to that of the answers.
 
     Raises:
-        pytest.UsageError: It was started otherwise.
+        pytest.UsageError: The command line of this process differs from that of its
+            parent.
     """
     spec = _spec(config)
     if spec.launch is None or hasattr(config, "workerinput"):
@@ -256,7 +265,7 @@ def _prove_launch(config: pytest.Config) -> None:
     code = _start_found(config, spec.launch)
     try:
         file.touch(exist_ok=False)
-    except FileExistsError:  # a launcher that forks, or calls pytest.main again
+    except FileExistsError:  # The launcher forks, or calls pytest.main again.
         code = "twice"
     with file.open("a", encoding="utf-8") as opened:
         opened.write(f"{code}\n")
@@ -270,7 +279,7 @@ def _prove_launch(config: pytest.Config) -> None:
 
 
 def _start_found(config: pytest.Config, launch: Launch) -> str:
-    """Return the code of how this process was started."""
+    """Return LAUNCHED, or a code for the difference to the expected start."""
     if tuple(sys.orig_argv[1:]) != launch.argv:
         return "other-command"
     args = tuple(str(arg) for arg in config.invocation_params.args)
@@ -278,19 +287,17 @@ def _start_found(config: pytest.Config, launch: Launch) -> str:
 
 
 def _spec(config: pytest.Config) -> ChildSpec:
-    """Return what the parent asks of this run."""
     text = Path(config.stash[options.CHILD_TASK]).read_bytes()
     return codec.from_text(text, ChildSpec)
 
 
 def _is_rerun(report: pytest.TestReport) -> bool:
-    """Return whether pytest-rerunfailures is going to run the test once more."""
-    outcome: str = report.outcome  # it adds a fourth to pytest's three
+    # The plugin adds a fourth outcome to the three of pytest.
+    outcome: str = report.outcome
     return outcome == "rerun"
 
 
 def _measuring_only(config: Config) -> Config:
-    """Return the parent's config without all that judges, keeps or repeats."""
     return replace(
         config,
         baseline=None,

@@ -1,4 +1,4 @@
-"""What a test is besides its id: the digests of its parameters and of its function."""
+"""Digests that identify a test beyond its id: of its parameters and of its function."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Digests", "digests_of", "parameters_of", "read_functions"]
 
-# pytest makes the ids of these from the value itself.
+# For these types, pytest builds the id from the value itself.
 _IN_IDS = frozenset({int, float, bool, complex, bytes, type(None)})
 _NUMBERED_LAMBDA = re.compile(r"<lambda>\d+")
 
 
 class Digests(Frozen, frozen=True, kw_only=True):
     """
-    What tells a test from another one of its id.
+    The properties that distinguish a test from another test with the same id.
 
     Attributes:
-        parameters: Digest of the values of its parameters, or None if it has none.
+        parameters: Digest of the parameter values, or None without parameters.
 
-        function: Digest of its function's syntax tree, or None if that is unknown.
+        function: Digest of the function's syntax tree, or None if unknown.
 
-        positional_id: The part of its id that counts a position, or "".
+        positional_id: The part of the id that counts a position, or "".
     """
 
     parameters: str | None = None
@@ -42,7 +42,7 @@ class Digests(Frozen, frozen=True, kw_only=True):
     positional_id: str = ""
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Return the records of the test with its digests."""
+        """Return the records of the test with the digests filled in."""
         if self.parameters is None and self.function is None:
             return records
         return [
@@ -57,7 +57,8 @@ def digests_of(item: pytest.Item) -> Digests:
     """
     Return the digests of a test.
 
-    Its fixtures and its body may change the values of its parameters: ask before.
+    Call this before the test runs, because its fixtures and its body may change
+    parameter values.
     """
     function = function_digest(getattr(item, "function", None))
     if getattr(item, "callspec", None) is None:
@@ -70,32 +71,34 @@ def digests_of(item: pytest.Item) -> Digests:
 
 
 def read_functions(items: Iterable[pytest.Item]) -> None:
-    """Read the files of test functions, whose digests are kept, before any test runs."""
+    """Read the source files of test functions before any test runs, and cache the digests."""
     for item in items:
         function_digest(getattr(item, "function", None))
 
 
 def parameters_of(item: pytest.Item) -> str | None:
-    """Return the digest of a test's parameters, or None if it has none."""
+    """Return the digest of a test's parameters, or None without parameters."""
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return None
     return parameters_digest(callspec.params, _checkout(item.config))
 
 
-@functools.lru_cache(maxsize=2)  # Asked for each test. A pytest may run inside another.
+# Cached, because it is needed for every test. Two entries, because a pytest may run
+# inside another pytest.
+@functools.lru_cache(maxsize=2)
 def _checkout(config: pytest.Config) -> tuple[str, ...]:
     checkout = options.config_of(config).checkout
     spellings = (checkout.root, *checkout.spellings)
-    return tuple(text for text in spellings if len(text) > 1)  # "/" is no checkout
+    return tuple(text for text in spellings if len(text) > 1)  # "/" is no checkout.
 
 
 def _positional_id(item: pytest.Item) -> str:
     """
-    Return the part of a test's id that counts a position, "" if there is none.
+    Return the part of a test's id that counts a position, or "".
 
-    pytest makes it from the argument's name and a number if a value has no text of its
-    own, as `shape0`.
+    pytest builds this part from the name of the argument and a number if a value has no
+    text of its own, as `shape0`.
     """
     callspec = item.callspec  # type: ignore[attr-defined] # Of a parametrized function.
     text = callspec.id

@@ -1,4 +1,4 @@
-"""The process that judges: holds suspects, confirms, and settles outcomes."""
+"""Settle the outcomes of the tests in the judging process, and confirm suspects first."""
 
 from __future__ import annotations
 
@@ -39,27 +39,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Gate"]
 
-# what xdist puts on a report when it arrives, and its own hooks look for
+# Attributes that xdist sets on an arriving report and reads in its own hooks.
 _XDIST = ("node", "worker_id", "testrun_uid", "item_index")
-_WIDTH = 100  # where nobody knows the terminal's
+# Characters, if the width of the terminal is unknown.
+_WIDTH = 100
 _MARKUP: dict[Style, dict[str, bool]] = {
     Style.GOOD: {"green": True},
     Style.BAD: {"red": True, "bold": True},
     Style.DOUBT: {"yellow": True},
     Style.FAINT: {"light": True},
 }
-_PASSED = (0, None)  # exit status of a run that fails nothing, and before it is known
-_BRIEF = frozenset({"no", "line"})  # tracebacks without all of a failure's text
+# The exit status of a run without failures, and of a run that has not ended.
+_PASSED = (0, None)
+# Traceback styles that do not show the whole text of a failure.
+_BRIEF = frozenset({"no", "line"})
 
 
 class Gate:
     """
-    Receives what the tests measured, and decides outcomes once all have run.
+    Receive the measurements of the tests, and decide outcomes after the last test.
 
     Args:
         config: The pytest config.
 
-        identity: The run that workers were told of already; None: it begins now.
+        identity: The run already announced to workers, or None if the run begins now.
     """
 
     def __init__(
@@ -72,19 +75,25 @@ class Gate:
         self.suite.opened = config.stash.get(options.OPENED, None)
         self.suite.looked_into = partial(options.looked_into, config)
         self._line_open = False
-        self._told: set[str] = set()  # what a comparison did instead of measuring
+        # Progress texts already printed in a log.
+        self._told: set[str] = set()
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
-        self._failed_parts: set[str] = set()  # ids of tests of which a subtest failed
-        self._calls: dict[str, pytest.TestReport] = {}  # as pytest came to know them
-        self._explained: dict[str, Sequence[Verdict]] = {}  # in a report, by test id
+        # Ids of tests with a failed subtest.
+        self._failed_parts: set[str] = set()
+        # Call reports as pytest received them.
+        self._calls: dict[str, pytest.TestReport] = {}
+        # The verdicts explained in reports, by test id.
+        self._explained: dict[str, Sequence[Verdict]] = {}
         self._shifts: tuple[MachineShift, ...] = ()
-        self._raised = ""  # the traceback of somebody's hook
-        self._why_red = ""  # why the exit status must not be 0
+        # The traceback of a failed pytest_gpuperf_run_finished hook.
+        self._raised = ""
+        # The reason why the exit status must not be 0.
+        self._why_red = ""
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
-        """Tell an xdist worker what it needs to measure for this run."""
+        """Send the data of the run to an xdist worker."""
         node.workerinput["gpuperf"] = self.suite.site.for_worker(
             node.workerinput["workerid"]
         )
@@ -92,13 +101,17 @@ class Gate:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
-        """Refuse to measure tests on each of several workers, before any test runs."""
+        """Refuse to measure with `--dist each`, before any test runs."""
         if self.suite.measured_anything():
             refuse_each(self.config)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
-        """Take how many test bodies ran in a worker that ends; one that crashed has none."""
+        """
+        Collect the number of test bodies run in a finished worker.
+
+        A crashed worker has none.
+        """
         ran_count = getattr(node, "workeroutput", {}).get(RAN)
         if ran_count is not None:
             self.suite.worker_ran_counts.append(ran_count)
@@ -107,7 +120,7 @@ class Gate:
     def pytest_runtest_logreport(
         self, report: pytest.TestReport
     ) -> Generator[None, object, object]:
-        """Take what a report carries; log its inner reports behind it, or hold them."""
+        """Take the measurements out of a report, and log or hold the reports inside."""
         inside = report.__dict__.pop("gpuperf_inside", None)
         if inside is None:
             self.suite.took(report.nodeid, report.when, report.duration)
@@ -118,7 +131,7 @@ class Gate:
         call, teardown = (self._unpacked(report, inner) for inner in inside)
         for phase in (report, call, teardown):
             self.suite.took(report.nodeid, phase.when, phase.duration)
-        self.suite.reported(report.nodeid)  # all three phases have passed
+        self.suite.reported(report.nodeid)  # All three phases have passed.
         measured = self._take(call, passed=True)
         held = None
         if measured is not None and not measured.body_failed:
@@ -132,14 +145,13 @@ class Gate:
         return result
 
     def pytest_runtest_logfinish(self) -> None:
-        """Report what was measured so far, once a test has ended."""
+        """Update the JSON report after the end of a test."""
         steps.report_so_far(self.suite)
 
     def _unpacked(
         self, outer: pytest.TestReport, inner: pytest.TestReport | dict[str, Any]
     ) -> pytest.TestReport:
-        """Return an inner report as the object that it was, with xdist's attributes."""
-        if not isinstance(inner, dict):  # of this process
+        if not isinstance(inner, dict):  # A report of this process.
             return inner
         hook = self.config.hook.pytest_report_from_serializable
         report: Any = hook(config=self.config, data=inner)
@@ -151,8 +163,8 @@ class Gate:
     def _take(
         self, report: pytest.TestReport, *, passed: bool = False
     ) -> Measured | None:
-        """Take the payload of a report, and note that its test has reported."""
-        payload = report.__dict__.pop("gpuperf", None)  # text, where it has travelled
+        # Text if the report comes from a worker.
+        payload = report.__dict__.pop("gpuperf", None)
         self._note_phase(report)
         if self.suite.config.junit_properties and report.when == "teardown":
             report.user_properties += self.suite.properties_of(report.nodeid)
@@ -160,7 +172,7 @@ class Gate:
         if measured is None:
             return None
         if measured.test_id in self.suite.results:
-            # a worker on a host without our folder did not say that it would measure
+            # A worker on a host without the folder of the run could not announce its tests.
             refuse_each(self.config)
         missed = outcomes.missed_limits(measured)
         early = report.skipped and bool(measured.records)
@@ -173,13 +185,12 @@ class Gate:
             self._xfailed[measured.test_id] = None
         if report.failed and not passed:
             self._explained[report.nodeid] = missed
-            if isinstance(report.longrepr, str):  # a worker's words
+            if isinstance(report.longrepr, str):  # The text comes from a worker.
                 outcomes.fail(report, report.longrepr)
         self._heed_subtests(report, measured)
         return self.suite.results[measured.test_id]
 
     def _note_phase(self, report: pytest.TestReport) -> None:
-        """Note what has ended or failed: a subtest, and a teardown after the call."""
         if report.when == "teardown" or (report.when == "setup" and not report.passed):
             self.suite.reported(report.nodeid)
         part = report.__dict__.pop("gpuperf_part", False)
@@ -191,10 +202,9 @@ class Gate:
                 self.suite.withdraw(test_id)
 
     def _heed_subtests(self, report: pytest.TestReport, measured: Measured) -> None:
-        """Withdraw a test of which a subtest failed, unless it missed a limit as well."""
         if report.nodeid not in self._failed_parts:
             return
-        self._failed_parts.discard(report.nodeid)  # it may be run again
+        self._failed_parts.discard(report.nodeid)  # The test may run again.
         if not outcomes.missed_limits(measured):
             self.suite.withdraw(measured.test_id)
 
@@ -204,7 +214,6 @@ class Gate:
         teardown: pytest.TestReport,
         measured: Measured | None,
     ) -> None:
-        """Log what was inside a report, with what its limits say of it."""
         if measured is not None:
             outcomes.apply_unmeasured(call, measured, self.suite.config)
             if outcomes.passed_unexpectedly(call):
@@ -215,7 +224,7 @@ class Gate:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
-        """Show a held test as what it is so far."""
+        """Show the provisional status of a held test."""
         held = getattr(report, "gpuperf_held", None)
         return None if held is None else ("", "?", (held, {"yellow": True}))
 
@@ -223,7 +232,7 @@ class Gate:
     def pytest_runtestloop(
         self, session: pytest.Session
     ) -> Generator[None, object, object]:
-        """Settle every held test once all have run, whatever ended the loop."""
+        """Settle every held test after the loop, even if an exception ended the loop."""
         try:
             with self._heeding_exits():
                 result = yield
@@ -235,11 +244,13 @@ class Gate:
 
     @contextlib.contextmanager
     def _heeding_exits(self) -> Iterator[None]:
-        """Let os._exit(0) in a test end the process with 1: the run is not judged then."""
+        """
+        Let os._exit(0) in a test end with exit code 1, because the run is not judged then.
+        """
         own, process = os._exit, os.getpid()
 
         def end(status: int) -> NoReturn:
-            if status != 0 or os.getpid() != process:  # a test may fork
+            if status != 0 or os.getpid() != process:  # A test may fork.
                 own(status)
             self._tell_of_exit()
             own(pytest.ExitCode.TESTS_FAILED)
@@ -252,7 +263,7 @@ class Gate:
                 os._exit = own
 
     def _tell_of_exit(self) -> None:
-        """Say which test ends the process, whose output is captured at this moment."""
+        """Print the test that ends the process, after suspending the output capture."""
         plugins = self.config.pluginmanager
         reporter = plugins.getplugin("terminalreporter")
         if reporter is None:
@@ -266,7 +277,7 @@ class Gate:
         reporter.flush()
 
     def settle(self, session: pytest.Session) -> None:
-        """Decide the run, whose tests have run, and log what was held."""
+        """Decide the run after the last test, and log the held reports."""
         try:
             self._end_workers()
             self.suite.interrupt(_stopped(session))
@@ -280,22 +291,23 @@ class Gate:
             raise _interrupt(self.suite.stopped)
 
     def abandon(self, error: BaseException) -> None:
-        """Log what was held by a run that an error has ended."""
+        """Log the held reports of a run that ended with an error."""
         self.suite.interrupt(_ended_by(error))
         try:
-            steps.decide(self.suite)  # an incomplete run measures nothing again
-        finally:  # whatever happens, no test is lost
+            # An incomplete run measures nothing again.
+            steps.decide(self.suite)
+        finally:  # No held test may be lost.
             self._release()
 
     def _announce(self, has_suspects: bool, expected_s: float) -> None:  # noqa: FBT001 - decide's callback
-        """Say what the tests are waiting for, on a line before that of their outcomes."""
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or not self._held:
             return
         reporter.ensure_newline()
         distributed = self.config.pluginmanager.hasplugin("dsession")
         if reporter.verbosity < distributed:
-            reporter.line("")  # letters of xdist and of -q are on a line of no file
+            # The progress letters of xdist and of -q are not on the line of a file.
+            reporter.line("")
         count = len(self._held)
         config = self.suite.config
         starts = config.replay is None and self.suite.completeness().complete
@@ -305,10 +317,11 @@ class Gate:
             count, confirm, against, config.confirm_by, expected_s=expected_s
         )
         _write(reporter, line)
-        reporter.flush()  # a log shows it before the time is spent
+        # A log shows the line before the time is spent.
+        reporter.flush()
 
     def _tell(self, progress: Progress) -> None:
-        """Say how far a comparison is; on a terminal, over the same line."""
+        """Print the progress of a comparison, on a terminal always over the same line."""
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or reporter.verbosity < 0:
             return
@@ -323,20 +336,18 @@ class Gate:
             self._told.add(text)
 
     def _end_line(self) -> None:
-        """End the line that is written over and over."""
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if self._line_open and reporter is not None:
             reporter.line("")
         self._line_open = False
 
     def _end_workers(self) -> None:
-        """End idle xdist workers, so that what they hold of the GPU is free."""
+        """End idle xdist workers, so that their GPU memory is free."""
         distributed = self.config.pluginmanager.getplugin("dsession")
         if distributed is not None and self.suite.will_measure_again():
             distributed.nodemanager.teardown_nodes()
 
     def _release(self) -> None:
-        """Log what was held, each with the outcome that its verdicts give it."""
         for measured, call, teardown in self._held:
             failures = self.suite.failures_of(measured.test_id)
             if failures:
@@ -349,7 +360,11 @@ class Gate:
     def _fail(
         self, test_id: str, call: pytest.TestReport, failures: Sequence[Verdict]
     ) -> None:
-        """Fail a held test, as its xfail mark expects; no mark expects an undecided verdict."""
+        """
+        Fail a held test, or turn it into an expected failure if an xfail mark expects it.
+
+        An undecided verdict is never expected by a mark.
+        """
         config = replace(self.suite.config, option_texts=self.suite.option_texts)
         ending = outcomes.ending_text(call)
         text = outcomes.failure_text(failures, config)
@@ -367,7 +382,12 @@ class Gate:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Store and report the run; fail it where it compared nothing although it had to."""
+        """
+        Store and report the run.
+
+        A run that was to compare something and measured nothing is finished as well,
+        and can fail.
+        """
         if not (self.suite.measured_anything() or self._lacks_its_tests()):
             self.suite.tidy()
             return
@@ -383,7 +403,7 @@ class Gate:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _redness(self) -> str:
-        """Return why pytest must not end with 0, or ""."""
+        """Return the reason why pytest must not exit with 0, or ""."""
         for test_id in self.suite.results:
             failures = self.suite.failures_of(test_id)
             if failures and test_id not in self._xfailed:
@@ -391,7 +411,7 @@ class Gate:
         return next(iter(self.suite.complaints), "")
 
     def last_word(self, status: int | pytest.ExitCode) -> int | pytest.ExitCode:
-        """Return the exit status: a plugin may have set 0 over what fails the run."""
+        """Return the exit status, corrected if a plugin set 0 although the run fails."""
         if status not in _PASSED or not self._why_red:
             return status
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
@@ -400,13 +420,17 @@ class Gate:
         return pytest.ExitCode.TESTS_FAILED
 
     def _lacks_its_tests(self) -> bool:
-        """Return whether a run without a measurement was to compare something."""
+        """Return True if a run without measurements was supposed to compare something."""
         if not options.must_judge(self.config):
             return False
         return self.suite.config.against is not None or bool(self.suite.absent())
 
     def _looks_into(self, module: str) -> bool:
-        """Return whether pytest looked for tests in the module of a key, which may be gone."""
+        """
+        Return whether pytest looked for tests in the module of a key.
+
+        The module file may be gone.
+        """
         if options.selects_part(self.config):
             return False
         start, option = self.config.invocation_params.dir, self.config.option
@@ -428,7 +452,6 @@ class Gate:
         return any(self._finds(place, path) for place in places)
 
     def _finds(self, place: Path, path: Path) -> bool:
-        """Return whether pytest would collect a file, from a path that it was given."""
         if path == place:
             return True
         if place not in path.parents:
@@ -437,12 +460,16 @@ class Gate:
         closed = self.config.getini("norecursedirs")
         if any(fnmatch(name, pattern) for name in folders for pattern in closed):
             return False
-        text = path.as_posix()  # a pattern may name folders
+        text = path.as_posix()  # A pattern may name folders.
         files = self.config.getini("python_files")
         return any(fnmatch(text, f"*/{pattern}") for pattern in files)
 
     def _hand_over(self, run: Run) -> None:
-        """Call the hooks of others; one that raises fails the run, which is still printed."""
+        """
+        Call pytest_gpuperf_run_finished.
+
+        An exception fails the run, which is still printed.
+        """
         try:
             self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
         except Exception as error:  # noqa: BLE001 - raised here, no failure would be printed
@@ -454,7 +481,9 @@ class Gate:
             )
 
     def _complain_of_undecided(self) -> None:
-        """Fail a run that ends with 0 before suspects are decided, as by `pytest.exit`."""
+        """
+        Fail a run that ends with 0 before suspects are decided, for example by `pytest.exit`.
+        """
         undecided = dict.fromkeys(
             verdict.key.test_id
             for verdict in self.suite.verdicts
@@ -466,7 +495,7 @@ class Gate:
             self.suite.complain(terminal.undecided_line([*undecided]))
 
     def _complain_of_overruled(self) -> None:
-        """Fail the run for verdicts that another plugin reported as a pass."""
+        """Fail the run for failing verdicts that another plugin reported as a pass."""
         for node_id, report in self._calls.items():
             test_id = self.suite.test_of(node_id)
             if test_id is None or report.failed or test_id in self._xfailed:
@@ -478,7 +507,7 @@ class Gate:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
     ) -> None:
-        """Print the table, the explanations and how much was judged."""
+        """Print the table, the explanations and the number of judged tests."""
         run = self.suite.run
         if run is None:
             return
@@ -514,14 +543,14 @@ class Gate:
             _write(terminalreporter, complaint, red=True, bold=True)
 
     def pytest_unconfigure(self) -> None:
-        """Free what the run has gathered."""
-        self.suite.tidy()  # a run that only shows markers has no session
+        """Remove the files of the run, and free the measurements."""
+        # A run that only shows markers has no session, so pytest_sessionfinish was not called.
+        self.suite.tidy()
         self.suite.forget()
 
     def _explained_above(
         self, terminalreporter: pytest.TerminalReporter
     ) -> Callable[[Verdict], bool]:
-        """Return whether pytest's FAILURES explain a verdict, as a function of it."""
         style = self.config.getoption("tbstyle", default="auto")
         reports = () if style in _BRIEF else terminalreporter.stats.get("failed", ())
         explained = [
@@ -536,8 +565,12 @@ class Gate:
 def _measured(
     payload: Measured | str | None, report: pytest.TestReport
 ) -> Measured | None:
-    """Return what a report carries; None: nothing, or it is unreadable."""
-    if not isinstance(payload, str):  # of this process
+    """
+    Decode the measurements in a report, or return None if there are none.
+
+    Unreadable measurements fail the report and return None.
+    """
+    if not isinstance(payload, str):  # Measured in this process.
         return payload
     try:
         return codec.from_text(payload, Measured, path=report.nodeid)
@@ -549,24 +582,23 @@ def _measured(
 def _write(
     terminalreporter: pytest.TerminalReporter, text: str, **markup: bool
 ) -> None:
-    """Write a text in lines that are no wider than the terminal."""
     for line in terminal.fitted(text, width=_width(terminalreporter)):
         terminalreporter.write_line(line.text, **markup)
 
 
 def _width(terminalreporter: pytest.TerminalReporter) -> int:
-    """Return the characters of a terminal line."""
+    """Return the width of a terminal line [characters]."""
     return int(getattr(terminalreporter, "_screen_width", 0)) or _WIDTH
 
 
 def _plain(path: Path) -> Path:
-    """Return a path without dots, as pytest compares them; links stay."""
+    """Return an absolute path without dots, as compared by pytest. Links are kept."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
 
 
 def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:
     """
-    Return the suite of a run.
+    Create the suite of a run.
 
     Raises:
         pytest.UsageError: The baseline, the recording or the spool cannot be used.
@@ -582,18 +614,19 @@ def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:
 
 
 def _stopped(session: pytest.Session) -> str:
-    """Return what ended the loop early; "" where nothing did."""
+    """Return the reason why the loop ended early, or ""."""
     return str(session.shouldfail or session.shouldstop or "")
 
 
 def _interrupt(name: str) -> KeyboardInterrupt:
-    """Return what ends pytest as Ctrl-C does; it names a signal that was not SIGINT."""
     is_usual = name == KeyboardInterrupt.__name__
     return KeyboardInterrupt() if is_usual else KeyboardInterrupt(name)
 
 
 def _ended_by(error: BaseException) -> str:
-    """Return why an exception ended the loop: its text, where it is made to stop a run."""
+    """
+    Return the text of an exception made to stop a run, or a sentence with the exception's name.
+    """
     stopped = isinstance(
         error, (KeyboardInterrupt, pytest.Session.Failed, pytest.exit.Exception)
     )

@@ -1,4 +1,4 @@
-"""Give every test that measures its key, and refuse tests that cannot be told apart."""
+"""Give every measured test its key, and refuse tests that cannot be distinguished."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ if TYPE_CHECKING:
 
 __all__ = ["KEY", "TYPED", "Identity", "KeyMaker"]
 
-KEY = pytest.StashKey[str]()  # where it is not the test id
-TYPED = pytest.StashKey[str]()  # the test as an argument, where its id is none
-# of what is installed, wherever the environment lies
+# The key of a test, if it differs from the test id.
+KEY = pytest.StashKey[str]()
+# The test as a command-line argument, if its id is not one.
+TYPED = pytest.StashKey[str]()
+# Parts of the path of an installed file, in any environment.
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 class _Place(NamedTuple):
     """
-    What names of the tests of one parent begin with.
+    The beginning of the names of all tests with the same parent.
 
     Attributes:
         module: The module, as in keys.
 
         key: The beginning of keys.
 
-        typed: The beginning of arguments, where pytest was started.
+        typed: The beginning of command-line arguments, relative to the start folder.
 
-        shown: The beginning of ids, if arguments begin so, too.
+        shown: The beginning of ids, if arguments begin in the same way.
     """
 
     module: str
@@ -50,7 +52,7 @@ class _Place(NamedTuple):
 
 class KeyMaker:
     """
-    Makes the keys of tests.
+    Create the keys of tests.
 
     Args:
         config: The pytest config.
@@ -61,32 +63,36 @@ class KeyMaker:
         self._checkout: Checkout = read.checkout
         self._start = str(config.invocation_params.dir)
         self._rootdir = read.option_texts.get("rootdir", ".")
-        self._places: dict[object, _Place] = {}  # by the parent of tests
+        # By the parent of the tests.
+        self._places: dict[object, _Place] = {}
 
     def key_of(self, item: pytest.Item) -> str:
-        """Return the key of a test: its module, and its name without the checkout's folder."""
+        """
+        Return the key of a test, made of the module and the name without the checkout's folder.
+        """
         place = self._places.get(item.parent) or self._place(item)
         name = item.name
         return place.key + (self._checkout.portable(name) if "/" in name else name)
 
     def module_of(self, item: pytest.Item) -> str:
-        """Return the module of a test, as its key begins."""
+        """Return the module of a test, as at the beginning of the key."""
         return (self._places.get(item.parent) or self._place(item)).module
 
     def module_around(self, collector: pytest.Collector) -> str:
-        """Return the module of a file or of what is in one, as keys begin."""
+        """Return the module of a collector, as at the beginning of keys."""
         return self._module(collector)
 
     def typed(self, item: pytest.Item) -> str:
-        """Return a test as it is typed where pytest was started."""
+        """Return a test as a command-line argument, relative to the start folder."""
         return (self._places.get(item.parent) or self._place(item)).typed + item.name
 
     def is_typed(self, item: pytest.Item, test_id: str) -> bool:
-        """Return whether a test is typed by its id, from pytest's root folder."""
+        """
+        Return True if the id of a test is also the argument, seen from pytest's root folder.
+        """
         return test_id == self._places[item.parent].shown + item.name
 
     def _place(self, item: pytest.Item) -> _Place:
-        """Find out what the names of the tests of one parent begin with."""
         classes, module = _classes(item), self._module(item)
         path = Path(os.path.relpath(item.path, self._start)).as_posix()
         typed = "".join(f"{part}::" for part in (path, *classes))
@@ -97,16 +103,16 @@ class KeyMaker:
                 f"{part}::" for part in (module, *map(self._checkout.portable, classes))
             ),
             typed=typed,
-            # none begins so where the file is not below the root folder
+            # For a file outside the root folder, use a prefix that no id has.
             shown=shown if normpath(f"{self._rootdir}/{shown}") == typed else "\0",
         )
         self._places[item.parent] = place
         return place
 
     def _module(self, item: pytest.Item | pytest.Collector) -> str:
-        """Return the path of a test's file in the checkout, else how the file is imported."""
+        """Return the path of a test's file in the checkout, or the import name of the file."""
         file = _file_of(item)
-        if file is None:  # of a plugin that has tests in no file
+        if file is None:  # A plugin may have tests without a file.
             return item.nodeid.partition("::")[0]
         for path in (file.path.as_posix(), os.path.realpath(file.path)):
             below = self._checkout.relative(path)
@@ -122,14 +128,14 @@ def _file_of(item: pytest.Item | pytest.Collector) -> pytest.File | None:
 
 
 def _classes(item: pytest.Item) -> list[str]:
-    """Return the names of what a test is in, below its file."""
+    """Return the names of the nodes between a file and a test, outermost first."""
     chain, file = item.listchain()[:-1], _file_of(item)
     return [] if file is None else [n.name for n in chain[chain.index(file) + 1 :]]
 
 
 class Identity:
     """
-    Gives every test that measures its key, once all are collected.
+    Give every measured test its key at the end of the collection.
 
     Args:
         config: The pytest config.
@@ -139,13 +145,13 @@ class Identity:
         self._config = config
         self.keys = KeyMaker(config)
 
-    # innermost: all plugins have had the items when it goes on, and a child process
-    # selects its tests by their keys after it
+    # Innermost, so that all plugins have changed the items before. A child process
+    # selects its tests by key afterwards.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
-        """Give every test that measures a key of its own, or refuse to run any."""
+        """Give every measured test a key, or refuse tests that share a key."""
         result = yield
         twins = self._name_all(items)
         for first, second in twins:
@@ -153,14 +159,16 @@ class Identity:
         if twins:
             refused = {id(item) for pair in twins for item in pair}
             goes_on = self._config.option.continue_on_collection_errors
-            # workers of xdist run whatever could be collected
+            # xdist workers run all tests that could be collected.
             items[:] = [i for i in items if goes_on and id(i) not in refused]
         return result
 
     def _name_all(
         self, items: list[pytest.Item]
     ) -> list[tuple[pytest.Item, pytest.Item]]:
-        """Return pairs of tests with one id or one key that are not one test repeated."""
+        """
+        Return pairs of tests that share an id or a key without being repeats of the same test.
+        """
         by_key: dict[str, pytest.Item] = {}
         by_id: dict[str, pytest.Item] = {}
         counts: dict[str, int] = {}
@@ -176,7 +184,7 @@ class Identity:
                 self._name(item, item.stash[TEST_ID], key)
             elif _is_repeat(first, item) and by_key.get(key) is first:
                 counts[key] = counts.get(key, 1) + 1
-                # a plugin may repeat the very object
+                # A plugin may repeat the same object.
                 items[place] = item = _copy_of(item) if id(item) in named else item  # noqa: PLW2901 - in its place
                 self._number(first, item, key, counts[key])
             else:
@@ -185,7 +193,6 @@ class Identity:
         return twins
 
     def _name(self, item: pytest.Item, test_id: str, key: str) -> None:
-        """Keep the key of a test if it is not its id, and how the test is typed likewise."""
         if key == test_id:
             return
         item.stash[KEY] = key
@@ -195,9 +202,8 @@ class Identity:
     def _number(
         self, first: pytest.Item, item: pytest.Item, key: str, number: int
     ) -> None:
-        """Give a repeat of a test names of its own, in pytest's reports, too."""
         test_id = first.stash[TEST_ID]
-        # what xdist appends for a group stays behind the number
+        # The group that xdist appends to an id stays behind the number.
         group = first.nodeid.removeprefix(test_id)
         item.stash[TEST_ID] = f"{test_id}#{number}"
         _rename(item, f"{test_id}#{number}{group}")
@@ -205,7 +211,9 @@ class Identity:
         item.stash[TYPED] = self.keys.typed(item)
 
     def _refuse(self, first: pytest.Item, second: pytest.Item) -> None:
-        """Report an error of the collection; in an xdist worker a UsageError is internal."""
+        """
+        Report a collection error, because a UsageError in an xdist worker is an internal error.
+        """
         text = twins_line(
             escape(second.nodeid), self.keys.typed(first), self.keys.typed(second)
         )
@@ -215,7 +223,6 @@ class Identity:
 
 
 def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
-    """Return whether two tests are one definition, collected twice."""
     if first is item:
         return True
     place = item.location
@@ -223,8 +230,9 @@ def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
 
 
 def _rename(item: Any, node_id: str) -> None:  # noqa: ANN401 - an item, of which no type has these
-    """Give a test another node id, as xdist does: pytest has no public way."""
-    parsed = getattr(item, "_id", None)  # since pytest 9.2 the id is no text
+    """Change the node id of a test, as xdist does, because pytest has no public way."""
+    # Since pytest 9.2, the id is not a string.
+    parsed = getattr(item, "_id", None)
     if parsed is None:
         item._nodeid = node_id  # noqa: SLF001 - see above
     else:
@@ -232,13 +240,14 @@ def _rename(item: Any, node_id: str) -> None:  # noqa: ANN401 - an item, of whic
 
 
 def _copy_of(item: pytest.Item) -> pytest.Item:
-    """Return another item of the same test, with what pytest keeps of one for itself."""
+    """Return a copy of a test item with its own stash, report sections and fixture request."""
     copied: Any = copy.copy(item)
     copied.stash = pytest.Stash()
     copied.stash[PLAN], copied.stash[TEST_ID] = item.stash[PLAN], item.stash[TEST_ID]
     copied.user_properties = [*item.user_properties]
     copied._report_sections = []  # noqa: SLF001 - the list of the first is not its own
-    begin = getattr(copied, "_initrequest", None)  # of functions and doctests
+    # Only functions and doctests have this method.
+    begin = getattr(copied, "_initrequest", None)
     if begin is not None:
         begin()
     return copied  # type: ignore[no-any-return] # an item, as it was

@@ -1,4 +1,7 @@
-"""Writes down which tests a command line collects, and runs none: for a parent process."""
+"""Write the tests collected by a command line to a file, without running any test.
+
+The reader is the parent process.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,15 @@ __all__ = [
     "pytest_exception_interact",
 ]
 
-_FAILURE_LINES = 3  # of a module that cannot be collected: its error stands last
+# The last lines of a failed collection that are kept, since the error is at the end.
+_FAILURE_LINES = 3
 _failures: dict[str, str] = {}
 _errors: list[BaseException] = []
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Write down what test ids are relative to, and do no more, where that is asked for."""
+    """Write the rootdir to a file and exit, if the parent process requests that."""
     file = os.environ.get(ROOT_VARIABLE)
     if file is None:
         return None
@@ -44,28 +48,28 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_exception_interact(
     call: pytest.CallInfo[object], report: pytest.CollectReport | pytest.TestReport
 ) -> None:
-    """Keep what was raised while something was collected."""
+    """Keep exceptions raised during the collection."""
     if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
         _errors.append(call.excinfo.value)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Keep why something could not be collected."""
+    """Keep the reason for a failed collection."""
     if report.failed:
         lines = report.longreprtext.splitlines()
-        # what only points to a place of a line says nothing without that line
+        # A line of carets is useless without the source line that it marks.
         errors = [line[1:].strip() for line in lines if line.startswith("E ")]
         told = [line for line in errors if any(map(str.isalnum, line))] or lines
-        # one line: it becomes part of a sentence
+        # Joined into one line, because the text becomes part of a sentence.
         _failures[report.nodeid] = _encodable(" | ".join(told[-_FAILURE_LINES:]))
 
 
-@pytest.hookimpl(trylast=True)  # after whoever deselects
+@pytest.hookimpl(trylast=True)  # After all plugins that deselect.
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Write down the tests that are left, and leave none to run."""
-    # a process that is asked for the root folder alone does not load it
+    """Write the remaining tests to a file, and leave no test to run."""
+    # Imported here, because a process that only reports the rootdir does not need it.
     from pytest_gpuperf.hooks.identity import KeyMaker
 
     keys, counts = KeyMaker(config), Counter[str]()
@@ -73,7 +77,7 @@ def pytest_collection_modifyitems(
     for item in items:
         key = keys.key_of(item)
         counts[key] += 1
-        number = f"#{counts[key]}" if counts[key] > 1 else ""  # of a test repeated
+        number = f"#{counts[key]}" if counts[key] > 1 else ""  # A repeated test.
         test = CollectedTest(
             test_id=_encodable(f"{item.nodeid}{number}"),
             key=_encodable(f"{key}{number}"),
@@ -92,7 +96,9 @@ def pytest_collection_modifyitems(
 
 
 def _source_of(item: pytest.Item) -> str:
-    """Return the digest of a test's own source: its function, else its file."""
+    """
+    Return the digest of the source of the test function, or of the file without a function.
+    """
     function = getattr(item, "function", None)
     try:
         text = inspect.getsource(inspect.unwrap(function)).encode()  # type: ignore[arg-type] # None raises the TypeError
@@ -102,10 +108,10 @@ def _source_of(item: pytest.Item) -> str:
 
 
 def _is_import_error(error: BaseException) -> bool:
-    """Return whether an import found nothing; pytest wraps what a test module raises."""
+    """Return True for a failed import. pytest wraps the exception of a test module."""
     return isinstance(error.__cause__ or error, ImportError)
 
 
 def _encodable(text: str) -> str:
-    """Return a text without lone surrogates, which no file can hold."""
+    """Escape lone surrogates, which cannot be written to a file."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The plan of a test: what its markers say, checked against the chip."""
+"""Read the plan of a test from its markers, and check its counters against the chip."""
 
 from __future__ import annotations
 
@@ -47,30 +47,35 @@ _KEYWORDS = (
     "requires",
     "records",
 )
-_ADDED_UP = ("limits", "counters", "records")  # other keywords: the closest marker wins
+# Keywords that add up. For other keywords the closest marker wins.
+_ADDED_UP = ("limits", "counters", "records")
 _GRADES = tuple(Grade.__members__)
 _REQUIREMENTS = ("gpu", Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML)
 _CHIP = re.compile(r"sm_\d{2,3}a?")
-_NOT_A_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one
-# keeps a test out of the threads of a plugin, which would share its fixture
+# A whole limit, or a docstring that quotes a limit.
+_NOT_A_NAME = re.compile(r"[<>=\n]")
+# The marker keeps a test out of a plugin's threads, which would share the fixture.
 _UNSAFE = "thread_unsafe"
-_TIMED = {"time", "throughput", "mfu", "roofline"}  # metrics that need repeated calls
+# Metrics that need repeated calls.
+_TIMED = {"time", "throughput", "mfu", "roofline"}
 
 
 def read_markers(
     report: pytest.CollectReport, measuring: Sequence[pytest.Item]
 ) -> None:
     """
-    Give every test its plan; turn the report into an error where markers are wrong.
+    Give every test its plan, or turn the report into an error if markers are wrong.
 
-    The error has all mistakes of the report's tests.
+    The error lists all mistakes of the report's tests.
     """
     mistakes: list[str] = []
     has_threads = _knows_unsafe_threads(measuring[0].config)
     for item in measuring:
-        item.stash[TEST_ID] = item.nodeid  # before loadgroup appends the group's name
+        # Taken before loadgroup appends the name of the group.
+        item.stash[TEST_ID] = item.nodeid
         if item.get_closest_marker("gpuperf") is None:
-            item.add_marker("gpuperf")  # so that -m gpuperf selects it
+            # So that `-m gpuperf` selects the test.
+            item.add_marker("gpuperf")
         if has_threads:
             item.add_marker(_UNSAFE)
         reader = _MarkerReader(item)
@@ -81,24 +86,27 @@ def read_markers(
     if mistakes:
         report.outcome = "failed"
         report.result = []
-        # parameters repeat their function's mistakes
+        # Every parameter set of a function repeats the same mistakes.
         report.longrepr = "\n".join(dict.fromkeys(mistakes))
 
 
 def _knows_unsafe_threads(config: pytest.Config) -> bool:
-    """Return whether a plugin, as pytest-run-parallel, registered its marker."""
+    """
+    Return True if a plugin such as pytest-run-parallel registered the thread_unsafe marker.
+    """
     return any(
         re.split(r"[:(]", line)[0] == _UNSAFE for line in config.getini("markers")
     )
 
 
 class _MarkerReader:
-    """Reads the markers of one test and collects their mistakes."""
+    """Read the markers of a test and collect the mistakes in them."""
 
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
         self.mistakes: list[str] = []
-        self.metrics: frozenset[str] = frozenset()  # names that the test may record
+        # Names that the test may record.
+        self.metrics: frozenset[str] = frozenset()
 
     def plan(self) -> Plan:
         """Return the plan of the markers, without wrong values."""
@@ -125,7 +133,7 @@ class _MarkerReader:
         return plan
 
     def _merged(self) -> dict[str, Any]:
-        """Return the keywords of all markers: the closest wins, lists add up."""
+        """Merge the keywords of all markers. The closest marker wins, and lists add up."""
         keywords: dict[str, Any] = {}
         for marker in self.item.iter_markers("gpuperf"):
             if marker.args:
@@ -143,7 +151,6 @@ class _MarkerReader:
         return keywords
 
     def _limits(self, texts: Sequence[object]) -> tuple[Limit, ...]:
-        """Return the limits that parse; collect the mistakes of the others."""
         if not texts:
             return ()
         from pytest_gpuperf.judge.grammar import parse_limit
@@ -163,7 +170,7 @@ class _MarkerReader:
         return tuple(limits)
 
     def _regressions(self, value: object) -> dict[str, float | None]:
-        """Return the largest changes by metric."""
+        """Return the largest accepted changes [fraction] by metric."""
         if not isinstance(value, (str, dict)):
             raise _wrong(
                 f"{_shown(value)} is not text", 'write "5 %", "off" or {"time": "5 %"}'
@@ -175,7 +182,7 @@ class _MarkerReader:
     def _checked(
         self, keywords: dict[str, Any], keyword: str, read: Callable[[Any], Any]
     ) -> Any:  # noqa: ANN401 - each reader's own type
-        """Return a keyword's parsed value; None where it is absent or wrong."""
+        """Return the parsed value of a keyword, or None if absent or wrong."""
         if keywords.get(keyword) is None:
             return None
         try:
@@ -185,7 +192,7 @@ class _MarkerReader:
             return None
 
     def _refuse_time(self, plan: Plan, keywords: dict[str, Any]) -> None:
-        """Collect a mistake for limits on time of a test without the fixture."""
+        """Collect a mistake for limits on time in a test without the fixture."""
         timed = [escape(lim.text) for lim in plan.limits if _is_timed(lim.metric)]
         if any(map(_is_timed, plan.max_regression)):
             timed.append(f"max_regression={_timed_gates(keywords['max_regression'])}")
@@ -199,42 +206,39 @@ class _MarkerReader:
 
 
 def _is_timed(metric: str) -> bool:
-    """Return whether a metric needs repeated calls."""
     return metric.partition(".")[0] in _TIMED
 
 
 def _timed_gates(value: str | dict[str, str]) -> str:
-    """Return the largest changes of times as the marker has them."""
     if isinstance(value, str):
         return _shown(value)
     return _shown({name: text for name, text in value.items() if _is_timed(name)})
 
 
 def _unknown_keyword(keyword: str) -> str:
-    """Return the message for an unknown keyword."""
     close = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
     hint = f"did you mean {close[0]}" if close else f"it has {', '.join(_KEYWORDS)}"
     return f"the gpuperf marker has no keyword {keyword!r}; {hint}"
 
 
 def _listed(value: object) -> tuple[object, ...]:
-    """Return one text, or several, as a tuple."""
+    """Return a value as a tuple. A text becomes a tuple of one."""
     if isinstance(value, (list, tuple)):
         return tuple(value)
     return (value,)
 
 
 def _once(texts: Sequence[object]) -> list[object]:
-    """Return the texts without duplicates, then the values of other types."""
+    """Return the texts without duplicates, followed by values of other types."""
     texts_alone = dict.fromkeys(text for text in texts if isinstance(text, str))
     return [*texts_alone, *(text for text in texts if not isinstance(text, str))]
 
 
-_NAMING = frozenset({"limits", "max_regression"})  # keywords that name metrics
+# Keywords that name metrics.
+_NAMING = frozenset({"limits", "max_regression"})
 
 
 def _constants(item: pytest.Item) -> frozenset[str]:
-    """Return a test's string constants: the names that `record("ttft", …)` may use."""
     function = getattr(item, "function", None)
     code = getattr(function, "__code__", None)
     parameters = getattr(getattr(item, "callspec", None), "params", {})
@@ -243,7 +247,6 @@ def _constants(item: pytest.Item) -> frozenset[str]:
 
 
 def _texts(constant: object) -> Iterator[str]:
-    """Yield the strings in a constant, nested code objects included."""
     if isinstance(constant, str):
         yield constant
     elif isinstance(constant, (tuple, frozenset)):
@@ -254,17 +257,15 @@ def _texts(constant: object) -> Iterator[str]:
 
 
 def _wrong(message: str, remedy: str) -> ConfigError:
-    """Return the error for a keyword's value."""
     return ConfigError(message, remedy=remedy)
 
 
 def _shown(value: object) -> str:
-    """Return a short repr of any value, even of one whose repr raises."""
+    """Return a short repr of any value, even if its own repr raises."""
     return repr(value) if type(value) is str else reprlib.repr(value)
 
 
 def _error_text(error: GpuPerfError) -> str:
-    """Return an error's text, escaped for a terminal."""
     if not isinstance(error, LimitSyntaxError):
         return escape(str(error))
     caret = " " * len(escape(error.text[: error.column])) + "^"
@@ -273,7 +274,6 @@ def _error_text(error: GpuPerfError) -> str:
 
 
 def _grade(value: object) -> str:
-    """Return a grade."""
     if not isinstance(value, str) or value not in _GRADES:
         raise _wrong(
             f"{_shown(value)} is not a grade", f"write one of {', '.join(_GRADES)}"
@@ -282,7 +282,6 @@ def _grade(value: object) -> str:
 
 
 def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
-    """Return names of hardware counters."""
     wrong = [v for v in values if not (isinstance(v, str) and is_counter(v))]
     if wrong:
         listed = ", ".join(_shown(value) for value in wrong)
@@ -291,7 +290,6 @@ def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
 
 
 def _work(value: object) -> Work:
-    """Return declared work."""
     if not isinstance(value, Work):
         raise _wrong(
             f"{_shown(value)} is not a Work", "write Work(bytes=…) or Work(flop=…)"
@@ -300,7 +298,6 @@ def _work(value: object) -> Work:
 
 
 def _text(value: object) -> str:
-    """Return a heading."""
     if not isinstance(value, str):
         raise _wrong(f"{_shown(value)} is not text", "write a heading in quotes")
     if has_lone_surrogate(value):
@@ -313,14 +310,12 @@ def _text(value: object) -> str:
 
 
 def _cache(value: object) -> CacheMode:
-    """Return a cache mode."""
     if why := cache_mistake(value):
         raise _wrong(why, CACHE_REMEDY)
     return CacheMode(value)
 
 
 def _iterations(value: object) -> int:
-    """Return a fixed number of samples."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise _wrong(
             f"{_shown(value)} is not a number of samples", "write a whole number >= 1"
@@ -329,7 +324,6 @@ def _iterations(value: object) -> int:
 
 
 def _records(values: tuple[object, ...]) -> frozenset[str]:
-    """Return names that a helper or a fixture of the test passes to `record`."""
     wrong = [v for v in values if not isinstance(v, str) or not v or v in METRICS]
     if wrong:
         listed = ", ".join(_shown(value) for value in wrong)
@@ -341,7 +335,6 @@ def _records(values: tuple[object, ...]) -> frozenset[str]:
 
 
 def _requirements(value: object) -> tuple[str, ...]:
-    """Return the requirements of a test."""
     requirements = _listed(value)
     wrong = [
         requirement
@@ -362,20 +355,20 @@ _OFF = "off"
 
 def mistakes_of(item: pytest.Item, plan: Plan) -> list[str]:
     """
-    Return a message for each counter of a test that the chip does not have.
+    Return a message per counter of a test that the chip does not have.
 
     Args:
         item: The test.
 
-        plan: The requests of its markers.
+        plan: The plan of the test's markers.
     """
     config = item.config
-    if options.is_child(config):  # checked by the parent process
+    if options.is_child(config):  # The parent process has checked the counters.
         return []
     check = config.stash.get(_CHECK, None)
     if check is None:
         settings = options.config_of(config)
-        # a replayed run can be judged on any machine: it needs no GPU
+        # A replayed run can be judged on any machine and needs no GPU.
         device = settings.device if settings.replay is None else None
         load = functools.partial(_catalogue, device=device)
         check = config.stash[_CHECK] = ChipCheck(settings.chip, load)
@@ -384,7 +377,7 @@ def mistakes_of(item: pytest.Item, plan: Plan) -> list[str]:
 
 
 def _catalogue(chip: str | None, device: str | None = None) -> Catalogue | None:
-    """Return the catalogue of a chip; None: no chip is named, and there is no GPU."""
+    """Return the catalogue of a chip, or None if no chip is named and there is no GPU."""
     if chip is None:
         from pytest_gpuperf.collect.cupti.chips import chip_measured
 
@@ -398,10 +391,10 @@ def _catalogue(chip: str | None, device: str | None = None) -> Catalogue | None:
 
 class ChipCheck:
     """
-    Checks the counters of collected tests against one chip.
+    Check the counters of collected tests against a chip.
 
     Args:
-        chip: The value of --gpuperf-chip; None: the chip of the measured GPU.
+        chip: The value of --gpuperf-chip, or None for the chip of the measured GPU.
 
         load: Returns the catalogue of a chip, or of the measured GPU's chip.
     """
@@ -411,9 +404,12 @@ class ChipCheck:
         chip: str | None,
         load: Callable[[str | None], Catalogue | None] = _catalogue,
     ) -> None:
-        self._counters: dict[str, tuple[str, ...]] = {}  # by test id
-        self._mistake: str | None = None  # in the option, reported for every file
-        self._unchecked: str | None = None  # why nothing is checked, reported once
+        # By test id.
+        self._counters: dict[str, tuple[str, ...]] = {}
+        # A mistake in the option, reported for every file.
+        self._mistake: str | None = None
+        # The reason why nothing is checked, reported once.
+        self._unchecked: str | None = None
         self._catalogue: Catalogue | None = None
         try:
             self._catalogue = None if chip == _OFF else load(chip)
@@ -424,7 +420,7 @@ class ChipCheck:
                 self._mistake = f"--gpuperf-chip={chip}: {error}"
 
     def mistakes(self, test_id: str, plan: Plan) -> list[str]:
-        """Return messages for unknown counters; otherwise remember the counters."""
+        """Return messages for unknown counters, or remember the counters if all are known."""
         if self._catalogue is None:
             return [] if self._mistake is None else [escape(self._mistake)]
         limited = [limit.metric for limit in plan.limits if is_counter(limit.metric)]
@@ -441,7 +437,7 @@ class ChipCheck:
 
     @pytest.hookimpl
     def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        """Report what counting costs the selected tests."""
+        """Report the number of passes needed to count the selected tests."""
         if self._unchecked is not None:
             return [escape(self._unchecked)]
         selected = {item.nodeid for item in items}

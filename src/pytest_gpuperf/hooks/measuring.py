@@ -55,30 +55,36 @@ __all__ = [
     "identity_of",
 ]
 
-_LONG_NS = 2 * NS_PER_S  # a shorter measurement needs no live line
-_LONG_WAIT_S = 10.0  # a shorter one needs no line that stays
-_SILENT = -1  # -q says what takes long; -qq does not
-_PAUSE_NS = NS_PER_S  # nothing is written between samples more often
-_NO_VALUES = "got empty parameter set"  # how pytest marks a test without parameters
-_NARROWEST = 20  # of what is left of the terminal's line: less says nothing
+# A shorter measurement needs no live line.
+_LONG_NS = 2 * NS_PER_S
+# A shorter wait is not printed.
+_LONG_WAIT_S = 10.0
+# Slow calls are still announced with -q, but not with -qq.
+_SILENT = -1
+# The shortest time between two updates of the live line.
+_PAUSE_NS = NS_PER_S
+# The skip reason that pytest gives to a test without parameters.
+_NO_VALUES = "got empty parameter set"
+# Characters. In less room the live line says nothing useful.
+_NARROWEST = 20
 _SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"
 
 
 def _count_before(session: pytest.Session, bench: Bench) -> None:
     """
-    Give a bench the counters that its tests need.
+    Set the counters of a bench before the tests run.
 
     Args:
-        session: What is going to run.
+        session: The session with the selected tests.
 
-        bench: The measuring equipment of this process.
+        bench: The bench of this process.
     """
     site, measurer = bench.site, bench.measurer
     if not isinstance(measurer, TimingMeasurer):
         return
     plans = [(item, item.stash[PLAN]) for item in session.items if PLAN in item.stash]
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
-    # nearly all runs end here, with nothing loaded
+    # Nearly all runs return here, before anything is loaded.
     if not any(
         is_named or (_names_a_counter(plan) and not _never_runs(item))
         for item, plan in plans
@@ -106,7 +112,6 @@ def _count_before(session: pytest.Session, bench: Bench) -> None:
 def _counter_requests(
     plans: Sequence[tuple[pytest.Item, Plan]], site: Site
 ) -> list[CounterRequest]:
-    """Return the tests that need counters, each with its own."""
     from pytest_gpuperf.measure.counters import (
         cache_control_of,
         counter_metrics,
@@ -131,7 +136,6 @@ def _counter_requests(
 
 
 def _never_runs(item: pytest.Item) -> bool:
-    """Return whether a test's marks alone say that its body is not going to run."""
     skipped = any(
         mark.name == "skip" or True in mark.args
         for mark in (*item.iter_markers("skip"), *item.iter_markers("skipif"))
@@ -142,12 +146,10 @@ def _never_runs(item: pytest.Item) -> bool:
 
 
 def _names_a_counter(plan: Plan) -> bool:
-    """Return whether a test's markers name a hardware counter."""
     return any(map(is_counter, (*plan.counters, *plan.judged)))
 
 
 def _announce(config: pytest.Config, count: int) -> None:
-    """Say what the run is waiting for; a worker has no terminal."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
@@ -159,7 +161,7 @@ def _announce(config: pytest.Config, count: int) -> None:
 def _write_expected(
     config: pytest.Config, key: RecordKey, count: int, round_s: float
 ) -> None:
-    """Say how long slow calls are going to take; a worker has no terminal."""
+    """Print the expected duration of slow calls, except in a worker without a terminal."""
     if count * round_s < _LONG_WAIT_S:
         return
     manager = config.pluginmanager
@@ -173,27 +175,29 @@ def _write_expected(
     with visible:
         reporter.ensure_newline()
         reporter.write_line(slow_line(key, count, round_s))
-        reporter.flush()  # a log shows it before the time is spent
+        # A log shows the line before the time is spent.
+        reporter.flush()
 
 
 class Leases:
     """
-    Takes a turn on the GPU around each test that measures.
+    Take a turn on the GPU around every measured test.
 
     Args:
-        bench: The measuring equipment of this process.
+        bench: The bench of this process.
     """
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
 
-    # before pytest-timeout, which must not count how long others take
+    # Runs before pytest-timeout, which must not count the time spent waiting for other runs.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
         self, item: pytest.Item
     ) -> Generator[None, object, object]:
         """Hold the GPU's lock while a test runs."""
-        if not self._bench.site.expected.test_ids:  # nobody has asked for a device yet
+        # Without a measured test, no device has been requested yet.
+        if not self._bench.site.expected.test_ids:
             return (yield)
         turns = self._bench.measurer.turns
         if turns is None:
@@ -205,26 +209,29 @@ class Leases:
 
 FIXTURE = pytest.StashKey[GpuPerf]()
 _DIGESTS = pytest.StashKey[Digests]()
-_UNKNOWN = Digests()  # of records that are of a recording, or of no use
+# For records that come from a recording or are not used.
+_UNKNOWN = Digests()
 _BENCH = pytest.StashKey[Bench]()
-# what a record raises when it is built or written, where a value in it is none of ours
+# Raised while a record is built or written, if it contains a value of a foreign type.
 _UNWRITABLE = (GpuPerfError, NotImplementedError, OverflowError, TypeError, ValueError)
-_BODY_RUNS = pytest.StashKey[bool]()  # a report made meanwhile is that of a subtest
+# A report made while this is set belongs to a subtest.
+_BODY_RUNS = pytest.StashKey[bool]()
 _VERDICTS = pytest.StashKey[tuple[Verdict, ...]]()
 
 
 def _has_no_values(item: pytest.Item) -> bool:
-    """Return whether pytest found no values for a test's parameters, as of missing files."""
+    """Return True if pytest found no values for a test's parameters, as with missing files."""
     reasons = (mark.kwargs.get("reason", "") for mark in item.own_markers)
     return any(str(reason).startswith(_NO_VALUES) for reason in reasons)
 
 
 def fixture_of(item: pytest.Item) -> GpuPerf:
     """
-    Return the fixture of one test; the same one each time.
+    Return the fixture of a test, created on the first call.
 
     Raises:
-        ConfigError: The test asked for it in its body, where it cannot be seen early.
+        ConfigError: The test requested gpuperf in its body, so that its markers were
+            not read.
     """
     if PLAN not in item.stash:
         message = f"{item.nodeid} requests gpuperf with getfixturevalue"
@@ -240,7 +247,7 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
 
 
 def identity_of(workerinput: Mapping[str, Any]) -> ProcessIdentity:
-    """Return a process's identity in a run whose controller has loaded nothing yet."""
+    """Return a process identity in a run whose controller has not loaded the gate."""
     session = replace(
         new_session(SystemClock()),
         id=workerinput["id"],
@@ -253,16 +260,16 @@ def identity_of(workerinput: Mapping[str, Any]) -> ProcessIdentity:
 
 class Measuring:
     """
-    Wraps every test that measures.
+    Measure the tests of a process.
 
     Args:
         config: The pytest config.
 
-        bench: The measuring equipment of this process.
+        bench: The bench of this process.
 
-        memory: What the baseline knows of how much values differ.
+        memory: The stored sessions, which show how much values differ.
 
-        judging: Whether limits are held; a child run only measures.
+        judging: True to check limits. A child run only measures.
     """
 
     def __init__(
@@ -283,10 +290,13 @@ class Measuring:
         self._partial_modules: dict[str, None] = {}
         self._keys = KeyMaker(config)
         self._module_of = self._keys.module_of
-        self._collected: list[pytest.Item] = []  # before any is left out
+        # All tests, before any is left out.
+        self._collected: list[pytest.Item] = []
         self._collected_ids: list[str] = []
-        self._deselected: set[int] = set()  # of these, by identity
-        self._ledger: Ledger | None = None  # of the test whose body runs
+        # The deselected tests among them, by identity.
+        self._deselected: set[int] = set()
+        # The ledger of the test whose body is running.
+        self._ledger: Ledger | None = None
         self._live_line = _live_line(config, bench.site.clock) if judging else None
         if judging and isinstance(bench.measurer, TimingMeasurer):
             live = self._live_line
@@ -297,7 +307,7 @@ class Measuring:
 
     @classmethod
     def in_worker(cls, config: pytest.Config) -> Measuring:
-        """Return that of an xdist worker, which shares its controller's session."""
+        """Create the object of an xdist worker, which shares the session of its controller."""
         identity = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
         read = options.config_of(config)
         if isinstance(identity, str):
@@ -308,28 +318,31 @@ class Measuring:
         return cls(config, bench_of(site), Memory(read))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Keep all tests: some plugins drop a part, as a shard, without deselecting it."""
+        """
+        Keep all tests, because some plugins drop tests, as for a shard, without deselecting.
+        """
         self._collected.append(item)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
-        """Keep the ids of all tests: xdist appends a group to some later."""
+        """Keep the ids of all tests before xdist appends the group to some ids."""
         self._collected_ids = [item.nodeid for item in items]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Note the modules of which some tests do not run that may measure."""
+        """Note the modules that run only in part, because of deselected tests."""
         self._deselected.update(map(id, items))
         if options.selects_measured(self.config):
             items = [item for item in items if TEST_ID in item.stash]
         self._partial_modules.update(dict.fromkeys(map(self._module_of, items)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Say which tests are going to measure, and which modules run as a whole."""
+        """Publish the tests that are going to measure, and the modules that run as a whole."""
         if options.only_shows(session.config):
             return
         measuring = [i for i in session.items if TEST_ID in i.stash]
         collected = self._collected_ids
-        kept = set(map(id, session.items))  # xdist changes the node ids of groups
+        # By identity, because xdist changes the node ids of groups.
+        kept = set(map(id, session.items))
         left_out = [i for i in self._collected if id(i) not in kept]
         dropped = [
             item.stash[TEST_ID]
@@ -343,7 +356,7 @@ class Measuring:
         read, unsure = self._modules_read()
         unsure |= dict.fromkeys(map(self._module_of, filter(_has_no_values, measuring)))
         option = session.config.option
-        # pytest itself leaves out tests of these while it collects, without a hook
+        # With these options pytest leaves out tests during collection, without calling a hook.
         partial = bool(getattr(option, "lf", False)) or any(
             "::" in arg for arg in session.config.args
         )
@@ -351,7 +364,7 @@ class Measuring:
         if partial:
             modules = {}
         elif not options.selects_part(session.config):
-            modules |= read  # of which some have no test
+            modules |= read  # Some of these modules have no tests.
         self.bench.site.expect(
             Expected(
                 test_ids=tuple(item.stash[TEST_ID] for item in measuring),
@@ -372,17 +385,22 @@ class Measuring:
         )
 
     def _modules_read(self) -> tuple[dict[str, None], dict[str, None]]:
-        """Return the modules whose tests pytest knows, and those of which it lacks some."""
+        """
+        Return modules with known tests, and modules with tests that pytest may have missed.
+        """
         read: dict[str, None] = {}
         unsure: dict[str, None] = {}
         for collector, is_read in self.config.stash.get(options.COLLECTED, ()):
-            with suppress(Exception):  # what cannot be imported has no name to import
+            # A module that cannot be imported has no import name.
+            with suppress(Exception):
                 noted = read if is_read else unsure
                 noted[self._keys.module_around(collector)] = None
         return read, unsure
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Say on what the tests are going to be measured, where it is a GPU."""
+        """
+        Return header lines about the GPU and the collectors, and about the machine with -v.
+        """
         site, option = self.bench.site, self.config.option
         told = self.judging and option.verbose >= 0 and not option.collectonly
         measures = site.config.replay is None and not site.config.disable
@@ -399,12 +417,12 @@ class Measuring:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Send to an xdist controller how many test bodies ran in its worker."""
+        """Send the number of test bodies run in a worker to the controller."""
         if self.in_worker_process:
             self.config.workeroutput[RAN] = self.bench.site.ran_count  # type: ignore[attr-defined] # xdist's own
 
     def pytest_unconfigure(self) -> None:
-        """Close what was opened to observe the device, and the readings."""
+        """Close device observers and the file of readings."""
         self.bench.measurer.close()
         self.bench.site.close()
 
@@ -412,7 +430,7 @@ class Measuring:
     def pytest_runtestloop(
         self, session: pytest.Session
     ) -> Generator[None, object, object]:
-        """Count what tests are going to ask for, in another process, before they run."""
+        """Count hardware counters in a separate process before the tests run."""
         broken = (
             session.testsfailed
             and not session.config.option.continue_on_collection_errors
@@ -424,22 +442,24 @@ class Measuring:
 
     def _prepare(self, session: pytest.Session) -> None:
         """
-        Open, read and load what measuring needs of files.
+        Open, read and load all files needed for measuring.
 
-        A fixture may replace the file system for as long as its tests run.
+        A fixture may replace the file system while its tests run.
         """
         site = self.bench.site
         replays = site.config.replay is not None
         if replays or site.config.disable or not site.expected.test_ids:
             return
-        with suppress(ReportError):  # the first test that has a value fails with it
+        # The first test with a value fails with this error.
+        with suppress(ReportError):
             site.prepare()
-        _ = self.bench.measurer.references  # which loads them
+        _ = self.bench.measurer.references  # Loads the reference workloads.
         if self._identifies:
             read_functions(i for i in session.items if TEST_ID in i.stash)
         if not self.judging:
             return
-        if not self.in_worker_process:  # else its controller tells the commit
+        # A worker gets the commit from its controller.
+        if not self.in_worker_process:
             _ = site.session
         plans = (item.stash[PLAN] for item in session.items if PLAN in item.stash)
         if any(plan.limits or plan.min_grade for plan in plans):
@@ -447,7 +467,8 @@ class Measuring:
 
             device = site.device()
             gpu_name = None if device is None else device.name
-            with suppress(GpuPerfError):  # likewise, of a store that cannot be read
+            # The first test that needs the store fails with this error.
+            with suppress(GpuPerfError):
                 self.memory.read(slugs_of_machine(site.environment, gpu_name))
 
     @pytest.hookimpl(tryfirst=True)
@@ -458,12 +479,12 @@ class Measuring:
         Run a test whose outcome may still change at the end of the run.
 
         Its passed call and teardown reports travel inside its setup report, so that
-        nobody has counted them when a regression is confirmed.
+        they are not yet counted when a regression is confirmed.
         """
         if TEST_ID not in item.stash or not self._may_change(item):
             return None
-        # the one private import: pytest has no public way to run a test without
-        # logging its reports
+        # The only private import. pytest has no public way to run a test without
+        # logging its reports.
         from _pytest.runner import runtestprotocol  # noqa: TID251 - see above
 
         hook = item.ihook
@@ -475,16 +496,16 @@ class Measuring:
         return True
 
     def _may_change(self, item: pytest.Item) -> bool:
-        """Return whether the end of the run may change this test's outcome."""
         plan = _plan(item)
         return self.judging and self.bench.site.may_change(
             has_limits=bool(plan.limits or plan.min_grade)
         )
 
     def _nested(self, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
-        """Return the reports to log now: one that holds the others, or all of them."""
+        """Return the reports to log now: one report with the others inside, or all reports."""
         early = [report.__dict__.pop("gpuperf_early", False) for report in reports]
-        if early == [True, False]:  # it measured in its fixtures
+        # The test measured in its fixtures.
+        if early == [True, False]:
             reports, early = [_passed_setup(reports[0]), *reports], [False, *early]
             reports[1].when = "call"
         if len(reports) != len(("setup", "call", "teardown")):
@@ -502,19 +523,21 @@ class Measuring:
         return [first]
 
     def _serializable(self, report: pytest.TestReport) -> object:
-        """Return a report as builtins, the only things that may leave a worker."""
+        """Convert a report to builtins, because nothing else may leave a worker."""
         hook = self.config.hook.pytest_report_to_serializable
         return hook(config=self.config, report=report)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Begin a test anew, and check what it requires before its fixtures need it."""
+        """Reset the state of a test, and check its requirements before its fixtures run."""
         if TEST_ID not in item.stash:
             return
-        if FIXTURE in item.stash:  # of an attempt that pytest-rerunfailures repeats
+        # The fixture of an attempt that pytest-rerunfailures repeats.
+        if FIXTURE in item.stash:
             del item.stash[FIXTURE]
             item.stash[_VERDICTS] = ()
-        # those of a first attempt stay: it may have changed its parameters
+        # Digests of the first attempt are kept, because that attempt may have changed
+        # its parameters.
         if self._identifies and _DIGESTS not in item.stash:
             item.stash[_DIGESTS] = digests_of(item)
         lacking = self.bench.measurer.lacking(_plan(item).requires)
@@ -525,9 +548,9 @@ class Measuring:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         """
-        Close the test's ledger: what is measured after this would be lost.
+        Close the ledger of a test, because later measurements would be lost.
 
-        What is written beside the progress is taken back, before pytest writes there.
+        The live line is erased before pytest writes its own progress.
         """
         if FIXTURE in item.stash:
             item.stash[FIXTURE].ledger.closed = True
@@ -538,10 +561,10 @@ class Measuring:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """
-        Measure the call of a test without the fixture, and hold limits after it.
+        Measure the call of a test without the fixture, and check limits afterwards.
 
-        pytest calls this for each test whose body runs. This object is registered while
-        tests are collected, so that none has run before.
+        pytest calls this hook for every test whose body runs. This object is registered
+        during collection, so that no body has run before.
         """
         self.bench.site.ran_count += 1
         if TEST_ID not in item.stash:
@@ -569,10 +592,10 @@ class Measuring:
         return result
 
     def _hold_limits(self, item: pytest.Item, gpuperf: GpuPerf, plan: Plan) -> None:
-        """Judge the limits of a test whose body passed, and raise what was missed."""
         try:
             verdicts = self._judge_limits(item, gpuperf.ledger, plan)
-        except UnitError as error:  # of the marker: a traceback would show our own code
+        except UnitError as error:
+            # The mistake is in the marker. A traceback would show the plugin's own code.
             raise pytest.fail.Exception(_of_limit(error), pytrace=False) from None
         item.stash[_VERDICTS] = verdicts
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
@@ -584,10 +607,10 @@ class Measuring:
         self, item: pytest.Item, ledger: Ledger, plan: Plan
     ) -> tuple[Verdict, ...]:
         """
-        Return a verdict for each limit of a test.
+        Return a verdict per limit of a test.
 
         Raises:
-            UnitError: A limit has another unit than the number that the test records.
+            UnitError: The unit of a limit differs from the unit of the recorded number.
         """
         if not (plan.limits or plan.min_grade):
             return ()
@@ -609,7 +632,6 @@ class Measuring:
         return verdicts
 
     def _missed_text(self, ledger: Ledger, verdicts: Sequence[Verdict]) -> str:
-        """Return why a test fails that missed limits."""
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         keys = {verdict.key for verdict in missed}
         perfs = [p for p in ledger.perfs if p.ended and p.record.key in keys]
@@ -621,10 +643,10 @@ class Measuring:
         self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
     ) -> None:
         """
-        Hold the limits of what a test measured before it was skipped or lacked a value.
+        Check the limits of a test that measured before a skip or a missing value.
 
-        A missed limit fails the test, unless an xfail mark expects that. A unittest.TestCase
-        gets here without an exception in its call.
+        A missed limit fails the test, unless an xfail mark expects that. A
+        unittest.TestCase gets here without an exception in its call.
         """
         ledger, config = fixture_of(item).ledger, self.bench.site.config
         lacked = outcomes.lacked_a_value(call)
@@ -637,7 +659,8 @@ class Measuring:
         except UnitError as error:
             outcomes.fail(report, _of_limit(error))
             return
-        if not lacked:  # that it has no more values is what its skip says
+        # The skip already says that values are missing.
+        if not lacked:
             verdicts = tuple(v for v in verdicts if v.outcome is not Outcome.UNMEASURED)
         item.stash[_VERDICTS] = verdicts
         expected = report.__dict__.get("gpuperf_expects", False)
@@ -645,21 +668,24 @@ class Measuring:
             ending = outcomes.ending_text(report, call)
             text = self._missed_text(ledger, verdicts)
             outcomes.fail(report, "\n".join(filter(None, (text, ending))))
-            report.when = "call"  # a test that failed: its setup has no error to repair
+            # Reported as a failure of the test, because its setup has no error to repair.
+            report.when = "call"
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put what was measured into the report, and the unmeasured into its words."""
+        """Attach the measurements to the report, and explain missing values."""
         whole = self.config.getoption("fulltrace", default=False)
         if TEST_ID in item.stash and call.excinfo is not None and not whole:
             outcomes.hide_own_frames(call.excinfo.value)
         report = yield
         if TEST_ID not in item.stash or call.when == "teardown":
             _only_floats(report)
-            if FIXTURE in item.stash:  # with its samples: the report has the rest
-                item.stash[FIXTURE].ledger.perfs.clear()  # each knows its ledger
+            # Frees the samples. The report has everything else.
+            if FIXTURE in item.stash:
+                # Every perf refers to its ledger, so this breaks a cycle.
+                item.stash[FIXTURE].ledger.perfs.clear()
                 del item.stash[FIXTURE]
             return report
         if FIXTURE in item.stash and not self.bench.lenient:
@@ -677,7 +703,7 @@ class Measuring:
     def _note_xfail(
         self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
     ) -> None:
-        """Note whether an xfail mark of a test expects failures that the gate alone knows."""
+        """Note if an xfail mark expects failures that only the gate can find."""
         marked = hasattr(report, "wasxfail") or outcomes.passed_unexpectedly(report)
         if marked and not outcomes.calls_xfail(call):
             report.gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined] # our own
@@ -691,26 +717,28 @@ class Measuring:
         skipped: bool,
     ) -> None:
         """
-        Put what a test measured into its report; fail it where that cannot be done.
+        Attach the measurements of a test to the report, or fail the test if that is impossible.
 
         Args:
             item: The test.
 
-            report: Its report.
+            report: The report of the test.
 
-            call: What ended its phase.
+            call: The end of the test's phase.
 
-            skipped: Whether pytest had called that a skip, or an expected failure.
+            skipped: True if pytest reported a skip or an expected failure.
         """
         try:
             measured = self._measured(item, report, call, skipped=skipped)
-            # text, because a dict of floats triples what xdist needs for a test
+            # Sent as text, because a dict of floats triples the time that xdist needs
+            # for a test.
             text = codec.to_text(measured)
         except _UNWRITABLE as error:
-            if report.passed:  # what failed already says why
+            if report.passed:  # A failed report already gives a reason.
                 outcomes.fail(report, outcomes.unwritable(error))
             return
-        mine = self._may_change(item)  # then its reports reach the gate untouched
+        # The reports of such a test reach the gate unchanged.
+        mine = self._may_change(item)
         settled = measured.body_failed or outcomes.missed_limits(measured)
         if mine and measured.records and not (report.passed or settled):
             report.gpuperf_early = True  # type: ignore[attr-defined] # our own, to hold it
@@ -727,7 +755,6 @@ class Measuring:
         *,
         skipped: bool,
     ) -> Measured:
-        """Return all that a test measured, as it travels."""
         ledger = fixture_of(item).ledger
         plan = _plan(item)
         digests = item.stash.get(_DIGESTS, _UNKNOWN)
@@ -741,7 +768,8 @@ class Measuring:
         ]
         disabled = self.bench.site.config.disable
         unasked = not ledger.records or (disabled and plan.limits)
-        told = bool(refusals or verdicts)  # those of limits say why, too
+        # Verdicts on limits give a reason as well.
+        told = bool(refusals or verdicts)
         if report.passed and unasked and not told:
             refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
         references = self.bench.measurer.references
@@ -770,34 +798,39 @@ class Measuring:
     def pytest_assertrepr_compare(
         self, op: str, left: object, right: object
     ) -> list[str] | None:
-        """Explain a comparison of a measured value that did not hold."""
+        """Explain a failed comparison of a measured value."""
         return outcomes.explained(op, left, right, self._ledger)
 
 
 def _advice(item: pytest.Item, **facts: Any) -> Any:  # noqa: ANN401 - the hook's own
-    """Return what other plugins advise; a test's hooks take long to look up."""
+    """
+    Return the advice of other plugins.
+
+    Called only when needed, because looking up the hooks of a test takes long.
+    """
     return item.ihook.pytest_gpuperf_recommendations(**facts)
 
 
 def _plan(item: pytest.Item) -> Plan:
-    """Return what the markers of a test ask for."""
     return item.stash[PLAN]
 
 
 def _gates(plan: Plan) -> Mapping[str, float | None]:
-    """Return the largest changes by metric; one call of a test is not a time to gate."""
+    """
+    Return the largest accepted changes by metric.
+
+    The time of a single call is not gated.
+    """
     if plan.uses_fixture or plan.max_regression:
         return plan.max_regression
     return {"time": None}
 
 
 def _of_limit(error: UnitError) -> str:
-    """Return what is wrong with the limit of a marker."""
     return f"limit {escape(str(error))}"
 
 
 def _passed_setup(report: pytest.TestReport) -> pytest.TestReport:
-    """Return the report of a setup that passed, for a test that measured in its fixtures."""
     return pytest.TestReport(
         nodeid=report.nodeid,
         location=report.location,
@@ -809,7 +842,6 @@ def _passed_setup(report: pytest.TestReport) -> pytest.TestReport:
 
 
 def _expects_regressions(item: pytest.Item) -> bool:
-    """Return whether the exceptions that xfail marks expect include a regression."""
     kinds = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
     return all(
         kind is None
@@ -819,7 +851,9 @@ def _expects_regressions(item: pytest.Item) -> bool:
 
 
 def _only_floats(report: pytest.TestReport) -> None:
-    """Turn our floats in user_properties into plain ones: execnet takes no subclass."""
+    """
+    Turn Figures in user_properties into plain floats, because execnet accepts no subclass.
+    """
     report.user_properties = [
         (name, float(value) if isinstance(value, Figure) else value)
         for name, value in report.user_properties
@@ -828,14 +862,14 @@ def _only_floats(report: pytest.TestReport) -> None:
 
 class LiveLine:
     """
-    How far a long measurement is, beside pytest's own progress; never in a log.
+    The progress of a long measurement, shown after pytest's own and never in a log.
 
     Args:
-        clock: Gives the time.
+        clock: The clock.
 
         write: Writes to the terminal.
 
-        room: Returns the characters left on its line.
+        room: Returns the number of free characters in the terminal line.
     """
 
     def __init__(
@@ -849,12 +883,12 @@ class LiveLine:
         self._count = 0
 
     def begin(self) -> None:
-        """Note that a test begins."""
+        """Reset the count at the start of a test."""
         self._begun_ns = self._clock.now_ns()
         self._count, self._written_ns = 0, 0
 
     def sampled(self) -> None:
-        """Note that the test is about to take a sample, or has begun a step."""
+        """Count a sample or a step, and update the line."""
         self._count += 1
         now_ns = self._clock.now_ns()
         long = now_ns - self._begun_ns >= _LONG_NS
@@ -868,13 +902,15 @@ class LiveLine:
             self._write(f"{_SAVE}{text[:room]}{_ERASE}{_RESTORE}")
 
     def end(self) -> None:
-        """Take the line back, where one was written."""
+        """Erase the line if it was written."""
         if self._written_ns:
             self._write(_ERASE)
 
 
 def _live_line(config: pytest.Config, clock: Clock) -> LiveLine | None:
-    """Return the line of this process; None: it has no terminal, or must stay quiet."""
+    """
+    Return the live line of this process, or None if the process has no terminal or is quiet.
+    """
     manager = config.pluginmanager
     reporter = manager.getplugin("terminalreporter")
     capture = manager.getplugin("capturemanager")
@@ -888,7 +924,7 @@ def _live_line(config: pytest.Config, clock: Clock) -> LiveLine | None:
         with capture.global_and_fixture_disabled():
             writer.write_raw(text, flush=True)
 
-    # a character stays free: the cursor would stand on the next line
+    # One character stays free, or the cursor would move to the next line.
     return LiveLine(
         clock, write, lambda: writer.fullwidth - writer.width_of_current_line - 1
     )

@@ -63,15 +63,17 @@ __all__ = [
 ]
 
 
-_STRICT = "[XPASS(strict)] "  # pytest's prefix for a strict xfail that passed
+# The prefix that pytest gives a strict xfail that passed.
+_STRICT = "[XPASS(strict)] "
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
-# between the assert and us when pytest asks us to explain it
+# The packages between the assert and this module when pytest asks for an explanation.
 _EXPLAINERS = frozenset({"_pytest", "pluggy", "pytest_gpuperf"})
-_UNBROKEN = 10**6  # characters of a line: the printer wraps it for its terminal
+# Characters. The printer wraps the line for its terminal.
+_UNBROKEN = 10**6
 
 
 class _Crash:
-    """Place and first line of a failure, for JUnit and the short summary."""
+    """The place and first line of a failure, for JUnit and the short summary."""
 
     def __init__(self, path: str, lineno: int, message: str) -> None:
         self.path = path
@@ -79,7 +81,7 @@ class _Crash:
         self.message = message
 
     def __str__(self) -> str:
-        """Return place and message."""
+        """Return the place and the message."""
         return f"{self.path}:{self.lineno}: {self.message}"
 
 
@@ -101,7 +103,7 @@ class VerdictRepr:
         return self.text
 
     def toterminal(self, writer: TerminalWriter) -> None:
-        """Write the text wrapped to the terminal, the first line as the error."""
+        """Write the text wrapped to the terminal, with the first line as the error."""
         width = writer.fullwidth - len("E   ")
         first, _, rest = self.text.partition("\n")
         for line in terminal.fitted(first, width=width):
@@ -111,17 +113,18 @@ class VerdictRepr:
 
 
 def fail(report: pytest.TestReport, text: str) -> None:
-    """Turn a report into a failure with this text."""
+    """Turn a report into a failure with the given text."""
     report.outcome = "failed"
     report.longrepr = VerdictRepr(report.location, text)  # type: ignore[assignment] # duck
-    report.__dict__.pop("wasxfail", None)  # it is not an unexpected pass now
+    # The report is no longer an unexpected pass.
+    report.__dict__.pop("wasxfail", None)
 
 
 def expected_failure(report: pytest.TestReport) -> str | None:
     """
     Return the xfail reason of a call that passed or failed as expected, or None.
 
-    A strict mark has made a failure of a call that passed.
+    A strict mark turns a passed call into a failure.
     """
     if report.when != "call":
         return None
@@ -133,7 +136,7 @@ def expected_failure(report: pytest.TestReport) -> str | None:
 
 
 def passed_unexpectedly(report: pytest.TestReport) -> bool:
-    """Return whether pytest fails a call that passed, for a strict xfail mark."""
+    """Return True if pytest fails a passed call because of a strict xfail mark."""
     return report.failed and expected_failure(report) is not None
 
 
@@ -145,19 +148,19 @@ def expect_failure(report: pytest.TestReport, why: str, text: str) -> None:
 
 
 def lacked_a_value(call: pytest.CallInfo[None]) -> bool:
-    """Return whether a phase ended because a value was unavailable."""
+    """Return True if a phase ended because a value was unavailable."""
     return call.excinfo is not None and call.excinfo.errisinstance(
         MetricUnavailableError
     )
 
 
 def missed_a_limit(call: pytest.CallInfo[None]) -> bool:
-    """Return whether a phase ended because a limit was missed."""
+    """Return True if a phase ended because a limit was missed."""
     return call.excinfo is not None and call.excinfo.errisinstance(PerfAssertionError)
 
 
 def calls_xfail(call: pytest.CallInfo[None]) -> bool:
-    """Return whether a phase ended by a call of `pytest.xfail`, which names no exception."""
+    """Return True if a phase ended by a call of `pytest.xfail`, which names no exception."""
     return call.excinfo is not None and call.excinfo.errisinstance(
         pytest.xfail.Exception
     )
@@ -167,12 +170,12 @@ def ending_text(
     report: pytest.TestReport, call: pytest.CallInfo[None] | None = None
 ) -> str:
     """
-    Return what ended a test early, as a line below the verdict that fails it, or "".
+    Return a line about the early end of a test, to follow the failing verdict, or "".
 
     Args:
-        report: Its report, before it fails.
+        report: The report of the test, before it fails.
 
-        call: What ended it, or None where it is known from the report alone.
+        call: The phase that ended, or None if the report alone shows the reason.
     """
     if call is not None and call.excinfo is not None and lacked_a_value(call):
         ended = f"unmeasured: {call.excinfo.value}"
@@ -191,15 +194,17 @@ def hide_own_frames(error: BaseException) -> None:
     """
     Remove the plugin's frames from a traceback, so that it ends in the user's code.
 
-    An unexpected exception of the plugin keeps all frames: it is a bug. That a call of the
-    test's own function is refused is none, though no frame of the user's follows ours.
+    An unexpected exception of the plugin keeps all frames, because it is a bug. A
+    failed call of the test's function is the test's error even if the traceback ends in
+    the plugin, as with wrong arguments or a builtin.
 
     Args:
-        error: The exception that ended a phase of a test; its traceback is changed.
+        error: The exception that ended a phase of a test. Its traceback is changed.
     """
     frames = _frames(error)
     hidden: list[bool] = []
-    for frame in reversed(frames):  # stdlib frames that call the plugin are hidden, too
+    # Frames of the standard library that call the plugin are hidden, too.
+    for frame in reversed(frames):
         for_ours = bool(hidden) and hidden[-1] and _is_stdlib(frame)
         hidden.append(for_ours or _is_ours(frame))
     hidden.reverse()
@@ -213,7 +218,6 @@ def hide_own_frames(error: BaseException) -> None:
 
 
 def _forget_our_cause(error: GpuPerfError) -> None:
-    """Remove an error's cause if it has no frame of the user's."""
     cause = error.__cause__
     if cause is not None and not any(map(_is_users, _frames(cause))):
         error.__cause__ = None
@@ -221,7 +225,7 @@ def _forget_our_cause(error: GpuPerfError) -> None:
 
 
 def _frames(error: BaseException) -> list[TracebackType]:
-    """Return the frames of an error's traceback, outermost first."""
+    """Return the frames of a traceback, outermost first."""
     frames, traceback = [], error.__traceback__
     while traceback is not None:
         frames.append(traceback)
@@ -230,7 +234,7 @@ def _frames(error: BaseException) -> list[TracebackType]:
 
 
 def _is_of_the_test(frames: Sequence[TracebackType]) -> bool:
-    """Return whether what the plugin called raised, not the plugin itself."""
+    """Return True if code called by the plugin raised, and not the plugin itself."""
     last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
     if any(map(_is_users, frames[last + 1 :])):
         return True
@@ -238,31 +242,28 @@ def _is_of_the_test(frames: Sequence[TracebackType]) -> bool:
 
 
 def _is_users(frame: TracebackType) -> bool:
-    """Return whether a frame is neither the plugin's nor the standard library's."""
     return not (_is_ours(frame) or _is_stdlib(frame))
 
 
 def _is_ours(frame: TracebackType) -> bool:
-    """Return whether a frame is the plugin's."""
     return frame.tb_frame.f_code.co_filename.startswith(_OURS)
 
 
 def _is_stdlib(frame: TracebackType) -> bool:
-    """Return whether a frame is the standard library's, installed packages excluded."""
+    """Return True for a frame of the standard library, without installed packages."""
     name = frame.tb_frame.f_code.co_filename
     return name.startswith(_stdlib()) and "-packages" not in name
 
 
 @functools.cache
 def _stdlib() -> str:
-    """Return the folder of the standard library; imported only for a traceback."""
     import sysconfig
 
     return sysconfig.get_path("stdlib")
 
 
 def explain_failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
-    """Replace the traceback of a missed limit by its explanation."""
+    """Replace the traceback of a missed limit by the explanation."""
     if report.failed and call.excinfo is not None and missed_a_limit(call):
         fail(report, str(call.excinfo.value))
 
@@ -273,8 +274,8 @@ def apply_unmeasured(
     """
     Turn a test that lacks a value into a skip, or into a failure in strict mode.
 
-    A test that failed for another reason keeps its failure, and one that was skipped its
-    reason.
+    A test that failed for another reason keeps its failure, and a skipped test keeps
+    its reason.
     """
     reasons = _reasons(measured)
     ended = measured.body_failed or measured.skipped
@@ -283,19 +284,20 @@ def apply_unmeasured(
     text = "; ".join(reasons)
     if config.strict and not config.disable:
         fail(report, f"unmeasured: {text}")
-        report.when = "call"  # a test that failed: its setup has no error to repair
+        # Reported as a failure of the test, because its setup has no error to repair.
+        report.when = "call"
     else:
         word = "disabled" if config.disable else "unmeasured"
         path, lineno, _ = report.location
         report.outcome = "skipped"
         report.longrepr = (path, (lineno or 0) + 1, f"Skipped: {word}: {text}")
-    # neither an expected failure nor an unexpected pass
+    # The report is neither an expected failure nor an unexpected pass.
     if hasattr(report, "wasxfail"):
         del report.wasxfail
 
 
 def _reasons(measured: Measured) -> tuple[str, ...]:
-    """Return the reasons for missing values of a test."""
+    """Return the reasons for missing values, without duplicates."""
     reasons = [f"{r.metric}: {r.text}" for r in measured.refusals]
     reasons += [
         _headline(verdict)
@@ -308,7 +310,7 @@ def _reasons(measured: Measured) -> tuple[str, ...]:
 
 
 def _without_value(record: Record) -> str:
-    """Return why a measurement has no value; "" where none was requested."""
+    """Return the reason for a measurement without a value, or "" if none was requested."""
     void = record.void
     if void is None or void.code is VoidCode.DISABLED:
         return ""
@@ -316,12 +318,12 @@ def _without_value(record: Record) -> str:
 
 
 def missed_limits(measured: Measured) -> list[Verdict]:
-    """Return the verdicts of a test's limits that were missed."""
+    """Return the verdicts of missed limits."""
     return [v for v in measured.verdicts if v.outcome is Outcome.FAILED]
 
 
 def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
-    """Return why a completed test has no value at all."""
+    """Return the reason why a completed test has no value at all."""
     if disabled:
         return Unmeasured(
             metric="time",
@@ -345,7 +347,11 @@ def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
 
 
 def record_of_nothing(test_id: str, plan: Plan, raised: str) -> Record:
-    """Return what limits are held against where a test measured nothing: why it did not."""
+    """
+    Create the record that limits are judged against if a test measured nothing.
+
+    The record has the reason in place of every limited metric.
+    """
     gap = nothing_measured(raised, disabled=False)
     metrics = (*(limit.metric for limit in plan.limits), "roofline.fraction")
     return Record(
@@ -374,14 +380,15 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": eq,
     "!=": ne,
 }
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # seen from the right side
+# Operators as seen from the right operand.
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def explained(
     op: str, left: object, right: object, ledger: Ledger | None
 ) -> list[str] | None:
     """
-    Return the explanation of a comparison of measured values; None: they are not measured.
+    Return the explanation of a comparison of measured values, or None if there are none.
 
     Args:
         op: The operator.
@@ -390,13 +397,13 @@ def explained(
 
         right: The right operand.
 
-        ledger: That of the test whose body runs; it notes a comparison that did not hold.
+        ledger: The ledger of the running test. It notes a comparison that did not hold.
     """
     if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
         return _explained_by_card(op, left, right, ledger)
     lines = _comparison_lines(op, left, right)
     figures = [side for side in (left, right) if isinstance(side, Figure)]
-    # pytest explains the last part of an `and` even where that part held
+    # pytest explains the last part of an `and` even if that part held.
     if figures and not _holds(op, left, right):
         figures[0].perf.missed(lines[0], _asserting_place())
     return lines
@@ -405,11 +412,13 @@ def explained(
 def _explained_by_card(
     op: str, left: object, right: object, ledger: Ledger | None
 ) -> list[str] | None:
-    """Return the explanation of a comparison with a value of a scorecard; None: it is none."""
+    """
+    Return the explanation of a comparison with a scorecard value, or None if there is none.
+    """
     texts, perfs = [], []
     for side in (left, right):
         values = ledger.card_values if ledger is not None else ()
-        # what is only equal to it, as another test's grade, is another object
+        # Identity, because an equal value, such as another test's grade, is a different object.
         taken = [value for value in values if value.value is side]
         shown = f"{side:.4g}" if isinstance(side, float) else str(side)
         texts.append(f"{taken[-1].name} {shown}" if taken else repr(side))
@@ -423,7 +432,6 @@ def _explained_by_card(
 
 
 def _comparison_lines(op: str, left: object, right: object) -> list[str]:
-    """Return the explanation of a comparison of measured values."""
     lines = assert_lines(
         op,
         left,
@@ -441,7 +449,7 @@ def _comparison_lines(op: str, left: object, right: object) -> list[str]:
 
 
 def _holds(op: str, left: object, right: object) -> bool:
-    """Return whether a comparison of numbers holds; any other one does not."""
+    """Return True if a comparison of numbers holds. Any other comparison returns False."""
     if op not in _COMPARE or not (isinstance(left, Real) and isinstance(right, Real)):
         return False
     return bool(_COMPARE[op](float(left), float(right)))
@@ -449,10 +457,10 @@ def _holds(op: str, left: object, right: object) -> bool:
 
 def _asserting_place() -> tuple[CodeType, int] | None:
     """
-    Return where the assert that pytest explains now is going to raise.
+    Return the place at which the assert being explained is going to raise.
 
-    That is its code and the offset of the instruction. Its line would not do: Python 3.10
-    has another one for the parts of an assert that stands on several.
+    The place is the code object and the offset of the instruction. A line number would
+    not do, because Python 3.10 gives the parts of a multi-line assert different lines.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` calls, too
     while frame is not None:
@@ -471,11 +479,11 @@ def _asserting_place() -> tuple[CodeType, int] | None:
 def missed_assert(
     ledger: Ledger, call: pytest.CallInfo[None], report: pytest.TestReport
 ) -> MissedAssert | None:
-    """Return the assert on a measured value that failed a test; None: something else did."""
+    """Return the failed assert on a measured value, or None if the test failed otherwise."""
     if ledger.missed is None or call.excinfo is None or not report.failed:
         return None
     raised = call.excinfo.value
-    # a test that catches a failed assert may fail by another one
+    # A test that catches a failed assert may fail at another assert.
     is_of_it = isinstance(raised, AssertionError) and any(
         (last.tb_frame.f_code, last.tb_lasti) == ledger.missed_at
         for last in _frames(raised)[-1:]
@@ -486,7 +494,7 @@ def missed_assert(
 def failure_text(
     verdicts: Sequence[Verdict], config: Config, perfs: Sequence[Perf] = ()
 ) -> str:
-    """Return the failure text of some verdicts, with the advice for their values."""
+    """Return the failure text of verdicts, with advice for the failed values."""
     lines = [
         f"unmeasured: {line.text}" if is_unmeasured else line.text
         for verdict in verdicts
@@ -507,16 +515,14 @@ def failure_text(
 
 
 def _advice_lines(failed: Mapping[Perf, Sequence[FailedComparison]]) -> list[str]:
-    """Return the tools' advice for the failed measurements, without duplicates."""
     advised = [part for perf, why in failed.items() for part in perf.advice(why)]
     if not advised:
         return []
-    # of captures and binaries that failed alone
+    # Imported here, because only failed captures and binaries have advice.
     from pytest_gpuperf.report.launches import advice_texts
 
     return [f"    {escape(text)}" for part in advised for text in advice_texts(part)]
 
 
 def _headline(verdict: Verdict) -> str:
-    """Return a verdict in one line."""
     return next(iter(terminal.longrepr_lines(verdict))).text

@@ -1,4 +1,4 @@
-"""Slower or not than a revision: blocks of fresh processes of both sides, in looks."""
+"""Slower than a revision or not: blocks of fresh processes of both sides, in several looks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-# of verdicts whose change the kernels explain
+# The kernels explain the change of verdicts with these reasons.
 _MOVED = frozenset({Reason.SLOWER_THAN_LIMIT, Reason.FASTER_THAN_LIMIT})
 
 __all__ = [
@@ -39,27 +39,28 @@ __all__ = [
 
 class AgainstPolicy(Frozen, frozen=True, kw_only=True):
     """
-    The constants of the rule; docs/judging.md section 3 where nothing else is said.
+    The constants of the rule, from docs/judging.md section 3 unless stated otherwise.
 
     Attributes:
-        look_blocks: After how many blocks it is decided, ascending.
+        look_blocks: Numbers of blocks after which a look decides, ascending.
 
-        levels: The nominal chance of a false alarm in the whole run, of each look.
+        levels: Nominal chance of a false alarm in the whole run, for each look.
 
         noise_threshold: A change too small to mean anything [fraction].
 
-        power: How often the detectable effect is found.
+        power: Chance of finding a change of the detectable effect.
 
         across: Hard facts that may differ.
 
-        hopeless_blocks: From how many blocks on a test is given up that the last look
+        hopeless_blocks: Number of blocks from which a test is given up if the last look
             would not decide either.
 
-        hopeless_width: It is one whose bounds would then lie further from its effect than
-            so many limits: no effect at all could be shown to be within one ...
+        hopeless_width: Such a test has bounds that would, at the last look, lie further
+            from the effect than this multiple of the limit. No effect at all could then be
+            shown to be within the limit.
 
-        hopeless_effect: ... and whose effect is below this share of its present bound,
-            so that nothing says it is a change: 1.1 standard errors of 1.645.
+        hopeless_effect: The effect of such a test is also below this share of its present
+            bound, so that nothing indicates a change. 1.1 standard errors of 1.645.
     """
 
     look_blocks: tuple[int, ...] = (4, 8, 16)
@@ -73,25 +74,26 @@ class AgainstPolicy(Frozen, frozen=True, kw_only=True):
 
     @property
     def least_measured(self) -> int:
-        """From how many blocks on a test was measured about as often as there were blocks."""
+        """Number of blocks from which a test counts as measured in most blocks."""
         return (self.look_blocks[0] + self.hopeless_blocks) // 2 + 1
 
 
 class AgainstLook(Frozen, frozen=True, kw_only=True):
     """
-    What some blocks say.
+    The result of one look at the blocks.
 
     Attributes:
-        verdicts: One for each test and metric: of what is undecided it is the one that it
-            would have if there were no more blocks.
+        verdicts: One verdict per test and metric. For undecided tests, the verdict they
+            would get without further blocks.
 
-        undecided: Ids of the tests that need more blocks, those first that are most likely
-            slower; equal ones in the order they were given.
+        undecided: Ids of the tests that need more blocks, the most likely slower first.
+            Ties keep the given order.
 
-        pair_count: The (test, metric) pairs that share the level: to be handed to the
+        pair_count: Number of (test, metric) pairs that share the level, to be passed to the
             next look.
 
-        null_fraction: The usual one of the tests; None: no test says.
+        null_fraction: Median over the tests of the range that holds 19 of 20 comparisons of
+            identical code [fraction], or None if unknown.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -110,22 +112,22 @@ def look_at(
     stopped: bool = False,
 ) -> AgainstLook:
     """
-    Return what the blocks so far say; no look remembers an earlier one.
+    Judge the blocks measured so far, without memory of earlier looks.
 
     Args:
-        blocks: All blocks, in order; tests that were decided may be missing in later ones.
+        blocks: All blocks, in order. Later blocks may lack tests that were already decided.
 
-        gates: The largest change by metric [fraction] of each test that entered, by id;
-            None: it is only shown.
+        gates: The largest change by metric [fraction] of each test that entered, by id, or
+            None for a metric that is only shown.
 
-        policy: The rule's constants.
+        policy: The rule's constants, or None for the defaults.
 
-        pair_count: Pairs of test and metric that share the level, as the first look
-            returned it, or more; None: those of `gates` that were measured.
+        pair_count: Pairs of test and metric that share the level, as returned by the first
+            look, or more. None to count the measured pairs of `gates`.
 
         final: Whether there will be no more blocks.
 
-        stopped: Whether that is for another reason than its budget.
+        stopped: Whether the comparison ended for another reason than the budget.
     """
     policy = policy or AgainstPolicy()
     blocks = blocks[: policy.look_blocks[-1]]
@@ -140,7 +142,8 @@ def look_at(
     if stopped and not spent:
         short_of = Cause.STOPPED
     ruled = iter(rulings)
-    chances: dict[str, float] = {}  # of each open test, the smallest of its metrics
+    # The smallest chance over the metrics of each open test.
+    chances: dict[str, float] = {}
     for pair, ruling in zip(noisy, rulings, strict=True):
         if pair.is_gated and ruling.outcome is None:
             test_id, chance = pair.case.key.test_id, _chance(ruling, Outcome.REGRESSED)
@@ -166,7 +169,7 @@ def look_at(
 
 
 def changed_test(key: RecordKey, metric: str = "time") -> Verdict:
-    """Return the verdict on a test whose source is not that of the revision."""
+    """Return the verdict on a test with another source than in the revision."""
     return Verdict(
         key=key,
         metric=metric,
@@ -177,7 +180,7 @@ def changed_test(key: RecordKey, metric: str = "time") -> Verdict:
 
 
 def same_files(key: RecordKey, estimate: Estimate, limit: float | None) -> Verdict:
-    """Return the verdict on a test that used no file that differs from the revision."""
+    """Return the verdict on a test that used no file changed since the revision."""
     return Verdict(
         key=key,
         metric=estimate.metric,
@@ -190,7 +193,7 @@ def same_files(key: RecordKey, estimate: Estimate, limit: float | None) -> Verdi
 
 
 def out_of_time(key: RecordKey, metric: str, limit: float | None) -> Verdict:
-    """Return the verdict on a slow test for which the budget has no time."""
+    """Return the verdict on a slow test that does not fit into the budget."""
     return Verdict(
         key=key,
         metric=metric,
@@ -205,20 +208,20 @@ def out_of_time(key: RecordKey, metric: str, limit: float | None) -> Verdict:
 
 class _Ruling(Frozen, frozen=True, kw_only=True):
     """
-    What blocks say of a pair.
+    The state of a pair after some looks.
 
     Attributes:
-        change: The change of all blocks so far, or of those that decided; None: no block
-            has one.
+        change: The change by all blocks so far, or by the blocks that decided. None without
+            blocks that have both sides.
 
-        outcome: What was decided; None: nothing yet.
+        outcome: The decision, or None if nothing is decided yet.
 
-        reason: Why.
+        reason: The reason for the decision.
 
-        cause: Which case of the reason it is.
+        cause: The case of the reason.
 
-        decidable_limit: The limit from which on the last look would decide, and no less
-            than what these blocks see [fraction]; None: the pair was not given up.
+        decidable_limit: The smallest limit that the last look would decide, at least the
+            change that these blocks detect [fraction]. None if the pair was not given up.
     """
 
     change: BlockChange | None = None
@@ -229,7 +232,7 @@ class _Ruling(Frozen, frozen=True, kw_only=True):
 
     @property
     def null_fraction(self) -> float | None:
-        """What the same code differed by; None: not known."""
+        """The range that holds 19 of 20 comparisons of identical code, or None if unknown."""
         return None if self.change is None else self.change.evidence.null_fraction
 
 
@@ -241,7 +244,6 @@ def _rulings(
     pair_count: int,
     final: bool,
 ) -> list[_Ruling]:
-    """Return what the looks have decided, and what the last one shows, by pair."""
     rulings = [_Ruling()] * len(pairs)
     for look_blocks, alpha, decides in _looks(block_count, policy, final=final):
         level = Sureness(
@@ -272,12 +274,13 @@ def _rulings(
 def _looks(
     block_count: int, policy: AgainstPolicy, *, final: bool
 ) -> Iterator[tuple[int, float, bool]]:
-    """Yield the blocks and the level of each look so far, and whether it decides."""
+    """Yield the number of blocks and the level of every look, and True if the look decides."""
     for look_blocks, alpha in zip(policy.look_blocks, policy.levels, strict=True):
         if look_blocks < block_count:
             yield look_blocks, alpha, True
             continue
-        # an early end does not depend on what was seen: it is the next look, before its time
+        # An early end does not depend on the values, so it counts as the next look
+        # before its time.
         due = look_blocks == block_count
         yield block_count, alpha, due or final
         return
@@ -290,7 +293,7 @@ def _decided(
     *,
     least_blocks: int,
 ) -> list[_Ruling]:
-    """Return the rulings of one look: those of earlier looks stand."""
+    """Return the rulings of a look. Decisions of earlier looks stand."""
     judged = [
         pair.is_gated
         and ruling.outcome is None
@@ -319,7 +322,11 @@ def _adjusted(
     level: Sureness,
     outcome: Outcome,
 ) -> list[float]:
-    """Return the chance of each change in one direction, adjusted over all pairs."""
+    """
+    Return the chance of every change in one direction, adjusted over all pairs.
+
+    The chance is 1 for a pair that is not judged.
+    """
     earlier = sum(ruling.outcome is outcome for ruling in rulings)
     chances = [
         _chance(ruling, outcome)
@@ -331,7 +338,7 @@ def _adjusted(
 
 
 def _chance(ruling: _Ruling, outcome: Outcome) -> float:
-    """Return the chance of a change in one direction if there was none."""
+    """Return the chance of a change without a true change, or 1 if unknown."""
     if ruling.change is None:
         return 1.0
     change = ruling.change.change
@@ -342,7 +349,6 @@ def _chance(ruling: _Ruling, outcome: Outcome) -> float:
 def _decision(
     pair: SidePair, ruling: _Ruling, *, is_worse: bool, is_better: bool
 ) -> _Ruling:
-    """Return the ruling of a look with what it decides, if it does."""
     if ruling.change is None:
         return ruling
     limit = pair.case.limit or 0.0
@@ -364,22 +370,23 @@ def _given_up(
     pair: SidePair, ruling: _Ruling, policy: AgainstPolicy, *, shrinks: float
 ) -> _Ruling:
     """
-    Return the ruling of a pair that no later look would decide as inconclusive.
+    Rule a pair inconclusive if no later look would decide.
 
     Args:
         pair: The pair.
 
-        ruling: What the looks so far decided of it.
+        ruling: The ruling so far.
 
         policy: The rule's constants.
 
-        shrinks: What its bounds would be at the last look, over what they are.
+        shrinks: Ratio of the bounds at the last look to the present bounds.
     """
     limit, change = pair.case.limit, ruling.change
     if limit is None or change is None or ruling.outcome is not None:
         return ruling
     if change.evidence.block_count < policy.least_measured:
-        return ruling  # it was not measured in most of the blocks, for want of time
+        # Most of the blocks did not measure the pair, for lack of time.
+        return ruling
     bound, effect = change.bound or 0.0, abs(change.change.effect or 0.0)
     last_bound = bound * shrinks
     is_wide = last_bound > policy.hopeless_width * limit
@@ -395,7 +402,7 @@ def _given_up(
 
 
 def _frozen(pair: SidePair, ruling: _Ruling) -> _Ruling:
-    """Return the ruling of a pair without blocks, if each side kept another choice."""
+    """Rule a pair inconclusive if both sides always ran other kernels."""
     if not (pair.is_frozen and pair.is_gated):
         return ruling
     return replace(
@@ -410,16 +417,16 @@ def _verdict(
     pair: SidePair, ruling: _Ruling, policy: AgainstPolicy, *, short_of: Cause
 ) -> Verdict | None:
     """
-    Return the verdict of a pair; None: nothing is decided, and nothing shown.
+    Return the verdict of a pair, or None if there is nothing to decide and nothing to show.
 
     Args:
         pair: The pair.
 
-        ruling: What the looks have decided of it.
+        ruling: The ruling after all looks.
 
         policy: The rule's constants.
 
-        short_of: Why there are not more blocks.
+        short_of: The reason why there are no more blocks.
     """
     outcome, reason, cause = ruling.outcome, ruling.reason, ruling.cause
     if not pair.is_gated:
@@ -449,7 +456,6 @@ def _verdict(
 def _undecided(
     ruling: _Ruling, policy: AgainstPolicy, *, short_of: Cause
 ) -> tuple[Reason, Cause | None]:
-    """Return why the blocks do not decide a pair."""
     if ruling.change is None:
         return Reason.OTHER_KERNEL, None
     is_early = ruling.change.evidence.block_count < policy.look_blocks[0]
@@ -466,7 +472,7 @@ def _undecided(
 def _evidence(
     pair: SidePair, reason: Reason, cause: Cause | None, policy: AgainstPolicy
 ) -> VerdictEvidence | None:
-    """Return the kernels of each side, or the blocks that a decision needs."""
+    """Return the kernels of both sides, or the number of blocks needed to decide, or None."""
     if reason is Reason.OTHER_KERNEL and pair.kernels is not None:
         return VerdictEvidence(kernels=pair.kernels, account=pair.account)
     if reason in _MOVED and pair.account is not None:

@@ -64,52 +64,53 @@ __all__ = [
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
 NO_NOTES: Mapping[str, str] = MappingProxyType({})
-OVERSUBSCRIBED = "oversubscribed"  # several threads, and more runnable ones than cores
-# of tests whose time depends on what else the machine does
+# The test has several threads, and more threads could run than there are cores.
+OVERSUBSCRIBED = "oversubscribed"
+# The times of these tests depend on the other work of the machine.
 WAITING = frozenset({"waits", "several-threads", OVERSUBSCRIBED})
-FILES = frozenset({Source.BINARY, Source.NCU_REPORT})  # they say the same each time
+# Files give the same value every time.
+FILES = frozenset({Source.BINARY, Source.NCU_REPORT})
 
 
 class Policy(Frozen, frozen=True, kw_only=True):
     """
-    The constants of the rule; docs/judging.md section 2 where nothing else is said.
+    The constants of the rule, from docs/judging.md section 2 unless stated otherwise.
 
     Attributes:
-        alpha: Nominal chance of a false alarm in a run of one pair of test and metric.
+        alpha: Nominal chance of a false alarm in a run with one pair of test and metric.
 
         noise_threshold: A change too small to mean anything [fraction].
 
-        power: How often the detectable effect is found.
+        power: Chance of finding a change of the detectable effect.
 
-        suspect_share: Share of its limit beyond which a change is suspected.
+        suspect_share: Share of the limit beyond which a change is suspected.
 
-        suspect_p: How probable noise may be as a suspect's explanation.
+        suspect_p: Chance of noise below which a change is suspected.
 
-        against_suspect_p: The same where a comparison with a revision decides: it costs
-            more, and is the surer.
+        against_suspect_p: The same chance if a comparison with a revision decides, which
+            costs more and is more certain.
 
-        least_sessions: Stored sessions that a metric with noise needs; one shows a change,
-            and does not say whether it is noise.
+        least_sessions: Stored sessions that a metric with noise needs. A single session
+            shows a change, but not whether the change is noise.
 
-        least_choice_runs: Confirming processes that a choice of kernels needs, where
-            they disagree.
+        least_choice_runs: Confirming processes that a choice of kernels needs if the
+            processes disagree.
 
         control_count: Tests of a class that fresh processes measure as controls.
 
-        noisy_spread: What sessions usually differ by [fraction] where the machine is too
-            noisy for a stored baseline.
+        noisy_spread: Usual difference between sessions [fraction] above which a machine is
+            too noisy for a stored baseline.
 
-        usual_sessions: Stored sessions that a baseline has unless another number is asked
-            for.
+        usual_sessions: Stored sessions of a baseline unless another number is requested.
 
-        blind_limits: A detectable change of so many limits says that a value is unchanged,
-            where the limit is the user's own.
+        blind_limits: Largest detectable change, as a multiple of the limit, with which a
+            value is still called unchanged. For limits set by the user.
 
-        blind_fraction: Likewise where it is the plugin's own: a detectable change
-            [fraction].
+        blind_fraction: Largest detectable change [fraction] with which a value is still
+            called unchanged. For the default limit of the plugin.
 
-        selected: Whether suspects are confirmed. Between files of whole runs nothing was
-            selected for being bad, so that nothing need be confirmed.
+        selected: Whether suspects are confirmed. Files of whole runs were not selected for
+            being bad, so their changes need no confirmation.
     """
 
     alpha: float = 0.01
@@ -128,12 +129,13 @@ class Policy(Frozen, frozen=True, kw_only=True):
     selected: bool = True
 
     def level(self, pair_count: int) -> float:
-        """Return the nominal level of a run with so many pairs of test and metric."""
+        """Return the nominal level of a run with `pair_count` pairs of test and metric."""
         share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
         return self.alpha * share
 
 
-POLICY = Policy()  # the rule as docs/judging.md states it
+# The rule as stated in docs/judging.md.
+POLICY = Policy()
 
 
 class StoredValue(BulkRecord, frozen=True, kw_only=True):
@@ -141,11 +143,11 @@ class StoredValue(BulkRecord, frozen=True, kw_only=True):
     One stored session of a case.
 
     Attributes:
-        value: Its values.
+        value: The values of the session.
 
-        session: When and where.
+        session: Time and place of the session.
 
-        choice: Hash of the kernels that ran; None: not known.
+        choice: Hash of the kernels that ran, or None if unknown.
     """
 
     value: SessionValue
@@ -155,20 +157,20 @@ class StoredValue(BulkRecord, frozen=True, kw_only=True):
 
 class Reference(Frozen, frozen=True, kw_only=True):
     """
-    A workload that no change of the code can move: what its time does, the machine does.
+    A workload that no code change can move. Its time changes only with the machine.
 
     Attributes:
-        name: What it is.
+        name: Name of the workload.
 
-        bound_class: What moves with it when the machine moves.
+        bound_class: The class of tests that machine drift moves together with the workload.
 
-        current: Its time in this session; None: there is none.
+        current: The time in this session, or None.
 
-        stored: Its times in the stored sessions, in any order.
+        stored: The times in the stored sessions, in any order.
 
-        fresh: Its time in each fresh process; None: there were none.
+        fresh: The time in each fresh process, or None if there were none.
 
-        host: Where it was timed; None: where the run is judged.
+        host: The host that timed the workload, or None for the host of the main process.
     """
 
     name: str
@@ -188,46 +190,50 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         metric: The metric.
 
-        limit: Largest change that passes [fraction]; None: it is only shown.
+        limit: Largest change that passes [fraction], or None if the metric is only shown.
 
-        default_limit: Whether that is the plugin's own.
+        default_limit: Whether the limit is the default of the plugin.
 
-        estimate: The value now; None: there is none.
+        estimate: The current value, or None.
 
-        current: The same with the value of each process; None: there is none.
+        current: The current value of each process, or None.
 
-        choice: Hash of the kernels that ran now; None: not known.
+        choice: Hash of the kernels that ran now, or None if unknown.
 
         stored: Comparable stored sessions from the same source, oldest first.
 
-        differences: Hard facts on which all stored sessions differ: name to (then, now).
+        differences: Hard facts on which all stored sessions differ, as name to (then, now).
 
-        other_sources: Sources of the stored sessions where none is now's.
+        other_sources: Sources of the stored sessions if the current source is not among
+            them.
 
-        other_machines: The other machines or GPUs that have stored sessions of it.
+        other_machines: The other machines or GPUs with stored sessions of the measurement.
 
-        unmeasured: Why there is no value; None: there is one, or none is stated.
+        unmeasured: The reason for a missing value, or None if there is a value or no reason
+            was recorded.
 
-        void: Why it must not be judged.
+        void: The reason why the value must not be judged, or None.
 
-        bound_class: What moves with it when the machine moves.
+        bound_class: The class of tests that machine drift moves together with the case.
 
-        moved: Soft facts that differ from the newest session's: name to (then, now).
+        moved: Soft facts that differ from the newest session, as name to (then, now).
 
-        kind: How it was measured; None: not known.
+        kind: The kind of measurement, or None if unknown.
 
-        notes: What of its notes bears on a verdict, by code: that it waits, has several
-            threads, or shared the cores with others.
+        notes: Texts of the notes that matter for a verdict, by code: the test waits, has
+            several threads, or shared the cores with other processes.
 
-        facts: The hard facts of the value now.
+        facts: The hard facts of the current value.
 
         across: Names of facts that may differ.
 
-        gpu_uuid: The GPU in use; "": none, or unknown.
+        gpu_uuid: The GPU in use, or "" if there is none or the GPU is unknown.
 
-        host: Where it was measured; None: where the run is judged, as fresh processes.
+        host: The host that measured the case, or None for the host of the main process and
+            the fresh processes.
 
-        session: The session that measured it; None: how many tests that ran is not known.
+        session: The session that measured the case, or None if the number of tests that ran
+            is unknown.
     """
 
     key: RecordKey
@@ -255,12 +261,12 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def name(self) -> tuple[RecordKey, str]:
-        """What no other case of a run is called."""
+        """Identifier of the case, unique within a run."""
         return self.key, self.metric.name
 
     @property
     def company(self) -> tuple[StoredValue, ...]:
-        """The stored sessions that ran about as many tests as this one."""
+        """The stored sessions that ran about as many tests as the current session."""
         session = self.session
         if session is None or session.ran_count is None:
             return self.stored
@@ -268,43 +274,44 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def of_file(self) -> bool:
-        """Whether the value was read from a file, which no fresh process can confirm."""
+        """True if the value was read from a file. No fresh process can confirm such a value."""
         return self.estimate is not None and self.estimate.source in FILES
 
     @property
     def sign(self) -> float:
-        """1 where a larger value is worse, -1 where a smaller one is."""
+        """1 if a larger value is worse, -1 if a smaller value is worse."""
         return -1.0 if direction(self.metric) is Better.HIGHER else 1.0
 
     @property
     def counts(self) -> bool:
-        """Whether equal code gives equal values: a count, or what a file says."""
+        """True if equal code gives equal values, as for counts and values read from a file."""
         counted = self.metric.exact or self.metric.family is Family.RESOURCE
         return counted or self.of_file
 
 
 class Confirmation(Frozen, frozen=True, kw_only=True):
     """
-    What fresh processes gave for one case.
+    The results of fresh processes for one case.
 
     Attributes:
-        value: Those of the processes that gave one and were not void; None: none did.
+        value: Values of the processes that gave a value and are not void, or None.
 
-        choices: The choice of kernels of each of them; empty: none is known.
+        choices: The choice of kernels of each of these processes, or empty if none is
+            known.
 
-        lost: The last lines of a process in which the test gave no value, where any
-            should have; None: there is no such process.
+        lost: The last lines of a process in which the test should have given a value and
+            did not. None if there is no such process.
 
-        voids: Why processes that gave a value are left out.
+        voids: The reasons why processes with a value are left out.
 
-        differences: Facts of such processes that differ from the suite's: name to (suite's,
-            theirs).
+        differences: Facts of these processes that differ from the suite, as name to (suite,
+            process).
 
-        lacking: What processes could not measure, where none gave a value.
+        lacking: Gaps of the processes, if none gave a value.
 
-        control: Whether it was measured to see what the machine does, not suspected.
+        control: Whether the case was measured as a control and not as a suspect.
 
-        notes: What of the processes' notes bears on a verdict, by code.
+        notes: Texts of the processes' notes that matter for a verdict, by code.
     """
 
     value: SessionValue | None = None
@@ -318,25 +325,26 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
 
     @property
     def run_values(self) -> tuple[float, ...]:
-        """The value of each process that gave one."""
+        """The values of all processes that gave a value."""
         return () if self.value is None else self.value.run_values
 
     @property
     def made_choices(self) -> tuple[str | None, ...]:
-        """The choice of each process that gave a value."""
+        """The choice of kernels of every process with a value, None if unknown."""
         return self.choices or (None,) * len(self.run_values)
 
 
 class Retest(Frozen, frozen=True, kw_only=True):
     """
-    What fresh processes gave for one test.
+    The results of fresh processes for one test.
 
     Attributes:
-        records: What each of them measured.
+        records: The records of all processes.
 
-        failure: The last lines of one in which it failed; "": it failed in none.
+        failure: The last lines of a process in which the test failed, or "".
 
-        unmeasured: What the test asked for in one of them and could not have there.
+        unmeasured: The gaps of values that the test requested in a process and could not
+            get there.
     """
 
     records: tuple[Record, ...] = ()
@@ -344,30 +352,32 @@ class Retest(Frozen, frozen=True, kw_only=True):
     unmeasured: tuple[Unmeasured, ...] = ()
 
     def lacking(self, metric: str, records: Iterable[Record]) -> tuple[Unmeasured, ...]:
-        """Return what the test, or one of some records, lacks for a metric."""
+        """Return the gaps of a metric in some records, followed by the gaps of the test."""
         gaps = (u for r in records for u in r.unmeasured if u.metric == metric)
         return tuple(dict.fromkeys((*gaps, *self.unmeasured)))
 
 
 def direction(metric: Metric) -> Better:
     """
-    Return which way a metric gets better, for one that a person has gated by name.
+    Return the better direction of a metric.
 
-    Without a direction of its own a share of a peak is better the higher it is, and all
-    else (registers, shared memory, counters) the lower.
+    A metric without a direction may still be gated by name. A share of a peak is then
+    better the higher it is, and everything else (registers, shared memory, counters) the
+    lower.
     """
     if metric.better is not Better.NEITHER:
         return metric.better
     return Better.HIGHER if metric.unit == "fraction" else Better.LOWER
 
 
-# nearest to the device first; one that is not listed comes after all that are
+# Closest to the device first. Unlisted sources come last.
 _BEST_FIRST: tuple[str, ...] = (
     *(Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML),
     *(Source.NCU_REPORT, Source.BINARY, Source.USER, Source.HOST),
 )
 _Pair = tuple[StoredRecord, SessionValue]
-_Chosen = tuple[Estimate, "str | None"]  # with the choice of kernels that gave it
+# An estimate, and the choice of kernels that gave the value.
+_Chosen = tuple[Estimate, "str | None"]
 
 
 def case_of(
@@ -383,27 +393,29 @@ def case_of(
     session: Session | None = None,
 ) -> Case:
     """
-    Return a case of what was measured and what is stored.
+    Build the case of a metric from measured records and stored sessions.
 
     Args:
-        records: What each process measured of one key, the main process's first; >= 1.
+        records: The records of one key, one per process, the main process first. At least
+            one.
 
-        stored: The stored sessions of the key, in the order of their arrival: a clock may
-            go back.
+        stored: The stored sessions of the key in order of arrival, because a clock may go
+            back.
 
         metric: The metric's name.
 
-        limit: Largest change that passes [fraction]; None: it is only shown.
+        limit: Largest change that passes [fraction], or None if the metric is only shown.
 
-        session_id: The session that measured.
+        session_id: Id of the session that measured.
 
         across: Hard facts that may differ.
 
-        other_machines: The other machines or GPUs that have stored sessions of it.
+        other_machines: The other machines or GPUs with stored sessions of the measurement.
 
-        default_limit: Whether `limit` is the plugin's own.
-        session: The session that measured, with the tests that it ran; None: how many is
-            not known, and each stored session has its company.
+        default_limit: Whether `limit` is the default of the plugin.
+
+        session: The session that measured, with the number of tests that ran. If None, that
+            number is unknown and all stored sessions are compared.
     """
     usable = [record for record in records if record.void is None]
     sessions = [s for s in stored if s.session.id != session_id]
@@ -411,7 +423,8 @@ def case_of(
     now = _best(metric, usable or records, having)
     estimate, choice = now[0] if now else (None, None)
     first = records[0]
-    about = next(  # a process that lost the source knows nothing of its facts
+    # A process that lost the source has no facts of the source.
+    about = next(
         (record for record in usable if estimate in record.estimates),
         (usable or records)[0],
     )
@@ -445,7 +458,6 @@ def case_of(
 
 
 def _notes(records: Iterable[Record]) -> Mapping[str, str]:
-    """Return the texts of the notes that bear on a verdict, by code."""
     notes = {n.code: n.text for r in records for n in r.notes if n.code in WAITING}
     return notes or NO_NOTES
 
@@ -454,15 +466,14 @@ def newest_case(
     sessions: Sequence[StoredRecord], metric: str, *, limit: float | None = None
 ) -> Case:
     """
-    Return the newest of some stored sessions, held against all of them.
+    Build a case that compares the newest stored session with all stored sessions.
 
     Args:
-        sessions: The stored sessions of one measurement in the order of their arrival,
-            >= 1 of them.
+        sessions: The stored sessions of one measurement in order of arrival, at least one.
 
         metric: The metric's name.
 
-        limit: Largest change that passes [fraction]; None: it is only shown.
+        limit: Largest change that passes [fraction], or None if the metric is only shown.
     """
     newest = next(
         (s for s in reversed(sessions) if _values_of(s, metric)), sessions[-1]
@@ -500,7 +511,7 @@ def newest_case(
 
 
 def newest_reference(sessions: Sequence[StoredRecord]) -> Reference:
-    """Return a reference workload as its newest stored session timed it."""
+    """Return a reference workload with the time of the newest stored session."""
     case = newest_case(sessions, "time")
     return Reference(
         name=case.key.name,
@@ -514,14 +525,14 @@ def confirmation_of(
     case: Case, retest: Retest, *, control: bool = False
 ) -> Confirmation:
     """
-    Return what fresh processes gave for a case.
+    Return the results of fresh processes for a case.
 
     Args:
-        case: What they measured again.
+        case: The case that was measured again.
 
-        retest: What they gave for its test.
+        retest: The results of the fresh processes for the test of the case.
 
-        control: Whether it is a control.
+        control: Whether the case is a control.
     """
     records = [record for record in retest.records if record.key == case.key]
     voids = [record.void for record in records if record.void is not None]
@@ -547,12 +558,12 @@ def confirmation_of(
 
 def confirmation_elsewhere(case: Case, here: Host | None) -> Confirmation:
     """
-    Return what confirms a case that was measured where no fresh process runs: nothing.
+    Return the empty confirmation of a case measured on a host without fresh processes.
 
     Args:
-        case: What an xdist worker on another host measured.
+        case: The case, measured by an xdist worker on another host.
 
-        here: Where fresh processes run; None: unknown.
+        here: The host of the fresh processes, or None if unknown.
     """
     now, then = ({} if host is None else host.facts for host in (here, case.host))
     return Confirmation(
@@ -575,9 +586,9 @@ def is_measured_alike(
     Args:
         metric: The metric's name.
 
-        fresh: What the fresh process measured.
+        fresh: The record of the fresh process.
 
-        suite: What the suite measured.
+        suite: The record of the suite.
 
         source: The collector that gave both values.
 
@@ -591,7 +602,6 @@ def is_measured_alike(
 
 
 def _measured_alike(case: Case, fresh: list[Record]) -> tuple[list[Record], Facts]:
-    """Return the records that have the facts of the suite's, and how others differ."""
     if case.estimate is None:
         return fresh, NO_FACTS
     metric, source = case.metric.name, case.estimate.source
@@ -612,8 +622,7 @@ def _unlike(
     gpu_uuid: str,
     across: Collection[str],
 ) -> Facts:
-    """Return the facts on which a value of a fresh process differs from some facts."""
-    # what gave no such value has no facts of its family
+    # A record without such a value has no facts of that family.
     if not any(e.metric == metric and e.source == source for e in fresh.estimates):
         return NO_FACTS
     now = facts_of(fresh.facts, metric, source)
@@ -625,7 +634,6 @@ def _unlike(
 
 
 def _code_of(apart: Facts) -> VoidCode:
-    """Return what voids values with other facts than the suite's."""
     if not apart.keys().isdisjoint(CONDITIONS):
         return VoidCode.OTHER_TRACER
     if not MACHINE_FACTS.isdisjoint(apart):
@@ -634,13 +642,12 @@ def _code_of(apart: Facts) -> VoidCode:
 
 
 def _values_of(session: StoredRecord, metric: str) -> list[SessionValue]:
-    """Return the values of a metric in a session, one of each source."""
     return [value for value in session.values if value.metric == metric]
 
 
 def best_source(sources: Iterable[str]) -> str | None:
     """
-    Return the source that is nearest to the device; None: there is none.
+    Return the source closest to the device, or None without sources.
 
     Example:
         >>> best_source(["host", "cupti"])
@@ -652,21 +659,20 @@ def best_source(sources: Iterable[str]) -> str | None:
 def _best(
     metric: str, records: Sequence[Record], having: Sequence[_Pair]
 ) -> list[_Chosen]:
-    """Return the values now from the best source that the stored sessions have too."""
+    """Return the current values of the best source that the stored sessions also have."""
     whole = _whole(metric, records)
     held = {(v.source, v.unit) for _, v in having}
     shared = [e.source for e, _ in whole if (e.source, e.unit) in held]
     source = best_source(shared or [e.source for e, _ in whole])
     first = next((e for e, _ in whole if e.source == source), None)
     now = _alike_now(whole, first)
-    if len(now) <= 1:  # as a rule
+    if len(now) <= 1:  # The usual case.
         return now
     usual, _ = Counter(choice for _, choice in now).most_common(1)[0]
     return [(estimate, choice) for estimate, choice in now if choice == usual]
 
 
 def _whole(metric: str, records: Iterable[Record]) -> list[_Chosen]:
-    """Return the estimates of a metric that are not of one kernel alone."""
     return [
         (estimate, record.choice)
         for record in records
@@ -676,7 +682,6 @@ def _whole(metric: str, records: Iterable[Record]) -> list[_Chosen]:
 
 
 def _alike_now(whole: Iterable[_Chosen], like: Estimate | None) -> list[_Chosen]:
-    """Return the estimates that have the source and unit of one."""
     if like is None:
         return []
     name = (like.source, like.unit)
@@ -689,7 +694,13 @@ def _comparable(
     having: Sequence[_Pair],
     across: Collection[str],
 ) -> tuple[tuple[StoredValue, ...], Facts, tuple[str, ...]]:
-    """Return the stored sessions to compare with; where none is, why."""
+    """
+    Return the comparable stored sessions, or the reasons why there are none.
+
+    Returns:
+        The sessions, the facts that differ, and the stored sources if the current source is
+        not among them.
+    """
     if estimate is None:
         held = {s.session.id: _stored(s, value) for s, value in having}
         return tuple(held.values()), NO_FACTS, ()
@@ -711,14 +722,14 @@ def comparable_sessions(
     across: Collection[str] = (),
 ) -> int:
     """
-    Return how many stored sessions a value of today may be compared with.
+    Count the stored sessions that a value of today may be compared with.
 
     Args:
-        value: It.
+        value: The value.
 
-        record: The session that it is of.
+        record: The session of the value.
 
-        sessions: Those of the same measurement.
+        sessions: The stored sessions of the same measurement.
 
         across: Facts that may differ.
     """
@@ -726,7 +737,7 @@ def comparable_sessions(
 
 
 def unsteady_tests(records: Iterable[Record]) -> frozenset[str]:
-    """Return the ids of the tests whose parameters differ between some records."""
+    """Return the ids of the tests whose parameters differ between the records."""
     digests: dict[str, set[str]] = {}
     for record in records:
         if record.parameters_digest is not None:
@@ -748,7 +759,7 @@ def values_alike(
     Args:
         like: The value.
 
-        now: The record that it is part of.
+        now: The record of the value.
 
         sessions: The stored sessions of the same measurement.
 
@@ -761,7 +772,6 @@ def values_alike(
 
 
 def _alike(like: Estimate | SessionValue, having: Sequence[_Pair]) -> list[_Pair]:
-    """Return what was measured by the same source."""
     return [pair for pair in having if pair[1].source == like.source]
 
 
@@ -771,10 +781,10 @@ def _apart(
     pairs: Sequence[_Pair],
     across: Collection[str],
 ) -> list[Facts]:
-    """Return the hard facts of a value that differ from each of some sessions'."""
+    """Return the differing hard facts for every session, as name to (then, now)."""
     metric, source = like.metric, like.source
     facts = facts_of(now.facts, metric, source)
-    # the sessions of one machine share their facts: those of a file are one object
+    # The sessions of one machine share their facts, and those of a file are one object.
     several = {(id(s.facts), s.schema_version): s.facts for s, _ in pairs}
     apart = {
         (place, version): differences_from_stored(
@@ -799,7 +809,6 @@ def _is_alike(
     then: StoredRecord,
     value: SessionValue,
 ) -> bool:
-    """Return whether nothing of a value itself differs; nearly always."""
     return (
         now.parameters_digest == then.parameters_digest
         and like.unit == value.unit
@@ -814,7 +823,9 @@ def _own_differences(
     value: SessionValue,
     across: Collection[str],
 ) -> dict[str, tuple[str, str]]:
-    """Return how a value differs in parameters, unit and direction; None: not stored."""
+    """
+    Return differing parameters, unit and direction. A value that was not stored is ignored.
+    """
     sides = {
         PARAMETERS: (then.parameters_digest, now.parameters_digest),
         BETTER: (value.better, like.better),
@@ -825,18 +836,16 @@ def _own_differences(
         if was is not None and is_now is not None and was != is_now
         if name not in across
     }
-    if value.unit != like.unit:  # no option makes seconds of bytes
+    if value.unit != like.unit:  # No option makes bytes comparable with seconds.
         found[UNIT] = (value.unit, like.unit)
     return found
 
 
 def _stored(record: StoredRecord, value: SessionValue) -> StoredValue:
-    """Return a stored session of a case."""
     return StoredValue(value=value, session=record.session, choice=record.choice)
 
 
 def _metric(name: str, estimate: Estimate | None) -> Metric:
-    """Return a metric; what the catalogue does not say is taken from its estimate."""
     if estimate is None:
         return metric_of(name)
     better = Better(estimate.better) if estimate.better else Better.NEITHER
@@ -847,9 +856,10 @@ def _moved(
     record: Record, comparable: Sequence[StoredValue], sessions: Sequence[StoredRecord]
 ) -> Facts:
     """
-    Return the soft facts that differ from the newest comparable session's.
+    Return the soft facts that differ from the newest comparable session.
 
-    A test has moved if any comparable session has another one: their mean is of both.
+    The test counts as moved if any comparable session ran another version of it, because
+    the mean includes that version.
     """
     if not comparable:
         return NO_FACTS
@@ -866,6 +876,6 @@ def _moved(
 
 
 def _rank(source: str) -> tuple[int, str]:
-    """Return the place of a source among all; by name where they are equal."""
+    """Return the sort key of a source. Unlisted sources come last, by name."""
     ranked = source in _BEST_FIRST
     return (_BEST_FIRST.index(source) if ranked else len(_BEST_FIRST), source)

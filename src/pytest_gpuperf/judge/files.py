@@ -1,7 +1,7 @@
-"""What is decided of files: measurements of runs, kernels of captures, scorecards.
+"""Judgement of files: measurements of runs, kernels of captures, scorecards.
 
-A run stands beside older sessions, metric by metric. A capture has one value of each
-metric, from launches that ran alone under a profiler: there is no spread to test against,
+A run is compared with older sessions, metric by metric. A capture has a single value per
+metric, from launches that ran alone under a profiler. There is no spread to test against,
 so a change counts once it exceeds a fixed tolerance.
 """
 
@@ -43,16 +43,19 @@ __all__ = [
     "with_known_spread",
 ]
 
-TOLERANCE = 0.02  # two passes over one launch differ by less (compute.limiter)
-# ours: boost and base clock of a GPU are a fifth apart and more, and the clocks of two
-# captures at one setting differ by less than this
+# Two passes over one launch differ by less (compute.limiter).
+TOLERANCE = 0.02
+# Our choice: boost and base clock of a GPU differ by a fifth or more, and the clocks of
+# two captures at the same setting by less than this.
 _CLOCK_TOLERANCE = 0.10
-# ours: instructions, constants and page tables of a kernel take some kB, now more, now less
+# Our choice: instructions, constants and page tables of a kernel take a few kB, and the
+# amount varies.
 _FEW_BYTES = 64 * 1024
-# ours: a boost clock varies by less, and a base clock is a tenth and more below it
+# Our choice: a boost clock varies by less, and a base clock is at least a tenth lower.
 _HELD_CLOCK = 0.95
-_ROUNDING = 1e-9  # of a mean by logarithms, relative
-# a quantity that the baseline has and this run lacks must not pass either
+# Relative rounding error of a mean of logarithms.
+_ROUNDING = 1e-9
+# A quantity that the baseline has and this run lacks must not pass either.
 _WORSE = FAILING | {Outcome.UNMEASURED}
 _COUNT = "launches.count"
 _TIME = "time"
@@ -61,12 +64,12 @@ COMPARED = (_COUNT, *(name for name in FORMULAS if name in METRICS))
 
 class KernelCounters(Frozen, frozen=True, kw_only=True):
     """
-    What one capture holds of one kernel.
+    The counters of one kernel in one capture.
 
     Attributes:
-        time_s: Time of its launches together [s]; 0: not collected.
+        time_s: Total time of the launches [s], or 0 if not collected.
 
-        values: Value and unit by metric, of those in `COMPARED`.
+        values: Value and unit by metric, for the metrics in `COMPARED`.
     """
 
     time_s: float
@@ -78,14 +81,15 @@ class CaptureSide(Frozen, frozen=True, kw_only=True):
     One of the two captures.
 
     Attributes:
-        device: Facts of the GPU by their names, as far as the capture states them.
+        device: Facts of the GPU by name, as far as the capture contains them.
 
-        clock_hz: Mean SM clock, weighted by time [Hz]; None: not collected.
+        clock_hz: Mean SM clock, weighted by time [Hz], or None if not collected.
 
-        clock_ratio: Likewise the SM clock over that of the DRAM: of very short launches
-            both read low, and by the same factor.
+        clock_ratio: Mean ratio of the SM clock to the DRAM clock, weighted by time, or None
+            if not collected. For very short launches both clocks read low, by the same
+            factor.
 
-        kernels: Its kernels by their demangled names, at least one.
+        kernels: The kernels by demangled name, at least one.
     """
 
     device: Mapping[str, str]
@@ -95,19 +99,20 @@ class CaptureSide(Frozen, frozen=True, kw_only=True):
 
 
 class Mismatch(str, Enum):
-    """Why two captures are not compared."""
+    """The reasons why two captures are not compared."""
 
     DEVICE = "device"
     CLOCK = "clock"
 
 
 class Direction(str, Enum):
-    """Where a metric went between two captures."""
+    """The direction of a metric between two captures."""
 
     SAME = "same"
     BETTER = "better"
     WORSE = "worse"
-    CHANGED = "changed"  # of a metric that has no better direction
+    # For metrics without a better direction.
+    CHANGED = "changed"
     NEW = "new"
     GONE = "gone"
 
@@ -119,13 +124,13 @@ class Difference(Frozen, frozen=True, kw_only=True):
     Attributes:
         kernel: The kernel's demangled name.
 
-        metric: A name of the catalogue.
+        metric: A metric of the catalogue.
 
-        unit: Of both values.
+        unit: The unit of both values.
 
-        was: The value in the first capture [unit]; None: it has none.
+        was: The value in the first capture [unit], or None.
 
-        now: The value in the second one [unit].
+        now: The value in the second capture [unit], or None.
     """
 
     kernel: str
@@ -136,7 +141,9 @@ class Difference(Frozen, frozen=True, kw_only=True):
 
     @property
     def direction(self) -> Direction | None:
-        """Where the value went; None: times of single launches are not judged."""
+        """
+        The direction of the change. None for times, because single launches are not judged.
+        """
         if self.was is None or self.now is None:
             return Direction.NEW if self.was is None else Direction.GONE
         if self.metric == _TIME:
@@ -152,7 +159,7 @@ class Difference(Frozen, frozen=True, kw_only=True):
 
     @property
     def _tolerance(self) -> float:
-        """How far equal values may lie apart [unit]."""
+        """The largest difference between equal values [unit]."""
         if METRICS[self.metric].exact:
             return 0.0
         if self.unit == "fraction":
@@ -162,7 +169,7 @@ class Difference(Frozen, frozen=True, kw_only=True):
 
 
 def mismatch(was: CaptureSide, now: CaptureSide) -> Mismatch | None:
-    """Return why two captures cannot be compared; None: they can."""
+    """Return the reason why two captures cannot be compared, or None."""
     if was.device != now.device:
         return Mismatch.DEVICE
     clocks_differ = _differ(was.clock_hz, now.clock_hz)
@@ -172,7 +179,7 @@ def mismatch(was: CaptureSide, now: CaptureSide) -> Mismatch | None:
 
 
 def _differ(first: float | None, second: float | None) -> bool | None:
-    """Return whether two clocks are of different settings; None: one is not known."""
+    """Return whether two clocks have different settings, or None if a clock is unknown."""
     if not (first and second):
         return None
     return abs(first - second) > _CLOCK_TOLERANCE * max(first, second)
@@ -180,15 +187,15 @@ def _differ(first: float | None, second: float | None) -> bool | None:
 
 def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:
     """
-    Yield the metrics of each kernel in both captures, the longest kernel first.
+    Yield the metrics of every kernel in both captures, the longest kernel first.
 
-    The kernels of captures of one kernel each are compared whatever they are called: who
-    tries a variant gives it another name.
+    If both captures have a single kernel, the two are compared under any name, because a
+    variant of a kernel usually has another name.
 
     Args:
         was: The older capture.
 
-        now: The newer one, which `mismatch` has nothing against.
+        now: The newer capture. `mismatch` must accept the pair.
     """
     old, new = was.kernels, now.kernels
     if len(old) == len(new) == 1:
@@ -201,7 +208,7 @@ def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:
 def _kernel_differences(
     name: str, was: KernelCounters | None, now: KernelCounters | None
 ) -> Iterator[Difference]:
-    """Yield the metrics of one kernel; of one that is new or gone its launches alone."""
+    """Yield the metrics of one kernel. For a new or missing kernel, yield only the launches."""
     old, new = _metrics(was), _metrics(now)
     metrics = dict.fromkeys((*new, *old))
     for metric in metrics if was and now else metrics.keys() & {_COUNT}:
@@ -216,7 +223,7 @@ def _kernel_differences(
 
 
 def _metrics(kernel: KernelCounters | None) -> dict[str, tuple[float, str]]:
-    """Return what a capture holds of a kernel, its time first."""
+    """Return the metrics of a kernel, with the time first."""
     if kernel is None:
         return {}
     time = {_TIME: (kernel.time_s, "s")} if kernel.time_s else {}
@@ -224,12 +231,12 @@ def _metrics(kernel: KernelCounters | None) -> dict[str, tuple[float, str]]:
 
 
 def is_held_clock(clock_hz: float, rated_hz: float) -> bool:
-    """Return whether the clock of a launch [Hz] was held below the boost clock [Hz]."""
+    """Return True if the clock of a launch [Hz] was held below the boost clock [Hz]."""
     return clock_hz < _HELD_CLOCK * rated_hz
 
 
 def captures_pass(compared: Iterable[Difference]) -> bool | None:
-    """Return whether no metric of a capture is worse; None: none could be judged."""
+    """Return True if no metric of a capture is worse, or None if nothing could be judged."""
     directions = {difference.direction for difference in compared}
     if Direction.WORSE in directions:
         return False
@@ -237,7 +244,7 @@ def captures_pass(compared: Iterable[Difference]) -> bool | None:
 
 
 def run_passes(verdicts: Sequence[Verdict]) -> bool | None:
-    """Return whether no gated verdict is worse than allowed; None: none was decided."""
+    """Return True if no gated verdict is worse than allowed, or None if nothing was decided."""
     gated = (v for v in verdicts if v.limit or v.threshold is not None)
     if any(verdict.outcome in FAILING for verdict in gated):
         return False
@@ -245,12 +252,12 @@ def run_passes(verdicts: Sequence[Verdict]) -> bool | None:
 
 
 def is_decided(verdicts: Iterable[Verdict]) -> bool:
-    """Return whether a limit or a change of a run was decided."""
+    """Return True if any limit or change of a run was decided."""
     return any(verdict.outcome in JUDGED for verdict in verdicts)
 
 
 def scorecard_passes(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:
-    """Return whether no quantity regressed or was lost, and every invariant holds."""
+    """Return True if no quantity regressed or was lost, and every invariant holds."""
     if isinstance(scorecard, TrainingScorecard):
         return not scorecard.regressions
     outcomes = {decision.outcome for decision in scorecard.decisions}
@@ -269,18 +276,18 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
 
         unit: The unit of both values.
 
-        was: The mean of the older sessions [unit]; None: they do not have it.
+        was: The mean of the older sessions [unit], or None if they lack the metric.
 
-        now: The value of the last run as it was measured [unit]; None: it does not have
-            it.
+        now: The value of the last run as measured [unit], or None if the run lacks the
+            metric.
 
-        half_width: How far the ratio reaches either way, by the samples of the runs alone
-            [fraction]; None: a value has no interval.
+        half_width: Half-width of the ratio's interval, by the samples of the runs alone
+            [fraction]. None if a value has no interval.
 
-        verdict: What was decided, or is only shown; None: the run does not have it.
+        verdict: The verdict on the metric, decided or only shown. None if the run has none.
 
-        better: "lower", "higher" or "neither", of a number of the user's own; None: the
-            metric says it.
+        better: "lower", "higher" or "neither" for a number recorded by the test. None if
+            the catalogue defines the direction.
     """
 
     key: RecordKey
@@ -294,40 +301,49 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
 
     @property
     def has_both(self) -> bool:
-        """Whether there is a value of then and one of now."""
+        """True if both values exist."""
         return self.was is not None and self.now is not None
 
     @property
     def is_comparable(self) -> bool:
-        """Whether both are of the same hardware, measured in the same way."""
+        """True if both values come from the same hardware and the same way of measuring."""
         verdict = self.verdict
         differs = verdict is not None and verdict.outcome is Outcome.INCOMPARABLE
         return self.has_both and not differs
 
     @property
     def outcome(self) -> Outcome | None:
-        """What was decided; None: nothing was."""
+        """The decided outcome, or None."""
         if self.verdict is None or not self.verdict.decides:
             return None
         return self.verdict.outcome
 
     @property
     def ratio(self) -> float | None:
-        """The value now over the one before, as measured; None: one is missing, or 0."""
+        """
+        The ratio of the current to the older value as measured, or None if undefined.
+
+        Undefined means that a value is missing or the older value is 0.
+        """
         if self.was is None or self.now is None or self.was == 0:
             return None
         return self.now / self.was
 
     @property
     def adjusted_ratio(self) -> float | None:
-        """The ratio that was judged: without what the core and the machine did."""
+        """The ratio that was judged, corrected for core speed and machine drift."""
         if self._change is None or self._change.effect is None:
             return self.ratio
         return None if self.ratio is None else 1 + self._change.effect
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The ends of the adjusted ratio: between sessions where a verdict has them."""
+        """
+        The interval of the adjusted ratio, or None if unknown.
+
+        A verdict gives the interval between sessions. Otherwise the interval comes from the
+        samples.
+        """
         change, ratio = self._change, self.adjusted_ratio
         if change is not None and change.low is not None and change.high is not None:
             return 1 + change.low, 1 + change.high
@@ -337,12 +353,16 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_of_samples(self) -> bool:
-        """Whether the interval, if there is one, is of the runs' samples alone."""
+        """True if the interval, if any, comes from the samples of the runs alone."""
         return self._change is None or self._change.low is None
 
     @property
     def worsening(self) -> float:
-        """How much worse it is, for sorting [log]; infinite where one side lacks it."""
+        """
+        The amount by which the metric got worse, for sorting [log].
+
+        Infinite if only one side has a value.
+        """
         ratio = self.adjusted_ratio
         if ratio is None or ratio <= 0:
             return math.inf if self.was != self.now else 0.0
@@ -353,12 +373,11 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
 
     @property
     def _change(self) -> Change | None:
-        """What the verdict was decided by; None: by nothing."""
         return None if self.verdict is None else self.verdict.change
 
 
 def is_compared(name: str, source: str) -> bool:
-    """Return whether files are compared by a metric; a number of the user's own is."""
+    """Return True if files are compared by a metric. Numbers recorded by a test always are."""
     if source == Source.USER:
         return True
     metric = METRICS.get(name)
@@ -373,15 +392,15 @@ def value_pairs(
     verdicts: Mapping[tuple[RecordKey, str], Verdict],
 ) -> list[ValuePair]:
     """
-    Return each compared metric of each measurement, the worst first.
+    Return every compared metric of every measurement, the worst first.
 
     Args:
         current: Values of the last run.
 
         stored: Values of all older sessions.
 
-        verdicts: The last run's, by measurement and metric; what they were decided by
-            replaces the means, as it was measured.
+        verdicts: The verdicts of the last run, by measurement and metric. The values that
+            they judged replace the means, as measured.
     """
     pairs = []
     for key in dict.fromkeys((*current, *stored)):
@@ -405,13 +424,13 @@ def with_known_spread(
     verdict: Verdict, now: Sequence[SessionValue], then: Sequence[SessionValue]
 ) -> Verdict:
     """
-    Return a change without its interval where nothing was seen of how the number varies.
+    Remove the interval of a change if the variation of the number is unknown.
 
-    One older session and one process that took no samples say nothing of it: the interval
-    is then what is believed of any machine, a factor of four either way.
+    A single older session and a single process without samples show no variation. The
+    interval is then only the prior for any machine, a factor of four in both directions.
 
     Args:
-        verdict: The change.
+        verdict: The verdict on the change.
 
         now: Values of the last run.
 
@@ -430,7 +449,9 @@ def with_known_spread(
 
 
 def _exact(judged: float, value: float | None) -> float:
-    """Return a value as it was judged; as it was stored, where only logs lie between."""
+    """
+    Return a value as judged, or as stored if the two differ only by rounding in logarithms.
+    """
     is_same = value is not None and math.isclose(judged, value, rel_tol=_ROUNDING)
     return value if value is not None and is_same else judged
 
@@ -441,7 +462,6 @@ def _pair(
     now: Sequence[SessionValue],
     then: Sequence[SessionValue],
 ) -> ValuePair:
-    """Return a metric then and now, by the best source that both sides have."""
     values_now, values_then = (
         [value for value in side if value.metric == metric] for side in (now, then)
     )
@@ -465,16 +485,18 @@ def _pair(
 
 
 def _mean(values: Sequence[SessionValue]) -> float | None:
-    """Return the mean of some sessions, each the mean of its processes; None: none."""
+    """Return the mean of the sessions, or None. A session is the mean of its processes."""
     means = [mean(value.run_values) for value in values]
     if not means:
         return None
-    if len({*means}) == 1 or min(means) <= 0:  # the first is exact
+    if len({*means}) == 1 or min(means) <= 0:  # The first case is exact.
         return mean(means)
     return math.exp(math.fsum(map(math.log, means)) / len(means))
 
 
 def _width(values: Sequence[SessionValue]) -> float | None:
-    """Return the half-width of the mean of some sessions, by their samples alone."""
+    """
+    Return the half-width of the mean of the sessions by samples alone, or None if unknown.
+    """
     widths = [width for value in values for width in value.half_widths]
     return math.hypot(*widths) / len(widths) if widths else None

@@ -1,8 +1,8 @@
-"""Grades: of what a call or a loop reached of its roof, and of a machine.
+"""Grades of calls and loops by their share of the roof, and the readiness of a machine.
 
-A grade is a limit in other words: `min_grade="B"` under the memory's roof is
-`roofline.fraction >= 70 %`, and is judged as that limit is. A machine is ready, degraded
-or blocked.
+A grade is a limit in other words: `min_grade="B"` under the memory roof is
+`roofline.fraction >= 70 %`, and is judged like that limit. A machine is ready, degraded or
+blocked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 GRADE = "scorecard.grade"
 _RATE = "throughput"
-# the concerns that need a GPU; timing is the minimum
+# The concerns that need a GPU. Timing is the minimum.
 _GPU_CONCERNS: tuple[Concern, ...] = (
     "timing",
     "counters",
@@ -48,8 +48,8 @@ _GPU_CONCERNS: tuple[Concern, ...] = (
     "memory",
 )
 
-# The memory's roof is reached by simple kernels; that of the tensor cores is not, on the
-# datasheet's figure, by the best libraries: it has bands of its own, unless it was
+# Simple kernels reach the memory roof. Even the best libraries do not reach the
+# datasheet's roof of the tensor cores, so that roof has bands of its own, unless it was
 # measured with such a library.
 GRADES: Mapping[str, Bands] = MappingProxyType(
     {
@@ -58,19 +58,20 @@ GRADES: Mapping[str, Bands] = MappingProxyType(
         "compute_measured": Bands(a=0.90, b=0.75, c=0.50, d=0.25),
     }
 )
-_LETTERS = tuple(Grade.__members__)[:-1]  # F is what lies below D
+# F is everything below D.
+_LETTERS = tuple(Grade.__members__)[:-1]
 _BAND = re.compile(r"\s*(?P<letter>\w+)\s+(?P<share>[^,]+?)\s*")
 _EXAMPLE = "write memory: A 85%, B 70%, C 50%, D 25%"
 
 
 def grade_of(attained: Attainment, grades: Mapping[str, Bands] | None = None) -> Grade:
     """
-    Return the grade of what a call reached of its roof.
+    Return the grade of a roofline result.
 
     Args:
-        attained: How much it reached, of which roof.
+        attained: The share of the roof that the call reached.
 
-        grades: Where grades begin, by roof; those not named are the plugin's own.
+        grades: The thresholds of the grades, by roof. Missing roofs use the defaults.
     """
     return Grade.from_efficiency(attained.fraction, _bands(attained, grades))
 
@@ -79,14 +80,14 @@ def grade_limit(
     attained: Attainment, grade: str, grades: Mapping[str, Bands] | None = None
 ) -> Limit:
     """
-    Return the limit that a least grade is, under the roof that a call stands under.
+    Return the limit that stands for a minimum grade under the roof of a call.
 
     Args:
-        attained: How much it reached, of which roof.
+        attained: The share of the roof that the call reached.
 
         grade: A, B, C, D or F.
 
-        grades: Where grades begin, by roof; those not named are the plugin's own.
+        grades: The thresholds of the grades, by roof. Missing roofs use the defaults.
     """
     least = _bands(attained, grades).least(Grade(grade))
     return Limit(
@@ -100,13 +101,13 @@ def grade_limit(
 
 def rate_limit(record: Record, grade: str) -> Limit | None:
     """
-    Return the least throughput of a loop that has a grade; None: its scorecard has none.
+    Return the minimum throughput of a loop for a grade, or None without a graded scorecard.
 
-    The grade is of the throughput's share of what the hardware allows, so that the noise
-    of a grade is that of the throughput, and fresh processes can decide it.
+    The grade depends on the share of the throughput in the hardware bound. The noise of a
+    grade is therefore that of the throughput, and fresh processes can decide it.
 
     Args:
-        record: What was measured of the loop.
+        record: The record of the loop.
 
         grade: A, B, C, D or F.
     """
@@ -129,14 +130,14 @@ def rate_limit(record: Record, grade: str) -> Limit | None:
 
 def parse_grades(text: str) -> dict[str, Bands]:
     """
-    Read where grades begin, a roof a line.
+    Parse the thresholds of the grades, with one line per roof.
 
     Args:
-        text: Lines as `memory: A 85%, B 70%, C 50%, D 25%`, for `memory`, `compute` or
-            `compute_measured`: the roof of a peak that was measured.
+        text: Lines such as `memory: A 85%, B 70%, C 50%, D 25%`, for `memory`, `compute` or
+            `compute_measured`, the roof of a measured peak.
 
     Raises:
-        ConfigError: Something is wrong; every mistake is named with its line.
+        ConfigError: The text has mistakes. All of them are listed, with their lines.
 
     Example:
         >>> parse_grades("memory: A 90%, B 80%, C 60%, D 30%")["memory"].b
@@ -153,7 +154,6 @@ def parse_grades(text: str) -> dict[str, Bands]:
 
 
 def _bands(attained: Attainment, grades: Mapping[str, Bands] | None) -> Bands:
-    """Return the bands of the roof that a call stands under."""
     roof: str = attained.bound
     if roof == "compute" and attained.peak_label is SourceLabel.MEASURED:
         roof = "compute_measured"
@@ -161,7 +161,7 @@ def _bands(attained: Attainment, grades: Mapping[str, Bands] | None) -> Bands:
 
 
 def _read(line: str, bands: dict[str, Bands]) -> Iterator[str]:
-    """Put the bands of a line into those of all lines; yield what is wrong with it."""
+    """Add the bands of a line to `bands`, and yield the mistakes in the line."""
     name, _, rest = line.partition(":")
     roof = name.strip()
     if roof not in GRADES:
@@ -185,7 +185,7 @@ def _read(line: str, bands: dict[str, Bands]) -> Iterator[str]:
 
 
 def _read_share(part: str, shares: dict[str, float]) -> str:
-    """Put the share of one grade into those of its roof; return what is wrong, or ""."""
+    """Add the share of a grade to `shares`, and return the mistake, or ""."""
     match = _BAND.fullmatch(part)
     if match is None or match["letter"] not in _LETTERS:
         return f"{part.strip()!r} is not a grade with its share"
@@ -204,10 +204,10 @@ def _read_share(part: str, shares: dict[str, float]) -> str:
 
 def host_condition(findings: Iterable[Finding]) -> Condition:
     """
-    Return whether the host's times can be measured on a machine, with a GPU or without.
+    Return the readiness of a machine for host times, with or without a GPU.
 
     Args:
-        findings: Those on the host's times.
+        findings: The findings on host times.
     """
     if any(finding.status is Status.STOPS for finding in findings):
         return Condition(
@@ -220,14 +220,14 @@ def condition_of(
     findings: Iterable[Finding], *, has_gpu: bool, has_peaks: bool = True
 ) -> Condition:
     """
-    Return whether a machine is ready; findings that bend numbers leave it so.
+    Return the readiness of a machine. Findings that only distort numbers do not matter.
 
     Args:
         findings: The findings on this machine.
 
-        has_gpu: Whether it has a GPU.
+        has_gpu: Whether the machine has a GPU.
 
-        has_peaks: Whether peaks that were to be measured have been.
+        has_peaks: Whether all peaks that were to be measured have been measured.
     """
     if not has_peaks:
         return Condition(state=Readiness.BLOCKED, obstacle=Obstacle.PEAKS_FAILED)

@@ -36,17 +36,18 @@ _KERNEL = re.compile(r"""\[\s*(?P<quote>["'])(?P<pattern>.*?)(?P=quote)\s*\]""")
 _OPERATOR = re.compile(r"[<>=!~]+|[^\s\w.+\-]+")
 _NUMBER = re.compile(r"[-+]?[0-9_.]*(?:[eE][-+]?[0-9]+)?\s*")
 _OPERATORS = ("<=", "<", ">=", ">", "==")
-_MEANT = MappingProxyType(  # what people write instead of an operator of ours
-    {"=": "==", "=<": "<=", "=>": ">=", "===": "=="}
-)
-_NEAR = "<= or >="  # in place of == where nothing is ever equal
-_LOOKALIKES = MappingProxyType(  # characters that Unicode does not fold to ASCII
+# Frequent misspellings of an operator.
+_MEANT = MappingProxyType({"=": "==", "=<": "<=", "=>": ">=", "===": "=="})
+# Suggested instead of == for values that are never equal.
+_NEAR = "<= or >="
+# Characters that Unicode does not fold to ASCII.
+_LOOKALIKES = MappingProxyType(
     {"≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "−": "-", "–": "-", "·": "*"}
 )
-_MICRO = frozenset("\u00b5\u03bc")  # the micro sign and the Greek letter: both are read
-_UNITLESS = frozenset(  # a bare number cannot be misread: the name holds the unit
-    {"count", "fraction", "bytes", "ratio", "1/s", "FLOP/B"}
-)
+# The micro sign and the Greek letter are both accepted.
+_MICRO = frozenset("\u00b5\u03bc")
+# A bare number is unambiguous, because the name of the metric implies the unit.
+_UNITLESS = frozenset({"count", "fraction", "bytes", "ratio", "1/s", "FLOP/B"})
 _EXAMPLES = MappingProxyType(
     {
         "s": "60 us",
@@ -59,29 +60,33 @@ _EXAMPLES = MappingProxyType(
         "ratio": "a bare number",
     }
 )
-_BARE = frozenset({"1/s", "count", "ratio"})  # of any kind of work or thing
+# Units for any kind of work or thing.
+_BARE = frozenset({"1/s", "count", "ratio"})
 _CHANGE = 'write "5 %", "off" or {"time": "5 %"}'
-_NOISY = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # never equal to anything
-_SHORT = 40  # characters; a longer text is not a name that somebody could have meant
-_PHASE = "phase."  # how the time of a phase of a loop is called
+# Values of these families never equal a number.
+_NOISY = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})
+# Characters. A longer text is not a misspelled name.
+_SHORT = 40
+# Prefix of the time of a loop's phase.
+_PHASE = "phase."
 
 
 def parse_limit(text: str, names: Collection[str] = ()) -> Limit:
     """
-    Return the limit that a text says.
+    Parse a limit.
 
     Args:
-        text: The whole limit, as "time <= 60 us".
+        text: The whole limit, such as "time <= 60 us".
 
-        names: Names that a test gives to `record`, as far as its source or the marker's
-            `records` tells, beside the catalogue and counters.
+        names: Names passed to `record`, as far as the source of the test or `records` of
+            the marker shows. Valid in addition to the catalogue and counters.
 
     Raises:
-        LimitSyntaxError: It does not parse; the column is where it stopped to.
+        LimitSyntaxError: The text does not parse. The column is the end of the valid part.
 
-        UnknownMetricError: Its metric is none.
+        UnknownMetricError: The metric is unknown.
 
-        UnitError: Its unit does not fit its metric, or it needs one and has none.
+        UnitError: The unit does not fit the metric, or a required unit is missing.
 
     Example:
         >>> limit = parse_limit('registers["rmsnorm*"] <= 64')
@@ -110,18 +115,18 @@ def parse_max_regression(
     limits: str | Mapping[str, str], names: Collection[str] = ()
 ) -> Mapping[str, float | None]:
     """
-    Return the largest change that passes, by metric.
+    Parse the largest change that passes, by metric.
 
     Args:
-        limits: "5 %" or "off", which is for `time`; or one such text for each metric.
+        limits: "5 %" or "off" for `time`, or one such text per metric.
 
-        names: Names that a test gives to `record`.
+        names: Names that a test passes to `record`.
 
     Returns:
-        Fractions; None: that metric is only shown.
+        Fractions by metric, or None for a metric that is only shown.
 
     Raises:
-        ConfigError: Something is wrong; all that is wrong is told at once.
+        ConfigError: The limits have mistakes. All of them are reported at once.
 
     Example:
         >>> dict(parse_max_regression({"time": "5 %", "registers": "off"}))
@@ -146,14 +151,13 @@ def parse_max_regression(
 
 
 def _check_text(metric: object) -> None:
-    """Raise where what should name a metric is not text."""
     if not isinstance(metric, str):
         message = "a metric is named by text"
         raise ConfigError(message, remedy=_CHANGE)
 
 
 def _fraction(text: object) -> float | None:
-    """Return the fraction of a percentage; None for "off"."""
+    """Return the fraction of a percentage, or None for "off"."""
     if not isinstance(text, str):
         message = f"{text!r} is not text"
         raise ConfigError(message, remedy="put it in quotes, with its %")
@@ -173,9 +177,9 @@ def _fraction(text: object) -> float | None:
 
 
 def _metric(text: str, start: int, names: Collection[str]) -> tuple[str, int]:
-    """Return the metric's name and where it ends."""
     recorded = max((k for k in names if _begins(text, start, k)), key=len, default="")
-    if recorded:  # a name of the user's own may hold any character
+    # A name chosen by the test may contain any character.
+    if recorded:
         return recorded, start + len(recorded)
     match = _NAME.match(text, start)
     name = match.group() if match else ""
@@ -189,7 +193,6 @@ def _metric(text: str, start: int, names: Collection[str]) -> tuple[str, int]:
 
 
 def _begins(text: str, start: int, name: str) -> bool:
-    """Return whether a name stands at a place, and ends where it does."""
     if not name or not text.startswith(name, start):
         return False
     following = text[start + len(name) :].lstrip()
@@ -197,11 +200,11 @@ def _begins(text: str, start: int, name: str) -> bool:
 
 
 def _check_known(name: str, names: Collection[str]) -> None:
-    """Raise where a name is not a metric."""
     if name in METRICS or is_counter(name) or name in names:
         return
     of_test = [k for k in names if len(k) <= _SHORT]
-    if name.startswith(_PHASE):  # `steps.phase("forward")` names its metric so
+    # `steps.phase("forward")` records the metric `phase.forward`.
+    if name.startswith(_PHASE):
         of_test = [f"{_PHASE}{k}" for k in of_test]
     metrics = [*METRICS, *of_test]
     close = tuple(difflib.get_close_matches(name, metrics, n=3, cutoff=0.5))
@@ -215,7 +218,7 @@ def _check_known(name: str, names: Collection[str]) -> None:
 
 
 def _kernel(text: str, start: int) -> tuple[str | None, int]:
-    """Return the kernel pattern, None where there is none, and where it ends."""
+    """Return the kernel pattern, or None, and the index after the pattern."""
     place = _skip(text, start)
     if not text.startswith("[", place):
         return None, place
@@ -230,7 +233,6 @@ def _kernel(text: str, start: int) -> tuple[str | None, int]:
 
 
 def _operator(text: str, place: int, metric: str) -> tuple[str, int]:
-    """Return the operator and where it ends."""
     match = _OPERATOR.match(text, place)
     symbol = match.group() if match else ""
     noisy = metric in METRICS and METRICS[metric].family in _NOISY
@@ -252,7 +254,6 @@ def _operator(text: str, place: int, metric: str) -> tuple[str, int]:
 
 
 def _quantity(text: str, place: int, metric: str) -> Quantity:
-    """Return the number and its unit, which must be the rest of the text."""
     rest = text[place:].rstrip()
     if not rest:
         message = "the number is missing"
@@ -270,7 +271,7 @@ def _quantity(text: str, place: int, metric: str) -> Quantity:
 
 
 def _refuse_trailing(text: str, place: int) -> int:
-    """Refuse what follows a number and its unit; return where the unit begins."""
+    """Reject text after the unit, and return the index of the unit."""
     match = _NUMBER.match(text, place)
     if match is None or not any(c.isdigit() for c in match.group()):
         return place
@@ -287,9 +288,10 @@ def _refuse_trailing(text: str, place: int) -> int:
 
 
 def _check_unit(text: str, metric: str, quantity: Quantity) -> None:
-    """Refuse a unit that cannot be the metric's, or a number that needs one."""
     expected = METRICS[metric].unit if metric in METRICS else None
-    if expected is None:  # a counter or a user's own name: the record says its unit
+    # The unit of a counter, or of a number recorded by the test, is known only from the
+    # record.
+    if expected is None:
         return
     if quantity.si is None:
         _check_bare(text, metric, expected, quantity.value)
@@ -300,7 +302,6 @@ def _check_unit(text: str, metric: str, quantity: Quantity) -> None:
 
 
 def _check_bare(text: str, metric: str, expected: str, value: float) -> None:
-    """Refuse a bare number that can be read in two ways."""
     if expected not in _UNITLESS:
         example = _EXAMPLES.get(expected, f"{value:g} {expected}")
         message = f"{metric} needs a unit"
@@ -312,19 +313,18 @@ def _check_bare(text: str, metric: str, expected: str, value: float) -> None:
 
 
 def _check_kernel(text: str, metric: str, kernel: str | None) -> None:
-    """Refuse a kernel's pattern for what is known of the whole alone."""
     if kernel is None or metric_of(metric).per_kernel:
         return
     message = f"{metric} is not known of each kernel"
     remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
-    after = text.index(metric) + len(metric)  # a name of the user's own may hold a "["
+    # A name chosen by the test may contain a "[".
+    after = text.index(metric) + len(metric)
     raise _syntax(message, remedy, text, text.index("[", after))
 
 
 def _check_possible(
     text: str, place: int, metric: str, operator: str, threshold: float
 ) -> None:
-    """Refuse a limit that no value, or every value, can hold."""
     catalogued = metric_of(metric)
     if catalogued.never_negative and (
         threshold < 0 or (threshold == 0 and operator in {"<", ">="})
@@ -339,7 +339,6 @@ def _check_possible(
 def _refuse_lookalike(
     text: str, start: int, end: int, *, but: Collection[str] = ()
 ) -> None:
-    """Refuse characters that only look like those of a limit."""
     for column, character in enumerate(text[start:end], start):
         if character.isascii() or character in but:
             continue
@@ -351,12 +350,10 @@ def _refuse_lookalike(
 
 
 def _skip(text: str, place: int) -> int:
-    """Return the next place that is not a space."""
     while place < len(text) and text[place] in " \t\r\n":
         place += 1
     return place
 
 
 def _syntax(message: str, remedy: str, text: str, column: int) -> LimitSyntaxError:
-    """Return the error that points at a column."""
     return LimitSyntaxError(message, remedy=remedy, text=text, column=column)

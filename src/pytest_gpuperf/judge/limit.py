@@ -1,13 +1,13 @@
-"""Limits against records, each as one of four verdicts.
+"""Limits against records, each judged with one of four verdicts.
 
-The value of one session is compared as an interval that says where other sessions would
-have found it: the spread between sessions, never the narrow one between samples.
-Wholly beyond the limit: failed. Wholly within: passed. Else: inconclusive.
+The value of one session is compared as an interval of the values that other sessions would
+have measured. Its width is the spread between sessions, never the narrow spread between
+samples. Wholly beyond the limit: failed. Wholly within: passed. Otherwise: inconclusive.
 
-Without a baseline the spread is a prior: 1.5 % for what a device measured, 5 % for what a
-host's clock measured. Nothing is assumed of counts, resources, compiled kernels, captures
-(a file has no spread) and numbers of the user's own (of which nothing is known until
-three sessions are stored): they are compared as points.
+Without a baseline the spread is a prior: 1.5 % for times of a device, 5 % for times of a
+host's clock. There is no prior for counts, resources, compiled kernels, captures (a file
+has no spread) and numbers recorded by the test (unknown until three sessions are stored),
+which are compared as points.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ __all__ = [
     "without_repeats",
 ]
 
-# of a metric, where it was measured
+# Returns the spread of a metric between sessions, for the record that holds the value.
 SpreadOf = Callable[[str, Record], "Spread | None"]
 _FRACTION = "roofline.fraction"
 
-# docs/judging.md section 4; counters are taken on the device, so its prior is theirs
+# docs/judging.md section 4. Counters are taken on the device, so the prior of device
+# times applies to them.
 PRIORS = MappingProxyType(
     {
         Family.DEVICE_TIME: Spread(fraction=0.015),
@@ -79,14 +80,18 @@ PRIORS = MappingProxyType(
         Family.HOST_TIME: Spread(fraction=0.05),
     }
 )
-# docs/judging.md section 4: so many processes that are so far beyond a limit decide it,
-# however far sessions lie apart
+# This many processes, all this far beyond a limit, decide the limit, however large the
+# spread between sessions is (docs/judging.md section 4).
 _FAR_PROCESSES = 5
-_FAR = 1.5  # times the limit
-_SPREAD_LEAST = 2  # one value has no spread
-_LARGEST = 1.7976931348623157e308  # float
-_MOST_FACTOR = 1e9  # an interval wider than this says nothing; exp stays finite
-_POINTS = frozenset({Kind.BINARY, Kind.CAPTURE})  # read: there is no spread
+_FAR = 1.5  # Times the limit.
+# One value has no spread.
+_SPREAD_LEAST = 2
+# The largest finite float.
+_LARGEST = 1.7976931348623157e308
+# A wider interval carries no information, and exp stays finite.
+_MOST_FACTOR = 1e9
+# Values of these kinds are read from a file, so they have no spread.
+_POINTS = frozenset({Kind.BINARY, Kind.CAPTURE})
 
 _Compare = Callable[[float, float], bool]
 _HOLDS: MappingProxyType[str, _Compare] = MappingProxyType(
@@ -101,7 +106,7 @@ _HOLDS: MappingProxyType[str, _Compare] = MappingProxyType(
 
 
 class _Interval(Frozen, frozen=True, kw_only=True):
-    """Where other sessions would find the value, in the estimate's unit."""
+    """The range of values that other sessions would measure, in the unit of the estimate."""
 
     low: float
     high: float
@@ -115,25 +120,27 @@ def judge_limit(
     retest: Retest | None = None,
 ) -> Verdict:
     """
-    Return the verdict of one limit on one record.
+    Judge one limit on one record.
 
     Args:
-        limit: What is allowed.
+        limit: The limit.
 
-        record: What was measured.
+        record: The measured record.
 
-        spread: Between sessions, from a baseline of at least 3; None: the prior.
+        spread: Spread between at least 3 stored sessions, or None to use the prior.
 
-        retest: What fresh processes gave for the test; None: there were none. Their
-            values decide alone, the void ones left out: the first value was measured
-            again because of what it was.
+        retest: The results of fresh processes for the test, or None if there were none.
+            Only their valid values decide: the first value was measured again because of
+            what it was, so it is biased.
 
     Returns:
-        Passed, failed, inconclusive or unmeasured. Its estimate is in the limit's unit.
+        Passed, failed, inconclusive or unmeasured. The estimate is in the unit of the
+        limit.
 
     Raises:
-        UnitError: The limit is on a number of the test's own that has another unit, which
-            only the record says: a mistake of whoever wrote both, not a value that lacks.
+        UnitError: The limit is on a number recorded by the test in another unit. Only the
+            record shows that unit. The test contradicts itself, so the value does not count
+            as missing.
     """
     if record.void is not None:
         return _without_value(
@@ -167,7 +174,6 @@ def _by_fresh(
     retest: Retest,
     spread: Spread | None,
 ) -> Verdict:
-    """Return the verdict of a limit by the values of fresh processes alone."""
     fresh = [r for r in retest.records if r.key == record.key and r.void is None]
     usable = [
         r
@@ -189,16 +195,20 @@ def _by_fresh(
 
 
 def _has(record: Record, metric: str) -> bool:
-    """Return whether a record has a value of a metric."""
     return any(estimate.metric == metric for estimate in record.estimates)
 
 
 def _without_value(limit: Limit, record: Record, gap: Unmeasured) -> Verdict:
-    """Return the verdict where no value may be judged."""
+    """
+    Return the verdict of a limit without a value: unmeasured, void, or failed.
+
+    A kernel that does not exist fails, so that renaming it does not remove the limit.
+    """
     outcome, reason = Outcome.UNMEASURED, Reason.NOT_MEASURED
     if record.void is not None and record.estimates:
         outcome, reason = Outcome.INCONCLUSIVE, Reason.VOID
-    elif gap.code is GapCode.NO_SUCH_KERNEL:  # renamed, it would take its limit away
+    elif gap.code is GapCode.NO_SUCH_KERNEL:
+        # A renamed kernel would otherwise remove the limit.
         outcome = Outcome.FAILED
     return Verdict(
         key=record.key,
@@ -217,7 +227,6 @@ def _decide(
     retested: Sequence[Estimate],
     spread: Spread | None,
 ) -> Verdict:
-    """Return the verdict on a value that is there."""
     estimate = _together(first, retested)
     interval = _interval(limit, record, estimate, retested, spread)
     outcome, reason = _outcome(limit, estimate.value, interval)
@@ -244,7 +253,6 @@ def _decide(
 def _outcome(
     limit: Limit, value: float, interval: _Interval | None
 ) -> tuple[Outcome, Reason]:
-    """Return what a value and its interval decide."""
     holds = _HOLDS[limit.operator]
     lower_bound = limit.operator in {">=", ">"}
     if limit.metric == _FRACTION and lower_bound and value > ABOVE_THE_ROOF:
@@ -259,7 +267,7 @@ def _outcome(
 
 
 def _far_beyond(limit: Limit, retested: Sequence[Estimate]) -> _Interval | None:
-    """Return what fresh processes span if each is far beyond the limit; None: not so."""
+    """Return the interval of the fresh processes if all are far beyond the limit, else None."""
     if len(retested) < _FAR_PROCESSES or limit.threshold <= 0:
         return None
     values = [estimate.value for estimate in retested]
@@ -278,7 +286,7 @@ def _interval(
     retested: Sequence[Estimate],
     spread: Spread | None,
 ) -> _Interval | None:
-    """Return where other sessions would find a value; None: it is compared as a point."""
+    """Return the interval of a value, or None if the value is compared as a point."""
     if limit.operator == "==" or record.kind in _POINTS:
         return None
     if record.kind is Kind.COMPARE:
@@ -300,18 +308,17 @@ def _interval(
 def _of_sides(
     estimate: Estimate, repeats: Sequence[Estimate], spread: Spread | None
 ) -> PairedRatio:
-    """Return a comparison with its interval: of processes where enough measured it."""
     if len(repeats) >= ENOUGH_PROCESSES:
         return ratio_of_processes([e.value for e in repeats])
     ratio = PairedRatio(value=estimate.value, low=estimate.low, high=estimate.high)
-    if spread is None:  # it is widened by the usual one already
+    # The interval already includes the usual spread.
+    if spread is None:
         return ratio
     usual = process_spread(estimate.source)
     return with_spread(ratio, spread=spread, instead_of=usual)
 
 
 def _prior(estimate: Estimate) -> Spread | None:
-    """Return the spread to assume of a metric without a baseline; None: it has none."""
     return PRIORS.get(family_of(estimate.metric, estimate.source))
 
 
@@ -319,11 +326,11 @@ def _deviation(
     spread: Spread, estimate: Estimate, retested: Sequence[Estimate]
 ) -> float:
     """
-    Return the standard deviation of a session's value, as several runs narrow it.
+    Return the standard deviation of a session's value, reduced by averaging several runs.
 
-    The spread between sessions holds that between processes; averaging k of them takes
-    away the latter's share alone, so that a k-th of the whole variance remains at least.
-    What samples leave open is never less than their own half-width.
+    The spread between sessions includes the spread between processes. Averaging k processes
+    divides only the latter by k, so at least a k-th of the total variance remains. The
+    result is never below the half-width that the samples leave.
     """
     measured = retested or (estimate,)
     widths = [e.half_width for e in measured if e.half_width is not None]
@@ -338,7 +345,6 @@ def _deviation(
 
 
 def _together(first: Estimate, retested: Sequence[Estimate]) -> Estimate:
-    """Return the estimate that decides: the first, or the mean of the confirming."""
     if not retested:
         return first
     lows = [e.low for e in retested if e.low is not None]
@@ -354,7 +360,9 @@ def _together(first: Estimate, retested: Sequence[Estimate]) -> Estimate:
 
 
 def _relative(limit: Limit, retested: Sequence[Estimate]) -> tuple[float, ...]:
-    """Return how far beyond its limit each confirming process was; none for a limit of 0."""
+    """
+    Return the relative distances of fresh processes from the limit, or () for a limit of 0.
+    """
     if limit.threshold == 0:
         return ()
     threshold = limit.threshold
@@ -370,22 +378,22 @@ def judge_limits(
     grades: Mapping[str, Bands] | None = None,
 ) -> tuple[Verdict, ...]:
     """
-    Return a verdict for each limit of a test and each measurement that it is for.
+    Judge all limits of a test.
 
-    A limit is for every measurement that has its metric; where none has, for the first.
-    A least grade is one more, for every measurement that has a grade: a call that reached
-    a part of its roof, and a loop whose scorecard has one.
+    A limit applies to every measurement with the metric, or to the first measurement if
+    none has it. A minimum grade adds a limit to every measurement with a grade: a call with
+    a roofline result, and a loop with a scorecard.
 
     Args:
         plan: The limits.
 
         test_id: The test.
 
-        records: What it measured.
+        records: The records of the test.
 
-        spread_of: Returns how far stored sessions lie apart.
+        spread_of: Returns the spread between stored sessions.
 
-        grades: Where grades begin, by roof; those not named are the plugin's own.
+        grades: The thresholds of the grades, by roof. Missing roofs use the defaults.
     """
     verdicts = [
         judge_limit(limit, record, spread=spread_of(limit.metric, record))
@@ -411,16 +419,16 @@ def confirm_limit(
     ended_early: bool,
 ) -> Verdict:
     """
-    Return the verdict of a limit, decided by fresh processes where they had to.
+    Judge a limit again by fresh processes, if the first value could not decide.
 
     Args:
-        verdict: That on the first value.
+        verdict: The verdict on the first value.
 
-        records: What the test measured.
+        records: The records of the test.
 
-        retest: What fresh processes gave for it; None: there were none.
+        retest: The results of fresh processes for the test, or None if there were none.
 
-        spread_of: Returns how far stored sessions lie apart.
+        spread_of: Returns the spread between stored sessions.
 
         ended_early: Whether the run ended before fresh processes could be started.
     """
@@ -437,12 +445,12 @@ def confirm_limit(
 
 
 def straddles(verdict: Verdict) -> bool:
-    """Return whether a limit lies inside its value's interval, which more processes narrow."""
+    """Return True if the limit lies inside the interval, which more processes can narrow."""
     return verdict.reason is Reason.STRADDLES_LIMIT
 
 
 def lacking(measured: Measured) -> list[Verdict]:
-    """Return verdicts on the values that a test asked for and did not get, and on void ones."""
+    """Return verdicts on void values, and on values that a test requested but did not get."""
     verdicts = [
         Verdict(
             key=_asked(refusal, measured),
@@ -472,7 +480,7 @@ def lacking(measured: Measured) -> list[Verdict]:
 
 
 def _asked(refusal: Unmeasured, measured: Measured) -> RecordKey:
-    """Return the measurement that has not what a test asked for: the first that says so."""
+    """Return the key of the first record that reports the gap, else of the first record."""
     for record in measured.records:
         is_void = record.void is not None and record.void.gap.code is refusal.code
         if is_void or any(gap.metric == refusal.metric for gap in record.unmeasured):
@@ -483,7 +491,7 @@ def _asked(refusal: Unmeasured, measured: Measured) -> RecordKey:
 
 
 def without_repeats(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return verdicts, those on a void value once: not again as one that was refused."""
+    """Drop the verdict on a void value if the test has also been refused that value."""
     refused = {
         verdict.key
         for verdict in verdicts
@@ -524,18 +532,18 @@ def spread_of(
     usual: Callable[[], Mapping[str, UsualSpread]],
 ) -> Spread | None:
     """
-    Return how much stored sessions of a metric differ; None: too few are stored.
+    Return the spread between stored sessions of a metric, or None if too few are stored.
 
-    A value that does not fit the others is left out, as where a change is judged.
+    A value that does not fit the rest is left out, as in the judgement of changes.
 
     Args:
         metric: The metric's name.
 
-        record: What was measured now.
+        record: The current record.
 
         stored: The stored sessions of the same measurement.
 
-        usual: Returns what sessions usually differ by, by group.
+        usual: Returns the usual spread between sessions, by group.
     """
     estimate = next((e for e in record.estimates if e.metric == metric), None)
     if estimate is None:
@@ -544,7 +552,8 @@ def spread_of(
     values = values_alike(estimate, record, stored)
     if len(values) < LEAST_SESSIONS:
         return None
-    if record.kind is Kind.COMPARE:  # their intervals hold a guess of the same spread
+    # The intervals of a comparison already include a guess of the same spread.
+    if record.kind is Kind.COMPARE:
         values = [replace(value, half_widths=()) for value in values]
     of_group = usual().get(group_of(metric, source))
     fit = fitting(values, clock_of(metric, source), of_group)
@@ -552,7 +561,7 @@ def spread_of(
 
 
 def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Record]:
-    """Return the measurements that a limit is for."""
+    """Return the records with the metric of a limit, or the first record if there are none."""
     having = [record for record in records if _has(record, limit.metric)]
     if having:
         return having
@@ -563,7 +572,6 @@ def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Re
 def _grade_limit(
     grade: str, record: Record, grades: Mapping[str, Bands] | None
 ) -> Limit | None:
-    """Return the limit that a least grade is for a measurement; None: it has no grade."""
     if record.kind is Kind.STEPS:
         return rate_limit(record, grade)
     roof = record.roofline
@@ -571,11 +579,11 @@ def _grade_limit(
 
 
 def _graded(limit: Limit, record: Record, spread: Spread | None) -> Verdict:
-    """Return the verdict on a grade; of more than the bandwidth allows none passes."""
+    """Return the verdict on a grade. More than the bandwidth allows is never a pass."""
     verdict = judge_limit(limit, record, spread=spread)
     steps = record.steps
     share = None if steps is None else steps.efficiency_fraction
-    # the scorecard cuts a share at the whole
+    # The scorecard limits the share to 1.
     if share is None or share < 1 or verdict.outcome is not Outcome.PASSED:
         return verdict
     return replace(
@@ -587,7 +595,6 @@ def _graded(limit: Limit, record: Record, spread: Spread | None) -> Verdict:
 
 
 def _ungraded(grade: str, test_id: str, records: Sequence[Record]) -> Verdict:
-    """Return the verdict on a least grade where no measurement has one, and why not."""
     metric, cause = _FRACTION, Cause.NOTHING_TIMED
     gap = next(
         (u for r in records for u in r.unmeasured if u.metric == _FRACTION), None

@@ -1,7 +1,7 @@
-"""The first look at a run: what may have changed, and what is measured again.
+"""The first look at a run: suspected changes, and the tests to measure again.
 
-Suspects are measured again because of what they are, and controls beside them because
-they are not: what moved these, the machine did.
+Suspects are measured again because their values look changed. Controls are measured with
+them because theirs do not, so that their changes show the machine drift.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ __all__ = [
 
 Name = tuple[RecordKey, str]
 
-# docs/judging.md section 2: no machine was seen to move most tests of a class by more and
-# to leave the reference workloads as they were [fraction]
+# No machine was seen to move most tests of a class by more than this and to leave the
+# reference workloads alone (docs/judging.md section 2). [fraction]
 _FARTHEST_MOVE = 0.25
 
 
-# The multiples of this fraction of a circle never lie close together, however many there
-# are: tests that are ordered by them come from all over the run, wherever one stops.
+# The multiples of this fraction of a circle never lie close together, for any number of
+# multiples. Any first part of the tests in this order comes from all over the run.
 _GOLDEN_FRACTION = (math.sqrt(5) - 1) / 2
 
 
@@ -78,9 +78,9 @@ class Candidate(Frozen, frozen=True, kw_only=True):
     Attributes:
         test_id: The test.
 
-        alone_count: Stored sessions that measured it alone.
+        alone_count: Number of stored sessions that measured the test alone.
 
-        duration_s: How long it took in the suite, with what it set up [s].
+        duration_s: Duration of the test in the suite, with its setup [s].
     """
 
     test_id: str
@@ -90,20 +90,21 @@ class Candidate(Frozen, frozen=True, kw_only=True):
 
 class Look(BulkRecord, frozen=True, kw_only=True):
     """
-    What the first measurement of a case suggests; no verdict.
+    The indication given by the first measurement of a case. Not a verdict.
 
     Attributes:
-        worse: Whether it may turn out to have regressed: its test's outcome must wait.
+        worse: Whether the case may have regressed, so that the outcome of the test must
+            wait.
 
-        better: Whether it may turn out to have improved.
+        better: Whether the case may have improved.
 
-        suspect: Whether only fresh processes can tell; False for what is judged by
-            equality, and for what a file says.
+        suspect: Whether only fresh processes can decide. False for cases judged by equality
+            and for values read from a file.
 
-        shared: Whether most tests of its class moved as it did and the reference
-            workloads did not: a change that tests share, and no control.
+        shared: Whether most tests of the class moved alike and the reference workloads did
+            not. The tests then share a change, and the case cannot be a control.
 
-        change: The change; None where nothing is comparable.
+        change: The change, or None if nothing is comparable.
     """
 
     worse: bool = False
@@ -115,19 +116,19 @@ class Look(BulkRecord, frozen=True, kw_only=True):
 
 class FirstLook(Frozen, frozen=True, kw_only=True):
     """
-    What the first values of a whole run suggest.
+    The indications given by the first values of a whole run.
 
     Attributes:
-        cases: Every pair of measurement and metric.
+        cases: All pairs of measurement and metric.
 
-        looks: What each of them suggests, in the same order.
+        looks: The look at each case, in the same order.
 
         suspects: Ids of the tests that fresh processes must confirm.
 
-        elsewhere: Ids of suspects that an xdist worker on another host measured: fresh
-            processes, which run here, cannot confirm these.
+        elsewhere: Ids of suspects measured by an xdist worker on another host. Fresh
+            processes run on this host and cannot confirm them.
 
-        controls: Ids of tests that show what the machine itself did.
+        controls: Ids of the tests that show the machine drift.
     """
 
     cases: tuple[Case, ...] = ()
@@ -139,9 +140,10 @@ class FirstLook(Frozen, frozen=True, kw_only=True):
 
 def baseline_spreads(stored: Iterable[StoredRecord]) -> dict[str, UsualSpread]:
     """
-    Return what the sessions of a whole baseline usually differ by, by group.
+    Return the usual spread between the sessions of a whole baseline, by group.
 
-    It needs nothing of the current run: a test can be looked at while others still run.
+    Nothing of the current run is needed, so a test can be looked at while other tests still
+    run.
     """
     values: dict[tuple[object, ...], list[SessionValue]] = {}
     for record in stored:
@@ -171,20 +173,20 @@ def first_look(
     compared: Sequence[Comparison | None] | None = None,
 ) -> tuple[Look, ...]:
     """
-    Return which cases may have changed, generously.
+    Look for possible changes in all cases, with a generous threshold.
 
     Args:
-        cases: All pairs of test and metric that the run has; those without a limit help
-            to know what is usual, and are never suspected.
+        cases: All pairs of test and metric of the run. Cases without a limit help to learn
+            the usual spread and are never suspected.
 
         policy: The rule's constants.
 
-        references: What this session and the stored ones timed of reference workloads.
+        references: Times of reference workloads in this session and the stored sessions.
 
-        compared: The cases as numbers, where they were made already.
+        compared: The cases as numbers, or None to calculate them.
 
     Returns:
-        One for each case, in their order.
+        One look per case, in the order of the cases.
     """
     if compared is None:
         compared = [comparable(case, policy) for case in cases]
@@ -219,7 +221,6 @@ def _moved_classes(
     looks: Sequence[Look],
     policy: Policy,
 ) -> list[list[int]]:
-    """Return the places of each class whose tests say that the machine moved them."""
     classes: dict[str, list[int]] = {}
     moved: set[str] = set()
     for place, (case, comparison, look) in enumerate(
@@ -244,7 +245,7 @@ def _looks_by(
     level: Sureness,
     policy: Policy,
 ) -> list[Look]:
-    """Return the looks of a class where reference workloads alone show the machine."""
+    """Return the looks of a class, corrected only for the drift of reference workloads."""
     controls = [False] * len(comparisons)
     alone = changes(comparisons, level=level, references=witnesses, controls=controls)
     looks = (
@@ -257,7 +258,10 @@ def _looks_by(
 
 
 def _is_beyond(case: Case, look: Look, policy: Policy) -> bool:
-    """Return whether a value is off by more than is suspected, as it was measured."""
+    """
+    Return True if a value is off by more than the suspect share, before correction for
+    drift.
+    """
     if case.limit is None or look.change is None:
         return False
     return abs(_with_machine(case, look.change)) > policy.suspect_share * case.limit
@@ -265,10 +269,11 @@ def _is_beyond(case: Case, look: Look, policy: Policy) -> bool:
 
 def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
     """
-    Return whether a class moved, and not the machine, by looks at references alone.
+    Return True if a class moved and the machine did not, judged by references alone.
 
-    Most of its tests are off: so that noise is an unlikely explanation for most of those,
-    or, as where there is no reference, farther than a machine takes tests alone.
+    Most tests of the class must be off. For most of those, noise must be an unlikely
+    explanation, or, as without a reference, the change must be larger than a machine moves
+    tests alone.
     """
     beyond = [look for look in looks if look.shared]
     unlikely = sum(look.worse or look.better for look in beyond) if has_witnesses else 0
@@ -278,12 +283,12 @@ def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
 
 def _is_beyond_the_clock(cases: Sequence[Case], looks: Sequence[Look]) -> bool:
     """
-    Return whether a class of a GPU moved by more than the GPU's clock explains.
+    Return True if a class of a GPU moved by more than the GPU's clock explains.
 
     Args:
-        cases: Those of the class.
+        cases: The cases of the class.
 
-        looks: A look at each that takes nothing out for the machine.
+        looks: A look at each case without a correction for machine drift.
     """
     known = [
         (case.sign * math.log1p(change.effect), -math.log1p(change.clock_shift))
@@ -301,12 +306,11 @@ def _is_beyond_the_clock(cases: Sequence[Case], looks: Sequence[Look]) -> bool:
 
 
 def _is_far(look: Look) -> bool:
-    """Return whether a change is larger than what a machine does to tests alone."""
+    """Return True if a change is larger than machine drift that spares the references."""
     return look.change is not None and abs(look.change.effect or 0.0) > _FARTHEST_MOVE
 
 
 def _look(case: Case, change: Change | None, policy: Policy) -> Look:
-    """Return what a change suggests."""
     if change is None or case.limit is None or not suffices(case, policy):
         return Look(change=change)
     effect = worsening_of(case, change)
@@ -323,21 +327,20 @@ def _look(case: Case, change: Change | None, policy: Policy) -> Look:
 
 
 def _with_machine(case: Case, change: Change) -> float:
-    """Return an effect with what the machine did, so that more is worse."""
+    """Return an effect without a correction for machine drift, signed so that more is worse."""
     if not change.reference:
         return worsening_of(case, change)
     return case.sign * relative_change(change.current, change.reference)
 
 
 def _unlikely(p_value: float | None, policy: Policy) -> bool:
-    """Return whether noise is an unlikely explanation, by itself."""
     return p_value is not None and p_value < policy.suspect_p
 
 
 def sureness_of(
     cases: Sequence[Case], compared: Sequence[Comparison | None], policy: Policy
 ) -> Sureness:
-    """Return how sure a change of a run must be: of all its pairs that have noise."""
+    """Return the required certainty for a change, given the number of pairs with noise."""
     count = sum(
         case.limit is not None
         and comparison is not None
@@ -362,18 +365,18 @@ def plan_retests(
     compared: Sequence[Comparison | None] | None = None,
 ) -> FirstLook:
     """
-    Return what the first values suggest, and which tests to measure again.
+    Look at the first values and choose the tests to measure again.
 
     Args:
-        cases: Every pair of measurement and metric.
+        cases: All pairs of measurement and metric.
 
-        config: What the run was asked to judge and to store.
+        config: The configuration of the run.
 
         straddling: Ids of tests with a limit that one process could not decide.
 
-        references: What this session and the stored ones timed of reference workloads.
+        references: Times of reference workloads in this session and the stored sessions.
 
-        compared: The cases as numbers, where they were made already.
+        compared: The cases as numbers, or None to calculate them.
     """
     policy = look_policy(config)
     looks = first_look(cases, policy, references=references, compared=compared)
@@ -381,7 +384,7 @@ def plan_retests(
     suspected = [case for case, look in pairs if _must_confirm(look, config)]
     noisy = [case for case in suspected if case.host is None]
     elsewhere = (case.key.test_id for case in suspected if case.host is not None)
-    # of what many tests share a few tell as much as all of them
+    # A few tests show a shared change as well as all tests would.
     shared = {case.name for case, look in pairs if look.shared}
     few = choose_controls([case for case in noisy if case.name in shared], policy)
     own = (case.key.test_id for case in noisy if case.name not in shared)
@@ -405,21 +408,25 @@ def plan_retests(
 
 
 def look_policy(config: Config) -> Policy:
-    """Return the rule's constants for a first look, which a comparison may decide."""
+    """
+    Return the constants for a first look.
+
+    They are looser if a comparison with a revision decides.
+    """
     if config.confirm_by is ConfirmBy.FRESH:
         return POLICY
-    # the store only finds suspects then, and one session is enough for that
+    # The store then only finds suspects, for which one session is enough.
     return replace(POLICY, suspect_p=POLICY.against_suspect_p, least_sessions=1)
 
 
 def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
     """
-    Return some tests of each class, from all over the run.
+    Choose some tests of every class, spread over the whole run.
 
-    The first ones alone would show the machine as it was when the run began.
+    The first tests alone would only show the machine at the beginning of the run.
 
     Args:
-        steady: Cases that can stand for their class, in the order of the run.
+        steady: Cases that can represent their class, in the order of the run.
 
         policy: The rule's constants.
     """
@@ -438,19 +445,20 @@ def draw_alone(
     candidates: Sequence[Candidate], *, budget_s: float, turn: int
 ) -> tuple[str, ...]:
     """
-    Return the ids of the tests to measure alone, in the order of the run.
+    Choose the tests to measure alone, and return their ids in the order of the run.
 
-    Those with the fewest stored alone values come first, and among them some from all over
-    the run. As many are drawn as controls, however long they take, and more while they fit
-    into the budget.
+    Tests with the fewest stored alone values come first, spread over the whole run. As many
+    tests as controls are drawn, however long they take, and more if they fit into the
+    budget.
 
     Args:
         candidates: The tests that may be measured, in the order of the run.
 
-        budget_s: How long they may take together [s].
+        budget_s: Time limit for all chosen tests together [s].
 
-        turn: How many sessions were stored before. Another one begins elsewhere in the
-            run, so that tests that fail alone, and never have a value, leave others theirs.
+        turn: Number of sessions stored before. The next session starts elsewhere in the
+            run, so that tests that fail alone, and never get a value, do not block the
+            rest.
     """
     order = sorted(
         range(len(candidates)),
@@ -473,14 +481,14 @@ def confirmations(
     first: FirstLook, retests: Mapping[str, Retest], here: Host | None = None
 ) -> dict[Name, Confirmation]:
     """
-    Return what fresh processes gave for each suspected case, and for the controls.
+    Return the results of fresh processes for all suspected cases and controls.
 
     Args:
         first: The first look at the run.
 
-        retests: What fresh processes gave, by test id.
+        retests: The results of fresh processes, by test id.
 
-        here: Where these ran; None: unknown.
+        here: The host of the fresh processes, or None if unknown.
     """
     confirmed: dict[Name, Confirmation] = {}
     controls: Collection[str] = frozenset(first.controls)
@@ -503,17 +511,17 @@ def machine_shifts(
     references: Sequence[Reference] = (),
 ) -> tuple[MachineShift, ...]:
     """
-    Return how far the controls of each class with a suspect moved: the machine did it.
+    Return the machine drift of every class with a suspect, measured on the controls.
 
-    Where the tests of a class changed from the suite to fresh processes and the reference
-    workloads did not, the machine is what the latter say.
+    If the tests of a class changed between the suite and the fresh processes and the
+    reference workloads did not, the drift is that of the reference workloads.
 
     Args:
-        cases: All pairs of test and metric that the run has.
+        cases: All pairs of test and metric of the run.
 
-        confirmed: What fresh processes gave, by the case's name.
+        confirmed: The results of fresh processes, by the name of the case.
 
-        references: What fresh processes timed of reference workloads.
+        references: Times of reference workloads in fresh processes.
     """
     classes: dict[str, Case] = {}
     suspects: list[Comparison] = []
@@ -530,7 +538,7 @@ def machine_shifts(
             if confirmation.control:
                 names.setdefault(comparison.shift_group, []).append(case.key.test_id)
     witnesses = reference_comparisons(references, suspects, fresh=True)
-    # what tests alone have in common, and no reference shares, is no drift
+    # A move common to the tests that no reference workload shares is not drift.
     apart = classes_apart(controls, witnesses)
     controls = [c for c in controls if c.shift_group not in apart]
     groups = {comparison.shift_group for comparison in suspects}
@@ -552,7 +560,6 @@ def machine_shifts(
 
 
 def _must_confirm(look: Look, config: Config) -> bool:
-    """Return whether fresh processes must decide about a case."""
     if not look.suspect:
         return False
     if look.worse:
@@ -561,7 +568,6 @@ def _must_confirm(look: Look, config: Config) -> bool:
 
 
 def _is_steady(case: Case, look: Look) -> bool:
-    """Return whether a case can show what the machine did to fresh processes."""
     return (
         not (look.worse or look.better or look.shared)
         and case.limit is not None

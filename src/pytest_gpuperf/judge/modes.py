@@ -11,15 +11,21 @@ from pytest_gpuperf.model.verdict import SeenValue
 
 __all__ = ["seen_before", "text_of_oversubscription"]
 
-# docs/judging.md section 2: two sessions are a mode, one bad session of a test that computes
-# is not, and a test that waits or has threads is as slow as what it waits for
+# Two sessions are a mode. A test that waits or has threads is as slow as the thing it
+# waits for, so a single session is enough (docs/judging.md section 2).
 _MODE_SESSIONS, _MODE_SESSIONS_WAITING = 2, 1
-_NEAR_LIMITS = 0.5  # a stored value is near one of now within half a limit
-_NEAR = math.log1p(0.05)  # and within this on a log scale, however large the limit
-_HALF_WAY = 0.5  # of a change: what is nearer to the usual value is no other mode
-_SEVERAL = 3  # processes of a session of which one may be disturbed
-_NEAR_ALONE = math.log1p(0.1)  # how much the processes of one state differ
-_NEAR_WAITING = math.log1p(0.25)  # what a neighbour takes of a disk or a core varies
+# A stored value is near the current value within half a limit ...
+_NEAR_LIMITS = 0.5
+# ... and within this on a log scale, however large the limit is.
+_NEAR = math.log1p(0.05)
+# Share of a change. A value closer to the usual value is no other mode.
+_HALF_WAY = 0.5
+# Processes of a session, of which one may be disturbed.
+_SEVERAL = 3
+# Processes in one state differ by as much.
+_NEAR_ALONE = math.log1p(0.1)
+# The load that a neighbour puts on a disk or a core varies.
+_NEAR_WAITING = math.log1p(0.25)
 
 
 def seen_before(
@@ -29,19 +35,19 @@ def seen_before(
     change: Change,
 ) -> tuple[SeenValue, ...]:
     """
-    Return the stored values that are a mode with the value now; empty: they are none.
+    Return the stored values that form a mode with the current value, or ().
 
-    Values that a change is judged without count: the slow mode may be what was left out.
+    Values left out of the change also count, because a slow mode may have been left out.
 
     Args:
         case: The case.
 
-        comparison: Its values at one speed of the core; None: there is none.
+        comparison: The values of the case at one core speed, or None.
 
-        confirmation: What fresh processes gave; None: there were none.
+        confirmation: The results of fresh processes, or None if there were none.
 
-        change: The change that it is: what fresh processes measured alone may be far
-            from the suite's values, and this is one of them.
+        change: The change to explain. Values that fresh processes measure alone may be far
+            from the values of the suite, and this change is based on one of the two.
     """
     effect = change.effect
     if comparison is None or not effect or not _is_positive(comparison):
@@ -72,11 +78,11 @@ def seen_before(
 
 def _seen_alone(comparison: Comparison, usual: float, sign: float) -> str:
     """
-    Return the session whose test alone was as slow as fresh processes are now, or "".
+    Return a session in which the test alone was as slow as the fresh processes, or "".
 
-    A test may be fast or slow alone, by the tests that ran before it in its process: by the
-    thresholds of the allocator, caches, modules. Several processes of a session show such a
-    state; of single processes a neighbour may have slowed one, so two sessions must.
+    The tests that ran before a test in its process can make it fast or slow, through the
+    thresholds of the allocator, caches and modules. Several processes of a session show such
+    a state. A single process may have been disturbed, so that two sessions must agree.
     """
     if not comparison.fresh:
         return ""
@@ -100,19 +106,17 @@ def _seen_alone(comparison: Comparison, usual: float, sign: float) -> str:
 
 
 def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> str:
-    """Return the note of threads that had to share the cores; "": they had not."""
+    """Return the note about threads that shared the cores, or ""."""
     fresh = {} if confirmation is None else confirmation.notes
     return case.notes.get(OVERSUBSCRIBED) or fresh.get(OVERSUBSCRIBED) or ""
 
 
 def _is_positive(comparison: Comparison) -> bool:
-    """Return whether all values have a logarithm."""
     sessions = (comparison.current, *comparison.stored)
     return all(value > 0 for session in sessions for value in session.run_values)
 
 
 def _seen(stored: StoredValue, *, alone: bool = False) -> SeenValue:
-    """Return a stored value as evidence: that of the suite, or of the test alone."""
     value = stored.value
     return SeenValue(
         session_id=stored.session.id,

@@ -1,4 +1,4 @@
-"""Regressed or not: a whole run held against its baseline."""
+"""Regressed or not: the comparison of a whole run with the baseline."""
 
 from __future__ import annotations
 
@@ -46,11 +46,14 @@ __all__ = [
     "with_suite",
 ]
 
-_LEADING = 5  # one suspect of so many tests: fewer do not move a class's median far
+# One suspect among this many tests. A smaller share does not move the median of a class
+# far.
+_LEADING = 5
 
 _NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
 
-# docs/judging.md section 2: what a baseline would see with so many more is told with it
+# The detectable change with this many more sessions is reported with a verdict
+# (docs/judging.md section 2).
 MORE_SESSIONS = 2
 
 
@@ -64,26 +67,26 @@ def settle(
     references: Sequence[Reference] = (),
 ) -> tuple[Verdict, ...]:
     """
-    Return the verdict of each gated case.
+    Return the verdict of every gated case.
 
     Args:
-        cases: All pairs of test and metric that the run has; those without a limit help
-            to know what is usual and get no verdict.
+        cases: All pairs of test and metric of the run. Cases without a limit help to learn
+            the usual spread and get no verdict.
 
-        confirmations: What fresh processes gave, by the case's name: of suspects and of
-            controls.
+        confirmations: The results of fresh processes for suspects and controls, by the name
+            of the case.
 
         policy: The rule's constants.
 
-        complete: Whether every test reported; an incomplete run regresses nothing.
+        complete: Whether every test reported. An incomplete run has no regressions.
 
-        looks: The first look at `cases`, where it was taken already.
+        looks: The first look at `cases`, or None to take it now.
 
-        references: What this session, the stored ones and the fresh processes timed of
-            reference workloads.
+        references: Times of reference workloads in this session, the stored sessions and
+            the fresh processes.
 
     Returns:
-        Verdicts of the cases with a limit, in their order.
+        Verdicts of the cases with a limit, in the order of the cases.
     """
     if looks is None:
         looks = first_look(cases, policy, references=references)
@@ -119,10 +122,11 @@ def shown(
     looks: Sequence[Look] | None = None,
 ) -> tuple[Verdict, ...]:
     """
-    Return the changes of the cases that nothing gates, for reports.
+    Return the changes of the ungated cases, for reports.
 
-    Nothing is allowed or forbidden, so nothing is decided: each is *unchanged* without a
-    threshold, and no part of what was judged. A case with nothing to compare has none.
+    Nothing is allowed or forbidden, so nothing is decided: every change is *unchanged*
+    without a threshold and does not count as judged. A case without anything to compare has
+    no change.
     """
     if all(case.limit is not None for case in cases):
         return ()
@@ -147,18 +151,18 @@ def smallest_seen(
     more_sessions: int = 0,
 ) -> tuple[float | None, ...]:
     """
-    Return the smallest change of each gated case that a run like this would find.
+    Return the smallest change of every gated case that a similar run would find.
 
     Args:
-        cases: All pairs of test and metric that the run has.
+        cases: All pairs of test and metric of the run.
 
-        references: What this session and the stored ones timed of reference workloads.
+        references: Times of reference workloads in this session and the stored sessions.
 
-        more_sessions: Sessions that are to be stored besides.
+        more_sessions: Number of sessions assumed to be stored in addition.
 
     Returns:
-        Relative effects in the cases' order; None for a case without a limit, with too few
-        sessions, or that equality decides.
+        Relative effects in the order of the cases. None for a case without a limit, with
+        too few sessions, or decided by equality.
     """
     compared = [comparable(case, POLICY) for case in cases]
     comparisons = [c for c in compared if c is not None]
@@ -183,7 +187,11 @@ def _early(
     confirmations: Mapping[Name, Confirmation],
     policy: Policy,
 ) -> Verdict | None:
-    """Return the verdict of a case that no number decides; too few sessions show one."""
+    """
+    Return the verdict of a case that is not decided by numbers, or None.
+
+    A verdict on too few sessions still shows the change.
+    """
     confirmation = _confirmation(case, confirmations)
     early = early_verdict(case, policy, confirmation)
     if early is not None and early.reason is Reason.TOO_FEW_SESSIONS:
@@ -196,8 +204,8 @@ def _early(
 def _confirmation(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
-    """Return what confirms a case; a control confirms nothing of itself."""
-    if not confirmations:  # as a rule, and a case's name takes long to look up
+    """Return the confirmation of a case, or None. Controls do not confirm themselves."""
+    if not confirmations:  # The usual case, and a name is slow to look up.
         return None
     confirmation = confirmations.get(case.name)
     return None if confirmation is None or confirmation.control else confirmation
@@ -209,7 +217,6 @@ def _weighed(
     references: Sequence[Reference],
     policy: Policy,
 ) -> list[Weighed | None]:
-    """Return the changes of the suspects that fresh processes measured; None of others."""
     changed: list[Weighed | None] = [None] * len(cases)
     confirmed = [_fresh_values(case, confirmations) for case in cases]
     suspects = [c is not None and not c.control for c in confirmed]
@@ -221,7 +228,8 @@ def _weighed(
         else confirmed_comparison(case, policy, fresh)
         for case, fresh in zip(cases, confirmed, strict=True)
     ]
-    # what is usual in a group, and what the machine did to a class, is of these alone
+    # Only these cases determine the usual spread of a group and the machine drift of a
+    # class.
     groups = {c.group for c, s in zip(compared, suspects, strict=True) if s and c}
     places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
     several = [c for p in places if (c := compared[p]) is not None]
@@ -246,12 +254,11 @@ def _decisive_changes(
     references: Sequence[Reference],
     policy: Policy,
 ) -> list[Change | None]:
-    """Return each case's change: with its confirming processes, or by its first value."""
     decisive = [
         look.change if both is None else both.change
         for look, both in zip(looks, weighed, strict=True)
     ]
-    if not any(weighed):  # as a rule
+    if not any(weighed):  # The usual case.
         return decisive
     moved = [
         look.suspect and _is_far(case, change, policy)
@@ -265,7 +272,6 @@ def _decisive_changes(
 
 
 def _is_far(case: Case, change: Change | None, policy: Policy) -> bool:
-    """Return whether fresh processes, too, are off by more than is suspected."""
     if change is None or case.limit is None:
         return False
     return abs(worsening_of(case, change)) > policy.suspect_share * case.limit
@@ -279,32 +285,28 @@ def _beside_suspects(
     policy: Policy,
 ) -> Iterator[tuple[int, Change]]:
     """
-    Yield the changes of cases that were not suspected, with their places.
-
-    In the first look suspects say what the machine did, too. Where those that did change
-    are a fifth of a class, the median of its tests may be theirs: the machine would be
-    slower, and all other tests faster.
+    Yield the changes of unsuspected cases and their indexes, calculated without suspects.
 
     Args:
         cases: All cases.
 
-        looks: The first look at them.
+        looks: The first look at the cases.
 
-        moved: Which of them were suspected, and are off in fresh processes, too.
+        moved: Whether each case was suspected and is also off in fresh processes.
 
-        references: Reference workloads.
+        references: The reference workloads.
 
         policy: The rule's constants.
     """
     compared = [comparable(case, policy) for case in cases]
     classes: dict[str, list[bool]] = {}
     for comparison, is_moved in zip(compared, moved, strict=True):
-        if comparison is not None and comparison.shift_group:  # "": nothing moves it
+        if comparison is not None and comparison.shift_group:  # Nothing moves the case.
             classes.setdefault(comparison.shift_group, []).append(is_moved)
     led = {name for name, of in classes.items() if _LEADING * sum(of) >= len(of)}
     groups = {c.group for c in compared if c is not None and c.shift_group in led}
     level = sureness_of(cases, compared, policy)
-    # the whole group says what is usual
+    # The usual spread is learned from the whole group.
     places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
     several = [c for p in places if (c := compared[p]) is not None]
     again = changes(
@@ -325,7 +327,7 @@ def _beside_suspects(
 def _fresh_values(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
-    """Return the fresh processes of a case, if they gave values; a control's, too."""
+    """Return the fresh processes of a suspect or control, or None without values."""
     confirmation = confirmations.get(case.name) if confirmations else None
     return (
         confirmation if confirmation is not None and confirmation.run_values else None
@@ -341,9 +343,9 @@ def _rulings(
     *,
     complete: bool,
 ) -> list[Ruling]:
-    """Return each change with its adjusted probabilities: what the last rows need."""
     confirmed = [_confirmation(case, confirmations) for case, _ in pairs]
-    # what was not measured again was not suspected: it counts as a pair, without a p
+    # A case that was not measured again was not suspected. It counts as a pair without
+    # a p-value.
     judged = [
         not policy.selected
         or case.of_file
@@ -387,8 +389,10 @@ def _by_itself(
     weighed: Sequence[Weighed | None],
     count: int,
 ) -> list[tuple[float, float]]:
-    """Return how probable fresh processes and suite make each change, by themselves."""
-    if not any(weighed):  # as a rule
+    """
+    Return the adjusted chances of changes by fresh processes alone, and by the suite alone.
+    """
+    if not any(weighed):  # The usual case.
         return [(1.0, 1.0)] * len(pairs)
     alone: list[float | None] = []
     suite: list[float | None] = []
@@ -405,16 +409,18 @@ def _by_itself(
 
 
 def _adjusted(p_values: Sequence[float | None], count: int) -> list[float]:
-    """Return p-values adjusted over all pairs that have noise; 1 where there is none."""
+    """Return p-values adjusted over all pairs with noise, 1 for a missing p-value."""
     adjusted = iter(holm([p for p in p_values if p is not None], count=count))
     return [1.0 if p is None else next(adjusted) for p in p_values]
 
 
-# docs/judging.md section 2: what is unchanged alone may be better by a whole limit, so that
-# a gap of two leaves the suite's own value beyond the limit wherever the other lies
+# A case that is unchanged in fresh processes may still be better by a whole limit. With
+# a gap of two limits, the value of the suite lies beyond the limit in any case
+# (docs/judging.md section 2).
 _GAP_LIMITS = 2.0
-# docs/judging.md section 2: so far apart, one test's own p-value is enough; half as large
-# again is what noise hardly reaches, and with few sessions no test's adjusted one is small
+# At this distance the p-value of the test alone is enough: noise hardly makes a value
+# larger by a half, and with few sessions no adjusted p-value of a test is small
+# (docs/judging.md section 2).
 _FAR = 0.5
 _CLEARED = frozenset({Outcome.UNCHANGED, Outcome.BLIND, Outcome.IMPROVED})
 
@@ -427,22 +433,22 @@ def with_suite(
     strict: bool = False,
 ) -> tuple[Verdict, ...]:
     """
-    Return verdicts with what the suite saw, where it was far worse than fresh processes.
+    Add the change seen in the suite to verdicts, if far worse than in fresh processes.
 
-    It is told of a suspect that was measured again (else the value is the first one, and
-    there is no gap) and did not regress, if its first value
-    would be a regression by the rule of the whole run, and the whole interval of its
-    samples lies more than two limits from the value of the fresh processes. If it lies
-    very far from that, the test's own probability is enough.
+    The change is reported for a suspect that was measured again and did not regress.
+    (Without a second measurement the value is the first one, and there is no gap.) The
+    first value must be a regression by the rule of the whole run, and the whole interval of
+    its samples must lie more than two limits from the value of the fresh processes. If the
+    interval lies very far from that value, the probability of the test alone is enough.
 
     Args:
-        verdicts: Those of the gated cases, by the fresh processes where there were any.
+        verdicts: The verdicts of the gated cases, by fresh processes if there were any.
 
-        cases: All pairs of test and metric that the run has.
+        cases: All pairs of test and metric of the run.
 
-        looks: What the first value of each suggests, in the same order.
+        looks: The first look at the cases, in the same order.
 
-        strict: Whether that leaves the test undecided, instead of being told alone.
+        strict: Whether such a test becomes undecided, instead of only being reported.
     """
     least = _least_gaps(cases, looks)
     by_name = {case.name: (case, look) for case, look in zip(cases, looks, strict=True)}
@@ -458,15 +464,15 @@ def with_kernels(
     verdict: Verdict, records: Sequence[Record], sessions: Sequence[StoredRecord]
 ) -> Verdict:
     """
-    Return a verdict with the kernels of then and now, and what each of them took.
+    Add the kernels of then and now to a verdict, with their times.
 
     Args:
         verdict: The verdict on a change.
 
-        records: All that was measured of the same; fresh processes count, where there are
-            any.
+        records: All records of the same measurement. If there are fresh processes, only
+            they count.
 
-        sessions: The stored sessions of the same.
+        sessions: The stored sessions of the same measurement.
     """
     evidence = verdict.evidence or VerdictEvidence()
     moved = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
@@ -500,13 +506,12 @@ def with_kernels(
 def _known(
     choice: str | None, records: Sequence[Record], sessions: Sequence[StoredRecord]
 ) -> Sequence[Sequence[KernelTotal]]:
-    """Return the kernels of a choice: of the processes that saw them, else as stored."""
     seen = totals_of(records, choice)
     return seen or [one.kernels for one in sessions if one.choice == choice]
 
 
 def _least_gaps(cases: Sequence[Case], looks: Sequence[Look]) -> dict[Name, float]:
-    """Return by how much a first value that is hardly noise must differ from those alone."""
+    """Return the smallest gap to report for every case unlikely to be noise."""
     likely = [
         (case, look.change.p_worse)
         for case, look in zip(cases, looks, strict=True)
@@ -526,18 +531,17 @@ def _least_gaps(cases: Sequence[Case], looks: Sequence[Look]) -> dict[Name, floa
 def _with_suite(
     verdict: Verdict, case: Case, look: Look, least_gap: float, *, strict: bool
 ) -> Verdict:
-    """Return a verdict with the change that the suite saw, if that is far worse."""
     first, alone = look.change, verdict.change
     if first is None or alone is None or case.estimate is None:
         return verdict
     lacks = verdict.evidence is not None and bool(verdict.evidence.lacking)
-    # of several processes all but the first are fresh ones already
+    # With several processes, all but the first are fresh processes already.
     if verdict.outcome is Outcome.REGRESSED or first.run_count > 1 or lacks:
         return verdict
-    if first.effect is None or alone.effect is None:  # nothing is relative to 0
+    if first.effect is None or alone.effect is None:  # No change is relative to 0.
         return verdict
     sign = case.sign
-    # with what the machine did meanwhile, and without it: the smaller gap counts
+    # Machine drift is both included and corrected for, and the smaller gap counts.
     worst_alone = max(sign * alone.effect, sign * _relative(alone.current, alone))
     if (
         sign * _relative(_best_of(case.estimate, sign), first) - worst_alone
@@ -551,11 +555,10 @@ def _with_suite(
 
 
 def _best_of(estimate: Estimate, sign: float) -> float:
-    """Return the better end of an interval: a short disturbance makes that wide."""
+    """Return the better end of an interval, because a short disturbance widens the interval."""
     end = estimate.high if sign < 0 else estimate.low
     return estimate.value if end is None else end
 
 
 def _relative(value: float, change: Change) -> float:
-    """Return a value as a change from the same reference."""
     return relative_change(value, change.reference)

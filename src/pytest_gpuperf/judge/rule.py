@@ -1,4 +1,4 @@
-"""The rule of one verdict, as a table of rows."""
+"""The rule that turns a case into a verdict, written as a table of rows."""
 
 from __future__ import annotations
 
@@ -61,48 +61,50 @@ __all__ = [
     "worsening_of",
 ]
 
-# soft facts that leave a test alone as it was: the GPU's number, and how many processes
-# measure side by side
+# These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
+# number of processes that measure side by side.
 _HARMLESS = frozenset({"gpu_uuid", "xdist_workers"})
-# docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
+# With fewer steps, the slowest steps move the median of a loop (docs/steps.md).
 _ENOUGH_STEPS = 30
-# docs/judging.md section 2: a clock that moved by less is read as another by its steps of
-# 15 MHz, 0.8 % of an H200's [fraction; as much on a log scale]
+# A smaller move of the clock may be an error of reading: the clock has steps of 15 MHz,
+# 0.8 % of an H200's (docs/judging.md section 2). [fraction; as much on a log scale]
 CLOCK_STEP = 0.01
 
-ComparedCase: TypeAlias = "tuple[Case, Comparison | None]"  # and the case as numbers
+# A case, and the same case as numbers.
+ComparedCase: TypeAlias = "tuple[Case, Comparison | None]"
 
 
 class Ruling(Frozen, frozen=True, kw_only=True):
     """
-    What the last rows decide by.
+    Input of the last rows of the rule.
 
     Attributes:
-        change: The change that counts.
+        change: The change to judge.
 
-        worsening: Its effect, so that more is worse; infinite where 0 became something.
+        worsening: The effect, signed so that more is worse. Infinite if 0 became something.
 
-        p_worse: Chance of it without a worsening, adjusted over all pairs of the run.
+        p_worse: Chance of the change without a worsening, adjusted over all pairs of the
+            run.
 
-        p_better: The same without an improvement.
+        p_better: Chance of the change without an improvement, adjusted in the same way.
 
-        level: The chance below which it is significant.
+        level: The chance below which the change is significant.
 
-        confirmation: The fresh processes; None: there were none.
+        confirmation: The fresh processes, or None if there were none.
 
         complete: Whether every test reported.
 
         selected: Whether suspects need to be confirmed.
 
-        shared: Whether most tests of its class moved alike.
+        shared: Whether most tests of the class moved alike.
 
-        weighed: What the suite's value and the fresh processes say, each by itself; None:
-            the change is not of both.
+        weighed: The change by the suite and by the fresh processes, separately. None if the
+            change does not come from both.
 
-        p_alone: Chance of the fresh processes' change by themselves, in its direction,
-            adjusted likewise.
+        p_alone: Chance of the change of the fresh processes by themselves, in the direction
+            of that change, adjusted in the same way.
 
-        p_suite: The same of the suite's value, in the direction of `change`.
+        p_suite: The same chance for the value of the suite, in the direction of `change`.
     """
 
     change: Change
@@ -128,7 +130,7 @@ def verdict_of(
     evidence: VerdictEvidence | None = None,
     change: Change | None = None,
 ) -> Verdict:
-    """Return a verdict on a case, with the sessions that it was held against."""
+    """Return a verdict on a case, with the span of the stored sessions that were compared."""
     return Verdict(
         key=case.key,
         metric=case.metric.name,
@@ -145,7 +147,7 @@ def verdict_of(
 
 
 def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
-    """Return the verdict of a gated case that numbers decide."""
+    """Return the verdict of a gated case by the numbers of a ruling."""
     limit = case.limit or 0.0
     if ruling.change.exact:
         outcome, reason = by_equality(ruling.worsening, limit)
@@ -154,7 +156,7 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
             outcome, reason = Outcome.BLIND, Reason.NOT_DETECTABLE
     moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
-    # nothing is measured again in a run that ended early: that is why
+    # A run that ended early measures nothing again, so the early end is the reason.
     if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
         outcome, reason = Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN
     cause = _cause(case, ruling, reason, policy)
@@ -172,7 +174,7 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
     confirmations = _confirmations(case, ruling, policy)
-    if not confirmations:  # nearly all
+    if not confirmations:  # Nearly all cases.
         return verdict
     alone = _alone(case, ruling, outcome, cause)
     return replace(verdict, confirmations=confirmations, alone=alone)
@@ -184,7 +186,7 @@ _SAME = frozenset({Outcome.UNCHANGED, Outcome.BLIND})
 def _alone(
     case: Case, ruling: Ruling, outcome: Outcome, cause: Cause | None
 ) -> Change | None:
-    """Return the change of fresh processes that would decide otherwise by themselves."""
+    """Return the change of the fresh processes if they would decide differently, else None."""
     weighed = ruling.weighed
     if weighed is None or weighed.alone is None:
         return None
@@ -196,7 +198,7 @@ def _alone(
 def _with_company(
     case: Case, evidence: VerdictEvidence | None, cause: Cause | None
 ) -> VerdictEvidence | None:
-    """Return evidence with the tests that ran, where no run like this one is stored."""
+    """Add the number of tests that ran, if some stored sessions ran a different number."""
     session, company = case.session, case.company
     of_part = session is not None and len(company) < len(case.stored)
     if cause is not Cause.OTHER_ALONE or session is None or not of_part:
@@ -208,20 +210,21 @@ def _with_company(
 
 def _is_blind(case: Case, change: Change, policy: Policy) -> bool:
     """
-    Return whether only a change far beyond the limit would be found.
+    Return True if only a change far beyond the limit would be detected.
 
-    A change that equality decides has no detectable effect, and one stored session has
-    no spread of its own.
+    A change that equality decides has no detectable effect, and one stored session has no
+    spread of its own.
     """
     if change.reference == 0 or change.session_count < policy.least_sessions:
         return False
     limit = case.limit or 0.0
     most = policy.blind_fraction if case.default_limit else policy.blind_limits * limit
     detectable = change.detectable_effect
-    return detectable is None or detectable > most  # None: it is not finite
+    return detectable is None or detectable > most  # None is infinite.
 
 
-# a worsening that may be of the machine fails nothing, and such an improvement is not stored
+# A worsening that the machine may have caused fails no test, and such an improvement is
+# not stored.
 _OPEN = (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
 _DOUBTED = {
     (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT): _OPEN,
@@ -229,14 +232,15 @@ _DOUBTED = {
         Outcome.IMPROVED,
         Reason.NOT_CONFIRMED,
     ),
-    _OPEN: _OPEN,  # the machine is the better reason
+    # The machine is the better explanation.
+    _OPEN: _OPEN,
 }
 
 
 def _doubt_of(
     case: Case, ruling: Ruling, policy: Policy
 ) -> tuple[Cause, VerdictEvidence] | None:
-    """Return why a change may be of what else the machine does; None: nothing says so."""
+    """Return a cause outside the code that may explain a change, or None."""
     compared = comparison_of(case, policy, ruling.confirmation)
     alike = seen_before(case, compared, ruling.confirmation, ruling.change)
     if alike:
@@ -248,7 +252,11 @@ def _doubt_of(
 
 
 def _holds_in_cycles(case: Case, change: Change) -> bool:
-    """Return whether a device's slowdown is one in cycles, too, where its clock moved."""
+    """
+    Return True unless a moved device clock explains the slowdown.
+
+    If the clock moved, the slowdown must exceed the limit in cycles, too.
+    """
     clock = change.clock_shift
     if clock is None or abs(clock) < CLOCK_STEP or change.reference == 0:
         return True
@@ -260,7 +268,6 @@ def _holds_in_cycles(case: Case, change: Change) -> bool:
 def _with_left_out(
     case: Case, change: Change | None, evidence: VerdictEvidence | None
 ) -> VerdictEvidence | None:
-    """Return evidence with the stored value that a change was judged without."""
     if change is None or not change.left_out:
         return evidence
     stored = next(s for s in case.stored if s.session.id == change.left_out)
@@ -273,14 +280,15 @@ def _with_left_out(
 
 
 def _times(value: float, others: float) -> float | None:
-    """Return how often others go into a value; None: they are 0."""
+    """
+    Return the ratio of a value to the mean of the rest, kept finite. None if the mean is 0.
+    """
     if others == 0:
         return None
     return min(max(value / others, -_MOST), _MOST)
 
 
 def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause | None:
-    """Return why a change was not confirmed, or is not significant."""
     undecided = reason in {Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED}
     if undecided and ruling.shared and ruling.confirmation is None:
         return Cause.SHARED_MOVE
@@ -292,9 +300,9 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
 
 
 def _unconfirmed(ruling: Ruling) -> Cause | None:
-    """Return why a change is not confirmed; None: nothing measured it again."""
+    """Return the cause of a missing confirmation, or None if nothing was measured again."""
     if ruling.confirmation is not None and not ruling.confirmation.run_values:
-        # there were processes, and none counts; or there could be none
+        # Processes ran but none is usable, or none could be started.
         codes = {void.code for void in ruling.confirmation.voids}
         elsewhere = codes == {VoidCode.OTHER_MACHINE}
         lacking = ruling.confirmation.lacking
@@ -305,15 +313,24 @@ def _unconfirmed(ruling: Ruling) -> Cause | None:
 
 
 def unusable(lacking: Iterable[Unmeasured]) -> Cause:
-    """Return why no fresh process counts; `lacking`: what each says of it."""
+    """
+    Return the cause for a verdict without a usable fresh process.
+
+    Args:
+        lacking: The gaps reported by the fresh processes.
+    """
     codes = {gap.code for gap in lacking}
     if codes == {GapCode.OTHER_LAUNCHER}:
         return Cause.OTHER_LAUNCHER
-    return Cause.NOTHING_USABLE  # there were processes
+    return Cause.NOTHING_USABLE  # Processes ran.
 
 
 def _noise(change: Change, policy: Policy) -> Cause | None:
-    """Return what would make a change significant; None: a comparison by turns alone."""
+    """
+    Return the cause of an insignificant change, or None if only interleaving can help.
+
+    Interleaving is a comparison with a revision, in alternating processes.
+    """
     if change.reference == 0:
         return Cause.OF_NOTHING
     if (change.session_spread or 0.0) > policy.noisy_spread:
@@ -324,7 +341,6 @@ def _noise(change: Change, policy: Policy) -> Cause | None:
 
 
 def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
-    """Return why fresh processes do not count, and the steps that a loop needs."""
     confirmation = ruling.confirmation
     least_count = _ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0
     if confirmation is None:
@@ -340,13 +356,16 @@ def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
 
 
 def _is_short(case: Case) -> bool:
-    """Return whether a case is of a loop of few steps."""
     steps = case.estimate.sample_count if case.estimate is not None else None
     return case.kind is Kind.STEPS and steps is not None and steps < _ENOUGH_STEPS
 
 
 def worsening_of(case: Case, change: Change) -> float:
-    """Return an effect so that more is worse; infinite where 0 became something."""
+    """
+    Return the effect of a change, signed so that more is worse.
+
+    The effect is infinite if 0 became something.
+    """
     if change.effect is not None:
         return case.sign * change.effect
     if change.current == change.reference:
@@ -355,7 +374,11 @@ def worsening_of(case: Case, change: Change) -> float:
 
 
 def by_equality(worsening: float, limit: float) -> tuple[Outcome, Reason]:
-    """Return what a count decides: a tolerance is the user's."""
+    """
+    Return the outcome and reason of an exact metric.
+
+    No change is tolerated but that of the user's limit.
+    """
     if worsening > limit:
         return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
     if worsening < -limit:
@@ -367,7 +390,6 @@ def by_equality(worsening: float, limit: float) -> tuple[Outcome, Reason]:
 def _by_evidence(
     ruling: Ruling, limit: float, policy: Policy
 ) -> tuple[Outcome, Reason]:
-    """Return what a metric with noise decides."""
     if abs(ruling.worsening) <= limit:
         return Outcome.UNCHANGED, Reason.WITHIN_NOISE
     worse = ruling.worsening > 0
@@ -378,7 +400,7 @@ def _by_evidence(
     other_alone = not sure and _is_sure_by_itself(ruling)
     better = not worse and (suspect or (other_alone and _agrees(ruling)))
     if better and not (sure and confirmed):
-        return Outcome.IMPROVED, Reason.NOT_CONFIRMED  # never a reason to fail
+        return Outcome.IMPROVED, Reason.NOT_CONFIRMED  # Never a reason to fail.
     if (suspect and not confirmed) or other_alone:
         return Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED
     if not (sure and confirmed):
@@ -389,7 +411,6 @@ def _by_evidence(
 
 
 def _agrees(ruling: Ruling) -> bool:
-    """Return whether fresh processes by themselves moved in the direction of the change."""
     alone = None if ruling.weighed is None else ruling.weighed.alone
     if alone is None or alone.effect is None or ruling.change.effect is None:
         return False
@@ -397,21 +418,19 @@ def _agrees(ruling: Ruling) -> bool:
 
 
 def _is_sure_by_itself(ruling: Ruling) -> bool:
-    """Return whether suite or fresh processes would be sure, each by itself."""
     if ruling.weighed is None or ruling.weighed.alone is None:
         return False
     return min(ruling.p_alone, ruling.p_suite) < ruling.level
 
 
 def _is_confirmed(ruling: Ruling) -> bool:
-    """Return whether fresh processes gave values, or none are needed."""
     if not ruling.selected:
         return True
     return ruling.confirmation is not None and bool(ruling.confirmation.run_values)
 
 
 def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, ...]:
-    """Return the effect in each deciding process, without the machine's part."""
+    """Return the effect in every deciding process, corrected for machine drift."""
     if ruling.weighed is not None and ruling.weighed.alone is not None:
         return ruling.weighed.confirmations
     shifted = ruling.change.reference * (1 + (ruling.change.machine_shift or 0.0))
@@ -423,7 +442,6 @@ def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, .
 
 
 def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
-    """Return the stored sessions of a case, oldest and newest."""
     if not stored:
         return None
     first, last = stored[0].session, stored[-1].session
@@ -440,7 +458,6 @@ def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
 
 
 def _is_of_suite(stored: Sequence[StoredValue]) -> bool:
-    """Return whether too few of some sessions compare with a run of one test."""
     count = sum(same_company(session.session, _OF_ONE_TEST) for session in stored)
     return count < min(POLICY.least_sessions, len(stored))
 
@@ -448,17 +465,22 @@ def _is_of_suite(stored: Sequence[StoredValue]) -> bool:
 _OF_ONE_TEST = Session(id="", started_unix_s=0.0, host="", ran_count=1)
 
 
-_TIMES = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # a shift moves them
-_OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})  # measured on it
-_MOST_LOG = 700.0  # exp of more is not finite
-_MOST = 1e308  # of how often others go into a value: it stays finite
-_LEAST_OTHERS = 2  # sessions without which no value is left out
+# Machine drift moves these families.
+_TIMES = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})
+# These families are measured on the device.
+_OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})
+# The exponential of a larger number is not finite.
+_MOST_LOG = 700.0
+# Bound of a ratio, to keep it finite.
+_MOST = 1e308
+# With this many stored sessions or fewer, no value is left out.
+_LEAST_OTHERS = 2
 
 
 def early_verdict(
     case: Case, policy: Policy, confirmation: Confirmation | None
 ) -> Verdict | None:
-    """Return the first row that says why a case cannot be judged; None: it can be."""
+    """Return the first verdict that rules out a judgement by numbers, or None."""
     return (
         _unmeasured(case)
         or _incomparable(case)
@@ -472,11 +494,11 @@ def kernel_verdict(
     case: Case, policy: Policy, confirmation: Confirmation | None
 ) -> Verdict | None:
     """
-    Return *inconclusive* where confirming processes drew other kernels; None: go on.
+    Return *inconclusive* if the confirming processes ran other kernels, else None.
 
-    They are judged inside the choice that most of them have. A choice that no stored
-    session has and all of them have is judged on total time: the code now always picks
-    another kernel.
+    The processes are judged within the choice of kernels that most of them made. If all of
+    them made a choice that no stored session has, total time is judged: the code now always
+    picks another kernel.
     """
     if confirmation is None or not confirmation.run_values:
         return None
@@ -502,17 +524,21 @@ def comparison_of(
     case: Case, policy: Policy, confirmation: Confirmation | None = None
 ) -> Comparison | None:
     """
-    Return what is compared with what: values of one choice of kernels, if there are.
+    Return the current value and the stored values to compare with.
+
+    The stored values are those of the same choice of kernels, or all values if too few
+    sessions made that choice.
 
     Args:
         case: The case.
 
         policy: The rule's constants.
 
-        confirmation: What decides in place of the first value; None: the first does.
+        confirmation: The fresh processes that replace the first value, or None to use the
+            first value.
 
     Returns:
-        None where there is no value, or nothing to compare it with.
+        The comparison, or None without a value or without anything to compare with.
     """
     if case.current is None or not case.stored:
         return None
@@ -551,7 +577,11 @@ def comparison_of(
 def confirmed_comparison(
     case: Case, policy: Policy, confirmation: Confirmation
 ) -> Comparison | None:
-    """Return a case by its fresh processes, with the suite's value beside; None: neither."""
+    """
+    Return the comparison of the fresh processes, with that of the suite in `suite`.
+
+    None if there is nothing to compare.
+    """
     comparison = comparison_of(case, policy, confirmation)
     if comparison is None:
         return None
@@ -560,12 +590,13 @@ def confirmed_comparison(
 
 def _of_company(case: Case, policy: Policy) -> tuple[tuple[StoredValue, ...], bool]:
     """
-    Return the stored sessions whose suite was like this run's, and whether too few were.
+    Return the stored sessions that ran as many tests as the current run, and False.
 
-    They are all of them then: this run is one of a part. What code counts, it counts in
-    any company.
+    If there are too few, return all stored sessions and True: only a part of the suite ran.
+    Counts do not depend on the other tests that ran.
     """
-    if case.session is None or case.counts:  # the first is the rule, and is fast
+    # The first condition is the usual one, and is cheap.
+    if case.session is None or case.counts:
         return case.stored, False
     company = case.company
     if len(company) == len(case.stored) or len(company) >= policy.least_sessions:
@@ -580,14 +611,14 @@ def reference_comparisons(
     fresh: bool = False,
 ) -> list[Comparison]:
     """
-    Return reference workloads as controls of every class and metric that they stand for.
+    Return reference workloads as controls for every class and metric.
 
     Args:
-        references: What was timed of them.
+        references: The timed reference workloads.
 
-        comparisons: Those that they are controls of.
+        comparisons: The comparisons that need controls.
 
-        fresh: Whether their fresh processes count in place of this session.
+        fresh: Whether to use the times of fresh processes instead of this session's.
     """
     classes = {c.shift_group: c for c in comparisons if c.shift_group}
     return [
@@ -603,7 +634,11 @@ def reference_comparisons(
 def _reference_comparison(
     reference: Reference, like: Comparison, *, fresh: bool
 ) -> Comparison | None:
-    """Return a workload as a control of a class, fresh with the suite's value beside."""
+    """
+    Return a workload as a control of a class, or None without comparable times.
+
+    A fresh comparison carries the suite's value in `suite`.
+    """
     value = reference.fresh if fresh else reference.current
     if value is None:
         return None
@@ -626,10 +661,13 @@ def _reference_comparison(
 def _reference_values(
     value: SessionValue, stored: Sequence[StoredValue], like: Comparison
 ) -> tuple[SessionValue, Sequence[StoredValue]]:
-    """Return a workload's value and those that it is held against: at one speed or raw."""
+    """
+    Return current and stored values of a workload, corrected for core speed like the tests.
+    """
     if like.core_shift is None:
         return value, stored
-    # raw ones would show again what is taken out of the tests: stored before there was a loop
+    # Raw times would bring back the core speed that the tests are corrected for.
+    # Sessions from before the core loop existed have no speed.
     told = [s for s in stored if s.value.cores]
     alike = at_one_speed(value, [s.value for s in told]) if told else None
     if alike is None:
@@ -639,7 +677,7 @@ def _reference_values(
 
 
 def _as_metric(value: SessionValue, like: Comparison) -> SessionValue:
-    """Return times so that they move as a metric does: a rate falls where a time grows."""
+    """Convert times to the direction of a metric: a rate falls when a time grows."""
     if like.better is not Better.HIGHER:
         return value
     rates, alone = (
@@ -651,47 +689,47 @@ def _as_metric(value: SessionValue, like: Comparison) -> SessionValue:
     )
 
 
-@lru_cache(maxsize=1024)  # a run has few, and asks for each test
+# A run has few combinations, and looks up one per test.
+@lru_cache(maxsize=1024)
 def _grouping(metric: str, source: str) -> tuple[str, TimeBase, bool]:
-    """Return a metric's group and clock, and whether the machine moves it as a time."""
+    """Return the group, the clock, and True if machine drift moves the metric."""
     is_time = family_of(metric, source) in _TIMES
-    # a speedup is of two times that were taken by turns: the machine moves both
+    # Both times of a speedup were taken alternately, so the machine moves both.
     is_ratio = metric in METRICS and METRICS[metric].kinds == (Kind.COMPARE,)
     return group_of(metric, source), clock_of(metric, source), is_time and not is_ratio
 
 
 def clock_of(metric: str, source: str) -> TimeBase:
-    """Return whose times the values of a metric are."""
+    """Return the clock that the values of a metric come from."""
     of_device = family_of(metric, source) in _OF_DEVICE
     return TimeBase.DEVICE if of_device else TimeBase.HOST
 
 
 def comparable(case: Case, policy: Policy) -> Comparison | None:
-    """Return a case as numbers; None: an early row says why it has none."""
+    """Return the comparison of a case, or None if an early row decides the case."""
     if case.differences or case.other_sources or case.void is not None:
         return None
     return comparison_of(case, policy)
 
 
 def suffices(case: Case, policy: Policy) -> bool:
-    """Return whether so many sessions are stored that numbers can decide a case."""
+    """Return True if enough sessions are stored to judge a case by numbers."""
     return bool(case.stored) and _enough(case, policy)
 
 
 def group_of(metric: str, source: str) -> str:
-    """Return what values share whose variances are alike: metric and family."""
+    """Return the name of the group that shares a variance: metric and family."""
     return f"{metric} {family_of(metric, source).value}"
 
 
 def _shift_group(case: Case, *, at_one_speed: bool) -> str:
-    """Return what moves together with a case when the machine moves."""
-    # where the core's speed is taken out already, the machine moves what is left
+    # Values corrected for core speed are moved only by the rest of the machine drift.
     left = " at one speed" if at_one_speed else ""
     return f"{_class_prefix(case)}{case.metric.name}{left}"
 
 
 def _class_prefix(subject: Case | Reference) -> str:
-    """Return what the names of a class begin with; on another host it is another class."""
+    """Return the prefix of a class name, different on every host."""
     on_host = "" if subject.host is None else f"{subject.host.key} "
     return f"{on_host}{subject.bound_class.value} "
 
@@ -704,20 +742,20 @@ def may_change(
     either_way: bool = False,
 ) -> bool:
     """
-    Return whether a case may be suspected once the whole suite is known.
+    Return True if a case may become a suspect once the whole suite has run.
 
-    A test whose outcome was told cannot fail afterwards, and how unlikely a change is
-    follows from the variances of all tests: so the size of the change alone counts here,
-    of the same values and on the same scale as at the end.
+    A test whose outcome was reported cannot fail afterwards, and the probability of a
+    change depends on the variances of all tests. Only the size of the change counts here,
+    with the same values and on the same scale as at the end.
 
     Args:
-        case: One pair of test and metric, as its first process measured it.
+        case: One pair of test and metric, as measured by the first process.
 
-        comparison: The case as numbers; None: it has none.
+        comparison: The comparison of the case, or None.
 
         policy: The rule's constants.
 
-        either_way: Whether an improvement is confirmed, too, and may fail there.
+        either_way: Whether improvements are also confirmed, and may then fail.
     """
     if case.limit is None or comparison is None or not suffices(case, policy):
         return False
@@ -727,13 +765,14 @@ def may_change(
         few = policy.least_sessions if _has_companies(case) else 0
         share, effects = policy.suspect_share, _effects(comparison, few)
     for effect in effects:
-        # something that became of nothing: no limit is a share of that
+        # If 0 became something, the change exceeds any limit.
         nothing = math.copysign(math.inf, _mean(comparison.current))
         change = nothing if effect is None else effect
         least = share * case.limit
         if case.sign * change > least:
             return True
-        if either_way and -case.sign * change > least / (1 + least):  # as far, in logs
+        # As far in the other direction, on a log scale.
+        if either_way and -case.sign * change > least / (1 + least):
             return True
     return False
 
@@ -741,7 +780,6 @@ def may_change(
 def _of_choice(
     value: SessionValue, choices: Sequence[str | None], choice: str | None
 ) -> SessionValue:
-    """Return the values of the processes that made one choice."""
     places = [place for place, made in enumerate(choices) if made == choice]
     return replace(
         value,
@@ -754,7 +792,6 @@ def _of_choice(
 
 
 def _incomparable(case: Case) -> Verdict | None:
-    """Return the row for other hardware, another source, or nothing stored."""
     if case.differences:
         return verdict_of(
             case,
@@ -785,7 +822,6 @@ def _incomparable(case: Case) -> Verdict | None:
 
 
 def _unmeasured(case: Case) -> Verdict | None:
-    """Return the row for a metric that has no value now."""
     if case.void is not None or case.current is not None:
         return None
     return verdict_of(
@@ -797,7 +833,7 @@ def _unmeasured(case: Case) -> Verdict | None:
 
 
 def _lost(case: Case, confirmation: Confirmation | None) -> Verdict | None:
-    """Return the row for a test that gave no value when it ran alone."""
+    """Return the row for a test without a value in a fresh process, or None."""
     if confirmation is None or confirmation.lost is None:
         return None
     return verdict_of(
@@ -809,7 +845,6 @@ def _lost(case: Case, confirmation: Confirmation | None) -> Verdict | None:
 
 
 def _void(case: Case) -> Verdict | None:
-    """Return the row for a measurement that must not be judged."""
     if case.void is None:
         return None
     evidence = VerdictEvidence(
@@ -819,7 +854,6 @@ def _void(case: Case) -> Verdict | None:
 
 
 def _too_few(case: Case, policy: Policy) -> Verdict | None:
-    """Return the row for a baseline that cannot know how much its sessions differ."""
     if _enough(case, policy):
         return None
     return verdict_of(
@@ -831,7 +865,6 @@ def _too_few(case: Case, policy: Policy) -> Verdict | None:
 
 
 def _enough(case: Case, policy: Policy) -> bool:
-    """Return whether a case's sessions, or those of its choice, can be judged by."""
     if _suffices(case, case.stored, policy):
         return True
     inside = [s for s in case.stored if s.choice == case.choice]
@@ -839,7 +872,11 @@ def _enough(case: Case, policy: Policy) -> bool:
 
 
 def _suffices(case: Case, stored: Sequence[StoredValue], policy: Policy) -> bool:
-    """Return whether so many sessions can be judged by; 1, where counts agree."""
+    """
+    Return True if there are enough sessions.
+
+    If all counts agree, a single session is enough.
+    """
     if len(stored) >= policy.least_sessions:
         return True
     if not case.counts:
@@ -848,24 +885,26 @@ def _suffices(case: Case, stored: Sequence[StoredValue], policy: Policy) -> bool
 
 
 def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
-    """Return the choice that most of some have, and how many; of equal ones the first."""
+    """Return the most frequent choice and the count. The first wins a tie."""
     return Counter(choices).most_common(1)[0]
 
 
 def _has_companies(case: Case) -> bool:
-    """Return whether some stored sessions may be left out once this run's tests are counted."""
     counts = {s.session.ran_count for s in case.stored}
     return len(counts - {None}) > 1 and not case.counts
 
 
 def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
     """
-    Return a change with all stored values, and without any that may not fit.
+    Return the effect against all stored values, and against plausible subsets.
+
+    An effect is None if 0 became something.
 
     Args:
-        comparison: The values.
+        comparison: The comparison.
 
-        few: So many of the stored values may be those that count; 0: all of them do.
+        few: Size of the subsets at both ends that may turn out to count, or 0 to use all
+            values.
     """
     sessions = (comparison.current, *comparison.stored)
     is_log = all(value > 0 for session in sessions for value in session.run_values)
@@ -883,18 +922,16 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
 
 
 def _relative_to(reference: float, value: float) -> float | None:
-    """Return how far a value is from another, over it; None: it became of 0."""
+    """Return the relative change of a value, or None if the reference is 0."""
     if reference == 0:
         return None if value else 0.0
     return relative_change(value, reference)
 
 
 def _log_mean(session: SessionValue) -> float:
-    """Return the mean of the logarithms of a session's processes; most have one."""
     first, *rest = session.run_values
     return fmean(map(math.log, session.run_values)) if rest else math.log(first)
 
 
 def _mean(session: SessionValue) -> float:
-    """Return the mean of a session's processes."""
     return mean(session.run_values)

@@ -1,4 +1,4 @@
-"""What the processes of both sides give of each test and metric."""
+"""The values of both sides for each test and metric, collected from all processes."""
 
 from __future__ import annotations
 
@@ -51,8 +51,10 @@ from pytest_gpuperf.model.verdict import (
 
 __all__ = ["Block", "SidePair", "SideRun", "pairs_of", "unsteady_parameters"]
 
-_POLICY = Policy(least_sessions=1)  # the processes of the revision are one session
-_NOWHERE = Session(id="revision", started_unix_s=0.0, host="")  # no report shows it
+# The processes of the revision count as one session.
+_POLICY = Policy(least_sessions=1)
+# No report shows this session.
+_NOWHERE = Session(id="revision", started_unix_s=0.0, host="")
 _CAUSES = {
     frozenset({Side.OLD}): Cause.OLD_SIDE,
     frozenset({Side.NEW}): Cause.NEW_SIDE,
@@ -62,26 +64,26 @@ _CAUSES = {
 
 class SideRun(Frozen, frozen=True, kw_only=True):
     """
-    What one process of a block measured.
+    The measurements of one process of a block.
 
     Attributes:
-        side: Whose files it ran.
+        side: The side whose files the process ran.
 
-        index: Its number among the processes of its side in the block, from 0.
+        index: Number of the process among those of its side in the block, from 0.
 
-        records: What it measured of tests.
+        records: The records of the tests.
 
-        references: What it timed of reference workloads.
+        references: The records of the reference workloads.
 
-        failures: The last lines of a test that gave no value in it, by test id; "": it
-            gave none, and nobody knows why.
+        failures: The last lines of each test without a value, by test id. "" if the reason
+            is unknown.
 
-        ended_in: The test in which it was ended; "": it was ended in none.
+        ended_in: The test in which the process was ended, or "".
 
-        not_reached: The tests that it had not come to by then.
+        not_reached: The tests that had not started by then.
 
-        ended_outside: Why it was ended before its first test or after its last one; "":
-            it was not.
+        ended_outside: The reason why the process was ended before its first or after its
+            last test, or "".
     """
 
     side: Side
@@ -96,12 +98,12 @@ class SideRun(Frozen, frozen=True, kw_only=True):
 
 class Block(Frozen, frozen=True, kw_only=True):
     """
-    The processes of both sides that took turns: usually two of each.
+    The processes of both sides that ran alternately, usually two per side.
 
     Attributes:
-        index: Its number, from 0.
+        index: Number of the block, from 0.
 
-        runs: What each process measured, in any order.
+        runs: The measurements of each process, in any order.
     """
 
     index: int
@@ -117,7 +119,7 @@ class Block(Frozen, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> tuple[SideRun, ...]:
-        """The processes that were ended while another of their side went on."""
+        """The processes that were ended while the rest of their side went on."""
         return tuple(
             run
             for run in self.runs
@@ -126,7 +128,7 @@ class Block(Frozen, frozen=True, kw_only=True):
 
     @property
     def ended_outside(self) -> tuple[Side, str] | None:
-        """The side whose processes were all ended outside of tests, and why; None: none."""
+        """The side with all processes ended outside of tests, and the reason, or None."""
         for side in Side:
             reasons = [run.ended_outside for run in self.runs if run.side is side]
             if reasons and all(reasons):
@@ -139,18 +141,20 @@ class SidePair(Frozen, frozen=True, kw_only=True):
     One metric of one measurement on both sides.
 
     Attributes:
-        case: It, with nothing stored.
+        case: The case, without stored sessions.
 
-        verdict: What decides it without noise; None: blocks do.
+        verdict: The verdict if no noise is involved, or None if blocks decide.
 
-        values: The values of the choices of kernels that both sides made; None: there is
-            a verdict, or no such choice.
+        values: The values of the choices of kernels that both sides made. None if there is
+            a verdict or no common choice.
 
-        kernels: What most processes ran, of the revision and of the working tree.
+        kernels: The kernels that most processes ran, of the revision and of the working
+            tree.
 
-        account: What each of these kernels took on both sides; None: not known.
+        account: The time of each of these kernels on both sides, or None if unknown.
 
-        is_frozen: Whether each side always made one choice, and not the other's.
+        is_frozen: Whether each side always made a single choice, different from the other
+            side.
     """
 
     case: Case
@@ -162,11 +166,11 @@ class SidePair(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_gated(self) -> bool:
-        """Whether a limit stands for it."""
+        """True if the metric has a limit."""
         return self.case.limit is not None
 
     def until(self, block_count: int) -> SideValues | None:
-        """Return the values of the first blocks; None: they have none of both sides."""
+        """Return the values of the first blocks, or None if a side has no value there."""
         if self.values is None:
             return None
         values = [v for v in self.values.values if v.process.block < block_count]
@@ -180,13 +184,13 @@ def pairs_of(
     across: Collection[str],
 ) -> list[SidePair]:
     """
-    Return what is compared, by test.
+    Return the pairs to compare, by test.
 
     Args:
         blocks: All blocks, in order.
 
-        gates: The largest change by metric [fraction] of each test, by id; None: it is
-            only shown.
+        gates: The largest change by metric [fraction] of each test, by id, or None for a
+            metric that is only shown.
 
         across: Hard facts that may differ.
     """
@@ -243,17 +247,17 @@ _Moves = Mapping[BoundClass, Mapping[Process, float]]
 
 class _SideRecords(Frozen, frozen=True, kw_only=True):
     """
-    One metric of one measurement, as all processes give it.
+    One metric of one measurement, with the records of all processes.
 
     Attributes:
-        case: It, without values.
+        case: The case, without values.
 
         taken: The record of each process.
 
         failures: The last lines of a process in which the test gave no value, by side.
 
-        ended_in: The test in which all those were ended that did not come to this one;
-            "": it has failed in one.
+        ended_in: The test in which all processes were ended that did not reach this test.
+            "" if the test failed in one of them.
     """
 
     case: Case
@@ -262,19 +266,20 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
     ended_in: str
 
     def of_side(self, side: Side) -> list[Record]:
-        """Return the records of one side that have a value, void ones too."""
+        """Return the records with a value on a side, including void records."""
         name = self.case.metric.name
         return [r for p, r in self.taken if p.side is side and _has(r, name)]
 
     def without_rare_sources(self) -> _SideRecords:
         """
-        Return it without sources that fewer than half as many blocks have as another.
+        Remove sources with fewer than half as many blocks as the most frequent source.
 
-        A process may lose a source, as events whose device went on behind them: a source
-        that few processes kept would leave too few blocks.
+        A process may lose a source, such as events if the device kept working after the
+        last event. A source that few processes kept would leave too few blocks.
         """
         name = self.case.metric.name
-        sides: dict[tuple[str, int], set[Side]] = {}  # by source and block
+        # Sides with a value, by source and block.
+        sides: dict[tuple[str, int], set[Side]] = {}
         for process, record in self.taken:
             for estimate in record.estimates if record.void is None else ():
                 if estimate.metric == name:
@@ -289,7 +294,7 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
         return replace(self, taken=taken)
 
     def shares_a_block(self) -> bool:
-        """Return whether both sides gave a value in any block."""
+        """Return True if any block has values of both sides."""
         old, new = (
             {p.block for p, r in self.taken if p.side is side and r.estimates}
             for side in Side
@@ -298,7 +303,6 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
 
 
 def _without(record: Record, metric: str, sources: Collection[str]) -> Record:
-    """Return a record without the values that some sources have of a metric."""
     left = tuple(
         e for e in record.estimates if e.metric != metric or e.source not in sources
     )
@@ -306,7 +310,6 @@ def _without(record: Record, metric: str, sources: Collection[str]) -> Record:
 
 
 def _is_shown(pair: SidePair) -> bool:
-    """Return whether a pair without a limit has a change to show."""
     return pair.verdict is not None and pair.verdict.change is not None
 
 
@@ -315,7 +318,7 @@ def _compared(
     keys: Mapping[RecordKey, Sequence[_Taken]],
     limits: Mapping[str, float | None],
 ) -> Iterator[tuple[RecordKey, str, float | None]]:
-    """Yield what is compared of a test; a metric that it nowhere has, once."""
+    """Yield the compared keys of a test. A metric that no record has is yielded once."""
     for metric, limit in limits.items():
         about = [
             key
@@ -329,17 +332,14 @@ def _compared(
 
 
 def _has(record: Record, metric: str) -> bool:
-    """Return whether a record has a metric that is not of one kernel alone."""
     return any(e.metric == metric and e.kernel is None for e in record.estimates)
 
 
 def _lacks(record: Record, metric: str) -> bool:
-    """Return whether a record says why it has no value of a metric."""
     return any(gap.metric == metric for gap in record.unmeasured)
 
 
 def _failures(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> dict[Side, str]:
-    """Return the last lines of a process in which a test gave no value, by side."""
     failures: dict[Side, str] = {}
     for _, run in runs:
         if test_id in run.failures:
@@ -348,7 +348,7 @@ def _failures(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> dict[Sid
 
 
 def _ended_before(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> str:
-    """Return in which test all processes were ended without a value; "": not so."""
+    """Return the test in which all processes without a value were ended, or ""."""
     without = [run for _, run in runs if test_id in run.failures]
     if not all(test_id in run.not_reached for run in without):
         return ""
@@ -356,7 +356,6 @@ def _ended_before(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> str:
 
 
 def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
-    """Return how far the machine moved each process, by class."""
     times: dict[BoundClass, dict[str, dict[Process, float]]] = {}
     for process, run in runs:
         for record in run.references:
@@ -368,7 +367,6 @@ def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
 
 
 def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> SidePair:
-    """Return both sides of a metric: as values, or with the verdict that needs none."""
     measured = measured.without_rare_sources()
     empty = frozenset(side for side in Side if not measured.of_side(side))
     if empty:
@@ -401,7 +399,7 @@ def _of_values(
     values: Sequence[ProcessValue],
     moves: Mapping[Process, float],
 ) -> SidePair:
-    """Return a pair of the choices that both sides made; judged here if it is exact."""
+    """Return a pair of the choices that both sides made. An exact metric is judged here."""
     old, new = ([v.choice for v in values if v.process.side is side] for side in Side)
     both = {*old} & {*new}
     shared = [value for value in values if value.choice in both]
@@ -417,7 +415,6 @@ def _of_values(
 
 
 def _values(case: Case, taken: Iterable[_Taken]) -> list[ProcessValue]:
-    """Return the value of each process, from the source that both sides have."""
     like = case.estimate
     return [
         ProcessValue(process=process, value=estimate.value, choice=record.choice)
@@ -434,7 +431,7 @@ def _values(case: Case, taken: Iterable[_Taken]) -> list[ProcessValue]:
 def _side_values(
     case: Case, values: Sequence[ProcessValue], moves: Mapping[Process, float]
 ) -> SideValues | None:
-    """Return values as a comparison of two sides; None: one of them has none."""
+    """Return values as a comparison of two sides, or None if a side has no value."""
     old, new = (
         tuple(v.value for v in values if v.process.side is side) for side in Side
     )
@@ -454,7 +451,6 @@ def _side_values(
 
 
 def _with_names(pair: SidePair, measured: _SideRecords) -> SidePair:
-    """Return a pair with the names of its kernels, and with what each of them took."""
     if pair.kernels is None:
         return pair
     then, now = pair.kernels
@@ -468,7 +464,6 @@ def _with_names(pair: SidePair, measured: _SideRecords) -> SidePair:
 
 
 def _stored(record: Record) -> StoredRecord:
-    """Return what a process of the revision measured as a stored session."""
     return StoredRecord(
         key=record.key,
         session=_NOWHERE,
@@ -482,11 +477,11 @@ def _stored(record: Record) -> StoredRecord:
     )
 
 
-# verdicts that need no blocks
+# Verdicts that need no blocks.
 
 
 def _exact_verdict(case: Case, sides: SideValues) -> Verdict:
-    """Return what a count decides: equal code gives equal values."""
+    """Return the verdict on an exact metric. Equal code gives equal values."""
     comparison = sides.comparison
     change = exact_change(comparison)
     limit = math.inf if case.limit is None else case.limit
@@ -504,7 +499,6 @@ def _exact_verdict(case: Case, sides: SideValues) -> Verdict:
 def _without_values(
     measured: _SideRecords, empty: frozenset[Side], cause: Cause | None = None
 ) -> Verdict:
-    """Return the verdict of a metric that a side, or each block's, does not have."""
     gaps = [
         gap
         for process, record in measured.taken
@@ -536,7 +530,6 @@ def _without_values(
 
 
 def _void(measured: _SideRecords) -> Verdict:
-    """Return the verdict of a metric whose values of the revision are all void."""
     void = next(r.void for r in measured.of_side(Side.OLD) if r.void is not None)
     gap = Unmeasured.of_metric(measured.case.metric.name, void.gap)
     verdict = verdict_of(

@@ -1,4 +1,4 @@
-"""How much of a run was judged, which verdict speaks for a test, and what fails."""
+"""Count the judged tests of a run, choose the verdict of each test, and decide what fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "worst",
 ]
 
-# which verdict speaks for a test that has several: the first of these
+# The verdict of a test is the first of these.
 PRECEDENCE = (
     Outcome.FAILED,
     Outcome.REGRESSED,
@@ -35,74 +35,79 @@ PRECEDENCE = (
     Outcome.IMPROVED,
     Outcome.BLIND,
     Outcome.UNCHANGED,
-    Outcome.PASSED,  # a kept limit is one, whatever the baseline has to compare
+    # A kept limit counts even if the baseline has nothing to compare.
+    Outcome.PASSED,
     Outcome.INCOMPARABLE,
     Outcome.NEW,
 )
 
 
 _UNDECIDED = frozenset({Outcome.NEW, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE})
-_OPEN = _UNDECIDED | {Outcome.BLIND}  # a decided verdict speaks for a test before these
+# A decided verdict takes precedence over these.
+_OPEN = _UNDECIDED | {Outcome.BLIND}
 
 
 class Complaint(str, Enum):
-    """Why a run fails as a whole, though no test of it may have failed."""
+    """The reasons why a run fails as a whole, although no test of it may have failed."""
 
-    NOTHING_COMPARED = "nothing-compared"  # although a baseline was named
-    NOTHING_AGAINST = (
-        "nothing-against"  # nothing decided, although a revision was named
-    )
-    NOTHING_JUDGED = "nothing-judged"  # disabled elsewhere than where a store is named
-    TOO_FEW_JUDGED = "too-few-judged"  # fewer than were asked for
-    NEVER_REPORTED = "never-reported"  # tests of a strict run
-    NOT_MEASURED = "not-measured"  # stored tests, in a strict run
+    # Nothing was compared, although a baseline was named.
+    NOTHING_COMPARED = "nothing-compared"
+    # Nothing was decided, although a revision was named.
+    NOTHING_AGAINST = "nothing-against"
+    # Measuring was disabled outside of the command line, which names a store.
+    NOTHING_JUDGED = "nothing-judged"
+    # Fewer tests were judged than requested.
+    TOO_FEW_JUDGED = "too-few-judged"
+    NEVER_REPORTED = "never-reported"  # Only in a strict run.
+    NOT_MEASURED = "not-measured"  # Stored tests, only in a strict run.
 
 
 class Tally(Frozen, frozen=True, kw_only=True):
     """
-    One verdict for each test of a run.
+    One verdict per test of a run.
 
     Attributes:
-        expected_count: Tests that were to be measured.
+        expected_count: Number of tests to be measured.
 
-        verdicts: The verdict that speaks for each test that has one, by test id.
+        verdicts: The deciding verdict of each test that has one, by test id.
 
-        open_beside: The worst undecided verdict of tests that were judged by another, by
-            test id: a limit was kept and its value could not be compared.
+        open_beside: The worst undecided verdict of tests that another verdict decided, by
+            test id. Typically a limit was kept and the value could not be compared.
 
-        asserted_count: Tests without a verdict whose own assert on a value held; they are
-            judged.
+        asserted_count: Tests without a verdict whose own asserts on a value held. They
+            count as judged.
 
-        own_failed_count: Tests whose own assert on a value did not hold; they are judged.
+        own_failed_count: Tests whose own assert on a value failed. They count as judged.
 
         broken_count: Tests that failed before anything was judged.
 
-        skipped_count: Tests that measured, and that a skip or an expected failure ended
+        skipped_count: Tests that measured, but ended by a skip or an expected failure
             before anything was judged.
 
-        ungated_count: Tests of which no metric is gated.
+        ungated_count: Tests without a gated metric.
 
         unlimited_count: Other tests that were measured and had nothing to be judged by.
 
-        absent_count: Stored tests of what this run collected that are no longer there.
+        absent_count: Stored tests that no longer exist in the files collected by this run.
 
         left_out_count: Stored tests that a plugin left out of this run.
 
-        due_count: Stored tests without a measurement that the newest session with the same
-            selection has measured.
+        due_count: Stored tests without a measurement, although the newest session with the
+            same selection measured them.
 
         missing_count: Tests that never reported.
 
-        empty_count: Tests that reported and measured nothing: skipped, or ended early.
+        empty_count: Tests that reported and measured nothing, because they were skipped or
+            ended early.
 
         one_sided_count: Tests that the revision does not have, with nothing else to be
             judged by.
 
-        xfailed_count: Tests that failed by a verdict, as their xfail mark expects; they are
-            judged, and none of `verdicts` is theirs.
+        xfailed_count: Tests that failed by a verdict, as their xfail mark expects. They
+            count as judged and have no entry in `verdicts`.
 
-        noise_fraction: What the sessions of this machine usually differ by, where that is
-            too much for a stored baseline; None: it is not, or too few sessions tell.
+        noise_fraction: Usual difference between the sessions of this machine, if too large
+            for a stored baseline. None if acceptable or unknown.
     """
 
     expected_count: int
@@ -125,28 +130,28 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
     @property
     def judged_count(self) -> int:
-        """Tests with a decided verdict, or with an assert of their own on a value."""
+        """Number of tests with a decided verdict, or with an assert of their own on a value."""
         judged = sum(verdict.outcome in JUDGED for verdict in self.verdicts.values())
         own_count = self.asserted_count + self.own_failed_count
         return judged + self.xfailed_count + own_count
 
     @property
     def judged_fraction(self) -> float:
-        """Judged tests of those that were meant to be; 1 where there are none."""
+        """Fraction of the intended tests that were judged, or 1 if there are none."""
         return self.judged_count / self.meant_count if self.meant_count else 1.0
 
     @property
     def meant_count(self) -> int:
-        """Tests that were expected, and those of the baseline that are not there."""
+        """Number of expected tests, plus the tests of the baseline that are missing."""
         return self.expected_count + self.absent_count + self.left_out_count
 
     def of(self, outcome: Outcome) -> tuple[Verdict, ...]:
-        """Return the verdicts of one outcome, by test."""
+        """Return the verdicts with an outcome, by test."""
         return tuple(v for v in self.verdicts.values() if v.outcome is outcome)
 
 
 def tally(run: Run) -> Tally:
-    """Return one verdict for each test of a run."""
+    """Return the tally of a run."""
     by_test: dict[str, list[Verdict]] = {}
     expected = expected_failures(run)
     for verdict in run.verdicts:
@@ -192,7 +197,7 @@ def tally(run: Run) -> Tally:
 def _open_beside(
     by_test: Mapping[str, Sequence[Verdict]], verdicts: Mapping[str, Verdict]
 ) -> dict[str, Verdict]:
-    """Return the worst undecided verdict of each test that another one judged."""
+    """Return the worst undecided verdict of every test that a decided verdict speaks for."""
     open_beside: dict[str, Verdict] = {}
     for test_id, several in by_test.items():
         undecided = [verdict for verdict in several if verdict.outcome in _OPEN]
@@ -202,13 +207,13 @@ def _open_beside(
 
 
 def _ungated(run: Run, test_ids: AbstractSet[str]) -> set[str]:
-    """Return the tests that recorded numbers of their own, where others are compared."""
+    """Return the tests that only recorded numbers, if other tests of the run are compared."""
     options = run.header.options
     compared = any(verdict.limit is None for verdict in run.verdicts)
     if not compared and "gpuperf_baseline" not in options:
-        return set()  # there is no baseline, which is missing first
+        return set()  # The baseline itself is missing.
     if "gpuperf_disable" in options or options.get("gpuperf_max_regression") == "off":
-        return set()  # nothing is gated anywhere
+        return set()  # Nothing is gated anywhere.
     metrics: dict[str, set[str]] = {}
     for record in run.records:
         names = {estimate.metric for estimate in record.estimates}
@@ -217,14 +222,15 @@ def _ungated(run: Run, test_ids: AbstractSet[str]) -> set[str]:
 
 
 def _noise_fraction(run: Run) -> float | None:
-    """Return what sessions usually differ by, where a stored baseline cannot help."""
+    """Return the usual difference between sessions, or None if a stored baseline can work."""
     spreads = [
         verdict.change.session_spread
         for verdict in run.verdicts
-        if verdict.against is None  # of blocks it is their spread
+        # For blocks this is the spread of the blocks.
+        if verdict.against is None
         and verdict.change is not None
         and verdict.change.session_spread is not None
-        # of one stored session it is what was believed before any was
+        # With one stored session this is only the prior.
         and verdict.change.session_count >= POLICY.least_sessions
     ]
     most = max(spreads, default=0.0)
@@ -232,20 +238,20 @@ def _noise_fraction(run: Run) -> float | None:
 
 
 def expected_failures(run: Run) -> frozenset[str]:
-    """Return the ids of the tests that failed by a verdict, as their xfail mark expects."""
+    """Return the ids of the tests that failed by a verdict, as expected by an xfail mark."""
     failed = {v.key.test_id for v in run.verdicts if v.outcome in FAILING}
     return frozenset(failed.intersection(run.xfailed))
 
 
 def speaking(verdicts: Sequence[Verdict]) -> Verdict:
     """
-    Return the verdict that speaks for a test: a decided one, if nothing is missing.
+    Return the deciding verdict of a test, preferring decided verdicts to undecided.
 
-    A limit and a change are two judgements: a limit that was kept stays *passed*, whether
-    or not its value could be compared with a baseline.
+    A limit and a change are separate judgements. A limit that was kept stays *passed*, even
+    if the value could not be compared with a baseline.
 
     Args:
-        verdicts: One or more.
+        verdicts: One or more verdicts of a test.
     """
     first = worst(verdicts)
     if first.outcome not in _OPEN:
@@ -256,23 +262,24 @@ def speaking(verdicts: Sequence[Verdict]) -> Verdict:
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """
-    Return the verdict that speaks for all; of equal ones the first.
+    Return the verdict with the highest precedence, the first in a tie.
 
     Args:
-        verdicts: One or more.
+        verdicts: One or more verdicts.
     """
     first, *rest = verdicts
-    if not rest:  # nearly always, and it is asked several times for each row
+    if not rest:  # Nearly always, and called several times for each row.
         return first
     return min((first, *rest), key=lambda verdict: PRECEDENCE.index(verdict.outcome))
 
 
 def is_fatal(verdict: Verdict, config: Config) -> bool:
-    """Return whether a run fails the test of a verdict."""
+    """Return True if a verdict makes the test fail."""
     if verdict.outcome is Outcome.FAILED:
         return True
     if verdict.outcome is Outcome.REGRESSED:
-        # a store that was only found shows; an update of all accepts what regressed
+        # A store that was only found does not gate, and an update of all accepts
+        # regressions.
         gated = config.baseline_named and config.update is not Update.ALL
         return gated or verdict.of_revision
     if verdict.outcome is Outcome.BLIND:
@@ -281,7 +288,7 @@ def is_fatal(verdict: Verdict, config: Config) -> bool:
 
 
 def accepted_outcomes(update: Update | None) -> frozenset[Outcome]:
-    """Return the outcomes whose value becomes the baseline in place of what is stored."""
+    """Return the outcomes that replace the stored baseline."""
     if update is Update.ALL:
         return frozenset({Outcome.IMPROVED, Outcome.REGRESSED})
     return frozenset({Outcome.IMPROVED} if update is Update.IMPROVED else ())
@@ -289,14 +296,14 @@ def accepted_outcomes(update: Update | None) -> frozenset[Outcome]:
 
 def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
     """
-    Yield why a run fails as a whole.
+    Yield the reasons why a run fails as a whole.
 
     Args:
-        run: The run, judged.
+        run: The judged run.
 
-        counted: Its tally.
+        counted: The tally of the run.
 
-        config: What it was asked to do.
+        config: The configuration of the run.
     """
     changes = [
         v for v in run.verdicts if v.decides and v.limit is None and not v.of_revision
@@ -323,9 +330,9 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
 
 def revision_verdicts(run: Run) -> tuple[Verdict, ...]:
     """
-    Return the verdicts that say whether a run was compared with its revision.
+    Return the verdicts that show if a run was compared with the revision.
 
-    Tests that use no file that differs do not speak for the others, if these could not be
+    Tests that use no changed file do not count if the remaining tests could not be
     compared.
     """
     is_refused = run.against is not None and run.against.gap is not None
@@ -339,11 +346,11 @@ def revision_verdicts(run: Run) -> tuple[Verdict, ...]:
 
 def _was_compared(verdict: Verdict) -> bool:
     """
-    Return whether a value was compared with the baseline.
+    Return True if a value was compared with the baseline.
 
-    What noise left open was compared all the same: the gate was on. That an unchanged
-    suite of few tests fails for noise would make people switch it off. One stored session
-    is not a comparison, whatever it shows.
+    A value that noise left undecided was compared: the gate was on. If noise made an
+    unchanged suite of few tests fail, people would switch the gate off. A single stored
+    session is not a comparison, whichever change it shows.
     """
     if verdict.outcome in JUDGED:
         return True

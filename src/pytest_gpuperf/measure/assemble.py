@@ -1,4 +1,4 @@
-"""What a process measured, of calls and of loops, as records with estimates and facts."""
+"""Build records of calls and loops, with estimates and facts."""
 
 from __future__ import annotations
 
@@ -52,15 +52,17 @@ if TYPE_CHECKING:
 
 __all__ = ["EndLoop", "Maker", "loop_record", "median_estimate"]
 
-# ends a loop, by the exception that ended it: its record, and what it ran on
+# Ends a loop. Takes the exception that ended the loop, and returns the record and the
+# hardware that the loop ran on.
 EndLoop: TypeAlias = "Callable[[BaseException | None], tuple[Record, Hardware | None]]"
 
 _P95 = 0.95
-# the notes of collect.timing on what waits by itself, and on what waits for a disk
+# The notes of collect.timing about waiting in general, and about waiting for a disk.
 _WAITS, _USES_DISK = "waits", "uses-disk"
 _USE_TORCH = "run it where torch is used"
 _PROFILE = "profile one step with Nsight Systems"
-_NAMED = 3  # void steps in a note; more are counted
+# Void steps named in a note. The rest are counted.
+_NAMED = 3
 
 
 class Maker(Frozen, frozen=True, kw_only=True):
@@ -68,23 +70,24 @@ class Maker(Frozen, frozen=True, kw_only=True):
     Makes the records of one process.
 
     Attributes:
-        facts: Hard facts of this process, by the fingerprint's names.
+        facts: Hard facts of this process, by the names in the fingerprint.
 
-        soft_facts: Facts that are printed when they moved.
+        soft_facts: Facts that are printed if they moved.
 
-        device: The GPU in use; None: none.
+        device: The GPU in use, or None.
 
-        role: Which process of the run this is.
+        role: The role of this process in the run.
 
         process_index: 0 for the main process.
 
-        host: Where it runs; None: where the run is judged.
+        host: The host of this process, or None for the host that judges the run.
 
-        peaks: Returns the roofs of what this process computes with; None: not known.
+        peaks: Returns the roofs of the devices in use, or None if unknown.
 
-        host_peaks: Returns those of the CPU, for what used no device; likewise.
+        host_peaks: Returns the roofs of the CPU, for work without a device, or None if
+            unknown.
 
-        grades: Where grades begin, by roof; those not named are the plugin's own.
+        grades: The thresholds of the grades, by roof. Missing roofs use the defaults.
     """
 
     facts: Mapping[str, str]
@@ -106,7 +109,12 @@ class Maker(Frozen, frozen=True, kw_only=True):
         work: Work | None,
         use_unknown: bool = False,
     ) -> Record:
-        """Return the record of a timed function or block; `use_unknown` as of its roof."""
+        """
+        Return the record of a timed function or block.
+
+        If `use_unknown` is true, no roofline is calculated, because the use of the device
+        is unknown.
+        """
         times = _time_estimates(timing)
         peaks = self.host_peaks if timing.unused else self.peaks
         known_peaks = None if peaks is None or work is None or use_unknown else peaks()
@@ -114,7 +122,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             work,
             times[0],
             known_peaks,
-            # a device's flush leaves the CPU's caches as they are
+            # Flushing a device leaves the CPU's caches unchanged.
             warm=timing.unused or timing.cache_mode is not CacheMode.COLD,
             clock_hz=timing.sm_clock_hz,
             use_unknown=use_unknown,
@@ -136,14 +144,15 @@ class Maker(Frozen, frozen=True, kw_only=True):
         attained = roof.attained
         if attained is None:
             return record
-        if not attained.above_the_roof:  # what cannot be deserves no A
+        # An impossible value deserves no A.
+        if not attained.above_the_roof:
             grade = grade_of(attained, self.grades).value
             attained = replace(attained, grade=grade)
         return replace(record, roofline=attained)
 
     def compared(self, key: RecordKey, a: Timing, b: Timing) -> Record:
-        """Return the record of a comparison: how many times faster a is than b."""
-        # both were timed by turns, with the same timers
+        """Return the record of a comparison: the speedup of a over b."""
+        # Both were timed alternately, with the same timers.
         sides = {
             source: (samples, _by_source(b)[source])
             for source, samples in _by_source(a).items()
@@ -183,10 +192,13 @@ class Maker(Frozen, frozen=True, kw_only=True):
     def number(
         self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
     ) -> Record:
-        """Return the record of a number of the user's own; a known unit becomes SI."""
+        """
+        Return the record of a number supplied by the test. Known units are converted to SI.
+        """
         try:
             base = unit_named(unit)
-        except UnitError:  # a unit of the user's own stays as it is
+        # A unit chosen by the test stays unchanged.
+        except UnitError:
             base = Unit(si=unit, factor=1.0)
         scaled = [base.to_si(value) for value in values]
         interval = stats.median_interval(scaled) or (None, None)
@@ -201,7 +213,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
             sample_count=len(scaled),
             better=better,
         )
-        # as the test writes them: 5 "s" that become 5 "ms" are another number
+        # As written by the test: a number in "s" is not comparable with a number in
+        # "ms".
         facts = {**self.facts, UNIT: unit}
         return self.record(key, Kind.RECORD, (estimate,), facts=facts)
 
@@ -219,26 +232,26 @@ class Maker(Frozen, frozen=True, kw_only=True):
         timing: Timing | None = None,
     ) -> Record:
         """
-        Return a record of this process.
+        Build a record with the facts and the device of the process.
 
         Args:
-            key: Its name.
+            key: The key of the record.
 
-            kind: Which of the fixture's ways it is of.
+            kind: The kind of measurement.
 
-            estimates: Its values.
+            estimates: The values.
 
-            facts: Hard facts; those of each family of values are kept.
+            facts: Hard facts. Only the facts of the families of the values are kept.
 
             series: Samples.
 
-            unmeasured: What has no value, and why.
+            unmeasured: The gaps.
 
-            kernels: What a binary holds.
+            kernels: The kernels of a binary.
 
-            work: What one call has to do.
+            work: The work of one call.
 
-            timing: What was timed, with its notes; None: nothing was.
+            timing: The timing, with its notes, or None if nothing was timed.
         """
         families = {family_of(e.metric, e.source) for e in estimates}
         return Record(
@@ -262,7 +275,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
 
 
 def _bound_class(timing: Timing | None) -> BoundClass:
-    """Return what moves with a time that no device took."""
+    """Return the class that machine drift moves together with a time of the host."""
     codes = () if timing is None else {note.code for note in timing.notes}
     if _WAITS not in codes:
         return BoundClass.HOST
@@ -270,7 +283,6 @@ def _bound_class(timing: Timing | None) -> BoundClass:
 
 
 def _facts_of(timing: Timing) -> dict[str, str]:
-    """Return the hard facts of how a call was timed."""
     facts = {"cache_mode": timing.cache_mode.value}
     if {Source.CUPTI, Source.EVENTS} <= _by_source(timing).keys():
         facts[BESIDE] = Source.CUPTI.value
@@ -278,12 +290,11 @@ def _facts_of(timing: Timing) -> dict[str, str]:
 
 
 def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
-    """Return the samples of each source that ran, the best first."""
+    """Return the samples of every source that ran, the best source first."""
     return {timing.source: timing.samples, **timing.other_samples}
 
 
 def _time_series(timing: Timing) -> tuple[Series, ...]:
-    """Return the samples of each source."""
     return tuple(
         Series(
             metric="time",
@@ -298,7 +309,7 @@ def _time_series(timing: Timing) -> tuple[Series, ...]:
 
 
 def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
-    """Return the time metrics of a timing: by each source, then those of the host alone."""
+    """Return the time metrics of a timing: by source, then only of the host."""
     by_source = _by_source(timing)
     medians = {
         source: replace(
@@ -312,7 +323,8 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
         for source, middle in medians.items()
         for estimate in _times(by_source[source], middle)
     ]
-    if timing.source == Source.HOST:  # a device does not depend on the speed of a core
+    # A device does not depend on the core speed.
+    if timing.source == Source.HOST:
         core = core_speed(timing.samples, timing.core_loops_s)
         estimates[0] = replace(estimates[0], core=core)
     if Source.HOST in medians:
@@ -331,7 +343,6 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
 
 
 def _times(samples: Sequence[float], middle: Estimate) -> list[Estimate]:
-    """Return the times of a call by one source; one sample has no quantiles."""
     estimates = [middle]
     count = len(samples)
     if count > 1:
@@ -353,7 +364,7 @@ def _times(samples: Sequence[float], middle: Estimate) -> list[Estimate]:
 
 
 def median_estimate(metric: str, samples: Sequence[float], source: str) -> Estimate:
-    """Return the median of some samples; too few have no spread."""
+    """Return the median of samples [s]. Too few samples have no interval."""
     low, high = stats.median_interval(samples) or (None, None)
     return Estimate(
         metric=metric,
@@ -376,25 +387,26 @@ def loop_record(
     hardware: Hardware | None = None,
 ) -> Record:
     """
-    Return the record of a loop.
+    Build the record of a loop.
 
     Args:
-        maker: Makes the records of this process.
+        maker: The maker of records of this process.
 
-        key: The record's name.
+        key: The key of the record.
 
-        loop: What was recorded.
+        loop: The recorded loop.
 
-        work: What one step has to do, as the test declares it.
+        work: The work of one step, as declared by the test.
 
-        peaks: The roofs of the device; None: not known.
+        peaks: The roofs of the device, or None if unknown.
 
-        hardware: What the test says of the hardware; None: nothing.
+        hardware: The hardware as declared by the test, or None.
 
     Raises:
-        MeasureError: The loop came to its end, and no step of it was to count.
+        MeasureError: The loop ended normally, but all of its steps are warm-up steps, or
+            there are none.
     """
-    # a run without a loop loads none of these
+    # A run without a loop loads none of these modules.
     from pytest_gpuperf.compute.scorecard import (
         hardware_of,
         peaks_of,
@@ -431,7 +443,6 @@ def loop_record(
 
 
 def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
-    """Yield what a loop has no value of, and why."""
     yield unmeasured(
         "time.idle_fraction",
         GapCode.UNSUPPORTED,
@@ -458,12 +469,11 @@ def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
 
 
 def _ask(metric: str) -> str:
-    """Return how a test asks for what only torch says, without being skipped."""
+    """Return the remedy for a value that only torch provides, to avoid a skip."""
     return f'ask first: steps.has("{metric}"); or {_USE_TORCH}'
 
 
 def _notes_of(loop: Loop) -> Iterator[Note]:
-    """Yield what the reader of a loop should know."""
     void = [step for step in loop.steps[loop.warmup_count :] if step.void]
     if void:
         named = "; ".join(f"step {step.index}: {step.void}" for step in void[:_NAMED])
@@ -485,7 +495,7 @@ def _notes_of(loop: Loop) -> Iterator[Note]:
 
 
 def _void_of(loop: Loop) -> Void | None:
-    """Return why a loop must not be judged; None: it may."""
+    """Return the reason why a loop must not be judged, or None."""
     if loop.failure is not None:
         count = len(loop.steps)
         reason = f"the loop was ended by {loop.failure} after {count} steps"
@@ -498,7 +508,6 @@ def _void_of(loop: Loop) -> Void | None:
 
 
 def _refuse_empty(loop: Loop) -> None:
-    """Refuse a loop whose steps are all for warming up, or that has none."""
     recorded, warmup = len(loop.steps), loop.warmup_count
     if recorded > warmup:
         return
@@ -513,10 +522,9 @@ def _refuse_empty(loop: Loop) -> None:
 def _graded(
     summary: StepSummary | None, hardware: Hardware | None
 ) -> StepSummary | None:
-    """Return a summary with the grade of the training scorecard, if it has one."""
     if summary is None or hardware is None:
         return summary
-    from pytest_gpuperf.compute.scorecard import scorecard_of  # as in loop_record
+    from pytest_gpuperf.compute.scorecard import scorecard_of  # As in loop_record.
 
     scorecard = scorecard_of(summary, hardware)
     return replace(
@@ -527,7 +535,6 @@ def _graded(
 
 
 def _series(counted: Sequence[Step]) -> tuple[Series, ...]:
-    """Return the samples of the steps that count."""
     values = {
         "time": ("s", [step.duration_s for step in counted]),
         "period": ("s", [step.period_s for step in counted]),
@@ -544,7 +551,6 @@ def _series(counted: Sequence[Step]) -> tuple[Series, ...]:
 
 
 def _facts(loop: Loop) -> dict[str, str]:
-    """Return what makes two loops different things to measure."""
     waiting = "step" if loop.waiting is None else loop.waiting.value
     return {
         "cache_mode": CacheMode.AS_IT_COMES,
@@ -553,7 +559,6 @@ def _facts(loop: Loop) -> dict[str, str]:
 
 
 def _unexposed(loop: Loop) -> Unmeasured:
-    """Return why exposed communication is not known."""
     metric = "comm.exposed_time"
     if loop.waiting is not None:
         reason = "the host's clock does not see what the device does beside it"

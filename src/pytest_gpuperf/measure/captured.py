@@ -1,4 +1,4 @@
-"""The values of an existing report, and what it advises."""
+"""The values of an existing report, and its advice."""
 
 from __future__ import annotations
 
@@ -82,10 +82,12 @@ __all__ = [
     "with_metric",
 ]
 
-ANALYSED = "limiter"  # asked for as a metric: every counter that says what limits
+# Requested like a metric. Stands for all counters that show the limiter.
+ANALYSED = "limiter"
 COUNT = "launches.count"
 _POSSIBLE = "warps_possible_fraction"
-_BLOCK = (  # what the occupancy of a block follows from
+# The counters that determine the occupancy of a block.
+_BLOCK = (
     "registers_count",
     "block_threads_count",
     "static_shared_bytes",
@@ -96,7 +98,7 @@ _Launches = Sequence[tuple["CapturedLaunch", LaunchCounters]]
 
 
 def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
-    """Return the counters to ask a report for, so that `metrics` can be read."""
+    """Return the counters to read from a report for some metrics."""
     counters = [name for name in metrics if name not in METRICS and name != ANALYSED]
     analysed = ANALYSIS_COUNTERS if ANALYSED in metrics else ()
     return translate.needed_counters(counters, (*_standard(metrics), *analysed))
@@ -104,7 +106,7 @@ def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
 
 @functools.cache
 def first_counters() -> tuple[str, ...]:
-    """Return the counters of all formulas, of the catalogue's metrics too, and the limiter."""
+    """Return the counters of all formulas, of the catalogue's metrics and of the limiter."""
     return report_counters((*FORMULAS, ANALYSED))
 
 
@@ -118,20 +120,20 @@ def capture_record(
     work: Work | None = None,
 ) -> Record:
     """
-    Return the record of a captured report.
+    Build the record of a captured report.
 
     Args:
-        maker: Makes the records of this process.
+        maker: The maker of records of this process.
 
-        key: The record's name.
+        key: The key of the record.
 
-        launches: Launches that were measured, >= 1.
+        launches: The measured launches, at least one.
 
-        metrics: What to take of them.
+        metrics: The metrics to read.
 
-        names: The counters that any launch of the report has.
+        names: The counters of all launches of the report, for suggestions.
 
-        work: What the test declares of a call; None: nothing.
+        work: The work of a call as declared by the test, or None.
     """
     estimates, gaps = capture_values(launches, metrics, work)
     record = maker.record(
@@ -147,12 +149,12 @@ def capture_record(
 
 def whole_record(path: str, launches: Sequence[CapturedLaunch]) -> Record:
     """
-    Return a whole report as a record: what the catalogue has of it, and its kernels.
+    Build the record of a whole report: its metrics of the catalogue, and its kernels.
 
     Args:
-        path: Its file.
+        path: The file of the report.
 
-        launches: Its launches that were measured, >= 1.
+        launches: The measured launches, at least one.
     """
     estimates, _ = capture_values(launches, _CATALOGUE, None)
     facts = translate.captured_facts(launches[0])
@@ -171,14 +173,14 @@ def capture_values(
     launches: Sequence[CapturedLaunch], metrics: Sequence[str], work: Work | None
 ) -> tuple[tuple[Estimate, ...], tuple[Unmeasured, ...]]:
     """
-    Return metrics over the launches of a report and by kernel, and those it lacks.
+    Return metrics over all launches and per kernel, and the gaps.
 
     Args:
-        launches: Launches that were measured, >= 1; together they are one call.
+        launches: The measured launches, at least one. Together they are one call.
 
-        metrics: Names of the catalogue and counters by their own names.
+        metrics: Metrics of the catalogue, and counters by their own names.
 
-        work: What the test declares of a call; None: nothing.
+        work: The work of a call as declared by the test, or None.
     """
     declared = None if work is None else work.bytes
     names = _standard(metrics)
@@ -190,7 +192,9 @@ def capture_values(
     elif COUNT in metrics:
         gaps.append(Unmeasured.of_metric(COUNT, whole))
     for metric in metrics:
-        if metric in {COUNT, ANALYSED}:  # asked for by a limit, and there; no number
+        # A limit may request these. COUNT was handled above, and the analysis is not a
+        # number.
+        if metric in {COUNT, ANALYSED}:
             continue
         value, unit = _over(metric, paired)
         if isinstance(value, CounterGap):
@@ -202,7 +206,7 @@ def capture_values(
 
 
 def _whole(launches: Iterable[CapturedLaunch]) -> Gap | None:
-    """Return why the launches are not all single kernels; None: they are."""
+    """Return the gap of a report with launches other than single kernels, or None."""
     workloads = {launch.workload for launch in launches} - {translate.KERNEL}
     if not workloads:
         return None
@@ -222,8 +226,8 @@ def with_metric(
     names: Iterable[str],
     work: Work | None = None,
 ) -> Record:
-    """Return a report's record with one more metric; else as `capture_record`."""
-    if metric == ANALYSED:  # it is there
+    """Add a metric to the record of a report. See `capture_record` for the parameters."""
+    if metric == ANALYSED:  # Already present.
         return record
     estimates, gaps = capture_values(launches, [metric], work)
     added = tuple(e for e in estimates if e.metric == metric != COUNT)
@@ -237,7 +241,6 @@ def with_metric(
 def _suggested(
     gaps: Iterable[Unmeasured], names: Iterable[str]
 ) -> tuple[Unmeasured, ...]:
-    """Return gaps; a counter that no launch has gets the names that come close."""
     return tuple(
         replace(gap, remedy=f"did you mean {', '.join(close)}? Else {gap.remedy}")
         if gap.code is GapCode.NOT_IN_REPORT
@@ -248,11 +251,12 @@ def _suggested(
     )
 
 
-_MOST_NAMES = 3  # more suggestions hide the right one
+# More suggestions would hide the right name.
+_MOST_NAMES = 3
 
 
 def close_names(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that complete one that was cut short, or else are spelled alike."""
+    """Return completions of a truncated name, or else names with a similar spelling."""
     ordered = sorted(names)
     complete = [longer for longer in ordered if longer.startswith(f"{name}.")]
     return complete[:_MOST_NAMES] or difflib.get_close_matches(
@@ -261,7 +265,7 @@ def close_names(name: str, names: Iterable[str]) -> list[str]:
 
 
 def capture_side(capture: Capture) -> CaptureSide | None:
-    """Return the launches that were measured, by kernel; None: none was."""
+    """Return the measured launches by kernel, or None if no launch was measured."""
     kernels: dict[str, list[CapturedLaunch]] = {}
     for part in capture.ranges:
         for launch in part.launches:
@@ -283,7 +287,11 @@ def capture_side(capture: Capture) -> CaptureSide | None:
 def _mean_clocks(
     launches: Iterable[CapturedLaunch],
 ) -> tuple[float | None, float | None]:
-    """Return the SM clock, and its ratio to the DRAM's; None: not collected."""
+    """
+    Return the SM clock [Hz] and the ratio of SM to DRAM clock, weighted by time.
+
+    A value is None if not collected.
+    """
     timed, both = [], []
     for launch in launches:
         values = standard_counters(launch, ("duration_s", *_CLOCKS)).values
@@ -298,7 +306,7 @@ _CLOCKS = ("sm_clock_hz", "dram_clock_hz")
 
 
 def _mean(timed: Sequence[tuple[float, float]]) -> float | None:
-    """Return the mean of values, each with its weight before it; None: there are none."""
+    """Return the mean of (weight, value) pairs, or None without pairs."""
     if not timed:
         return None
     whole = math.fsum(weight for weight, _ in timed)
@@ -306,12 +314,11 @@ def _mean(timed: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _kernel_counters(launches: Sequence[CapturedLaunch]) -> KernelCounters:
-    """Return time and metrics of a kernel's launches together."""
     counters = (
         standard_counters(launch, ("duration_s",)).values for launch in launches
     )
     estimates, _ = capture_values(launches, COMPARED, None)
-    count = {COUNT: (float(len(launches)), "count")}  # of ranges and graphs, too
+    count = {COUNT: (float(len(launches)), "count")}  # Also for ranges and graphs.
     return KernelCounters(
         time_s=math.fsum(values.get("duration_s", 0.0) for values in counters),
         values=count
@@ -320,7 +327,7 @@ def _kernel_counters(launches: Sequence[CapturedLaunch]) -> KernelCounters:
 
 
 def analyses(capture: Capture) -> tuple[tuple[Analysis | None, ...], ...]:
-    """Return what limits each launch of each range; None: it was not measured."""
+    """Return the limiter of all launches by range, or None for a launch not measured."""
     return tuple(tuple(map(_analysis, part.launches)) for part in capture.ranges)
 
 
@@ -328,15 +335,15 @@ def kernel_analyses(
     launches: Sequence[CapturedLaunch], idle: IdleShare | None = None
 ) -> tuple[KernelAnalysis, ...]:
     """
-    Return what limits each kernel, by its longest launch; the longest kernel first.
+    Return the limiter of every kernel, from the longest launch.
 
-    Instances of one template have one base name, and are kernels of their own. Kernels
-    whose launches were not all timed come behind the others.
+    The longest kernel comes first. Instances of one template share a base name, but are
+    separate kernels. Kernels with launches that were not timed come last.
 
     Args:
         launches: The launches of one call.
 
-        idle: The time of the call without a kernel; None: not known, as in a report.
+        idle: The time of the call without a kernel, or None if unknown, as in a report.
     """
     by_name: dict[str, list[tuple[float | None, CapturedLaunch]]] = {}
     for launch in launches:
@@ -351,7 +358,6 @@ def kernel_analyses(
 def _kernel_analysis(
     launches: Sequence[tuple[float | None, CapturedLaunch]], idle: IdleShare | None
 ) -> KernelAnalysis:
-    """Return what limits one kernel."""
     times = [time_s for time_s, _ in launches if time_s is not None]
     _, longest = max(launches, key=lambda timed: timed[0] or 0.0)
     return KernelAnalysis(
@@ -364,12 +370,11 @@ def _kernel_analysis(
 
 
 def _analysis(launch: CapturedLaunch) -> Analysis | None:
-    """Return what limits a launch, its missing counters by the tool's own names."""
+    """Return the limiter of a launch, or None if the launch was not measured."""
     return _analysed(launch) if launch.measured else None
 
 
 def _analysed(launch: CapturedLaunch, idle: IdleShare | None = None) -> Analysis:
-    """Return what limits a launch that was measured."""
     return _analysis_of(launch, standard_counters(launch, _ANALYSIS).values, idle)
 
 
@@ -378,7 +383,7 @@ def _analysis_of(
     values: Mapping[str, float],
     idle: IdleShare | None = None,
 ) -> Analysis:
-    """Return what the counters of a launch say, those that lack by the tool's names."""
+    """Return the analysis of a launch. Missing counters are listed by the names of the tool."""
     analysis = replace(
         analyse(values, idle=idle),
         roofline=counted_roofline(values),
@@ -396,7 +401,6 @@ def _analysis_of(
 
 
 def _standard(metrics: Sequence[str]) -> tuple[str, ...]:
-    """Return the standard counters that metrics are made of."""
     needed = needed_counters(metrics)
     block = _BLOCK if _POSSIBLE in needed else ()
     return ("duration_s", *needed, *block)
@@ -405,7 +409,6 @@ def _standard(metrics: Sequence[str]) -> tuple[str, ...]:
 def _completed(
     launch: CapturedLaunch, names: Sequence[str], declared: float | None
 ) -> LaunchCounters:
-    """Return the counters of a launch, with what no counter says beside them."""
     counters = standard_counters(launch, names)
     values = dict(counters.values)
     if declared is not None:
@@ -418,7 +421,7 @@ def _completed(
 def _calculated(
     launch: CapturedLaunch, values: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the theoretical occupancy by the chip's limits; empty: not known."""
+    """Return the theoretical occupancy by the limits of the chip, or {} if unknown."""
     capability = capability_of(launch)
     limits = None if capability is None else chip_limits(capability)
     if limits is None or any(name not in values for name in _BLOCK):
@@ -434,7 +437,6 @@ def _calculated(
 
 
 def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
-    """Return a metric over launches with its unit, or why it has no value."""
     entry = METRICS.get(metric)
     if entry is None:
         return _counter(metric, [launch for launch, _ in launches])
@@ -450,7 +452,6 @@ def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
 def _counter(
     name: str, launches: Sequence[CapturedLaunch]
 ) -> tuple[float | CounterGap, str]:
-    """Return a counter over launches in its own unit, or why it has no value."""
     captured = translate.captured_values(name, launches)
     count = len(launches) - captured.absent_count
     if captured.absent_count:
@@ -473,7 +474,6 @@ def _counter(
 
 
 def _by_kernel(metric: str, launches: _Launches) -> list[Estimate]:
-    """Return a metric of each kernel that has a value of it."""
     by_name: dict[str, list[tuple[CapturedLaunch, LaunchCounters]]] = {}
     for launch, counters in launches:
         by_name.setdefault(launch.kernel, []).append((launch, counters))
@@ -488,7 +488,6 @@ def _by_kernel(metric: str, launches: _Launches) -> list[Estimate]:
 def _gap(
     metric: str, unknown: CounterGap, launches: Sequence[CapturedLaunch]
 ) -> Unmeasured:
-    """Return why a metric has no value, with the counters that would give it."""
     missing = [name for name in unknown.missing if name != DECLARED_BYTES]
     if unknown.missing and not missing:
         return Unmeasured(
@@ -515,7 +514,7 @@ def _gap(
 def _to_collect(
     missing: Sequence[str], launches: Sequence[CapturedLaunch]
 ) -> tuple[str, ...]:
-    """Return what to collect on the chip of the launches; empty: it lacks one of them."""
+    """Return the counters to collect, or () if the chip lacks any of the missing counters."""
     spellings: Mapping[str, str | None] = {
         name: spelled(name, launches[0]) for name in missing
     }
@@ -524,17 +523,17 @@ def _to_collect(
 
 
 def _estimate(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
-    """Return the estimate of what a report says."""
     return Estimate(
         metric=metric, value=value, unit=unit, source=Source.NCU_REPORT, kernel=kernel
     )
 
 
-_RATED = "device__attribute_clock_rate"  # of the SMs, at most [kHz]
-_SHOWN_STALLS = 3  # the rest together is rarely a tenth
+_RATED = "device__attribute_clock_rate"  # Maximum of the SMs [kHz].
+# The rest together is rarely a tenth.
+_SHOWN_STALLS = 3
 _SIDES = ("x", "y", "z")
 _CATALOGUE = tuple(name for name in FORMULAS if name in METRICS)
-# shown of each kernel of a whole report: more columns are not read
+# These metrics are shown for each kernel of a whole report. More columns are not read.
 _OF_KERNELS = frozenset({"registers", "occupancy.achieved", "dram.bytes"})
 _DETAILED = tuple(dict.fromkeys((*ANALYSIS_COUNTERS, *needed_counters(FORMULAS))))
 
@@ -543,12 +542,12 @@ def details(
     launch: CapturedLaunch, advised: LaunchAdvice | None = None
 ) -> LaunchDetails:
     """
-    Return what a report has of a launch that was measured.
+    Return the details of a measured launch from a report.
 
     Args:
         launch: The launch with all its counters.
 
-        advised: What ncu's rules and samples say of it; None: it was not asked for.
+        advised: The advice of ncu's rules and samples, or None if not requested.
     """
     values = standard_counters(launch, _DETAILED).values
     completed = dict(values)
@@ -575,13 +574,16 @@ def details(
 
 
 def _catalogue_values(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of the catalogue that counters give."""
     numbers = ((name, value_of(name, values)) for name in _CATALOGUE)
     return {name: number for name, number in numbers if number is not None}
 
 
 def _extent(launch: CapturedLaunch, what: str) -> tuple[int, ...] | None:
-    """Return the sides of a grid or a block; None: the report lacks one, or it has none."""
+    """
+    Return the dimensions of a grid or block, or None if the report lacks any.
+
+    A range or graph has none.
+    """
     if launch.workload != translate.KERNEL:
         return None
     sides = [translate.number_of(launch, f"launch__{what}_dim_{s}") for s in _SIDES]
@@ -589,7 +591,8 @@ def _extent(launch: CapturedLaunch, what: str) -> tuple[int, ...] | None:
     return tuple(numbers) if len(numbers) == len(_SIDES) else None
 
 
-_MOST_LAUNCHES = 2  # that are advised on: limits of three fail by the same cause
+# Launches with advice. Limits of three launches usually fail for the same reason.
+_MOST_LAUNCHES = 2
 _ADVISING = frozenset({"optimization", "warning", "error"})
 
 
@@ -601,19 +604,20 @@ def advised_launches(
     runner: Runner,
 ) -> list[AdvisedLaunch]:
     """
-    Return the launches that failed with what the report advises, else the longest one.
+    Return the launches behind failed comparisons with advice, or else the longest launch.
 
     Args:
         path: The report.
 
-        launches: The launches of the record, >= 1, with what `first_counters` names.
+        launches: The launches of the record, at least one, with the counters of
+            `first_counters`.
 
-        failed: The comparisons that failed.
+        failed: The failed comparisons.
 
         runner: Starts the processes that read the report.
 
     Raises:
-        CollectError: The report cannot be read any more.
+        CollectError: The report can no longer be read.
     """
     from pytest_gpuperf.collect.ncu.report import Report
 
@@ -642,7 +646,7 @@ def advised_launches(
 
 
 def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
-    """Return the launch that is worth advice: the longest, else the first."""
+    """Return the longest launch, or the first if no time is known."""
 
     def duration(placed: PlacedLaunch) -> float:
         metric = placed.launch.metrics.get(translate.DURATION)
@@ -655,7 +659,7 @@ def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
 def _worst(
     comparison: FailedComparison, launches: Sequence[PlacedLaunch]
 ) -> tuple[PlacedLaunch, Evidence] | None:
-    """Return the launch with the worst value and that value; None: none has one."""
+    """Return the launch with the worst value and that value, or None without a value."""
     metric, operator, pattern = comparison
     names = _standard([metric])
     values = []
@@ -673,9 +677,9 @@ def _worst(
 
 
 def _ranked(advised: LaunchAdvice) -> LaunchAdvice:
-    """Return an advice with the rules that advise something, the largest gain first."""
     rules = [rule for rule in advised.rules if rule.level in _ADVISING]
-    # before 2023 ncu estimated no gain; where it does, a rule without one has none
+    # ncu estimates gains only since 2023. In later versions a rule without a gain has
+    # none.
     rules = [rule for rule in rules if rule.speedup_fraction] or rules
     rules.sort(key=lambda rule: -(rule.speedup_fraction or 0.0))
     return replace(advised, rules=tuple(rules))

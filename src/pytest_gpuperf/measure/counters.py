@@ -1,10 +1,10 @@
-"""Counters of a call: which a test needs, and their values in its record.
+"""Counters of a call: the counters that a test needs, and their values in its record.
 
-Nsight Compute counts in a process of its own; where none may start the tests, CUPTI counts
-in this one: when a call has been timed, in one more call that nothing else looks at.
+Nsight Compute counts in a separate process. If none may start the tests, CUPTI counts in
+this process: after a call has been timed, in one more call without other observers.
 
-Of counting in this process, an H200 has seen what counts a call (collect.cupti.call_counter).
-*Unverified on hardware:* a run of pytest that counts so.
+Counting a call in this process was tested on an H200 (collect.cupti.call_counter).
+*Unverified on hardware:* a run of pytest that counts in this way.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ __all__ = [
     "with_counters",
 ]
 
-# of a range, a loop, a whole test
+# For a range, a loop or a whole test.
 AS_IT_COMES = paired_modes(CacheMode.UNTOUCHED).cache_control
-_RANGE = "range"  # ncu's replay mode that counts a measurement as one thing
+# The replay mode of ncu that counts a measurement as a whole.
+_RANGE = "range"
 PROFILE_ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=host,ncu"
 
 _BLOCK = Gap(
@@ -83,7 +84,7 @@ _NOTHING = Gap(
     reason="this chip has no counter of it",
     remedy="count it on another chip",
 )
-# by source: why it does not say how many kernels were launched
+# The reason why a source does not count kernel launches, by source.
 _UNCOUNTED: Mapping[str, Unmeasured] = {
     Source.NCU: Unmeasured(
         metric=COUNT,
@@ -102,22 +103,22 @@ _UNCOUNTED: Mapping[str, Unmeasured] = {
 
 def counter_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
     """
-    Return what a test needs a profiler for; empty: nothing.
+    Return the metrics of a test that need a profiler, or () if there are none.
 
-    Counters are needed where they are declared or named by a limit. What counters become
-    (`dram.bytes`) may as well come from a report that the test reads, so it alone starts
-    nothing unless what counts, ncu or CUPTI, was asked for by name.
+    Counters that are declared or named by a limit need a profiler. Metrics derived from
+    counters (`dram.bytes`) may also come from a report read by the test. They need a
+    profiler only if ncu or CUPTI was requested by name.
 
     Args:
-        plan: What its markers ask for.
+        plan: The plan of the test, from its markers.
 
-        collectors: Those that were asked for by name; empty: none were.
+        collectors: The collectors requested by name, or empty.
     """
     named = plan.judged
     counters = (*plan.counters, *(name for name in named if is_counter(name)))
     if not counters and not {Source.NCU, Source.CUPTI} & {*collectors}:
         return ()
-    # CUPTI that is asked for sees launches without counting anything
+    # CUPTI, if requested, sees launches without counting.
     recorded = not counters and Source.NCU not in collectors
     derived = (n for n in named if n in FORMULAS or (n == COUNT and not recorded))
     return tuple(dict.fromkeys((*counters, *derived)))
@@ -125,15 +126,15 @@ def counter_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
 
 def may_count_here(collectors: Sequence[str], device: Device | None) -> bool:
     """
-    Return whether this process may count itself: CUPTI is not left out, and a GPU there.
+    Return True if CUPTI may count in the current process: allowed by name, with a GPU.
 
-    Whether it can shows only when a test uses the GPU.
+    Counting may still turn out to be impossible when a test uses the GPU.
     """
     return (not collectors or Source.CUPTI in collectors) and device is not None
 
 
 def cache_control_of(plan: Plan) -> str:
-    """Return what to do about caches, as far as a test's markers tell."""
+    """Return the cache control of a test, as far as the markers define it."""
     if not plan.uses_fixture:
         return AS_IT_COMES
     return paired_modes(plan.cache or CacheMode.COLD).cache_control
@@ -146,15 +147,18 @@ def made_of(
     lacks: Callable[[str], bool] = lambda _: False,
 ) -> tuple[str, ...]:
     """
-    Return the counters that metrics are made of, each once: no more than are needed, and
-    none that the chip lacks, for ncu refuses them all where it lacks one.
+    Return the counters needed for some metrics, without duplicates.
+
+    Only the necessary counters are returned, and none that the chip lacks, because ncu
+    refuses all counters if the chip lacks one.
 
     Args:
         metrics: Counters by their own names, and metrics of the catalogue.
 
-        capability: The chip's compute capability; None: not known.
+        capability: The chip's compute capability, or None if unknown.
 
-        lacks: Whether what counts does not know a counter, although the chip has it.
+        lacks: Returns whether the profiler does not know a counter, although the chip has
+            it.
     """
     named = [name for name in metrics if name not in METRICS and not lacks(name)]
     ways = (_way(name, capability, lacks) for name in metrics if name in FORMULAS)
@@ -163,10 +167,10 @@ def made_of(
 
 def limiting_counters(capability: tuple[int, int] | None) -> tuple[str, ...]:
     """
-    Return the counters that say what limits a kernel, and no more than that takes.
+    Return only the counters needed to find the limiter of a kernel.
 
     Args:
-        capability: The chip's compute capability; None: not known.
+        capability: The chip's compute capability, or None if unknown.
     """
     counters = (_spelled(name, capability, lambda _: False) for name in LIMITING)
     return tuple(filter(None, counters))
@@ -175,7 +179,7 @@ def limiting_counters(capability: tuple[int, int] | None) -> tuple[str, ...]:
 def _way(
     metric: str, capability: tuple[int, int] | None, lacks: Callable[[str], bool]
 ) -> tuple[str, ...]:
-    """Return the counters of the first way to a metric that is there; empty: none is."""
+    """Return the counters of the first available way to a metric, or () if there is none."""
     for way in FORMULAS[metric].ways:
         needs = (need for need in way.needs if need != DECLARED_BYTES)
         counters = tuple(_spelled(need, capability, lacks) for need in needs)
@@ -187,7 +191,7 @@ def _way(
 def _spelled(
     name: str, capability: tuple[int, int] | None, lacks: Callable[[str], bool]
 ) -> str:
-    """Return the counter of a standard name on a chip; "": it has none."""
+    """Return the counter of a standard name on a chip, or "" if the chip has none."""
     counters = (s.counter for s in SPELLINGS.get(name, ()) if s.fits(capability))
     return next((counter for counter in counters if not lacks(counter)), "")
 
@@ -203,24 +207,24 @@ def with_counters(
     by_kernel: bool = True,
 ) -> Record:
     """
-    Return a record with what was counted of the same call, made once more.
+    Add counters of the same call, counted in an additional call, to a record.
 
-    Its time stays what it is: a profiler's clocks and caches are not those of a run.
+    The time of the record does not change, because a profiler uses other clocks and caches.
 
     Args:
-        record: What this process measured.
+        record: The record of this process.
 
-        launches: The kernels of one call, >= 1, each measured.
+        launches: The kernels of one call, at least one, all of them measured.
 
-        metrics: What the test asks for: those without a value become *unmeasured*.
+        metrics: The requested metrics. Metrics without a value become *unmeasured*.
 
-        work: What one call has to do.
+        work: The work of one call.
 
         facts: Hard facts of this process and of the profile.
 
-        source: What counted: Source.NCU or Source.CUPTI.
+        source: The counting source, Source.NCU or Source.CUPTI.
 
-        by_kernel: Whether the launches are those of kernels with a name.
+        by_kernel: Whether the launches are those of named kernels.
     """
     estimates, gaps = capture_values(launches, metrics, work)
     more_metrics = [
@@ -233,7 +237,7 @@ def with_counters(
         replace(e, source=source)
         for e in (*estimates, *(e for e in more_estimates if e.metric != COUNT))
     ]
-    if not by_kernel:  # one result for all that was launched
+    if not by_kernel:  # One result for all launches.
         counted = [e for e in counted if e.kernel is None]
     if not by_kernel or source == Source.CUPTI:
         counted = [e for e in counted if e.metric != COUNT]
@@ -258,12 +262,12 @@ def with_counters(
 
 
 def _collected(gap: Unmeasured, source: str) -> Unmeasured:
-    """Return a gap in what was collected for the test: the advice is not to collect it."""
+    """Replace the advice to collect a counter in the gap of a counter that was collected."""
     if gap.code not in {GapCode.NOT_COLLECTED, GapCode.NOT_IN_REPORT}:
         return gap
     reason = f"{source} gave no value of it for this call"
     remedy = "see that this GPU has it: gpuperf metrics check"
-    if "." not in gap.metric:  # most names stand for a value only with one
+    if "." not in gap.metric:  # Most names need an ending to denote a value.
         remedy = f"write an ending behind it (dram__bytes.sum has one), or {remedy}"
     code = GapCode.METRIC_UNAVAILABLE
     return replace(gap, code=code, reason=reason, remedy=remedy)
@@ -271,14 +275,14 @@ def _collected(gap: Unmeasured, source: str) -> Unmeasured:
 
 class RangeLaunches(Frozen, frozen=True, kw_only=True):
     """
-    What was counted of one measurement.
+    The counts of one measurement.
 
     Attributes:
-        name: Its name inside the test.
+        name: Name of the measurement within the test.
 
-        cache_control: What was done about caches.
+        cache_control: The cache control during counting.
 
-        launches: Its kernels; empty: there was none.
+        launches: The kernels, or () if there were none.
     """
 
     name: str
@@ -288,20 +292,20 @@ class RangeLaunches(Frozen, frozen=True, kw_only=True):
 
 class CountedTest(Frozen, frozen=True, kw_only=True):
     """
-    What was counted of one test.
+    The counts of one test.
 
     Attributes:
         test_id: The test.
 
-        ranges: Its measurements.
+        ranges: The measurements.
 
-        refusal: Why others of it were not counted; None: it came to no other.
+        refusal: The reason why further measurements were not counted, or None.
 
-        tool_version: ncu's.
+        tool_version: Version of ncu.
 
-        replay_mode: How ncu repeated what it counted.
+        replay_mode: The replay mode of ncu.
 
-        clock_control: What it did about clocks.
+        clock_control: The clock control of ncu.
 
         session_id: The session that counted.
     """
@@ -316,7 +320,7 @@ class CountedTest(Frozen, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether it would be the same the next time."""
+        """True if counting again would give the same result."""
         every = (launch for part in self.ranges for launch in part.launches)
         return (
             self.refusal is None
@@ -327,12 +331,12 @@ class CountedTest(Frozen, frozen=True, kw_only=True):
 
 class NcuCounters:
     """
-    The counters of a run's tests.
+    The counters of all tests of a run.
 
     Args:
-        tests: What was counted of each.
+        tests: The counts of each test.
 
-        collectors: Those that were asked for by name.
+        collectors: The collectors requested by name.
     """
 
     def __init__(
@@ -350,7 +354,7 @@ class NcuCounters:
         work: Work | None,
         facts: Mapping[str, str],
     ) -> Record:
-        """Return a record with the counters of the same measurement, or why it has none."""
+        """Add the counters of the same measurement to a record, or else the gaps."""
         metrics = counter_metrics(plan, self._collectors)
         counted = self._tests.get(record.key.test_id)
         if not metrics or counted is None:
@@ -375,7 +379,6 @@ class NcuCounters:
 
 
 def _without_counters(record: Record, metrics: Sequence[str], refusal: Gap) -> Record:
-    """Return a record that says why it has none of some counters."""
     missing = tuple(
         Unmeasured.of_metric(name, refusal)
         for name in metrics
@@ -385,7 +388,6 @@ def _without_counters(record: Record, metrics: Sequence[str], refusal: Gap) -> R
 
 
 def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Gap:
-    """Return what was counted of a measurement, or why nothing was."""
     shown = f"the range {name!r}" if name else "the measurement"
     measured = next((part for part in counted.ranges if part.name == name), None)
     if measured is None:
@@ -409,14 +411,14 @@ def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Gap:
 
 class CuptiCounters:
     """
-    The counters of a run's tests, counted in this process.
+    The counters of all tests of a run, counted in this process.
 
     Args:
-        site: This process.
+        site: The site of this process.
 
-        observers: Who looks at it besides.
+        observers: The other observers of this process.
 
-        instead_of: Why ncu does not count.
+        instead_of: The reason why ncu does not count.
     """
 
     def __init__(
@@ -441,21 +443,21 @@ class CuptiCounters:
         facts: Mapping[str, str],
     ) -> Record:
         """
-        Return a record with the counters of one more call, or why it has none.
+        Add the counters of an additional call to a record, or else the gaps.
 
         Args:
-            record: What was measured of it.
+            record: The record of the measurement.
 
-            plan: What its test asks for.
+            plan: The plan of the test.
 
-            call: The call that was measured; None: it was a block.
+            call: The measured call, or None for a block.
 
-            work: What one call has to do.
+            work: The work of one call.
 
             facts: Hard facts of this process.
 
         Raises:
-            Exception: What the call itself raises passes through.
+            Exception: The call itself raises an exception, which passes through.
         """
         metrics = counter_metrics(plan, self._site.config.collectors)
         if not metrics:
@@ -488,12 +490,11 @@ class CuptiCounters:
 
     @property
     def _capability(self) -> tuple[int, int] | None:
-        """The compute capability of the GPU that tests run on."""
         device = self._site.device()
         return None if device is None else device.compute_capability
 
     def _of_ncu_alone(self, metrics: Sequence[str]) -> Iterator[Unmeasured]:
-        """Yield why metrics that ncu makes itself are not there, each by its name."""
+        """Yield gaps for metrics that only ncu can calculate."""
         for metric in metrics:
             usual = made_of((metric,), self._capability)
             if usual and not made_of((metric,), self._capability, lacks=made_by_ncu):
@@ -502,7 +503,6 @@ class CuptiCounters:
                 yield Unmeasured.of_metric(metric, replace(self._ncu, reason=reason))
 
     def _beside_ncu(self, absence: Gap) -> Gap:
-        """Return why neither this process nor ncu counts."""
         remedies = dict.fromkeys((absence.remedy, self._ncu.remedy))
         return Gap(
             code=absence.code,
@@ -513,7 +513,6 @@ class CuptiCounters:
     def _counted(
         self, measured: MeasuredCall, counters: Sequence[str]
     ) -> CountedCall | Gap:
-        """Return what is counted of a call, or why nothing is."""
         request, timing, observations = measured
         if self._observers.open_count:
             return _INSIDE
@@ -530,10 +529,10 @@ class CuptiCounters:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """
-        Let nothing be recorded meanwhile.
+        Pause the recording of activity during counting.
 
-        Nobody promises that libcupti counts while it records, and every replayed kernel
-        would be a record.
+        libcupti does not promise to count while recording, and every replayed kernel would
+        be recorded.
         """
         recording = self._observers.activity
         if recording is None or not recording.is_open:
@@ -545,14 +544,15 @@ class CuptiCounters:
         finally:
             try:
                 recording.open()
-            except CollectorUnavailableError as error:  # somebody was quicker
+            except CollectorUnavailableError as error:
+                # Another process took CUPTI first.
                 absence = Gap.of(error)
                 self._site.lost[Source.CUPTI] = absence
-                # which the run would not say of what has given values before
+                # The run would otherwise not report a collector that has already given
+                # values.
                 self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {absence.text}")
 
     def _launches(self, call: CountedCall) -> tuple[CapturedLaunch, ...]:
-        """Return what was counted in the form in which ncu's reports are read."""
         demangler = native_demangler()
         names = call.names or tuple(part.name for part in call.counted.ranges)
         readable = {name: demangler(name) or name for name in names}

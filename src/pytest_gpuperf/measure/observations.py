@@ -1,4 +1,4 @@
-"""What observers saw of a measurement, as a part of its record."""
+"""Add the observations of a measurement to its record."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["with_observations"]
 
 _AGAIN = "run it again"
-_IDLE = 0.3  # a device that waits for longer than that is bound by its host
-_DRAM_BOUND = 0.6  # of DRAM's peak: as the limiter of a launch says it
-_TEMPERATURE_STEP = 10  # °C: what moved by less is not news
+# A device that waits for longer is bound by its host.
+_IDLE = 0.3
+# Fraction of DRAM's peak, as in the limiter of a launch.
+_DRAM_BOUND = 0.6
+_TEMPERATURE_STEP = 10  # [°C], smaller moves are not reported.
 _ENERGY = gpu_metrics(Source.NVML, Kind.MEASURE)
 _SAMPLED = tuple(name for name, metric in METRICS.items() if metric.sampled)
 _NAMED = "name it in the test's marker, in limits or max_regression"
@@ -46,16 +48,16 @@ def with_observations(
     strict: bool = False,
 ) -> Record:
     """
-    Return a record with all that was seen besides its time.
+    Add all observations apart from time to a record.
 
     Args:
-        record: Of a measurement whose time is known.
+        record: The record of a measurement with a known time.
 
-        observations: What was seen.
+        observations: The observations.
 
         facts: Hard facts of this process.
 
-        strict: Whether a GPU whose other users cannot be seen voids it.
+        strict: Whether a GPU with invisible other users voids the record.
     """
     if not observations.device_used:
         return record
@@ -64,7 +66,7 @@ def with_observations(
     with_value = {e.metric for e in (*record.estimates, *estimates)}
     gaps: dict[str, Unmeasured] = {}
     for gap in _gaps(record, observations, activity):
-        if gap.metric not in with_value:  # the first reason is the nearest
+        if gap.metric not in with_value:  # The first reason is the most specific.
             gaps.setdefault(gap.metric, gap)
     gated = _gated(observations, strict=strict)
     families = {family_of(e.metric, e.source) for e in estimates}
@@ -94,27 +96,24 @@ def _with_known_clock(record: Record, gated: Gates) -> tuple[Estimate, ...]:
 
 
 def _summary(trace: Trace) -> ActivitySummary:
-    """Return what a trace of one call, or one block, amounts to."""
     return compute_activity.summarise(trace, demangle=_demangler())
 
 
 @functools.cache
 def _demangler() -> Callable[[str], str | None]:
-    """Return what makes names readable."""
     return native_demangler()
 
 
 def _estimates(
     record: Record, observations: Observations, activity: ActivitySummary | None
 ) -> Iterator[Estimate]:
-    """Yield the values that were seen."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[0]
     if observations.span is not None and observations.span.windows:
-        # most runs have no time line
+        # Imported here because most runs have no time line.
         from pytest_gpuperf.compute.timeline import utilization_estimates
 
-        (window,) = observations.span.windows  # a span is of one GPU
+        (window,) = observations.span.windows  # A span covers one GPU.
         yield from utilization_estimates(window)
     if observations.memory is not None:
         counted = activity is not None and activity.allocations_count is not None
@@ -134,7 +133,11 @@ def _estimates(
 
 
 def _memory_estimates(use: MemoryUse, *, counted: bool) -> Iterator[Estimate]:
-    """Yield what a call took; `counted`: CUPTI counts the driver's allocations."""
+    """
+    Yield the memory values of a call.
+
+    If `counted` is true, CUPTI counts driver allocations.
+    """
     values = {
         "memory.peak_bytes": (use.peak_bytes, "bytes"),
         "memory.leaked_bytes": (use.leaked_bytes, "bytes"),
@@ -148,7 +151,6 @@ def _memory_estimates(use: MemoryUse, *, counted: bool) -> Iterator[Estimate]:
 
 
 def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Estimate]:
-    """Yield energy and power, as far as the board knows them."""
     if joules is not None:
         yield Estimate(metric="energy", value=joules, unit="J", source=Source.NVML)
     if watts is not None:
@@ -158,7 +160,7 @@ def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Est
 def _gaps(
     record: Record, observations: Observations, activity: ActivitySummary | None
 ) -> Iterator[Unmeasured]:
-    """Yield why each metric may have no value, those that have one included."""
+    """Yield the gaps of all metrics, even of metrics with a value."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[1]
     activity_metrics = gpu_metrics(Source.CUPTI, record.kind)
@@ -178,7 +180,6 @@ def _gaps(
 
 
 def _memory_gaps(observations: Observations) -> Iterator[Unmeasured]:
-    """Yield why what a call takes of the memory is not known."""
     use = observations.memory
     if use is None or not use.reason:
         return
@@ -191,15 +192,14 @@ def _memory_gaps(observations: Observations) -> Iterator[Unmeasured]:
 
 
 def _whole_device(deltas: DeviceDeltas | None) -> str:
-    """Return what NVML knows of memory instead: that of all who use the device."""
+    """Return a fragment about the memory of all users, the only memory seen by NVML, or ""."""
     if deltas is None or deltas.memory_used_bytes is None:
         return ""
-    # no number: tests that lack it for one reason are told of together
+    # No number here, so that tests with the same gap are reported together.
     return ", and NVML sees the whole device alone"
 
 
 def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasured]:
-    """Yield why energy and power are not known."""
     deltas, second = observations.deltas, observations.second
     if second is not None:
         for gap in second.missing.values():
@@ -226,14 +226,15 @@ def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasu
 
 
 def _gated(observations: Observations, *, strict: bool) -> Gates:
-    """Return what the sensors mean for the whole measurement."""
     if observations.deltas is None:
         return Gates()
     return gates(observations.deltas, strict=strict)
 
 
 def _lost(record: Record, observations: Observations) -> Void | None:
-    """Return why a block whose records were lost must not be judged: it ran once."""
+    """
+    Return the void of a block that lost activity records, or None. The block ran only once.
+    """
     void = observations.void
     lost = (
         void is not None
@@ -246,7 +247,6 @@ def _lost(record: Record, observations: Observations) -> Void | None:
 def _notes(
     observations: Observations, activity: ActivitySummary | None
 ) -> Iterator[Note]:
-    """Yield what else a reader should know."""
     if observations.memory is not None:
         yield from observations.memory.notes
     if activity is not None:
@@ -256,11 +256,12 @@ def _notes(
 
 
 def _soft_facts(record: Record, deltas: DeviceDeltas | None) -> dict[str, str]:
-    """Return what the board was like, as it is printed where it moved."""
+    """Return the facts of the board that are printed if they moved."""
     if deltas is None:
         return {}
     facts = {"gpu_uuid": deltas.gpu_uuid}
-    # that of the samples; a block has none, and the clock falls when the device is idle
+    # The clock during the samples. A block has none, and the clock falls when the
+    # device is idle.
     sampled = (e.sm_clock_hz for e in record.estimates if e.sm_clock_hz is not None)
     clock_hz = next(sampled, deltas.sm_clock_hz)
     if clock_hz is not None:
@@ -276,11 +277,11 @@ def _bound_class(
     record: Record, observations: Observations, activity: ActivitySummary | None
 ) -> BoundClass:
     """
-    Return what a change of the machine would move together with this.
+    Return the class that machine drift moves together with a record.
 
-    A time that the host took is the host's; so is that of a device that waits for it. The
-    declared work says under which roof a call stands; without it DRAM's own counter does,
-    and else the clock is what most calls follow.
+    A time of the host belongs to the host, and so does the time of a device that waits for
+    the host. Otherwise the declared work determines the roof of a call. Without declared
+    work the DRAM counter decides, and without that the clock does, as for most calls.
     """
     time = next((e for e in record.estimates if e.metric == "time"), None)
     if time is None or time.source == Source.HOST:

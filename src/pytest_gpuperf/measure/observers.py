@@ -1,4 +1,4 @@
-"""What looks on while a test is measured: NVML, CUPTI, memory."""
+"""Observers of a measurement, apart from timing: NVML, CUPTI, memory."""
 
 from __future__ import annotations
 
@@ -46,31 +46,32 @@ def _nothing() -> None:
 
 class Observations(msgspec.Struct, kw_only=True):
     """
-    What was seen of a measurement besides its time; None: it was not observed.
+    Everything observed in a measurement apart from its time. None means not observed.
 
     Attributes:
         device_used: Whether a device was in use at the end.
 
-        memory: What a call, or the block, took.
+        memory: Memory used by a call or by the block.
 
-        trace: What the GPU did in a call, or in the block.
+        trace: The activity of the GPU in a call or in the block.
 
-        void: Why that must not be judged; None: it may.
+        void: The reason why the trace must not be judged, or None.
 
-        blind: Why what the GPU does is not recorded; None: CUPTI does.
+        blind: The reason why GPU activity is not recorded, or None if CUPTI records it.
 
-        deltas: What its sensors counted over the whole measurement.
+        deltas: The counts of the sensors over the whole measurement.
 
-        second: What calls without a gap between them cost.
+        second: The cost of calls without a gap between them.
 
-        span: Its part of the device's time line.
+        span: The part of the device's time line covered by the measurement.
 
-        unrepeated: Why there were none, as a fragment; "": they were not asked for.
+        unrepeated: The reason, as a fragment, why there is no second pass, or "" if not
+            requested.
 
-        begins: Called right before the body: what waited for the device until then was
-            not the body.
+        begins: Called right before the body. Device work pending until then does not belong
+            to the body.
 
-        returned: Called right after it, likewise.
+        returned: Called right after the body, for the same reason.
     """
 
     device_used: bool = False
@@ -88,14 +89,14 @@ class Observations(msgspec.Struct, kw_only=True):
 
 class MeasuredCall(NamedTuple):
     """
-    A call that was timed, with what it takes to make it once more.
+    A timed call, with everything needed to repeat it.
 
     Attributes:
-        request: What to call.
+        request: The function to call.
 
-        timing: What its timed calls gave.
+        timing: The timing of the timed calls.
 
-        observations: What was seen of it besides.
+        observations: Everything observed in the measurement apart from its time.
     """
 
     request: TimedCall
@@ -113,22 +114,26 @@ _CUPTI_UNASKED = Gap(
     reason="the cupti collector is not among those asked for",
     remedy="add cupti to --gpuperf-collectors",
 )
-_TELEMETRY = "telemetry"  # no collector, but lost by name as they are
+# Not a collector, but reported as lost in the same way.
+_TELEMETRY = "telemetry"
 _NVML_UNASKED = Gap(
     code=GapCode.COLLECTOR_UNAVAILABLE,
     reason="the nvml collector is not among those asked for",
     remedy="add nvml to --gpuperf-collectors",
 )
-_LONGEST_PERIODS = 2  # that one sample describes: a sampler that hung is noticed
-_SAME = 0.01  # of a rate: a period is kept in whole nanoseconds
+# Periods that one sample may represent, so that a hung sampler is noticed.
+_LONGEST_PERIODS = 2
+# Tolerance of a rate, because periods are whole nanoseconds.
+_SAME = 0.01
 _UNSAMPLED = "the activity of SMs, tensor cores and DRAM was not sampled"
-_HEALTH = "utilization.unhealthy_fraction"  # which other sensors tell
-_AVERAGES = "gpm_since_s"  # the column of the sensor that knows SM, tensor and DRAM
+# Measured by other sensors.
+_HEALTH = "utilization.unhealthy_fraction"
+# The column of the sensor for SM, tensor cores and DRAM.
+_AVERAGES = "gpm_since_s"
 _T = TypeVar("_T")
 
 
 def _untrusted() -> CollectorUnavailableError:
-    """Return why events do not time under confidential computing."""
     message = "confidential computing is on: CUDA events give wrong times"
     remedy = "measure with cupti, which needs its developer tools, or with host"
     return CollectorUnavailableError(message, remedy=remedy)
@@ -139,34 +144,37 @@ class Observers:
     The observers of one process.
 
     Args:
-        site: This process; a collector that fails is noted there as lost.
+        site: The site of this process. Failing collectors are noted there as lost.
     """
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._runtime = site.runtime
-        self.open_count = 0  # blocks, loops and calls that are measured right now
+        # Blocks, loops and calls being measured.
+        self.open_count = 0
         self._timers: tuple[DeviceTimer, ...] | None = None
         self._activity: ActivityCollector | None = None
-        self._rests = False  # CUPTI is others' until the next measurement
+        # CUPTI is released until the next measurement.
+        self._rests = False
         self._time_lines = TimeLines(site, self._board)
         self._open_watches: list[MemoryWatch] = []
-        self._opened: dict[str, Board | None] = {}  # by the device's UUID
-        # likewise, and by whether they take GPM's averages
+        # By the UUID of the device.
+        self._opened: dict[str, Board | None] = {}
+        # By the UUID of the device, and by the use of GPM averages.
         self._free_deltas: dict[tuple[str, bool], list[Deltas]] = {}
 
-    # what times the device's side of samples
+    # Timers of the device.
 
     @property
     def timers(self) -> tuple[DeviceTimer, ...]:
-        """The timers of the device's side, the best first; opened when asked for first."""
-        _ = self.activity  # which somebody else may have taken meanwhile
+        """The device timers, the best first. Opened on first use."""
+        # Another process may have taken CUPTI.
+        _ = self.activity
         if self._timers is None:
             self._timers = tuple(self._find_timers())
         return self._timers
 
     def _find_timers(self) -> Iterator[DeviceTimer]:
-        """Yield the timers that are asked for and there."""
         if self.activity is not None:
             from pytest_gpuperf.collect.cupti.activity import ActivityTimer
 
@@ -181,7 +189,7 @@ class Observers:
 
     @property
     def activity(self) -> ActivityCollector | None:
-        """The one that sees what the GPU does; None: not asked for, absent, or held."""
+        """The collector of GPU activity, or None if not requested, absent or held elsewhere."""
         if self._activity is None and self._usable(Source.CUPTI):
             from pytest_gpuperf.collect.cupti.activity import ActivityCollector
 
@@ -199,14 +207,14 @@ class Observers:
         return self._activity
 
     def rest(self) -> None:
-        """Release CUPTI until the next measurement: a test may use a profiler."""
+        """Release CUPTI until the next measurement, so that a test can use a profiler."""
         if self._activity is not None and not self.open_count:
             self._activity.close()
             self._rests = True
 
     @property
     def sm_clock_hz(self) -> Callable[[], float | None] | None:
-        """What reads the clock of the device in use now [Hz]; None: it cannot be read."""
+        """A function that reads the current SM clock [Hz], or None if unreadable."""
         if self._board() is None:
             return None
 
@@ -216,11 +224,16 @@ class Observers:
 
         return read
 
-    # what a measurement costs besides its time
+    # Observations apart from time.
 
     @contextlib.contextmanager
     def sensing(self) -> Iterator[Observations]:
-        """Read the sensors around a measurement; what is yielded has them at its end."""
+        """
+        Read the sensors around a measurement.
+
+        Yields:
+            The observations. The readings are available after the block.
+        """
         observations = Observations(blind=self._blindness())
         span = self._span()
         deltas = self._deltas()
@@ -242,7 +255,7 @@ class Observers:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Observations]:
-        """Look at a block that is timed: nothing is called in it."""
+        """Observe a block that is timed. Nothing is called in the block by this method."""
         with self.sensing() as observations, self._looking(observations, calling=False):
             yield observations
 
@@ -254,19 +267,20 @@ class Observers:
         result_kept: bool = False,
     ) -> None:
         """
-        Observe one more call, which is not timed and whose result is dropped.
+        Observe an additional call that is not timed. Its result is dropped.
 
         Args:
-            request: What to call.
+            request: The function to call.
 
-            observations: Gets what was seen, or why nothing was.
+            observations: Receives the observations, or the reason why there are none.
 
-            result_kept: Whether the result of a timed call is kept meanwhile.
+            result_kept: Whether the result of a timed call is kept during this call.
         """
         if not observations.device_used:
             return
         call = calls(request)()
-        if request.cache == CacheMode.COLD:  # as for the calls that were timed
+        # As for the timed calls.
+        if request.cache == CacheMode.COLD:
             self._runtime.flush_l2()
         try:
             with self._looking(
@@ -276,9 +290,11 @@ class Observers:
                 result.append(call())
                 observations.returned()
                 settle(result[0])
-                del call  # with arguments that setup has made
+                # Also releases arguments made by setup.
+                del call
         except Exception as error:
-            # torch's and cupy's: the timed calls had room, for nothing was kept
+            # The error of torch and cupy. The timed calls had enough memory, because
+            # nothing was kept.
             if not result_kept or type(error).__name__ != "OutOfMemoryError":
                 raise
             from pytest_gpuperf.collect.memory import MemoryUse
@@ -292,14 +308,16 @@ class Observers:
         self, request: TimedCall, observations: Observations, metrics: Sequence[str]
     ) -> None:
         """
-        Call without a gap for what only that can tell, where it is asked for.
+        Call without gaps, for metrics measured only in that way.
+
+        Nothing is called if the test is not judged by such a metric.
 
         Args:
-            request: What to call.
+            request: The function to call.
 
-            observations: Gets what was found.
+            observations: Receives the result.
 
-            metrics: Those that the test is judged by.
+            metrics: The metrics that the test is judged by.
         """
         judged = observations.device_used and any(
             metric in metrics for metric in gpu_metrics(Source.NVML, Kind.MEASURE)
@@ -309,8 +327,8 @@ class Observers:
         if request.iterations is not None:
             observations.unrepeated = "the test fixes how often it is called"
             return
-        # beside flushes and waits GPM's averages would be mostly of these: here alone
-        # they are of the calls, and longer than the 0.1 s that GPM needs
+        # Flushes and waits would dominate GPM's averages. Here they only cover calls,
+        # for longer than the 0.1 s that GPM needs.
         deltas = self._deltas(gpm=True)
         if deltas is None:
             return
@@ -330,13 +348,14 @@ class Observers:
         self, observations: Observations, *, calling: bool, result_kept: bool = False
     ) -> Iterator[list[object]]:
         """
-        Look at memory and activity in a block; what it raises passes through.
+        Observe memory and activity in a block. Exceptions of the block pass through.
 
-        What is yielded takes the result, which is let go of before memory is read.
+        The yielded list takes the result. It is released before memory is read.
         """
         result: list[object] = []
         if self._site.device() is None and not self._runtime.active():
-            yield result  # and nothing is loaded to look
+            # Nothing is loaded in this case.
+            yield result
             return
         from pytest_gpuperf.collect.memory import MemoryWatch
 
@@ -361,7 +380,6 @@ class Observers:
 
     @contextlib.contextmanager
     def _window(self, observations: Observations) -> Iterator[None]:
-        """Let CUPTI see a block."""
         if self.activity is None:
             yield
             return
@@ -376,7 +394,7 @@ class Observers:
             observations.trace = window.trace(self._site.launch_sink)
 
     def close(self) -> None:
-        """Close what was opened to observe the device."""
+        """Close everything opened to observe the device."""
         self._timers = None
         self._time_lines.close()
         if self._activity is not None:
@@ -390,15 +408,14 @@ class Observers:
         self._free_deltas.clear()
         self._opened.clear()
 
-    # what there is
+    # State and resources.
 
     def _may_use_device(self) -> bool:
-        """Return whether tests may use a device, NVIDIA's or one of torch's."""
         named = Source.EVENTS in self._site.config.collectors
         return named or self._site.device() is not None or "torch" in sys.modules
 
     def _blindness(self) -> Gap | None:
-        """Return why CUPTI does not see what the GPU does; None: it does."""
+        """Return the gap of GPU activity, or None if CUPTI records the activity."""
         if self._site.device() is None or self.activity is not None:
             return None
         if not self._asked(Source.CUPTI):
@@ -406,21 +423,18 @@ class Observers:
         return {**self._site.absent, **self._site.lost}.get(Source.CUPTI)
 
     def _asked(self, name: str) -> bool:
-        """Return whether a collector may be used at all."""
         collectors = self._site.config.collectors
         return not collectors or name in collectors
 
     def _usable(self, name: str) -> bool:
-        """Return whether a collector is asked for, and may be there."""
         site = self._site
         return self._asked(name) and name not in site.absent and name not in site.lost
 
     def _lose(self, name: str, error: CollectorUnavailableError) -> None:
-        """Note why a collector is of no use after all."""
         self._site.lost[name] = Gap.of(error)
 
     def _device_pids(self) -> list[int]:
-        """Return the processes that are known to use the device."""
+        """Return the processes known to use the device, or [] if unknown."""
         board = self._board()
         if board is None:
             return []
@@ -428,7 +442,7 @@ class Observers:
         return [int(process.pid) for process in processes or ()]
 
     def _deltas(self, *, gpm: bool = False) -> Deltas | None:
-        """Return readers of the sensors of the device in use; None: there are none."""
+        """Return a reader of the sensors of the device in use, or None without sensors."""
         board = self._board()
         if board is None:
             return None
@@ -438,17 +452,15 @@ class Observers:
         return free.pop() if free else Deltas(board, self._site.clock, gpm=gpm)
 
     def _free(self, deltas: Deltas, *, gpm: bool = False) -> None:
-        """Keep readers for another measurement."""
         self._free_deltas.setdefault((deltas.board.uuid, gpm), []).append(deltas)
 
     def _span(self) -> TelemetrySpan | None:
-        """Return the part of a time line that begins now; None: it is not sampled."""
         if self._site.config.telemetry is None or self._site.device() is None:
-            return None  # and nothing is imported
+            return None  # Nothing is imported.
         return self._time_lines.begin()
 
     def _board(self) -> Board | None:
-        """Return the sensors of the device in use; None: there are none."""
+        """Return the sensors of the device in use, or None."""
         device = self._site.device()
         if device is None or not self._usable(Source.NVML):
             return None
@@ -466,12 +478,12 @@ class Observers:
 
 class TimeLines:
     """
-    The time lines of one process, one for each GPU that comes into use.
+    The time lines of one process, one for each GPU in use.
 
     Args:
-        site: This process; a collector that fails is noted there as lost.
+        site: The site of this process. Failing collectors are noted there as lost.
 
-        board: Returns the sensors of the GPU in use; None: there are none.
+        board: Returns the sensors of the GPU in use, or None.
     """
 
     def __init__(self, site: Site, board: Callable[[], Board | None]) -> None:
@@ -480,7 +492,7 @@ class TimeLines:
         self._samplers: dict[str, Sampler] = {}
 
     def begin(self) -> TelemetrySpan | None:
-        """Return the part of a time line that begins now; None: it is not sampled."""
+        """Start a span of the time line, or return None if nothing is sampled."""
         lost, hz = self._site.lost, self._site.config.telemetry
         if hz is None or _TELEMETRY in lost:
             return None
@@ -491,7 +503,7 @@ class TimeLines:
             )
             return None
         if uuid not in self._samplers:
-            # most runs have no time line
+            # Imported here because most runs have no time line.
             from pytest_gpuperf.collect.nvml.sampler import Sampler
 
             self._samplers[uuid] = Sampler([uuid], self._site.clock, hz=hz)
@@ -503,20 +515,20 @@ class TimeLines:
 
     @property
     def hz(self) -> float:
-        """How often each GPU was to be sampled [1/s]."""
+        """Requested sampling rate of a GPU [1/s]."""
         return self._site.config.telemetry or 0.0
 
     def now_s(self) -> float:
-        """Return the time, by the samples' monotonic clock [s]."""
+        """Return the time by the monotonic clock of the samples [s]."""
         return self._site.clock.now_ns() / NS_PER_S
 
     def uuid(self) -> str | None:
-        """Return the GPU in use, as NVML names it; None: there is none."""
+        """Return the NVML UUID of the GPU in use, or None."""
         board = self._board()
         return None if board is None else board.uuid
 
     def close(self) -> None:
-        """Release the samplers: each ends with the last process that uses it."""
+        """Release the samplers. A sampler ends with the last process that uses it."""
         for sampler in self._samplers.values():
             sampler.stop()
         self._samplers.clear()
@@ -524,12 +536,12 @@ class TimeLines:
 
 class TelemetrySpan:
     """
-    The part of a GPU's time line that is one measurement; it begins when it is made.
+    The part of a GPU's time line covered by one measurement. Begins on creation.
 
     Args:
-        sampler: What samples the GPU; it is started where none does.
+        sampler: The sampler of the GPU, started if none is running.
 
-        lines: The time lines that it belongs to.
+        lines: The time lines of the process.
 
         uuid: The GPU.
 
@@ -544,26 +556,26 @@ class TelemetrySpan:
         self._start_s = self._end_s = sampler.mark()
 
     def end(self) -> None:
-        """Note that the measurement is over; no sample is waited for."""
+        """End the span, without waiting for a sample."""
         self._end_s = self._lines.now_s()
         self._used = self._lines.uuid() or self._uuid
 
     @functools.cached_property
     def windows(self) -> tuple[UtilizationWindow, ...]:
-        """What the GPU did; the sample after the end is waited for. Empty: not known."""
+        """GPU utilization, or () if unknown. Waits for the sample after the end."""
         from pytest_gpuperf.compute.timeline import window_summary
 
         return self._summary(window_summary)
 
     @functools.cached_property
     def lines(self) -> tuple[TimeLine, ...]:
-        """What its sensors said; empty: not known."""
+        """The readings of the sensors, or () if unknown."""
         from pytest_gpuperf.compute.timeline import time_lines
 
         return self._summary(time_lines)
 
     def _summary(self, of: Callable[..., tuple[_T, ...]]) -> tuple[_T, ...]:
-        """Return a summary of the readings; empty: the test used another GPU."""
+        """Return a summary of the readings, or () if the test used another GPU."""
         if self._used != self._uuid:
             return ()
         return of(
@@ -575,11 +587,11 @@ class TelemetrySpan:
 
     @functools.cached_property
     def _records(self) -> Sequence[CanonicalRecord]:
-        """The readings; the sample after the end is waited for."""
+        """The readings. Waits for the sample after the end."""
         return self._sampler.records(self._start_s, self._end_s)
 
     def gap(self, metric: str) -> Gap:
-        """Return why the windows do not tell a metric."""
+        """Return the reason why the windows have no value for a metric."""
         silent = self._sampler.silent.get(_AVERAGES)
         if metric == _HEALTH and not any(w.health_s for w in self.windows):
             return Gap(
@@ -597,10 +609,10 @@ class TelemetrySpan:
 
     def notes(self, deltas: DeviceDeltas | None) -> Iterator[Note]:
         """
-        Yield what a reader of the windows should know.
+        Yield notes for readers of the windows.
 
         Args:
-            deltas: What the sensors counted over the same time; None: they were not read.
+            deltas: The counts of the sensors over the same time, or None if not read.
         """
         if self._used != self._uuid:
             text = (
@@ -617,7 +629,6 @@ class TelemetrySpan:
             yield from self._at_another_rate()
 
     def _shared(self, deltas: DeviceDeltas | None) -> Iterator[Note]:
-        """Yield that others computed on the GPU too."""
         if deltas is not None and deltas.sharing is Sharing.FOREIGN:
             pids = ", ".join(map(str, deltas.foreign_pids))
             several = len(deltas.foreign_pids) > 1
@@ -629,14 +640,12 @@ class TelemetrySpan:
             yield Note(code="utilization-shared", text=text)
 
     def _incomplete(self) -> Iterator[Note]:
-        """Yield why readings have no class."""
         silent = self._sampler.silent.get(_AVERAGES)
         if silent is not None and any(window.incomplete_s for window in self.windows):
             text = f"{_UNSAMPLED}: {silent.text}"
             yield Note(code="utilization-incomplete", text=text)
 
     def _at_another_rate(self) -> Iterator[Note]:
-        """Yield a note where another process's sampler has another rate."""
         period_s, hz = self._sampler.period_s, self._lines.hz
         if period_s and abs(period_s * hz - 1) > _SAME:
             text = (

@@ -1,6 +1,7 @@
-"""Reads what tests give it: binaries, reports and numbers, or a recording of them all.
+"""Reading the inputs of tests: binaries, reports and numbers, or a recording of a whole run.
 
-Nothing here is timed. What only some tests read is imported by them.
+Nothing here is timed. Modules that only some tests need are imported by the functions that
+use them.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ __all__ = [
     "is_in_code",
 ]
 
-LookUp = Callable[[str], Record]  # returns the record with one more metric
-# returns what explains a record, where some comparisons of its values failed
+# Returns the record with one more metric.
+LookUp = Callable[[str], Record]
+# Returns an explanation of a record, if some comparisons of its values failed.
 Advise = Callable[
     [Sequence["FailedComparison"]], Sequence["AdvisedLaunch | FailedKernel"]
 ]
@@ -69,12 +71,14 @@ _ABSENT = Void(
 _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
 
 
-_MOST_REPORTS = 16  # that are kept: a suite goes from one to the next
-_MOST_VALUES = 1_000_000  # of one report, 32 MB: of a larger one only what is asked for
+# Most reports kept. A suite reads one after another.
+_MOST_REPORTS = 16
+# Values in one report, 32 MB. Of a larger report only the requested counters are read.
+_MOST_VALUES = 1_000_000
 
 
 class _Kept(NamedTuple):
-    """A report as far as it was read; counters None: all that it has."""
+    """A report as read so far. `counters` is None if all of them were read."""
 
     report: ReadReport
     counters: frozenset[str] | None
@@ -82,10 +86,11 @@ class _Kept(NamedTuple):
 
 class _Reports:
     """
-    The reports that this process reads, each of them at most twice.
+    The reports read by this process, most of them at most twice.
 
-    The first reading has all counters that a metric of the catalogue or the limiter is
-    made of. A counter by its own name that it lacks is read with all others.
+    The first reading includes all counters needed by a metric of the catalogue or by the
+    limiter. If a counter requested by its own name is missing, the report is read again
+    with all counters. A very large report is read again with the requested counters only.
 
     Args:
         runner: Starts the reading processes.
@@ -96,7 +101,7 @@ class _Reports:
         self._kept: dict[tuple[int, ...], _Kept] = {}
 
     def read(self, path: str, metrics: Sequence[str]) -> ReadReport:
-        """Return a report that has all that it can have of some metrics."""
+        """Return a report with everything available for some metrics."""
         from pytest_gpuperf.measure.captured import first_counters, report_counters
 
         status = _status(path)
@@ -115,7 +120,7 @@ class _Reports:
     def _keep(
         self, path: str, status: tuple[int, ...], counters: Sequence[str] | None
     ) -> ReadReport:
-        """Read a report, and keep it instead of the one that was read first."""
+        """Read a report and keep it, dropping the oldest report if there are too many."""
         from pytest_gpuperf.collect.ncu.launches import read_report
 
         names = None if counters is None else tuple(dict.fromkeys(counters))
@@ -129,22 +134,22 @@ class _Reports:
 
 
 def _status(path: str) -> tuple[int, ...]:
-    """Return what differs when a file was written again; empty: it cannot be read."""
+    """Return a tuple that changes when a file is rewritten, or () if the file is unreadable."""
     try:
         status = os.stat(path)  # noqa: PTH116 - a path of the user's, as it is
-    except (OSError, ValueError):  # the reader says why
+    except (OSError, ValueError):  # The reader reports the reason.
         return ()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class FileReader:
     """
-    Reads for one process of a run.
+    Reads files and numbers for one process of a run.
 
     Args:
-        site: What the process has.
+        site: Configuration, clock and devices of the process.
 
-        machine: What it computes with.
+        machine: The devices that the process computes with.
     """
 
     def __init__(self, site: Site, machine: Machine) -> None:
@@ -160,7 +165,13 @@ class FileReader:
         plan: Plan,
         **facts: Any,  # noqa: ANN401 - passed on to read_cubins, which types each
     ) -> tuple[Record, LookUp | None, Advise]:
-        """Return a binary's record, what looks into its code, and what names kernels."""
+        """
+        Read the kernels of a compiled binary.
+
+        Returns:
+            The record, a function that returns the record with one more metric, and a
+            function that names the worst kernels of failed comparisons.
+        """
         from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
 
         cubins = read_cubins(source, runner=self._runner, **facts)
@@ -182,7 +193,13 @@ class FileReader:
     def capture(
         self, key: RecordKey, path: str, *, launch_filter: LaunchFilter, plan: Plan
     ) -> tuple[Record, LookUp | None, Advise]:
-        """Return a report's record, what looks up another counter, and what advises."""
+        """
+        Read a captured report.
+
+        Returns:
+            The record, a function that returns the record with one more metric, and a
+            function that returns the launches behind failed comparisons with advice.
+        """
         from pytest_gpuperf.measure.captured import (
             advised_launches,
             capture_record,
@@ -223,26 +240,27 @@ class FileReader:
     def number(
         self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
     ) -> Record:
-        """Return the record of a number of the user's own."""
+        """Return the record of a number supplied by the test."""
         return self._machine.maker().number(key, values, unit=unit, better=better)
 
 
 class Replay:
     """
-    Gives the records of a recording, or void ones where measuring is switched off.
+    Returns the records of a recording, or void records if measuring is switched off.
 
-    What tests call runs once, unmeasured, for its side effects.
+    Functions under test run once, unmeasured, for their side effects.
 
     Args:
-        site: What the process has.
+        site: Configuration, clock and devices of the process.
 
-        machine: What it computes with.
+        machine: The devices that the process computes with.
 
         reader: Makes the records of numbers that were not recorded.
     """
 
-    turns = None  # nothing runs that others must wait for
-    references = None  # nothing is timed
+    # Nothing runs that other processes must wait for.
+    turns = None
+    references = None  # Nothing is timed.
 
     def __init__(self, site: Site, machine: Machine, reader: FileReader) -> None:
         self._site = site
@@ -250,22 +268,26 @@ class Replay:
         self._reader = reader
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
-        """Return what a test requires and this process does not have; None: nothing."""
+        """Return the gap of an unmet requirement of a test, or None."""
         return self._site.lacking(requires)
 
     def ensure(self) -> None:
-        """Refuse nothing: nothing is measured."""
+        """Do nothing, because nothing is measured."""
 
     def rest(self) -> None:
-        """Do nothing: nothing was opened."""
+        """Do nothing, because nothing was opened."""
 
     def close(self) -> None:
-        """Do nothing: nothing was opened."""
+        """Do nothing, because nothing was opened."""
 
     def timed(
         self, key: RecordKey, request: TimedCall, **_: object
     ) -> tuple[Record, Callable[[], object]]:
-        """Return the record of a function, and what calls it where its result is read."""
+        """
+        Return the record of a function, and a callable for the result.
+
+        The function is called when the result is first read.
+        """
 
         @functools.cache
         @calls_the_test
@@ -276,7 +298,12 @@ class Replay:
 
     @contextlib.contextmanager
     def ranged(self, key: RecordKey, **_: object) -> Iterator[Callable[[], Record]]:
-        """Run a block; what is yielded returns its record."""
+        """
+        Run a block.
+
+        Yields:
+            A callable that returns the record.
+        """
         record = self._record(key, Kind.RANGE)
         yield lambda: record
 
@@ -289,7 +316,12 @@ class Replay:
         work: Work | None = None,
         hardware: Hardware | None = None,
     ) -> EndLoop:
-        """Begin a loop, and return what ends it."""
+        """
+        Start a loop.
+
+        Returns:
+            A callable that ends the loop and returns the record and the hardware.
+        """
         declared = work or plan.work
         record = self._record(key, Kind.STEPS)
 
@@ -304,7 +336,7 @@ class Replay:
     def compared(
         self, key: RecordKey, _requests: tuple[TimedCall, TimedCall], **_: object
     ) -> tuple[Record, Record, Record]:
-        """Return the records of a comparison and of its two sides."""
+        """Return the records of a comparison and of both sides."""
         a, b = (self._record(side, Kind.MEASURE) for side in key.sides)
         return self._record(key, Kind.COMPARE), a, b
 
@@ -314,26 +346,25 @@ class Replay:
         source: object,  # noqa: ARG002 - as a Reader has it
         **_: object,
     ) -> tuple[Record, LookUp | None, Advise]:
-        """Return the record of a compiled binary, of which nothing more is known."""
+        """Return the recorded record of a binary, without further metrics or advice."""
         return self._record(key, Kind.BINARY), None, lambda _: ()
 
     def capture(
         self, key: RecordKey, _path: str, **_: object
     ) -> tuple[Record, LookUp | None, Advise]:
-        """Return a report's record, of which nothing more is known."""
+        """Return the recorded record of a report, without further metrics or advice."""
         return self._record(key, Kind.CAPTURE), None, lambda _: ()
 
     def number(
         self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
     ) -> Record:
-        """Return the record of a number: the test itself knows one that is not there."""
+        """Return the record of a number, made from the given values if none was recorded."""
         record = self._record(key, Kind.RECORD)
         if record.void is None:
             return record
         return self._reader.number(key, values, unit=unit, better=better)
 
     def _record(self, key: RecordKey, kind: Kind) -> Record:
-        """Return the record that stands for a measurement."""
         recording = None if self._site.config.disable else self._site.recording
         if recording is None:
             return Record(key=key, kind=kind, estimates=(), void=_DISABLED)
@@ -346,13 +377,18 @@ class Replay:
 def _chosen(
     path: str, report: ReadReport, launch_filter: LaunchFilter
 ) -> list[PlacedLaunch]:
-    """Return the chosen launches, all of them measured."""
+    """
+    Return the chosen launches.
+
+    Raises:
+        CollectorUnavailableError: One of them could not be profiled.
+    """
     chosen = report.chosen(launch_filter, path)
     failed = [placed.index for placed in chosen if not placed.launch.measured]
     if failed:
         message = f"{path}: profiling launch {failed[0]} failed"
         last = max(placed.index for placed in chosen)
-        # ncu ends with the launch that failed
+        # ncu ends with the launch that failed.
         rest = f"slice({last})" if failed == [last] and last else "[…]"
         raise CollectorUnavailableError(
             message, remedy=f"profile again, or leave it out: launches={rest}"
@@ -364,7 +400,8 @@ _SPILLS = "spills_bytes"
 _PREFIX = "instructions."
 _LOOP = "loop."
 _IN_LOOP = f"{_PREFIX}{_LOOP}"
-_ALL = "compiled"  # the class of every instruction
+# The class of all instructions.
+_ALL = "compiled"
 _LOG_REMEDY = "pass ptxas_log=, what `ptxas -v` printed or a file with it"
 _UNREAD = Gap(
     code=GapCode.NOT_ASKED, reason="its code was not read", remedy="ask for it"
@@ -373,14 +410,15 @@ _UNREAD = Gap(
 
 class Code(Frozen, frozen=True, kw_only=True):
     """
-    What was read of the kernels' machine code.
+    The machine code of the kernels, as read.
 
     Attributes:
-        metrics: The metrics to take from it.
+        metrics: The metrics to take from the code.
 
-        mixes: What each kernel consists of, in their order; None: it was not read.
+        mixes: The instruction mix of each kernel, in the order of the kernels, or None if
+            not read.
 
-        gap: Why it could not be read; None: it could.
+        gap: The reason why the code could not be read, or None.
     """
 
     metrics: tuple[str, ...] = ()
@@ -388,12 +426,12 @@ class Code(Frozen, frozen=True, kw_only=True):
     gap: Gap | None = None
 
     def mix(self, index: int) -> InstructionMix | None:
-        """Return what a kernel consists of; None: its code was not read."""
+        """Return the instruction mix of a kernel, or None if the code was not read."""
         return None if self.mixes is None else self.mixes[index]
 
 
 def is_in_code(metric: str) -> bool:
-    """Return whether the machine code must be read for a metric."""
+    """Return whether a metric needs the machine code."""
     return is_compiled(metric) or metric == _SPILLS
 
 
@@ -401,12 +439,14 @@ def code_of(
     metrics: Sequence[str], read: Callable[[], tuple[InstructionMix, ...]]
 ) -> Code:
     """
-    Return the code, or why it could not be read: the resources are known all the same.
+    Return the machine code, or the reason why it could not be read.
+
+    Resources are known in both cases.
 
     Args:
-        metrics: The metrics to take from it; none: it is not read.
+        metrics: The metrics to take from the code. Without metrics, nothing is read.
 
-        read: Reads it.
+        read: Reads the code.
     """
     if not metrics:
         return Code()
@@ -423,16 +463,16 @@ def binary_record(
     code: Code | None = None,
 ) -> Record:
     """
-    Return the record of compiled kernels: each one's values, and the largest.
+    Build the record of compiled kernels: the values of each, and the largest.
 
     Args:
-        maker: Makes the records of this process.
+        maker: The maker of records of this process.
 
-        key: The record's name.
+        key: The key of the record.
 
-        kernels: All of a binary.
+        kernels: All kernels of a binary.
 
-        code: Their machine code, as far as it was read; None: it was not.
+        code: The machine code as read, or None if it was not read.
     """
     estimates, gaps = compiled_values(kernels, code or Code())
     targets = {_capability_text(kernel.target) for kernel in kernels}
@@ -450,14 +490,14 @@ def compiled_values(
     kernels: Sequence[KernelResources], code: Code
 ) -> tuple[tuple[Estimate, ...], tuple[Unmeasured, ...]]:
     """
-    Return each kernel's values and the largest of each, and those that are not known.
+    Return the values of each kernel, the largest of all, and the gaps.
 
-    What is not known of one kernel is not known of the whole.
+    If a value of one kernel is unknown, so is the value of the whole.
 
     Args:
-        kernels: All of a binary.
+        kernels: All kernels of a binary.
 
-        code: Their machine code, as far as it was read.
+        code: The machine code as read.
     """
     single: list[Estimate] = []
     gaps: dict[str, Unmeasured] = {}
@@ -475,7 +515,6 @@ def compiled_values(
 def _kernel_metrics(
     kernel: KernelResources, mix: InstructionMix | None, code: Code
 ) -> dict[str, tuple[float | None, str]]:
-    """Return a kernel's metrics, with its occupancy where its block is known."""
     from pytest_gpuperf.collect.translate.counters import kernel_values
 
     metrics = kernel_values(kernel)
@@ -497,14 +536,14 @@ def failed_kernels(
     kernels: Sequence[KernelResources], code: Code, failed: Sequence[FailedComparison]
 ) -> list[FailedKernel]:
     """
-    Return the kernel with the worst value of each comparison that failed.
+    Return the kernel with the worst value for every failed comparison.
 
     Args:
-        kernels: All of a binary.
+        kernels: All kernels of a binary.
 
-        code: Their machine code, as far as it was read.
+        code: The machine code as read.
 
-        failed: The comparisons that failed.
+        failed: The failed comparisons.
     """
     culprits = []
     for metric, operator, pattern in dict.fromkeys(failed):
@@ -533,7 +572,11 @@ def failed_kernels(
 
 
 def _present_classes(metric: str, mix: InstructionMix | None) -> dict[str, int] | None:
-    """Return the classes of a kernel's code, the most frequent first; None: not asked."""
+    """
+    Return the instruction counts of a kernel by class, the most frequent first, or None.
+
+    None if the metric does not need them, or if the code was not read.
+    """
     if not is_compiled(metric) or mix is None or mix.counts is None:
         return None
     in_loop = metric.startswith(_IN_LOOP)
@@ -546,7 +589,6 @@ def _present_classes(metric: str, mix: InstructionMix | None) -> dict[str, int] 
 
 
 def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
-    """Return the estimate of a resource: exact, from the binary."""
     return Estimate(
         metric=metric,
         value=float(value),
@@ -557,7 +599,7 @@ def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estim
 
 
 def _largest(single: Sequence[Estimate]) -> list[Estimate]:
-    """Return the worst kernel's value of each metric, as the value of the whole."""
+    """Return the worst kernel's value of every metric, as the value of the whole."""
     by_metric: dict[str, list[Estimate]] = {}
     for estimate in single:
         by_metric.setdefault(estimate.metric, []).append(estimate)
@@ -579,7 +621,6 @@ def _gap(
     mix: InstructionMix | None,
     code: Code,
 ) -> Unmeasured:
-    """Return why a kernel, and so the whole binary, has no value of a metric."""
     if metric in code.metrics:
         gap = _gap_in_code(metric, kernel, mix, code)
     else:
@@ -590,7 +631,6 @@ def _gap(
 def _gap_in_code(
     metric: str, kernel: KernelResources, mix: InstructionMix | None, code: Code
 ) -> Gap:
-    """Return why a kernel's code does not tell a metric."""
     name = kernel.demangled or kernel.name
     if mix is None:
         gap = code.gap or _UNREAD
@@ -600,7 +640,8 @@ def _gap_in_code(
             reason=f"not all code of {name} is known: {mix.doubt}",
             remedy="limit the other kernels by their names",
         )
-    else:  # spills alone can be unknown of known code
+    else:
+        # Of known code, only the number of spills can be unknown.
         return Gap(
             code=GapCode.NOT_STATED,
             reason=f"local memory of {name} holds more than spilled registers",
@@ -614,7 +655,6 @@ def _gap_in_code(
 def _gap_of_resource(
     metric: str, kernel: KernelResources, kernels: Sequence[KernelResources]
 ) -> Gap:
-    """Return why a resource of a kernel is not known."""
     code = GapCode.NOT_STATED
     name = kernel.demangled or kernel.name
     if metric == "stack_bytes":
@@ -637,6 +677,6 @@ def _gap_of_resource(
 
 
 def _capability_text(target: str) -> str:
-    """Return the compute capability of a target as text; the target where it has none."""
+    """Return the compute capability of a target as text, or the target if unknown."""
     capability = target_capability(target)
     return target if capability is None else f"{capability[0]}.{capability[1]}"

@@ -1,8 +1,8 @@
 """Reference workloads: work that no change of the tested code can move.
 
-They are timed before and after tests, so that the machine's part in a change can be told
-from the code's. Those that wait for a disk are timed after tests that do so as well. There
-are none for a GPU yet.
+They are timed before and after tests, to separate machine drift from changes of the code.
+Disk workloads are timed only after tests that wait for a disk. There are no workloads for a
+GPU yet.
 """
 
 from __future__ import annotations
@@ -50,24 +50,31 @@ if TYPE_CHECKING:
 
 __all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
 
-# raised when a workload or the way it is timed changes
+# Increase the number if a workload or its timing changes.
 METHOD = "references/1"
-TURN_NAME = "gpuperf.references"  # of what is measured in a turn, beside a test's own
-_LEAST_SAMPLES = 4  # of each workload, before a test and after it
-_WARMUP_CALLS = 3  # of a new one: the first copies of 4 MiB take three times as long
-# Samples that the stop rule looks at: of more, an interval as narrow says nothing of now.
+# Name of the turn for reference workloads, next to those of the tests.
+TURN_NAME = "gpuperf.references"
+# Samples of each workload, before and after a test.
+_LEAST_SAMPLES = 4
+# Calls of a new workload. The first copies of 4 MiB take three times as long.
+_WARMUP_CALLS = 3
+# Samples considered by the stop rule. An equally narrow interval of more samples would
+# say nothing about the present.
 _RECENT_SAMPLES = 100
-# docs/judging.md section 2: the cost of a process, the larger of the two
+# The cost per process is the larger of the two (docs/judging.md section 2).
 _BUDGET_FRACTION, _BUDGET_NS = 0.01, 100_000_000
-_FIRST_NS = 50_000_000  # half of it at once; the rest as the tests go on
-# What is left of the budget is spent by and by: a sixteenth with each set of the host's,
-# and half with each of the disk's, of which there are few.
+# Half of the budget may be spent at once, the rest as the tests go on.
+_FIRST_NS = 50_000_000
+# The rest of the budget is spent gradually: a sixteenth with every host set, and half
+# with every disk set, of which there are few.
 _SET_FRACTION, _DISK_SET_FRACTION = 1 / 16, 0.5
-_STALE_NS = 100_000_000  # samples this old are not of the machine before a test
-_LOOP_COUNT = 10_000  # about 0.4 ms
-_ELEMENTS = 8192  # 64 KiB of doubles: three arrays fit every L2
-_NUMPY_COUNT = 64  # some 0.2 ms
-_ARRAY_COUNT = 16  # likewise
+# Older samples do not show the machine before a test.
+_STALE_NS = 100_000_000
+_LOOP_COUNT = 10_000  # About 0.4 ms.
+# 64 KiB of doubles. Three arrays fit into every L2.
+_ELEMENTS = 8192
+_NUMPY_COUNT = 64  # About 0.2 ms.
+_ARRAY_COUNT = 16  # About 0.2 ms.
 _COPY_BYTES = 4 << 20
 
 Workload = Callable[[], object]
@@ -75,38 +82,38 @@ Workload = Callable[[], object]
 
 class _Budget:
     """
-    The time that a set of workloads may cost a process.
+    The time that a set of workloads may take in a process.
 
     Attributes:
-        spent_ns: What it has cost so far [ns].
+        spent_ns: Time spent so far [ns].
 
-        measured_ns: How long the tests took that it was timed beside [ns].
+        measured_ns: Total duration of the tests timed together with the workloads [ns].
     """
 
     def __init__(self) -> None:
         self.spent_ns = self.measured_ns = 0
-        self._set_ns = 0  # the last one
+        self._set_ns = 0  # Duration of the last set.
 
     @property
     def left_ns(self) -> float:
-        """What is left of all that it may cost until now [ns]."""
+        """The rest of the budget now [ns]."""
         whole_ns = max(_BUDGET_FRACTION * self.measured_ns, _BUDGET_NS)
         return whole_ns - self.spent_ns
 
     def allows_a_set(self) -> bool:
-        """Return whether one more set may begin, if nothing interrupts it."""
+        """Return True if the next set fits into the budget without interruptions."""
         share_ns = _BUDGET_FRACTION * self.measured_ns
         most_ns = max(share_ns, min(_FIRST_NS + share_ns, _BUDGET_NS))
         return self.spent_ns + self._set_ns <= most_ns
 
     def spend(self, set_ns: int, own_ns: int) -> None:
         """
-        Take note of a set.
+        Record the cost of a set.
 
         Args:
-            set_ns: How long it took [ns].
+            set_ns: Duration of the set [ns].
 
-            own_ns: How long the next one takes if nothing interrupts it [ns].
+            own_ns: Duration of the next set if nothing interrupts it [ns].
         """
         self._set_ns = own_ns
         self.spent_ns += set_ns
@@ -117,13 +124,13 @@ class References:
     The reference workloads of one process.
 
     Args:
-        clock: Gives the time.
+        clock: The clock.
 
-        modules: The modules that the process has loaded.
+        modules: The modules loaded by the process.
 
-        turn_client: Asks for turns; None: the process waits for no other.
+        turn_client: Connection to the turn server, or None to measure without turns.
 
-        disk: What workloads of the disk write to; None: there are none.
+        disk: The file that disk workloads write to, or None for no disk workloads.
     """
 
     def __init__(
@@ -141,26 +148,27 @@ class References:
         self._workloads: dict[str, Workload | Gap] = {}
         self._disk = disk
         self._disk_gap: Gap | None = None
-        self._disk_is_used = False  # by the test that runs now
+        self._disk_is_used = False  # By the current test.
         self._samples: list[ReferenceSamples] = []
-        self._recent_s: dict[str, deque[float]] = {}  # without interrupted ones
+        self._recent_s: dict[str, deque[float]] = {}  # Without interrupted samples.
         self._budget, self._disk_budget = _Budget(), _Budget()
-        self._is_waiting = False  # the test that runs now has measured nothing yet
-        self._begun_ns = 0  # the test that runs now
-        self._ended_ns: int | None = None  # the last samples
+        # The current test has measured nothing yet.
+        self._is_waiting = False
+        self._begun_ns = 0  # Start of the current test.
+        self._ended_ns: int | None = None  # The end of the last samples.
 
     def begin(self) -> None:
-        """Take note that a test begins, which may measure nothing that needs references."""
+        """Announce a test, which may turn out to measure nothing that needs references."""
         self._is_waiting = True
 
     def before_measuring(self) -> None:
-        """Time the workloads before the first measurement of the test that runs now."""
+        """Time the workloads before the first measurement of the current test."""
         if self._is_waiting:
             self._is_waiting = False
             self.before()
 
     def before(self) -> None:
-        """Time the workloads before a test, unless that was done after the last one."""
+        """Time the workloads before a test, unless just timed after the last test."""
         now_ns = self._clock.now_ns()
         if self._ended_ns is None or now_ns - self._ended_ns > _STALE_NS:
             self._sample()
@@ -168,11 +176,11 @@ class References:
         self._begun_ns = self._clock.now_ns()
 
     def note_disk(self) -> None:
-        """Take note that the test that runs now waits for a disk."""
+        """Note that the current test waits for a disk."""
         self._disk_is_used = True
 
     def after(self) -> None:
-        """Time the workloads after a test that has passed, and that needs them."""
+        """Time the workloads after a test that passed and needs references."""
         if self._is_waiting:
             self._is_waiting = False
             return
@@ -188,7 +196,6 @@ class References:
         return tuple(samples)
 
     def _sample(self) -> None:
-        """Take samples of every workload, if what is left of the budget allows it."""
         takes_set = self._budget.allows_a_set()
         disk_is_used = self._disk_is_used and self._disk_gap is None
         disk = self._disk if disk_is_used and self._disk_budget.allows_a_set() else None
@@ -198,7 +205,7 @@ class References:
         turn = (
             contextlib.nullcontext()
             if self._turn_client is None
-            else self._turn_client.measuring(TURN_NAME)  # a set lasts a turn
+            else self._turn_client.measuring(TURN_NAME)  # A set takes one turn.
         )
         with turn:
             if takes_set:
@@ -207,27 +214,26 @@ class References:
                 self._take_disk_set(disk)
 
     def _take_set(self) -> None:
-        """Take samples of every workload of the host."""
         begun_ns, cpu_begun_ns = self._clock.now_ns(), self._clock.thread_cpu_ns()
         left_ns, names = self._budget.left_ns, self._names()
         share_ns = _SET_FRACTION * left_ns / len(names)
         for name in names:
-            # a set that has begun is finished: two of three workloads show nothing
+            # A set that has begun is completed, because two of three workloads show
+            # nothing.
             if self._clock.now_ns() - begun_ns > left_ns:
-                break  # slower than the last time
+                break  # Slower than the last time.
             self._samples += self._samples_of(name, share_ns)
         self._ended_ns = self._clock.now_ns()
         ran_ns = self._clock.thread_cpu_ns() - cpu_begun_ns
         self._budget.spend(self._ended_ns - begun_ns, ran_ns)
 
     def _take_disk_set(self, disk: Disk) -> None:
-        """Take samples of every workload of the disk."""
         begun_ns, blocks_count = self._clock.now_ns(), self._clock.blocks_count()
         samples: list[ReferenceSamples] = []
         try:
             disk.begin()
             samples = self._disk_samples(disk, begun_ns)
-            if self._clock.blocks_count() == blocks_count:  # it writes to memory
+            if self._clock.blocks_count() == blocks_count:  # The file is in memory.
                 self._disk_gap = _no_disk("the temporary folder is not on a disk")
         except OSError as error:
             self._disk_gap = _no_disk(error.strerror or str(error))
@@ -239,12 +245,12 @@ class References:
 
     def _disk_samples(self, disk: Disk, begun_ns: int) -> list[ReferenceSamples]:
         """
-        Return samples of the disk's workloads, in rounds so that each has as many.
+        Return samples of the disk workloads, taken in rounds for equal counts.
 
         Args:
-            disk: What they write to.
+            disk: The file of the workloads.
 
-            begun_ns: When the set began [ns].
+            begun_ns: Start of the set [ns].
         """
         now_ns, left_ns = self._clock.now_ns, self._disk_budget.left_ns
         samples_s: dict[str, list[float]] = {name: [] for name in DISK_WORKLOADS}
@@ -257,7 +263,7 @@ class References:
             spent_ns = now_ns() - begun_ns
             is_over = spent_ns >= _DISK_SET_FRACTION * left_ns
             enough = is_over or all(map(self._is_narrow, samples_s))
-            # a single one may take a tenth of a second
+            # A single round may take a tenth of a second.
             if spent_ns >= left_ns or (enough and count >= _LEAST_SAMPLES):
                 break
         return [
@@ -266,32 +272,32 @@ class References:
         ]
 
     def _recent(self, name: str) -> deque[float]:
-        """Return the last samples of a workload that nothing interrupted [s]."""
+        """Return the last uninterrupted samples of a workload [s]."""
         return self._recent_s.setdefault(name, deque(maxlen=_RECENT_SAMPLES))
 
     def _is_narrow(self, name: str) -> bool:
-        """Return whether the median of a workload is known as well as a test's is."""
+        """Return True if the median of a workload is as precise as the median of a test."""
         half_width = half_width_fraction(self._recent(name))
         return half_width is not None and half_width <= HOST_PRECISION
 
     def _names(self) -> tuple[str, ...]:
         """
-        Return the workloads; numpy's where the tests have loaded it already.
+        Return the workloads, with numpy's only if the tests have loaded numpy already.
 
-        The others are three by themselves, because a fresh process that runs a part of
-        the tests may not load what the whole run has loaded.
+        The three others suffice without it, because a fresh process that runs a part of the
+        tests may not load the modules of the whole run.
         """
         usual = ("python", "array", "copy")
         return (*usual, "numpy") if "numpy" in self._modules else usual
 
     def _samples_of(self, name: str, share_ns: float) -> list[ReferenceSamples]:
         """
-        Return samples of one workload, or why it cannot run.
+        Return samples of a workload, or the reason why the workload cannot run.
 
         Args:
-            name: Its name.
+            name: The name of the workload.
 
-            share_ns: How long it may take, if it needs more samples than the fewest [ns].
+            share_ns: Time limit, if more samples than the minimum are needed [ns].
         """
         try:
             if name not in self._workloads:
@@ -313,7 +319,6 @@ class References:
             return [ReferenceSamples(workload=name, gap=gap)]
 
     def _made(self, name: str) -> Workload:
-        """Return a workload with the memory that it works on."""
         if name == "python":
             return _python_loop
         if name == "copy":
@@ -323,7 +328,6 @@ class References:
     def _timed(
         self, name: str, workload: Workload, share_ns: float
     ) -> list[ReferenceSamples]:
-        """Time a workload after one call that warms it up, until its median is known."""
         workload()
         end_ns = self._clock.now_ns() + share_ns
         parts: list[ReferenceSamples] = []
@@ -338,11 +342,11 @@ class References:
                 return parts
 
     def _part(self, name: str, workload: Workload) -> ReferenceSamples:
-        """Return a few samples, between two looks at the speed of the core."""
+        """Return a few samples, with the core speed measured before and after."""
         now_ns, cpu_ns = self._clock.now_ns, self._clock.thread_cpu_ns
         samples_s: list[float] = []
         interrupted_s: list[float] = []
-        self._core_loop.around_s()  # before the first sample
+        self._core_loop.around_s()  # Before the first sample.
         for _ in range(_LEAST_SAMPLES):
             cpu_begun_ns = cpu_ns()
             begun_ns = now_ns()
@@ -372,22 +376,22 @@ def reference_records(
     conditions: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Record, ...]:
     """
-    Return a record for each reference workload of one process.
+    Build the records of all reference workloads of a process.
 
     Args:
-        samples: All that the process took.
+        samples: All samples of the process.
 
         environment: Machine and software.
 
-        role: Which process of the run it is.
+        role: The role of the process in the run.
 
-        process_index: 0 for the main process, from 1 for the fresh ones.
+        process_index: 0 for the main process, from 1 for fresh processes.
 
-        host: Where it ran; None: where the run is judged.
+        host: The host of the process, or None for the host of the main process.
 
-        workers_count: How many processes took them side by side.
+        workers_count: Number of processes that took samples at the same time.
 
-        conditions: What changed how fast all code of that process ran.
+        conditions: Conditions that changed the speed of all code in the process.
     """
     maker = Maker(
         facts=known_facts(environment, method=METHOD, conditions=conditions),
@@ -405,7 +409,7 @@ def reference_records(
 
 
 def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Record:
-    """Return the record of one workload: of interrupted samples where others are few."""
+    """Return the record of a workload. Interrupted samples are used if the rest are few."""
     key = RecordKey(test_id=REFERENCES, name=name)
     values = [value for part in taken for value in part.samples_s]
     interrupted = [value for part in taken for value in part.interrupted_s]
@@ -442,7 +446,7 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
 
 
 def _core(taken: Sequence[ReferenceSamples]) -> CoreSpeed | None:
-    """Return how fast the core was in all samples of a workload; None: not known."""
+    """Return the core speed over all samples of a workload, or None if unknown."""
     pairs = [
         (median(values), part.loop_s)
         for part in taken
@@ -452,7 +456,6 @@ def _core(taken: Sequence[ReferenceSamples]) -> CoreSpeed | None:
 
 
 def _no_disk(reason: str) -> Gap:
-    """Return why nothing is known of the disk."""
     return Gap(
         code=GapCode.FAILED,
         reason=f"no work could be timed on a disk ({reason})",
@@ -468,7 +471,7 @@ _STOOD_STILL = Gap(
 
 
 def _python_loop() -> int:
-    """Add up numbers: what the interpreter does."""
+    """Add up numbers, to load the interpreter."""
     total = 0
     for number in range(_LOOP_COUNT):
         total += number
@@ -476,7 +479,7 @@ def _python_loop() -> int:
 
 
 def _numpy(numpy: Any) -> Workload:  # noqa: ANN401 - an optional library has no types
-    """Return a product of arrays that stay in L2: what vector units do."""
+    """Return a product of arrays that stay in L2, to load the vector units."""
     left, right = numpy.full(_ELEMENTS, 1.5), numpy.full(_ELEMENTS, 2.5)
     out = numpy.empty(_ELEMENTS)
 
@@ -488,7 +491,7 @@ def _numpy(numpy: Any) -> Workload:  # noqa: ANN401 - an optional library has no
 
 
 def _array() -> Workload:
-    """Return a swap of the bytes of an array that stays in L2: compiled code."""
+    """Return a byte swap of an array that stays in L2, to run compiled code."""
     values = array("d", [1.5]) * _ELEMENTS
 
     def swap() -> None:
@@ -499,7 +502,7 @@ def _array() -> Workload:
 
 
 def _copy() -> Workload:
-    """Return a copy of 4 MiB: what memory does."""
+    """Return a copy of 4 MiB, to load the memory."""
     source = memoryview(bytearray(b"\x01") * _COPY_BYTES)
     target = memoryview(bytearray(b"\x02") * _COPY_BYTES)
 

@@ -1,4 +1,4 @@
-"""One process of a run: what it was told, what it has, what it computes with and keeps."""
+"""One process of a run: its configuration, tools and devices, and the records it keeps."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Machine", "ProcessIdentity", "Site", "peaks_in_use"]
 
-_REMARKS = "remarks.txt"  # in the folder that all processes of a run know
+# In a folder known to all processes of a run.
+_REMARKS = "remarks.txt"
 
 
 class ProcessIdentity(Frozen, frozen=True, kw_only=True):
@@ -64,22 +65,24 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
     Identity of this process within the run, passed from the controller.
 
     Attributes:
-        session: The session that all of them belong to.
+        session: The session shared by all processes of the run.
 
-        writer: A name that no other of them has.
+        writer: A name unique among the processes of the run.
 
-        role: What it measures for.
+        role: The purpose of the measurements of this process.
 
         process_index: 0 for the main process and its workers.
 
-        spool: The folder for its readings; None: they are not kept.
+        spool: The folder for readings, or None to keep no readings.
 
-        keeps_traces: Whether every launch is kept beside them.
+        keeps_traces: Whether every launch is kept next to the readings.
 
-        expected: The folder where a worker says what it will measure; None: no need.
+        expected: The folder in which a worker announces its measurements, or None.
 
-        host: The controller's host, in an xdist worker; None: unknown.
-        collects: Whether it only collects its tests, for the digests of their parameters.
+        host: The controller's host in an xdist worker, or None if unknown.
+
+        collects: Whether the process only collects its tests, for the digests of their
+            parameters.
     """
 
     session: Session
@@ -95,24 +98,24 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
 
 class Site:
     """
-    What one process of a run has.
+    Configuration, clock, tools and devices of one process.
 
     Args:
-        config: What the run was asked to do.
+        config: The configuration of the run.
 
-        identity: Which process of it this is.
+        identity: The identity of this process within the run.
 
-        clock: Gives the time.
+        clock: The clock.
 
         runner: Starts tools.
 
         runtime: The device that tests may come to use.
 
-        query: Returns the GPUs of this machine; called once, when they are first needed.
+        query: Returns the GPUs of this machine. Called once, when they are first needed.
 
     Attributes:
-        foreign_host: The host of an xdist worker that may not be its controller's; None:
-            it is.
+        foreign_host: The host of an xdist worker that may run on another host than its
+            controller. None if both share a host.
     """
 
     def __init__(
@@ -133,9 +136,12 @@ class Site:
         self._query = query
         self.expected = Expected()
         self.foreign_host: Host | None = None
-        self.lost: dict[str, Gap] = {}  # what turned out to be of no use, by name
-        self.ran_count = 0  # test bodies that ran in this process, measured or not
-        self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
+        # Collectors (and the lock) that failed, by name.
+        self.lost: dict[str, Gap] = {}
+        # Test bodies that ran in this process, measured or not.
+        self.ran_count = 0
+        # Packages loaded by this plugin.
+        self._own: frozenset[str] = frozenset()
         self._recorder = (
             replay.Recorder(identity.spool, writer=identity.writer)
             if identity.spool
@@ -144,7 +150,7 @@ class Site:
 
     @classmethod
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
-        """Return the main process, with a session that begins now."""
+        """Create the site of the main process, with a session that begins now."""
         session = sessions.new_session(SystemClock())
         keeps_traces = config.record is not None
         identity = ProcessIdentity(
@@ -154,7 +160,7 @@ class Site:
 
     @classmethod
     def in_process(cls, config: Config, identity: ProcessIdentity) -> Self:
-        """Return this process, with the machine's own clock, tools and devices."""
+        """Create the site of a process, with the real clock, tools and devices."""
         return cls(
             config,
             identity,
@@ -166,10 +172,10 @@ class Site:
     @classmethod
     def in_worker(cls, config: Config, identity: ProcessIdentity) -> Self:
         """
-        Return an xdist worker, from what its controller told it.
+        Create the site of an xdist worker, from the identity sent by the controller.
 
-        On another host it may not have the folders of the run: then it keeps no samples,
-        and does not say what it is going to measure.
+        A worker on another host may not have the folders of the run. It then keeps no
+        samples and does not announce its measurements.
         """
         folders = {
             name: folder
@@ -183,17 +189,17 @@ class Site:
         return site
 
     def for_worker(self, name: str) -> str:
-        """Return what a worker is told, as text: its identity in this run."""
+        """Return the identity of a worker as text."""
         return codec.to_text(replace(self.identity, writer=name, host=self.host))
 
-    # what there is
+    # Resources of the process.
 
     def open_folders(self) -> None:
         """
-        Read the recording to judge again, and make the one to keep.
+        Read the recording to judge again, or create the recording to keep.
 
         Raises:
-            CaptureFormatError: The folder to replay holds no recording.
+            CaptureFormatError: The folder to replay contains no recording.
 
             ReportError: The folder to record into cannot be used.
         """
@@ -203,17 +209,17 @@ class Site:
 
     def prepare(self) -> None:
         """
-        Open and read what the tests of this process need, before the first of them runs.
+        Open and read all files that the tests need, before the first test runs.
 
-        While one runs, its file system may be a fake one, or out of descriptors.
+        During a test the file system may be a fake, or out of descriptors.
 
         Raises:
-            ReportError: The file for its readings cannot be written.
+            ReportError: The file for the readings cannot be written.
         """
         _ = self.absent, self.environment
-        self.clock.waits_count()  # which loads a library of Python
-        self.clock.load()  # which opens a file
-        self.clock.conditions()  # which reads how the process was started
+        self.clock.waits_count()  # Loads a library of Python.
+        self.clock.load()  # Opens a file.
+        self.clock.conditions()  # Reads the way the process was started.
         if self._recorder is not None:
             self._recorder.open()
 
@@ -222,33 +228,34 @@ class Site:
         self.clock.close()
         if self._recorder is not None:
             self._recorder.close()
-        if "_traces" in vars(self) and self._traces is not None:  # else none was kept
+        # The property is only set if a trace was kept.
+        if "_traces" in vars(self) and self._traces is not None:
             self._traces.close()
 
     @functools.cached_property
     def recording(self) -> replay.Recording | None:
         """
-        The run that is judged again; None: this one measures.
+        The run to judge again, or None for a run that measures.
 
         Raises:
-            CaptureFormatError: The folder holds none.
+            CaptureFormatError: The folder contains no recording.
         """
         where = self.config.replay
         return None if where is None else replay.read_recording(where)
 
     @functools.cached_property
     def devices(self) -> DeviceQuery:
-        """The GPUs of this machine."""
+        """The GPUs of the machine."""
         return self._query()
 
     @functools.cached_property
     def absent(self) -> Mapping[str, Gap]:
-        """Why collectors cannot be used here, by name."""
+        """The reasons why collectors cannot be used here, by name."""
         absent = absent_collectors(
             replaying=self.config.replay is not None,
             no_device_reason=None if self.device() else self.no_device_reason(),
         )
-        unasked = not self.config.collectors  # whoever names it knows why
+        unasked = not self.config.collectors  # A named collector needs no advice.
         if unasked and Source.NCU not in absent and self.device() is None:
             absent[Source.NCU] = Gap(
                 code=GapCode.NO_DEVICE,
@@ -260,10 +267,10 @@ class Site:
 
     def choice(self, used: Collection[str] = ()) -> Choice:
         """
-        Return which collectors are used, and why the others are not.
+        Return the collectors in use, and the reasons why the rest are not used.
 
         Args:
-            used: Sources of what was measured so far.
+            used: Sources of the values measured so far.
         """
         device = self.device()
         return choose(
@@ -277,10 +284,10 @@ class Site:
     @functools.cached_property
     def session(self) -> Session:
         """
-        The session that measured: the recorded one where a run is judged again.
+        The session that measured, or the recorded session if a run is judged again.
 
-        Starts git, so not before a test has measured: an xdist controller knows only
-        then whether any will.
+        Starts git, so the session must not be requested before a test has measured. An
+        xdist controller does not know any earlier if a test will measure.
         """
         if self.recording is not None:
             return self.recording.session
@@ -300,20 +307,20 @@ class Site:
         )
 
     def shard(self) -> str | None:
-        """Return which part of the run's tests this is, as "3/8"; None: all of them."""
+        """Return the part of the tests in the run, as "3/8", or None for all tests."""
         return self.all_expected().shard or sessions.shard(os.environ)
 
     @functools.cached_property
     def host(self) -> Host:
-        """The machine of this process."""
+        """The machine of the process."""
         return sessions.this_host()
 
     def session_of(self, host: Host | None) -> Session:
         """
-        Return the session of a host; None: of the run's own.
+        Return the session of a host, or the session of the run for None.
 
-        A session is of one machine: what xdist workers on another one measured has a session
-        of its own.
+        A session belongs to one machine. Measurements of xdist workers on another machine
+        have a session of their own.
         """
         if host is None or host.id == self.session.host:
             return self.session
@@ -326,7 +333,9 @@ class Site:
         )
 
     def note_ran(self, count: int) -> None:
-        """Add to the session how many test bodies ran; a recorded one knows already."""
+        """
+        Store the number of test bodies that ran in the session, unless the run is a replay.
+        """
         if self.recording is None:
             self.session = replace(self.session, ran_count=count)
 
@@ -340,35 +349,37 @@ class Site:
     @functools.cached_property
     def chosen(self) -> Chosen:
         """
-        The GPU that tests are to run on, and what CUDA calls it.
+        The GPU selected for tests, with the CUDA name.
 
         Raises:
-            ConfigError: The one that was asked for is not there any more.
+            ConfigError: The requested GPU no longer exists.
         """
         name = None if self.config.replay is not None else self.config.device
         return choose_device(self.devices, name, os.environ)
 
     def device(self) -> Device | None:
-        """Return the GPU that tests are to run on; None: there is none."""
+        """Return the GPU selected for tests, or None."""
         return self.chosen.device
 
     def free_device_bytes(self) -> int | None:
-        """Return the GPU's memory that new processes can have [B]; None: not known."""
+        """Return the GPU memory available to new processes [B], or None if unknown."""
         device = self.device()
         return None if device is None else free_device_bytes(device.uuid)
 
     def device_name(self) -> str | None:
-        """Return the device to put tensors on; None: there is none."""
+        """Return the device name for tensors, such as "cuda:0", or None without a device."""
         if self.recording is not None and self.device() is None:
-            return "cpu"  # bodies run for their side effects; values are recorded ones
+            return "cpu"
+            # Bodies run for their side effects only. The values are the recorded
+            # ones.
         return None if self.device() is None else f"cuda:{self.chosen.ordinal}"
 
     def no_device_reason(self) -> str:
-        """Return why there is no GPU."""
+        """Return the reason why there is no GPU."""
         return self.chosen.reason or self.devices.reason or "no GPU"
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
-        """Return what a test requires and this process does not have; None: nothing."""
+        """Return the gap of the first unmet requirement of a test, or None."""
         if self.recording is not None:
             return None
         for name in requires:
@@ -378,7 +389,7 @@ class Site:
         return None
 
     def _lack(self, name: str) -> Gap | None:
-        """Return why one requirement is not met; None where it is."""
+        """Return the gap of an unmet requirement, or None if the requirement is met."""
         device = self.device()
         gaps = {**self.absent, **self.lost}
         if name in gaps:
@@ -407,14 +418,14 @@ class Site:
         return None
 
     def remark(self, about: str, *sentences: str) -> None:
-        """Have the run say something of itself, once, whichever of its processes this is."""
+        """Add a remark to the run, from any process. Repeated remarks are shown once."""
         if self.identity.expected is not None and sentences:
             path = Path(self.identity.expected, _REMARKS)
             with path.open("a", encoding="utf-8") as file:
                 file.writelines(f"{about}\t{text}\n" for text in sentences)
 
     def remarks(self) -> tuple[HeaderNote, ...]:
-        """Return what the processes of this run had to say of it."""
+        """Return the remarks of all processes of the run."""
         file = Path(self.identity.expected or "", _REMARKS)
         if self.identity.expected is None or not file.exists():
             return ()
@@ -423,16 +434,16 @@ class Site:
         return tuple(HeaderNote(about=about, text=text) for about, _, text in parted)
 
     def told_lost(self) -> tuple[Unmeasured, ...]:
-        """Return what turned out to be of no use here, as it travels."""
+        """Return the collectors (and the lock) that failed in the process, ready to be sent."""
         return tuple(Unmeasured.of_metric(name, gap) for name, gap in self.lost.items())
 
     def learn_lost(self, lost: Sequence[Unmeasured]) -> None:
-        """Note what turned out to be of no use in another process of the run."""
+        """Note the collectors that failed elsewhere in the run."""
         for unmeasured in lost:
             self.lost.setdefault(unmeasured.metric, unmeasured)
 
     def may_change(self, *, has_limits: bool) -> bool:
-        """Return whether the end of the run may change what is reported of a test."""
+        """Return whether the end of the run may change the report of a test."""
         config = self.config
         if config.disable or self.identity.role is not Role.MAIN:
             return False
@@ -446,32 +457,38 @@ class Site:
         )
 
     def expect(self, expected: Expected) -> None:
-        """Take note of which tests are going to measure; a worker tells the controller."""
+        """
+        Set the tests that are going to measure.
+
+        A worker also reports them to the controller.
+        """
         self.expected = expected
-        self._own = surroundings.not_loaded()  # from now on cupti-python may load it
+        # From now on cupti-python may load it.
+        self._own = surroundings.not_loaded()
         if self.identity.expected is not None:
             replay.write_expected(
                 self.identity.expected, self.identity.writer, expected
             )
 
     def all_expected(self) -> Expected:
-        """Return what the processes of the run are going to measure."""
+        """Return the tests that all processes of the run are going to measure."""
         if self.expected.test_ids or self.identity.expected is None:
             return self.expected
         return replay.read_expected(self.identity.expected)
 
     def need(self, collector: str) -> None:
         """
-        Refuse a measurement whose collector was left out by name.
+        Check that a collector was not left out by name.
 
         Raises:
-            CollectorUnavailableError: It was.
+            CollectorUnavailableError: The collector was left out.
         """
         collectors = self.config.collectors
         if collector == Source.HOST and not frozenset(DEVICE_TIMERS).isdisjoint(
             collectors
         ):
-            return  # whatever times the device, the host's clock runs beside it
+            # Next to any timer of the device, the host's clock also runs.
+            return
         if self.config.replay is None and collectors and collector not in collectors:
             message = f"the {collector} collector is not among those asked for"
             raise CollectorUnavailableError(
@@ -480,7 +497,7 @@ class Site:
 
     @functools.cached_property
     def _traces(self) -> TraceKeeper | None:
-        """What keeps the traces of this process; None: they are not kept."""
+        """The store for the traces of the process, or None if traces are not kept."""
         identity = self.identity
         if identity.spool is None or not identity.keeps_traces:
             return None
@@ -495,23 +512,23 @@ class Site:
 
     @property
     def launch_sink(self) -> Callable[[], LaunchSink] | None:
-        """What takes more launches than memory should hold; None: they are not kept."""
+        """Factory of a sink for launches that do not fit into memory, or None if not kept."""
         return None if self._traces is None else self._traces.stream
 
     def keep_trace(self, record: Record, trace: Trace | None) -> Record:
         """
-        Keep a measurement's whole trace where that is wanted.
+        Keep the whole trace of a measurement, if requested.
 
         Args:
-            record: With what the trace amounts to.
+            record: The record, with the summary of the trace.
 
-            trace: All that CUPTI saw; None: nothing.
+            trace: The full trace of CUPTI, or None.
 
         Returns:
-            The record, with where the trace stands.
+            The record, with the location of the trace.
 
         Raises:
-            ReportError: It cannot be written.
+            ReportError: The trace cannot be written.
         """
         if self._traces is None or trace is None or record.activity is None:
             return record
@@ -519,7 +536,7 @@ class Site:
         return replace(record, activity=replace(record.activity, kept=place))
 
     def keep(self, records: Sequence[Record]) -> tuple[Record, ...]:
-        """Keep readings where they are wanted; return them as they travel."""
+        """Keep the readings of records if requested, and return the records without samples."""
         if self._recorder is not None:
             for record in records:
                 self._recorder.keep(record)
@@ -531,25 +548,27 @@ _CPU = "cpu"
 
 class Machine:
     """
-    What the tests of one process compute with.
+    The devices that the tests of one process compute with.
 
     Args:
-        site: What the process has.
+        site: Configuration, clock and devices of the process.
     """
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._made: tuple[Environment, Mapping[str, str], Maker] | None = None
-        self._peaks: dict[str | None, Peaks] = {}  # by the device's UUID; None: the CPU
+        # By the UUID of the device, None for the CPU.
+        self._peaks: dict[str | None, Peaks] = {}
 
     def device(self) -> Device | None:
-        """Return the GPU that tests work with now, or else are to run on."""
+        """Return the GPU that tests use now, or else the selected GPU."""
         query = self._site.devices
         devices = (*query.devices, *query.slices)
         if len(devices) < 2:  # noqa: PLR2004 - there is no other
             return self._site.device()
         used = None
-        with contextlib.suppress(CollectError):  # one that has failed says so itself
+        # A failed runtime reports the error itself.
+        with contextlib.suppress(CollectError):
             used = self._site.runtime.device_uuid()
         matching = (
             device for device in devices if used and same_device(device.uuid, used)
@@ -557,7 +576,7 @@ class Machine:
         return next(matching, self._site.device())
 
     def misplaced(self) -> Void | None:
-        """Return that a test worked with another GPU than was asked for; None: no."""
+        """Return a void if the test used a GPU other than `--gpuperf-device`, else None."""
         name = self._site.config.device
         requested, used = self._site.device(), self.device()
         if name is None or requested is None or used is None:
@@ -575,7 +594,7 @@ class Machine:
         )
 
     def peaks(self) -> Peaks:
-        """Return the roofs of what this process computes with now."""
+        """Return the roofs of the device in use."""
         return self._peaks_of(self._site.runtime)
 
     def host_peaks(self) -> Peaks:
@@ -583,7 +602,6 @@ class Machine:
         return self._peaks_of(NoDevice())
 
     def _peaks_of(self, runtime: DeviceRuntime) -> Peaks:
-        """Return the roofs of what a runtime computes with now."""
         uuid = runtime.device_uuid()
         if uuid not in self._peaks:
             declared = self._site.config.peaks
@@ -594,18 +612,19 @@ class Machine:
         self, loop: Loop, work: Work | None, hardware: Hardware | None
     ) -> tuple[Peaks | None, Hardware | None]:
         """
-        Return the roofs of a loop, and what a scorecard must know of its hardware.
+        Return the roofs of a loop, and the hardware facts for the scorecard.
 
         Args:
-            loop: What was recorded.
+            loop: The recorded loop.
 
-            work: What one step has to do; None: no roof is looked up.
+            work: The work of one step, or None to look up no roof.
 
-            hardware: What the test says of the hardware; it goes before all else.
+            hardware: The hardware as declared by the test. Overrides all other sources.
         """
         from pytest_gpuperf.compute.scorecard import hardware_of
 
-        # a device that has just failed is not asked: what it says would hide why
+        # A device that has just failed is not queried, because its error would hide the
+        # cause.
         unasked = work is None or loop.failure is not None
         peaks = None if unasked else self.peaks()
         return peaks, hardware_of(work, loop.units, peaks, hardware)
@@ -618,7 +637,7 @@ class Machine:
         work: Work | None,
         hardware: Hardware | None,
     ) -> tuple[Record, Hardware | None]:
-        """Return the record of a loop, and what is known of its hardware."""
+        """Return the record of a loop, and the known facts of the hardware."""
         from pytest_gpuperf.measure.assemble import loop_record
 
         peaks, ran_on = self.loop_roofs(loop, work, hardware)
@@ -628,12 +647,13 @@ class Machine:
         return record, ran_on
 
     def maker(self) -> Maker:
-        """Return what makes records of this process now."""
+        """Return the maker of records for the current environment and device."""
         environment, device = self._site.environment, self.device()
         conditions = self._site.clock.conditions()
         if self._made is not None:
             made_in, made_under, maker = self._made
-            # nothing was imported since, and no tracer came or went
+            # Nothing was imported, and no tracer started or stopped, since the last
+            # call.
             if (
                 made_in is environment
                 and maker.device is device
@@ -661,17 +681,14 @@ def peaks_in_use(
     runtime: DeviceRuntime, query: DeviceQuery, declared: DeclaredPeaks
 ) -> Peaks:
     """
-    Return the peaks of what this process computes with now.
-
-    That is the GPU of its current context, and the CPU where it has none: a machine's
-    GPU says nothing of a function that does not use it.
+    Return the peaks of the device that the process uses now.
 
     Args:
         runtime: Knows the GPU in use.
 
         query: The GPUs of this machine.
 
-        declared: What a person declared, by the names of devices.
+        declared: The peaks declared by the user, by device name.
     """
     from pytest_gpuperf.collect.measured_peaks import StoredPeaks, stored_peaks
     from pytest_gpuperf.collect.peaks import cpu_peaks, find_peaks
@@ -684,7 +701,8 @@ def peaks_in_use(
         why = f"NVML does not list the GPU in use ({query.reason or uuid})"
         return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
     facts = with_driver_facts(device, runtime.facts_of(uuid))
-    whole = device.uuid == uuid  # what was measured of a GPU is not its slice's
+    # Measurements of a whole GPU do not apply to a slice.
+    whole = device.uuid == uuid
     measured = stored_peaks(device) if whole else StoredPeaks()
     peaks = find_peaks(
         facts, declared=declared.get(facts.name), measured=measured.values
@@ -695,7 +713,11 @@ def peaks_in_use(
 
 
 def _device(uuid: str, query: DeviceQuery) -> Device | None:
-    """Return the GPU in use; of a slice the GPU it belongs to, if only one is split."""
+    """
+    Return the GPU in use, or None.
+
+    For a MIG slice, return its GPU if that is the only one that is split.
+    """
     for device in query.devices:
         if device.uuid == uuid:
             return device
@@ -704,7 +726,7 @@ def _device(uuid: str, query: DeviceQuery) -> Device | None:
 
 
 def _named(peaks: Peaks, name: str, declared: DeclaredPeaks) -> Peaks:
-    """Return peaks with a note where a declaration is for other devices alone."""
+    """Add a note to peaks if declarations exist, but only for other devices."""
     if not declared or name in declared:
         return peaks
     names = ", ".join(declared)

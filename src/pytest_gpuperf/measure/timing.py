@@ -1,6 +1,7 @@
-"""Measures what a test calls: its time, and what observers see besides.
+"""Measuring the calls, blocks and loops of a test: time, and the values seen by observers.
 
-What only some measurements need is imported by them: a run of plain calls starts sooner.
+Modules that only some measurements need are imported by the functions that use them, so
+that a run of plain calls starts sooner.
 """
 
 from __future__ import annotations
@@ -38,20 +39,22 @@ if TYPE_CHECKING:
 
 __all__ = ["CounterSource", "TimingMeasurer"]
 
-# docs/judging.md section 5: half-width of the median's interval
+# Half-width of the median's interval (docs/judging.md section 5).
 _DEVICE_PRECISION = 0.005
-# section 3: of one process of a block, whose four share the budget of 1 s. On a quiet machine
-# half of their samples is enough; a busy one interrupts most, and the budget ends it: there
-# half of it would raise the variance of a block's difference by 1.2 to 1.5
+# Sampling time of one process of a block, whose four processes share the budget of 1 s
+# (section 3). On a quiet machine half of the samples is enough. A busy machine
+# interrupts most samples, and the budget ends the measurement. Half the budget would
+# then raise the variance of a block's difference by 1.2 to 1.5.
 _BLOCK_ENOUGH_S = 0.1
 
 
-# told of a measurement how many rounds of slow calls follow, and how long one takes [s]
+# Receives the key of a measurement, the number of rounds of slow calls that follow, and
+# the time of one round [s].
 Expect: TypeAlias = "Callable[[RecordKey, int, float], object]"
 
 
 class CounterSource(Protocol):
-    """The hardware counters of tests, wherever they are counted."""
+    """The hardware counters of tests, from any source."""
 
     def joined(
         self,
@@ -63,29 +66,33 @@ class CounterSource(Protocol):
         facts: Mapping[str, str],
     ) -> Record:
         """
-        Return a record with its counters, or why it has none.
+        Add the counters to a record, or else the gaps.
 
         Args:
-            record: What was measured.
+            record: The measured record.
 
-            plan: What its test asks for.
+            plan: The plan of the test.
 
-            call: The call that was measured; None: it was a block or a loop.
+            call: The measured call, or None for a block or a loop.
 
-            work: What one call has to do.
+            work: The work of one call.
 
             facts: Hard facts of this process.
         """
 
 
 class _MedianKnown:
-    """Enough is a narrow interval of the median; a device's times are the steadier."""
+    """
+    Stop rule: sample until the interval of the median is narrow.
+
+    Device times must be more precise than host times.
+    """
 
     def __init__(self, runtime: DeviceRuntime) -> None:
         self._runtime = runtime
 
     def enough(self, values: Sequence[float]) -> bool:
-        """Return whether more samples would add nothing."""
+        """Return True if the interval of the median is narrow enough."""
         half_width = stats.half_width_fraction(values)
         in_use = self._runtime.active()
         precision = _DEVICE_PRECISION if in_use else HOST_PRECISION
@@ -97,16 +104,17 @@ class TimingMeasurer:
     Measures for one process of a run.
 
     Args:
-        site: What the process has.
+        site: Configuration, clock and devices of the process.
 
-        machine: What it computes with.
+        machine: The devices that the process computes with.
 
-        observers: Who looks at the device meanwhile.
+        observers: The observers of the device.
 
-        turn_client: Asks for turns; None: this process waits for no other.
+        turn_client: Connection to the turn server, or None to measure without turns.
 
     Attributes:
-        counters: Those of the tests, set before they run; None: no test asks for any.
+        counters: The counters of the tests, set before they run, or None if no test needs
+            any.
     """
 
     def __init__(
@@ -128,18 +136,19 @@ class TimingMeasurer:
         self._stop = _MedianKnown(site.runtime)
         self._closing = contextlib.ExitStack()
         self._expect: Expect = lambda *_: None
-        self._key: RecordKey | None = None  # what is measured now
+        # The current measurement.
+        self._key: RecordKey | None = None
         self._collector: HostCollector | None = None
-        self._timers: tuple[DeviceTimer, ...] = ()  # those of `_collector`
+        # The timers of `_collector`.
+        self._timers: tuple[DeviceTimer, ...] = ()
 
     @property
     def in_block(self) -> bool:
-        """Whether this process is one of a block of a comparison."""
+        """True if the process belongs to a block of a comparison."""
         return self._turn_client is not None
 
     @property
     def _host(self) -> HostCollector:
-        """The collector of times: the host's, and the device's beside them."""
         timers = self.observers.timers
         if self._collector is None or self._timers is not timers:
             self._timers = timers
@@ -155,10 +164,10 @@ class TimingMeasurer:
 
     def _enough_s(self, plan: Plan) -> float:
         """
-        Return which time in samples is enough of a test [s].
+        Return the total sampling time that is enough for a test [s].
 
-        Where blocks decide, and no limit or store needs a precise value, the user's own
-        run does not take longer than they do.
+        If blocks decide, and no limit or store needs a precise value, the user's own run
+        takes no longer than the blocks.
         """
         config = self._site.config
         judges = config.baseline_named or config.update is not None
@@ -170,12 +179,12 @@ class TimingMeasurer:
         self, expect: Expect, *, sampled: Callable[[], object] | None = None
     ) -> None:
         """
-        Tell how far measurements are; nothing may be measured yet.
+        Set the callbacks for progress. Must be called before anything is measured.
 
         Args:
             expect: Called before slow calls are repeated.
 
-            sampled: Called before each sample; None: nobody looks on.
+            sampled: Called before each sample, or None.
         """
         self._expect = expect
         if sampled is None:
@@ -189,14 +198,14 @@ class TimingMeasurer:
         self._take_turn = take_turn_told
 
     def _expected(self, count: int, round_s: float) -> None:
-        """Tell how often slow calls are going to be repeated."""
+        """Report the number of repetitions of slow calls that follow."""
         if self._key is not None:
-            # once more to observe the device, when they have been timed
+            # One more call observes the device, after the timed calls.
             self._expect(self._key, count + self._site.runtime.active(), round_s)
 
     @functools.cached_property
     def turns(self) -> Turns | None:
-        """The turns that tests take on the GPU; None: they take none."""
+        """Turn-taking on the GPU, or None if tests do not wait for a turn."""
         if self._site.config.lock is Lock.OFF or self._site.device() is None:
             return None
         from pytest_gpuperf.measure.turns import Turns
@@ -207,39 +216,42 @@ class TimingMeasurer:
 
     @functools.cached_property
     def references(self) -> References | None:
-        """The reference workloads of this process; None: it was asked to time nothing."""
+        """The reference workloads, or None if the process times nothing."""
         collectors = self._site.config.collectors
         if collectors and frozenset((Source.HOST, *DEVICE_TIMERS)).isdisjoint(
             collectors
         ):
             return None
-        # who measures nothing does not load it
+        # Imported here because processes without measurements do not need it.
         from pytest_gpuperf.collect.disk import DiskFile
         from pytest_gpuperf.measure.references import References
 
         clock = self._site.clock
         counts_blocks = clock.blocks_count() is not None
-        disk = DiskFile() if counts_blocks else None  # else no test is known to use one
+        # Without a count of blocks, the use of a disk cannot be detected.
+        disk = DiskFile() if counts_blocks else None
         if disk is not None:
             self._closing.callback(disk.close)
         return References(clock, turn_client=self._turn_client, disk=disk)
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
-        """Return what a test requires and this process does not have; None: nothing."""
+        """Return the reason why a test cannot be measured in the process, or None."""
         if self.turns is not None and self.turns.refusal is not None:
             return self.turns.refusal
         if Source.CUPTI in requires:
-            _ = self.observers.activity  # who holds CUPTI shows when it is opened
+            # Opening CUPTI shows if another process holds it.
+            _ = self.observers.activity
         return self._site.lacking(requires)
 
     def ensure(self) -> None:
-        """Refuse to measure where something that was asked for by name is not possible."""
+        """Check that everything requested by name can be used."""
         if self.turns is not None:
             self.turns.ensure()
         site = self._site
         if frozenset(DEVICE_COLLECTORS).isdisjoint(site.config.collectors):
             return
-        _ = self._host  # opens what looks at the device
+        # Opens the observers of the device.
+        _ = self._host
         for name in site.config.collectors:
             if name in site.lost:
                 absence = site.lost[name]
@@ -249,11 +261,11 @@ class TimingMeasurer:
                 raise ConfigError(message, remedy=absence.remedy)
 
     def rest(self) -> None:
-        """Release CUPTI until something is measured: a test may use a profiler."""
+        """Release CUPTI until the next measurement, so that a test can use a profiler."""
         self.observers.rest()
 
     def close(self) -> None:
-        """Close what was opened to observe the device."""
+        """Close everything opened for measuring."""
         self.observers.close()
         self._closing.close()
 
@@ -265,7 +277,12 @@ class TimingMeasurer:
         plan: Plan,
         work: Work | None = None,
     ) -> tuple[Record, Callable[[], object]]:
-        """Return the record of a function, and how to get what it returned."""
+        """
+        Time a function.
+
+        Returns:
+            The record, and a callable that returns the function's result.
+        """
         self._key = key
         with self._measuring(key):
             with self.observers.sensing() as observations:
@@ -283,7 +300,12 @@ class TimingMeasurer:
 
     @contextlib.contextmanager
     def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
-        """Measure a block; what is yielded returns its record once it has ended."""
+        """
+        Measure a block.
+
+        Yields:
+            A callable that returns the record after the block has ended.
+        """
 
         def ended() -> Record:
             timing = _timing_of(timer)
@@ -295,7 +317,8 @@ class TimingMeasurer:
             record = self._with_observations(record, observations, timing)
             return self._with_counters(record, plan, plan.work)
 
-        host = self._host  # opens what looks, before anything is looked at
+        # Opens the observers before the measurement.
+        host = self._host
         with (
             self._measuring(key),
             self.observers.watching() as observations,
@@ -314,7 +337,12 @@ class TimingMeasurer:
         work: Work | None = None,
         hardware: Hardware | None = None,
     ) -> EndLoop:
-        """Begin a loop, and return what ends it."""
+        """
+        Start recording a loop.
+
+        Returns:
+            A callable that ends the loop and returns the record and the hardware.
+        """
         declared = work or plan.work
 
         def ended(failure: BaseException | None) -> tuple[Record, Hardware | None]:
@@ -336,7 +364,12 @@ class TimingMeasurer:
     def compared(
         self, key: RecordKey, requests: tuple[TimedCall, TimedCall], *, plan: Plan
     ) -> tuple[Record, Record, Record]:
-        """Return the records of a comparison and of its two sides."""
+        """
+        Compare two functions.
+
+        Returns:
+            The records of the comparison, of the first function and of the second.
+        """
         self._key = key
         with self._measuring(key):
             with self.observers.sensing() as observations:
@@ -349,7 +382,11 @@ class TimingMeasurer:
             return self._compared(key, requests, timings, observations, plan=plan)
 
     def _measuring(self, key: RecordKey) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which this process has the turn; without turns, an empty one."""
+        """
+        Return a context that holds the turn of the process.
+
+        Without turns, the context is empty.
+        """
         if self.references is not None:
             self.references.before_measuring()
         if self._turn_client is None:
@@ -357,7 +394,7 @@ class TimingMeasurer:
         return self._turn_client.measuring(key.name)
 
     def _wait_for_samples(self) -> None:
-        """Wait until others have their samples too: what follows would disturb them."""
+        """Wait until all processes have their samples, to avoid disturbing them."""
         if self._turn_client is not None:
             self._turn_client.alone()
 
@@ -370,19 +407,18 @@ class TimingMeasurer:
         *,
         plan: Plan,
     ) -> tuple[Record, Record, Record]:
-        """Return the records of two functions that were timed by turns."""
         unknowns = [
             self._use_unknown(plan.work, timing, plan, request)
             for timing, request in zip(timings, requests, strict=True)
         ]
-        # nobody asks for their results, which must not take room beside the next
+        # The results are not needed, and must not occupy memory during the next call.
         timings = [replace(timing, result=None) for timing in timings]
         pair = self._machine.maker().compared(key, *timings)
         pair = self._with_observations(pair, observations, timings[0])
         a, b = (
             self._measured(
                 side,
-                # the time of both is not a side's own
+                # The time line covers both sides, not a single one.
                 MeasuredCall(request, timing, replace(observations, span=None)),
                 plan=plan,
                 work=plan.work,
@@ -403,9 +439,8 @@ class TimingMeasurer:
         work: Work | None,
         use_unknown: bool,
     ) -> Record:
-        """Return the record of a function that was timed."""
         request, timing, observations = call
-        # the timed call's result is the one that `check` has seen
+        # `check` has seen the result of the timed call.
         self.observers.call(
             request, observations, result_kept=timing.result is not None
         )
@@ -418,7 +453,6 @@ class TimingMeasurer:
         return self._with_counters(record, plan, work, call)
 
     def _note_disk(self, record: Record) -> None:
-        """Ask for reference workloads of the disk after the test if it waits for one."""
         if record.bound_class is BoundClass.DISK and self.references is not None:
             self.references.note_disk()
 
@@ -429,7 +463,7 @@ class TimingMeasurer:
         plan: Plan,
         request: TimedCall | None = None,
     ) -> bool:
-        """Return whether it is unknown if declared work was done on the device."""
+        """Return True if declared work may or may not have been done on the device."""
         if work is None or not self._site.runtime.active():
             return False
         needs = (*plan.requires, *plan.counters)
@@ -438,7 +472,6 @@ class TimingMeasurer:
     def _with_observations(
         self, record: Record, observations: Observations, timing: Timing | None = None
     ) -> Record:
-        """Return a record with what was seen of the same measurement."""
         if not observations.device_used:
             return record
         from pytest_gpuperf.measure.observations import with_observations
@@ -470,7 +503,6 @@ class TimingMeasurer:
         work: Work | None,
         call: MeasuredCall | None = None,
     ) -> Record:
-        """Return a record with the counters of the same call, where some are wanted."""
         if self.counters is None:
             return record
         facts = self._machine.maker().facts
@@ -481,7 +513,12 @@ class TimingMeasurer:
 
 
 def _timing_of(timer: RangeTimer) -> Timing:
-    """Return what a block gave."""
+    """
+    Return the timing of a finished block.
+
+    Raises:
+        MeasureError: The block is still running.
+    """
     if timer.timing is None:
         raise MeasureError(
             "the block has not ended", remedy="read its values after the with block"

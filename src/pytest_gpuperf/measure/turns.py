@@ -1,9 +1,9 @@
-"""Turns: on a GPU that other processes use, and among processes that measure the same tests.
+"""Turns on a GPU shared with other processes, and among processes that measure the same tests.
 
-A turn on a GPU is a whole test: what its fixtures give the GPU would disturb another's
-samples. Processes that measure the same tests take turns sample by sample: another process
-shares them out (pipeline/turn_server says by which rule), this one asks over a socket and
-waits for one byte.
+A turn on a GPU lasts a whole test, because the work of its fixtures on the GPU would
+disturb the samples of another test. Processes that measure the same tests alternate sample
+by sample: another process assigns the turns (see pipeline/turn_server for the rule), and
+this process sends requests over a socket and waits for one byte.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ __all__ = [
     "without_siblings",
 ]
 
-_NAME = "lock"  # no collector, but lost by name as they are
-# who may come to use a GPU once it is loaded; the driver is loaded later
+# Not a collector, but reported as lost in the same way.
+_NAME = "lock"
+# These libraries may use a GPU once they are loaded. The driver is loaded later.
 _FRAMEWORKS = frozenset(
     {
         *("cuda.bindings", "cupy", "jax", "numba.cuda", "paddle", "pycuda"),
@@ -61,14 +62,15 @@ _FRAMEWORKS = frozenset(
 
 class OtherUsers(Frozen, frozen=True, kw_only=True):
     """
-    Who else was on the GPU during a test.
+    The other users of the GPU during a test.
 
     Attributes:
-        deltas: What its sensors counted: whoever waited for a turn does not share it.
+        deltas: The counts of the sensors. Processes that waited for a turn do not count as
+            sharing the GPU.
 
-        void: Why the test must not be judged; None: it may be.
+        void: The reason why the test must not be judged, or None.
 
-        notes: What its reader should know.
+        notes: Notes for readers of the record.
     """
 
     deltas: DeviceDeltas | None
@@ -81,17 +83,18 @@ class Turns:
     The turns of one process.
 
     Args:
-        site: This process; a collector that fails is noted there as lost.
+        site: The site of this process. Failing collectors are noted there as lost.
 
-        modules: What this process has imported.
+        modules: The modules imported by this process.
 
-        driver: Returns the driver library if it is loaded; None: as this process has it.
+        driver: Returns the driver library if it is loaded, or None to search this process.
 
-        in_block: Whether its parent has started others that measure the same tests, and
-            holds the GPU for all of them: they take turns, and are one user.
+        in_block: Whether the parent has started several processes that measure the same
+            tests, and holds the GPU for all of them. They alternate and count as one user.
 
     Attributes:
-        refusal: Why the test that runs now has no turn; None: it has, or needs none.
+        refusal: The reason why the current test has no turn, or None if it has one or needs
+            none.
     """
 
     def __init__(
@@ -109,15 +112,18 @@ class Turns:
         self._runtime = site.runtime
         self._modules = modules
         self._driver = driver or driver_library()
-        self._test: str | None = None  # that runs now, and measures
+        # The current test, if it measures.
+        self._test: str | None = None
         self._turn = contextlib.ExitStack()
-        self._device: str | None = None  # whose turn this process has
-        self._since_ns = 0  # and since when
-        self._present: dict[str, Presence] = {}  # by the device's UUID
+        # The GPU of the current turn ...
+        self._device: str | None = None
+        self._since_ns = 0  # ... and its start.
+        # By the UUID of the device.
+        self._present: dict[str, Presence] = {}
 
     @contextlib.contextmanager
     def measuring(self, test_id: str) -> Iterator[None]:
-        """Hold the GPU's lock while a test runs that measures, if its process may use one."""
+        """Hold the GPU lock during a test that measures, if the process may use a GPU."""
         self._test = test_id
         try:
             if self._may_use_device():
@@ -129,7 +135,7 @@ class Turns:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Announce a test that measures nothing, and may use the GPU."""
+        """Announce a test that measures nothing but may use the GPU."""
         self._say(ProcessActivity.WORKING)
         try:
             yield
@@ -138,17 +144,19 @@ class Turns:
 
     def ensure(self) -> None:
         """
-        Lock the GPU that is in use by now, which a test has chosen after it began.
+        Lock the GPU now in use. The test may have chosen it after the start.
 
         Raises:
-            DeviceHeldError: A test of another process had it all the time.
+            DeviceHeldError: Another process held the GPU until the lock timed out.
 
-            ConfigError: Taking turns was asked for by name, and is not possible.
+            ConfigError: A lock was requested by name and is not possible.
         """
         if self._test is None or not self._may_use_device():
             return
         if self._device is None or bare_uuid(self._device) != bare_uuid(self._uuid()):
-            self._give_back()  # who kept one while waiting for another might wait for ever
+            # A process that kept a GPU while waiting for another GPU might wait
+            # forever.
+            self._give_back()
             self._take()
         absence = self._site.lost.get(_NAME)
         if absence is not None and "gpuperf_lock" in self._site.config.option_texts:
@@ -160,10 +168,10 @@ class Turns:
 
     def other_users(self, deltas: DeviceDeltas | None) -> OtherUsers:
         """
-        Return who else was on the GPU during this test.
+        Return the other users of the GPU during the current test.
 
         Args:
-            deltas: What its sensors counted; None: they were not read.
+            deltas: The counts of the sensors, or None if not read.
         """
         if self._test is None or _NAME in self._site.lost:
             return OtherUsers(deltas=deltas)
@@ -193,36 +201,40 @@ class Turns:
         )
 
     def close(self) -> None:
-        """Withdraw what this process has announced to others."""
+        """Withdraw everything announced to other processes."""
         self._give_back()
         for present in self._present.values():
             present.close()
         self._present.clear()
 
     def _may_use_device(self) -> bool:
-        """Return whether this process uses a GPU, or has loaded a library that may use one."""
         loaded = any(name in self._modules for name in _FRAMEWORKS)
         return loaded or self._driver() is not None or self._runtime.active()
 
     def _uuid(self) -> str:
-        """Return the GPU in use, or the one that tests are to run on."""
+        """Return the UUID of the GPU in use, or of the selected GPU, or ""."""
         device = self._site.device()
         return self._runtime.device_uuid() or ("" if device is None else device.uuid)
 
     def _try_to_take(self) -> None:
-        """Take a turn; note why there is none."""
+        """Take a turn, or set `refusal`."""
         try:
             self._take()
         except DeviceHeldError as error:
             self.refusal = Unmeasured.of_metric("time", Gap.of(error))
 
     def _take(self) -> None:
-        """Take a turn; where nothing can be locked, note that and go on without."""
+        """
+        Take a turn. If locking is impossible, note the reason and continue without a lock.
+
+        Raises:
+            DeviceHeldError: Another process held the GPU until the lock timed out.
+        """
         if _NAME in self._site.lost:
             return
         config, uuid, test = self._site.config, self._uuid(), self._test or ""
         try:
-            if uuid not in self._present:  # before it waits
+            if uuid not in self._present:  # Before waiting.
                 self._present[uuid] = Presence(uuid, self._site.clock)
             if config.lock is Lock.EXCLUSIVE and not self._in_block:
                 lease = exclusive(uuid, test=test, timeout_s=config.lock_timeout_s)
@@ -236,14 +248,12 @@ class Turns:
             self._device, self._since_ns = uuid, self._site.clock.now_ns()
 
     def _give_back(self) -> None:
-        """Release the GPU's lock."""
         if self._device is not None:
-            self._say(ProcessActivity.QUIET)  # before the next may have it
+            self._say(ProcessActivity.QUIET)  # Before another process gets the lock.
         self._turn.close()
         self._device = None
 
     def _say(self, activity: ProcessActivity) -> None:
-        """Announce on each GPU what this process does."""
         try:
             for present in self._present.values():
                 present.publish(activity)
@@ -251,23 +261,21 @@ class Turns:
             self._lose(error)
 
     def _lose(self, error: CollectError) -> None:
-        """Note why no turns can be taken; what is measured nevertheless may be noisy."""
+        """Note the reason why there are no turns. Values measured anyway may be noisy."""
         reason = f"no turns are taken on the GPU: {error.message}"
         self._site.lost[_NAME] = replace(Gap.of(error), reason=reason)
 
     def _is_sibling(self, pid: int) -> bool:
-        """Return whether a process belongs to the block that this one belongs to."""
         return self._in_block and descends_from(self._parent, pid)
 
     def _measured(self, user: ProcessState) -> bool:
-        """Return whether another process has measured since this turn began."""
         ended_ns = user.measured_ns
         still = user.activity is ProcessActivity.MEASURING
         return still or (ended_ns is not None and ended_ns > self._since_ns)
 
 
 def without_siblings(deltas: DeviceDeltas | None) -> DeviceDeltas | None:
-    """Return what sensors counted, without processes that the parent has started."""
+    """Remove processes started by the parent from the counts of sensors."""
     if deltas is None:
         return None
     parent = os.getppid()
@@ -276,7 +284,7 @@ def without_siblings(deltas: DeviceDeltas | None) -> DeviceDeltas | None:
 
 
 def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None:
-    """Return what sensors counted, without processes that are known to have idled."""
+    """Remove processes known to be idle from the counts of sensors."""
     if deltas is None or deltas.sharing is not Sharing.FOREIGN:
         return deltas
     left = tuple(pid for pid in deltas.foreign_pids if pid not in idle)
@@ -285,7 +293,6 @@ def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None
 
 
 def _void(rivals: list[ProcessState]) -> Void:
-    """Return the void of a measurement beside which other processes measured on the GPU."""
     named = ", ".join(f"process {rival.pid} ({rival.test})" for rival in rivals)
     return Void(
         code=VoidCode.FOREIGN_PROCESS,
@@ -294,34 +301,38 @@ def _void(rivals: list[ProcessState]) -> Void:
     )
 
 
-GO, OVER = b"g", b"o"  # the answers: go on; no sample more of this measurement
-# docs/judging.md section 3: much shorter than the spells in which a core is slow, much
-# longer than what it costs to change places
+# The answers: continue, or take no more samples in this measurement.
+GO, OVER = b"g", b"o"
+# Much shorter than the periods in which a core is slow, and much longer than the cost
+# of switching processes (docs/judging.md section 3).
 _TURN_NS = 15_000_000
 
 
 class Stage(str, Enum):
-    """What a process asks for."""
+    """The requests of a process."""
 
-    BEGIN = "begin"  # to prepare a measurement, while all others wait
-    TURN = "turn"  # to take samples
-    ENOUGH = "enough"  # likewise; it has enough, and others may not
-    ALONE = "alone"  # to finish what belongs to the measurement, while all others wait
-    END = "end"  # to go on when all others have measured it
-    TEST = "test"  # nothing: it only tells which test it runs from now on
+    BEGIN = "begin"  # Prepare a measurement while all others wait.
+    TURN = "turn"  # Take samples.
+    # Take samples. This process has enough, but other processes may not.
+    ENOUGH = "enough"
+    # Finish the measurement while all others wait.
+    ALONE = "alone"
+    END = "end"  # Continue when all others have measured.
+    # Not a request, only the id of the test that runs from now on.
+    TEST = "test"
 
 
 class TurnRequest(Frozen, frozen=True, kw_only=True):
     """
-    What a process tells the one that shares out turns.
+    A request to the process that assigns turns.
 
     Attributes:
-        stage: What it asks for.
+        stage: The request.
 
-        test_id: The test that it runs; with BEGIN and TEST alone. With TEST "": none any
-            more.
+        test_id: The test that runs. Only with BEGIN and TEST. "" with TEST means that no
+            further test runs.
 
-        name: What is to be measured in it; with BEGIN alone.
+        name: The measurement within the test. Only with BEGIN.
     """
 
     stage: Stage
@@ -331,29 +342,29 @@ class TurnRequest(Frozen, frozen=True, kw_only=True):
 
 class TurnClient:
     """
-    The turns of this process.
+    The client side of turn-taking in this process.
 
     Args:
-        descriptor: The file descriptor of a stream socket, as this process got it.
+        descriptor: The file descriptor of a stream socket, as passed to this process.
 
-        clock: Gives the time.
+        clock: The clock.
 
     Raises:
-        OSError: The descriptor is not open: it was another process's.
+        OSError: The descriptor is not open, because it belonged to another process.
     """
 
     def __init__(self, descriptor: int, clock: Clock) -> None:
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - what tests start has no part in this
-        # a pytest that a test runs in this process may close its own
+        # A pytest started by a test in this process may close its own descriptor.
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self._now_ns = clock.now_ns
         self._test_id = ""
-        self._open: object | None = None  # the measurement that is made now
-        self._inner_count = 0  # measurements inside it
+        self._open: object | None = None  # The current measurement.
+        self._inner_count = 0  # Measurements inside it.
         self._turn_ends_ns = 0
 
     def begin_test(self, test_id: str) -> None:
-        """Tell the server which test runs now; an open measurement of the last one ends."""
+        """Report the running test to the server. An open measurement of the last test ends."""
         self._test_id = test_id
         self._inner_count = 0
         if self._open is not None:
@@ -362,21 +373,21 @@ class TurnClient:
         self._tell(test_id)
 
     def end_tests(self) -> None:
-        """Tell the server that the last test has run: what follows is of the session."""
+        """Report the end of the last test to the server. The rest belongs to the session."""
         self._tell("")
 
     @contextlib.contextmanager
     def measuring(self, name: str) -> Iterator[None]:
         """
-        Measure in the block while others wait, and go on when all have measured it.
+        Measure in the block while other processes wait, and return when all have measured.
 
-        A measurement inside another one is part of it, and asks for nothing.
+        A measurement inside another measurement is part of it and sends no requests.
 
         Args:
-            name: What is measured in the test that runs now.
+            name: The measurement within the current test.
 
         Raises:
-            CollectError: Nobody shares out turns any more.
+            CollectError: The process that assigns turns has ended.
         """
         if self._open is not None:
             self._inner_count += 1
@@ -397,14 +408,14 @@ class TurnClient:
 
     def take_turn(self, enough: bool) -> bool:  # noqa: FBT001 - as a sampler calls it
         """
-        Wait until a sample may be taken, unless the turn of this process lasts.
+        Wait until a sample may be taken, unless the current turn still lasts.
 
         Args:
-            enough: Whether it has as many samples as it needs; where others have not, it
-                takes more, so that all meet the same machine.
+            enough: Whether the process has as many samples as it needs. If other processes
+                do not, it takes more, so that all of them meet the same machine.
 
         Returns:
-            Whether to take one; False: all processes have enough.
+            True to take a sample, or False if all processes have enough.
         """
         if not self._takes_part:
             return not enough
@@ -415,21 +426,26 @@ class TurnClient:
         return goes_on
 
     def alone(self) -> None:
-        """Wait until no other process takes samples of this measurement, or works on it."""
+        """Wait until no other process samples or works on the current measurement."""
         if self._takes_part:
             self._ask(Stage.ALONE)
 
     def close(self) -> None:
-        """Close the connection: this process asks for nothing any more."""
+        """Close the connection. No requests follow."""
         self._socket.close()
 
     @property
     def _takes_part(self) -> bool:
-        """Whether what is measured now is not a part of another measurement."""
+        """True if the current measurement is not nested in a measurement."""
         return self._open is not None and not self._inner_count
 
     def _ask(self, stage: Stage, *, test_id: str = "", name: str = "") -> bytes:
-        """Ask for something, and return the answer when it comes."""
+        """
+        Send a request and return the answer.
+
+        Raises:
+            CollectError: The process that assigns turns has ended.
+        """
         request = TurnRequest(stage=stage, test_id=test_id, name=name)
         try:
             self._send(request)
@@ -442,10 +458,8 @@ class TurnClient:
         return answer
 
     def _tell(self, test_id: str) -> None:
-        """Tell which test runs from now on."""
-        with contextlib.suppress(OSError):  # who asks for a turn finds out
+        with contextlib.suppress(OSError):  # The next request reports the error.
             self._send(TurnRequest(stage=Stage.TEST, test_id=test_id))
 
     def _send(self, request: TurnRequest) -> None:
-        """Write a request: a line."""
         self._socket.sendall(codec.to_text(request).encode() + b"\n")

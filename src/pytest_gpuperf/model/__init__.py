@@ -1,7 +1,8 @@
-"""Room model: the frozen records that every room speaks.
+"""Room model: the frozen records that every room uses.
 
-In: values that a collector or a file gives.
-Out: records whose numbers are finite, whose units stand in their names or beside them.
+In: values from a collector or a file.
+Out: records with finite numbers, whose units are part of the field name or stored with
+them.
 Never: I/O, a clock, a GPU library, arithmetic beyond a check at the border.
 """
 
@@ -28,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Return a record of telemetry, loaded when it is first used."""
+    """Import a telemetry record on first use."""
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

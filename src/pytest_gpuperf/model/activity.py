@@ -1,7 +1,7 @@
-"""Kernels, their launches, and what the device did in one window of a process.
+"""Kernels, their launches, and the device activity in one window of a process.
 
-Moments are nanoseconds of one clock, whole numbers: a float cannot tell two nanoseconds
-of this century apart. Lengths of time in a summary are seconds.
+Moments are nanoseconds of one clock, as whole numbers, because a float cannot
+distinguish two nanoseconds of this century. Durations in a summary are seconds.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ __all__ = [
 
 def fits_kernel(pattern: str, name: str, demangled: str | None = None) -> bool:
     """
-    Return whether a kernel is one that a pattern means.
+    Return True if a kernel matches a pattern.
 
     Args:
-        pattern: As of fnmatch, as "saxpy<4>*" or "rmsnorm".
+        pattern: A pattern of fnmatch, as "saxpy<4>*" or "rmsnorm".
 
-        name: As the binary has it, mangled.
+        name: The mangled name, as in the binary.
 
-        demangled: As a reader writes it, with or without what is left out in speech: the
-            result's type, which a kernel does not have, and the parameters' types.
+        demangled: The readable name, with or without the parts that people leave out:
+            the result's type, which a kernel does not have, and the parameters' types.
     """
     plain = (demangled or name).removeprefix("void ")
     names = (name, demangled or name, plain, plain.rpartition("(")[0])
@@ -60,35 +60,37 @@ def fits_kernel(pattern: str, name: str, demangled: str | None = None) -> bool:
 
 class KernelResources(Frozen, frozen=True, kw_only=True):
     """
-    What the compiler gave one kernel for one target.
+    The resources that the compiler gave one kernel for one target.
 
     Attributes:
-        name: As the binary has it, mangled.
+        name: The mangled name, as in the binary.
 
-        demangled: As a reader writes it; None: no demangler was found or it failed.
+        demangled: The readable name, or None if no demangler was found or the demangler
+            failed.
 
         target: The chip it was compiled for, as the tools write it: `sm_90a`.
 
-        registers_count: Registers of a thread.
+        registers_count: Registers per thread.
 
         stack_bytes: Local memory of a thread [B]: spills and arrays indexed at run
-            time; None: not bounded at compile time (recursion, function pointers).
+            time. None if not bounded at compile time (recursion, function pointers).
 
         shared_bytes: Static shared memory of a block [B], without the share that
             the driver keeps for itself.
 
-        dynamic_shared_bytes: Shared memory of a block asked for at launch [B]; None:
-            the source did not say.
+        dynamic_shared_bytes: Shared memory of a block requested at launch [B], or None
+            if the source does not state it.
 
-        spills_bytes: Spill stores and loads of a thread [B], the functions it calls
-            included; None: no compiler log was given or it does not name the kernel.
+        spills_bytes: Spill stores and loads of a thread [B], including the functions it
+            calls. None if no compiler log was given or the log does not name the
+            kernel.
 
-        threads_per_block: Threads of a block; None: the source did not say.
+        threads_per_block: Threads per block, or None if the source does not state them.
 
         constant_bytes: Constant memory counted for the kernel [B]: its parameters
             and the literals of its code.
 
-        barriers_count: Barriers of a block; None: no compiler log names them.
+        barriers_count: Barriers per block, or None if no compiler log states them.
     """
 
     name: str
@@ -104,7 +106,7 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
     barriers_count: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse counts that are negative, and a block without threads."""
+        """Reject negative counts, and a block without threads."""
         counts = {
             "registers_count": self.registers_count,
             "stack_bytes": self.stack_bytes,
@@ -136,8 +138,8 @@ class FailedKernel(Frozen, frozen=True, kw_only=True):
 
         unit: The metric's unit.
 
-        classes: The instructions that the kernel has, by class, the most frequent first;
-            None: they were not asked for.
+        classes: The instructions of the kernel by class, the most frequent first, or
+            None if not requested.
     """
 
     kernel: KernelResources
@@ -149,21 +151,21 @@ class FailedKernel(Frozen, frozen=True, kw_only=True):
 
 class Occupancy(Frozen, frozen=True, kw_only=True):
     """
-    How full a kernel's blocks can make a multiprocessor.
+    How full the blocks of a kernel can make a multiprocessor.
 
     Attributes:
-        fraction: Resident warps over the most that the chip holds, 0 to 1; 0: the
+        fraction: Resident warps over the maximum of the chip, 0 to 1. 0 means that the
             block cannot be launched there.
 
         active_blocks: Blocks resident on a multiprocessor at once.
 
         warps: Warps resident on a multiprocessor at once.
 
-        limiter: What allows no more blocks: threads, blocks, registers, shared or
-            barriers; of several, the first in this order.
+        limiter: The resource that allows no more blocks: threads, blocks, registers,
+            shared or barriers. If several do, the first in this order.
 
-        block_limits: Blocks that each of them alone would allow; what the kernel
-            does not use is not in it.
+        block_limits: Blocks that each resource alone would allow. Resources that the
+            kernel does not use are absent.
     """
 
     fraction: float
@@ -174,16 +176,22 @@ class Occupancy(Frozen, frozen=True, kw_only=True):
 
     @property
     def limiters(self) -> tuple[str, ...]:
-        """All that allow no more blocks: to free one of them alone gains nothing."""
+        """
+        All resources that allow no more blocks. Freeing only part of them gains
+        nothing.
+        """
         limits = self.block_limits.items()
         least = tuple(name for name, most in limits if most == self.active_blocks)
         return least or (self.limiter,)
 
 
-WHOLE_COUNT = 200_000  # 8 MB of columns; a longer list is a stream where it is kept
-PIECE_COUNT = 4096  # of one piece of a stream: 0.3 MB as text
+# 8 MB of columns. A longer list that is kept becomes a stream.
+WHOLE_COUNT = 200_000
+# Launches in one piece of a stream, 0.3 MB as text.
+PIECE_COUNT = 4096
 
-COLUMNS = {  # of Launches, and array's code of the numbers that CUPTI has in each
+# Columns of Launches, with the type code of `array` for the numbers that CUPTI reports.
+COLUMNS = {
     "shape": "I",
     "start_ns": "Q",
     "end_ns": "Q",
@@ -193,27 +201,28 @@ COLUMNS = {  # of Launches, and array's code of the numbers that CUPTI has in ea
     "graph": "I",
 }
 
-HOST_WAITS = ("event", "stream", "context")  # what the host waits for
+HOST_WAITS = ("event", "stream", "context")  # Waits of the host, by kind.
 
 Extent = tuple[int, int, int]  # x, y, z
 
 
 class KernelShape(BulkRecord, frozen=True, kw_only=True):
     """
-    A kernel as it was launched: two launches of one shape are the same choice.
+    A kernel with its launch configuration. Launches of equal shape are the same kernel
+    choice.
 
     Attributes:
-        name: As the device's code has it, mangled.
+        name: The mangled name, as in the device's code.
 
-        grid: Blocks.
+        grid: Blocks in x, y and z.
 
-        block: Threads of a block.
+        block: Threads of a block in x, y and z.
 
-        registers_count: Registers of a thread.
+        registers_count: Registers per thread.
 
         shared_bytes: Static shared memory of a block [B].
 
-        dynamic_shared_bytes: Shared memory of a block asked for at launch [B].
+        dynamic_shared_bytes: Shared memory of a block requested at launch [B].
 
         stack_bytes: Local memory of a thread [B].
     """
@@ -228,39 +237,42 @@ class KernelShape(BulkRecord, frozen=True, kw_only=True):
 
 
 class LaunchList(Protocol):
-    """Launches that are whole in memory, or a stream of pieces that are not."""
+    """Launches, either completely in memory or as a stream of pieces."""
 
     @property
     def shapes(self) -> tuple[KernelShape, ...]:
-        """The shapes there are."""
+        """All shapes of the launches."""
 
     def __len__(self) -> int:
-        """Return how many kernels ran."""
+        """Return the number of launches."""
 
     def pieces(self) -> Iterator[Launches]:
-        """Yield them in order, some thousands at a time; `shapes` is that of all."""
+        """
+        Yield the launches in order, some thousands at a time, with `shapes` of the
+        whole list.
+        """
 
 
 class Launches(Frozen, frozen=True, kw_only=True):
     """
-    Kernels that ran, as columns of equal length: some 40 bytes a kernel.
+    Kernel launches as columns of equal length, some 40 bytes per launch.
 
     Attributes:
-        shapes: The shapes there are.
+        shapes: All shapes of the launches.
 
-        shape: Place of each kernel's shape in `shapes`.
+        shape: Index of each kernel's shape in `shapes`.
 
-        start_ns: When it began [ns]; 0: not known.
+        start_ns: Start of the kernel [ns], or 0 if unknown.
 
-        end_ns: When it ended [ns]; 0: not known.
+        end_ns: End of the kernel [ns], or 0 if unknown.
 
-        call_ns: When the call that launched it began [ns]; 0: not seen.
+        call_ns: Start of the call that launched it [ns], or 0 if not seen.
 
-        device: The device's number in this process.
+        device: Number of the device in this process.
 
-        stream: The stream's number, as CUPTI counts.
+        stream: Number of the stream, as CUPTI counts.
 
-        graph: The number of the graph that it is a node of; 0: none.
+        graph: Number of the graph that contains the kernel as a node, or 0.
     """
 
     shapes: tuple[KernelShape, ...]
@@ -273,11 +285,11 @@ class Launches(Frozen, frozen=True, kw_only=True):
     graph: Sequence[int]
 
     def __len__(self) -> int:
-        """Return how many kernels ran."""
+        """Return the number of launches."""
         return len(self.shape)
 
     def pieces(self, count: int = PIECE_COUNT) -> Iterator[Launches]:
-        """Yield them in order, `count` at a time."""
+        """Yield the launches in order, `count` at a time."""
         for begin in range(0, len(self), count):
             columns = {n: getattr(self, n)[begin : begin + count] for n in COLUMNS}
             yield Launches(shapes=self.shapes, **columns)
@@ -285,14 +297,14 @@ class Launches(Frozen, frozen=True, kw_only=True):
 
 class TracePlace(Frozen, frozen=True, kw_only=True):
     """
-    Where the whole trace of a measurement stands in a recording.
+    Position of a measurement's whole trace in a recording.
 
     Attributes:
-        file: The file's name in the recording's folder.
+        file: Name of the file in the recording's folder.
 
-        line: The trace's first line, from 1.
+        line: First line of the trace, from 1.
 
-        offset_bytes: Where that line begins [B].
+        offset_bytes: Offset of that line [B].
     """
 
     file: str
@@ -302,7 +314,7 @@ class TracePlace(Frozen, frozen=True, kw_only=True):
 
 class Copy(BulkRecord, frozen=True, kw_only=True):
     """
-    One copy of memory, or several that the driver did as one.
+    A memory copy, or several that the driver did as one.
 
     Attributes:
         direction: "host_to_device", "device_to_host", "device_to_device",
@@ -312,13 +324,13 @@ class Copy(BulkRecord, frozen=True, kw_only=True):
 
         target: The memory written.
 
-        size_bytes: How much [B].
+        size_bytes: Bytes copied [B].
 
-        count: Copies in it, >= 1.
+        count: Number of copies, >= 1.
 
-        start_ns: When it began [ns]; 0: not known.
+        start_ns: Start [ns], or 0 if unknown.
 
-        end_ns: When it ended [ns].
+        end_ns: End [ns].
     """
 
     direction: str
@@ -335,13 +347,13 @@ class NamedRange(BulkRecord, frozen=True, kw_only=True):
     An NVTX range of the host.
 
     Attributes:
-        name: Its text.
+        name: Text of the range.
 
-        domain: The domain; "": the default one.
+        domain: The domain, or "" for the default domain.
 
-        start_ns: When it began [ns].
+        start_ns: Start [ns].
 
-        end_ns: When it ended [ns].
+        end_ns: End [ns].
     """
 
     name: str
@@ -352,16 +364,16 @@ class NamedRange(BulkRecord, frozen=True, kw_only=True):
 
 class Trace(Frozen, frozen=True, kw_only=True):
     """
-    What CUPTI saw of one window.
+    Activity that CUPTI recorded in one window.
 
     Attributes:
-        begun_ns: When it began, on an idle device [ns].
+        begun_ns: Start of the window, on an idle device [ns].
 
-        ended_ns: When the device was idle again [ns].
+        ended_ns: End of the window, when the device was idle again [ns].
 
-        launches: The kernels; above 200,000 that are kept, a stream of them.
+        launches: The kernel launches. If more than 200,000 are kept, they are a stream.
 
-        copies: The copies.
+        copies: The memory copies.
 
         fills: Size [B], start and end [ns] of each memset.
 
@@ -369,34 +381,36 @@ class Trace(Frozen, frozen=True, kw_only=True):
 
         host_launches_count: Calls that launched kernels or a graph.
 
-        latencies_ns: Of each such call, from its start to its first kernel's [ns].
+        latencies_ns: Time from the start of each such call to the start of its first
+            kernel [ns].
 
-        synchronizations: Waits of the host by kind: "event", "stream", "context"; and of
-            one stream for an event of another: "stream_wait".
+        synchronizations: Number of waits by kind: "event", "stream" and "context" for
+            waits of the host, and "stream_wait" for waits of a stream for an event of
+            another stream.
 
-        wait_ends_ns: When each wait of the host ended [ns], in order.
+        wait_ends_ns: Ends of the host's waits [ns], in order.
 
         allocations: Sizes [B] of the driver's allocations.
 
-        compilations_ns: Lengths [ns] of the driver's compilations of PTX.
+        compilations_ns: Durations of the driver's compilations of PTX [ns].
 
-        overheads_ns: CUPTI's and the driver's own cost by kind [ns].
+        overheads_ns: Overhead of CUPTI and the driver by kind [ns].
 
         ranges: NVTX ranges that ended.
 
-        unlabelled_count: Pieces of work whose thread carried no label of the window, and
-            that are counted to it by when they were launched.
+        unlabelled_count: Activities whose thread carried no label of the window. They
+            are assigned to the window by their launch time.
 
-        untimed_count: Pieces of work without a start or an end.
+        untimed_count: Activities without a start or an end.
 
-        dropped_count: Records that were lost.
+        dropped_count: Lost records.
 
-        children: Child processes that ran meanwhile, by number or in words: CUPTI sees
-            its own process alone.
+        children: Child processes that ran during the window, as numbers or words. CUPTI
+            sees only its own process.
 
-        device_children: Those that are known to use a GPU.
+        device_children: Child processes that are known to use a GPU.
 
-        unrecorded: What could not be recorded, and why, by the name of the kind.
+        unrecorded: Kinds of activity that could not be recorded, with reasons.
     """
 
     begun_ns: int
@@ -426,14 +440,14 @@ class KernelUse(Frozen, frozen=True, kw_only=True):
     All launches of one shape.
 
     Attributes:
-        shape: The kernel as it was launched.
+        shape: The kernel with its launch configuration.
 
-        demangled: Its name as a reader writes it; None: no demangler is there, or it
+        demangled: The readable name, or None if there is no demangler or the demangler
             does not know the name.
 
-        count: How often it ran.
+        count: Number of launches.
 
-        total_s: How long, all of them together [s].
+        total_s: Duration of all launches together [s].
     """
 
     shape: KernelShape
@@ -442,24 +456,24 @@ class KernelUse(Frozen, frozen=True, kw_only=True):
     total_s: float
 
     def __post_init__(self) -> None:
-        """Refuse a time that is not finite."""
+        """Reject a time that is not finite."""
         finite("kernels.total_s", self.total_s)
 
 
 class KernelLaunch(BulkRecord, array_like=True, frozen=True, kw_only=True):
     """
-    How the launches of one shape were made; in a file, a list.
+    The launches of one shape. In a file, a list.
 
     Attributes:
-        count: How often the kernel ran.
+        count: Number of launches.
 
-        grid: Blocks.
+        grid: Blocks in x, y and z.
 
-        block: Threads of a block.
+        block: Threads of a block in x, y and z.
 
-        registers_count: Registers of a thread.
+        registers_count: Registers per thread.
 
-        shared_bytes: Shared memory of a block, static and asked for at launch [B].
+        shared_bytes: Shared memory of a block, static and requested at launch [B].
 
         stack_bytes: Local memory of a thread [B].
     """
@@ -474,14 +488,14 @@ class KernelLaunch(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
 class KernelTotal(BulkRecord, array_like=True, frozen=True, kw_only=True):
     """
-    What a session keeps of a kernel of one shape; in a file, a list.
+    A kernel of one shape as stored for a session. In a file, a list.
 
     Attributes:
-        name: As a reader writes it, where a demangler was there.
+        name: The readable name if a demangler was available, else the mangled name.
 
-        total_s: How long all of its launches took, together [s].
+        total_s: Duration of all launches together [s].
 
-        launch: How it was launched; None: the file is of an earlier version.
+        launch: The launches, or None in files of earlier versions.
     """
 
     name: str
@@ -489,12 +503,12 @@ class KernelTotal(BulkRecord, array_like=True, frozen=True, kw_only=True):
     launch: KernelLaunch | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a time that is not finite."""
+        """Reject a time that is not finite."""
         finite("session.kernels", self.total_s)
 
     @classmethod
     def of(cls, use: KernelUse) -> KernelTotal:
-        """Return what is kept of all launches of one shape."""
+        """Create the stored form of all launches of one shape."""
         shape = use.shape
         launch = KernelLaunch(
             count=use.count,
@@ -512,17 +526,17 @@ class TransferUse(Frozen, frozen=True, kw_only=True):
     All copies of one direction between two kinds of memory.
 
     Attributes:
-        direction: As `Copy.direction`.
+        direction: See `Copy.direction`.
 
         source: The memory read.
 
         target: The memory written.
 
-        count: How many.
+        count: Number of copies.
 
-        size_bytes: How much, together [B].
+        size_bytes: Bytes copied, together [B].
 
-        total_s: How long, together [s].
+        total_s: Duration, together [s].
     """
 
     direction: str
@@ -533,27 +547,28 @@ class TransferUse(Frozen, frozen=True, kw_only=True):
     total_s: float
 
     def __post_init__(self) -> None:
-        """Refuse a time that is not finite."""
+        """Reject a time that is not finite."""
         finite("transfers.total_s", self.total_s)
 
 
 class Track(BulkRecord, frozen=True, kw_only=True):
     """
-    What ran on one stream, or of one kind whose stream is not kept, piece by piece.
+    Activities on one stream, or of one kind whose stream is not kept, in order.
 
     Attributes:
         kind: "kernel", "copy", "memset" or "graph".
 
-        device: The device's number in this process; None: not kept.
+        device: Number of the device in this process, or None if not kept.
 
-        stream: The stream's number, as CUPTI counts; None: not kept.
+        stream: Number of the stream, as CUPTI counts, or None if not kept.
 
-        starts_ns: When each piece began, from the first one of all tracks on [ns].
+        starts_ns: Start of each activity, relative to the first activity of all tracks
+            [ns].
 
-        ends_ns: When it ended [ns].
+        ends_ns: End of each activity, on the same scale [ns].
 
-        kernels: Place of each kernel in `ActivitySummary.kernels`; -1: not listed there.
-            Empty where no kernel ran.
+        kernels: Index of each kernel in `ActivitySummary.kernels`, or -1 if not listed
+            there. Empty if no kernel ran.
     """
 
     kind: str
@@ -564,7 +579,7 @@ class Track(BulkRecord, frozen=True, kw_only=True):
     kernels: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths."""
+        """Reject columns of different lengths."""
         count = len(self.starts_ns)
         if len(self.ends_ns) != count or len(self.kernels) not in {0, count}:
             message = f"{count} pieces of work, and not as many ends or kernels"
@@ -573,80 +588,82 @@ class Track(BulkRecord, frozen=True, kw_only=True):
 
 class ActivitySummary(Frozen, frozen=True, kw_only=True):
     """
-    What a window amounts to; all counts are of the whole window.
+    Summary of a window. All counts are for the whole window.
 
     Attributes:
-        kernels: What ran, most time first; the shapes beyond the first 256 are not
-            listed, and counted in `kernels_count` and `choice`.
+        kernels: The kernels, most time first. Shapes beyond the first 256 are not
+            listed, but included in `kernels_count` and `choice`.
 
-        kernels_count: Shapes there were.
+        kernels_count: Number of shapes.
 
-        launches_count: Kernels that ran; of graphs recorded as a whole none is known.
+        launches_count: Number of launches. Kernels of graphs recorded as a whole are
+            unknown.
 
-        host_launches_count: Calls that launched them; a graph is one.
+        host_launches_count: Calls that launched kernels. A graph is one call.
 
-        launch_latency_s: Median from such a call's start to its first kernel's [s];
-            None: no call was seen.
+        launch_latency_s: Median time from the start of such a call to the start of its
+            first kernel [s], or None if no call was seen.
 
         transfers: Copies by direction and kinds of memory, most bytes first.
 
-        fills_count: Memsets.
+        fills_count: Number of memsets.
 
-        fills_bytes: What they wrote [B].
+        fills_bytes: Bytes written by memsets [B].
 
-        synchronizations_count: Waits of the host; None: not recorded.
+        synchronizations_count: Waits of the host, or None if not recorded.
 
-        stream_waits_count: Waits of a stream for another's event; None: not recorded.
+        stream_waits_count: Waits of a stream for another stream's event, or None if not
+            recorded.
 
-        allocations_count: The driver's allocations; None: not recorded.
+        allocations_count: Allocations of the driver, or None if not recorded.
 
-        allocations_bytes: Their sizes together [B].
+        allocations_bytes: Sizes of the allocations together [B].
 
-        compilations_count: The driver's compilations of PTX; None: not recorded.
+        compilations_count: The driver's compilations of PTX, or None if not recorded.
 
-        compile_s: How long they took together [s].
+        compile_s: Duration of the compilations together [s].
 
-        span_s: First start to last end of anything on any device [s]; None: nothing
-            ran, or its time is not known.
+        span_s: First start to last end of any activity on any device [s], or None if
+            nothing ran or the times are unknown.
 
-        busy_s: Time in which something ran [s].
+        busy_s: Time with activity [s].
 
-        idle_fraction: Share of the span in which nothing ran.
+        idle_fraction: Share of the span without activity.
 
-        gaps_count: Times in the span in which nothing ran.
+        gaps_count: Gaps in the span without activity.
 
-        longest_gap_s: The longest of them [s]; 0: there was none.
+        longest_gap_s: The longest gap [s], or 0 if there was none.
 
-        copying_s: Time of the span in which copies alone ran [s]; None: not known.
+        copying_s: Time of the span in which only copies ran [s], or None if unknown.
 
-        waited_s: Length of the gaps in which a wait of the host ended [s]; None: waits
-            were not recorded.
+        waited_s: Duration of the gaps in which a wait of the host ended [s], or None if
+            waits were not recorded.
 
-        overhead_s: What CUPTI's records call overhead [s]; None: not recorded.
+        overhead_s: Overhead according to CUPTI's records [s], or None if not recorded.
 
-        choice: Hash of what ran and how often; None: no kernel ran, or not all are seen.
+        choice: Hash of the kernels that ran and their counts, or None if no kernel ran
+            or some were not seen.
 
-        unlabelled_count: As `Trace`'s.
+        unlabelled_count: See `Trace`.
 
-        untimed_count: As `Trace`'s.
+        untimed_count: See `Trace`.
 
-        dropped_count: As `Trace`'s.
+        dropped_count: See `Trace`.
 
-        unseen: Child processes whose work on the device is missing, as far as anybody
-            knows, by number or in words; empty: none is.
+        unseen: Known child processes whose work on the device is missing, as numbers or
+            words, or empty.
 
-        children: As `Trace`'s.
+        children: See `Trace`.
 
-        unrecorded: As `Trace`'s.
+        unrecorded: See `Trace`.
 
-        tracks: The first pieces of work that have a start and an end, 120 at most, by
-            device and stream; copies, memsets and graphs have a track each.
+        tracks: The first activities with a start and an end, 120 at most, by device and
+            stream. Copies, memsets and graphs have a track each.
 
-        pieces_count: Pieces of work that have a start and an end; None: the file is of
-            an earlier version.
+        pieces_count: Activities with a start and an end, or None in files of earlier
+            versions.
 
-        kept: Where every launch and all else of the trace is kept, in the recording;
-            None: it is not.
+        kept: Position of the whole trace in the recording, or None if not kept.
     """
 
     kernels: tuple[KernelUse, ...] = ()
@@ -684,13 +701,13 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
 
     @property
     def totals(self) -> tuple[KernelTotal, ...]:
-        """Its kernels, most time first; empty: not all of them are listed."""
+        """All kernels, most time first, or empty if not all of them are listed."""
         if len(self.kernels) < self.kernels_count:
             return ()
         return tuple(map(KernelTotal.of, self.kernels))
 
     def __post_init__(self) -> None:
-        """Refuse times that are not finite."""
+        """Reject times that are not finite."""
         finite(
             "activity",
             self.launch_latency_s,

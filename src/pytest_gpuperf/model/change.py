@@ -1,4 +1,4 @@
-"""The effect of a run against its baseline or a revision, and what it was computed from."""
+"""The effect of a run compared with a baseline or a revision, and the data behind it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ __all__ = [
     "TimeBase",
 ]
 
-# docs/judging.md section 2: a change too small to mean anything
+# A smaller change is irrelevant (docs/judging.md section 2).
 NOISE_THRESHOLD = 0.005
 
 
 class TimeBase(str, Enum):
-    """Whose times values are: sessions of hosts usually differ more than those of devices."""
+    """
+    Clock of the values. Sessions of host times usually differ more than those of device
+    times.
+    """
 
     HOST = "host"
     DEVICE = "device"
@@ -37,54 +40,55 @@ class TimeBase(str, Enum):
 
 class Change(BulkRecord, frozen=True, kw_only=True):
     """
-    The effect of the current session against the stored ones.
+    The effect of the current session compared with the stored sessions.
 
-    Positive is more: slower for a time, more for a count. All effects are relative: 0.05
-    is 5 % more than the baseline.
+    Positive means more: slower for a time, more for a count. All effects are relative:
+    0.05 is 5 % more than the baseline.
 
     Attributes:
-        effect: Relative difference; None where the baseline is 0 and nothing is relative.
+        effect: Relative difference, or None if the baseline is 0.
 
-        low: Lower end of its two-sided 98 % interval, whose ends are the one-sided bounds
-            of 99 %; None where there is none.
+        low: Lower end of the two-sided 98 % interval of the effect, or None. The ends
+            are the one-sided bounds of 99 %.
 
-        high: Its upper end.
+        high: Upper end of the interval, or None.
 
         p_worse: One-sided probability of such an effect without a worsening beyond the
-            noise threshold; None for exact metrics.
+            noise threshold, or None for exact metrics.
 
         p_better: The same for an improvement.
 
         detectable_effect: Smallest effect found in 9 of 10 tries, beyond the limit if
-            there is one; None: not known.
+            there is one. None if unknown.
 
-        current: The current value [the metric's unit]; of a suspect that fresh processes
-            measured, what these and the suite's value say together.
+        current: The current value [the metric's unit]. For a suspect measured by fresh
+            processes, these are combined with the suite's value.
 
         reference: The baseline's value [the metric's unit].
 
-        session_count: Stored sessions behind the reference; against a revision, blocks.
+        session_count: Stored sessions behind the reference, or blocks of a comparison
+            with a revision.
 
         run_count: Processes behind the current value.
 
-        exact: Whether it was judged by equality.
+        exact: Whether the change was judged by equality.
 
-        machine_shift: What the machine moved it by, as its controls tell, relative; it is
-            not in `effect` any more. None: too few controls tell.
+        machine_shift: Relative machine drift according to the controls, already removed
+            from `effect`. None with too few controls.
 
-        session_spread: What the sessions, or blocks, of its group usually differ by
-            [fraction]; None: it was not asked.
+        session_spread: Usual spread of the sessions, or blocks, of the group
+            [fraction], or None if not computed.
 
-        core_shift: What the speed of the core moved it by, as a loop between the samples
-            tells, relative; it is neither in `effect` nor in `current`. None: not known.
+        core_shift: Relative effect of the core's speed according to a loop between the
+            samples, already removed from `effect` and `current`. None if unknown.
 
-        clock_shift: By how much the clock of the device's multiprocessors is another than
-            it was, relative; nothing was taken out for that. None: not known.
+        clock_shift: Relative change of the clock of the device's multiprocessors,
+            without any correction for it. None if unknown.
 
-        left_out: Id of the stored session whose value does not fit the others and is no
-            part of the reference; "": all fit.
+        left_out: Id of the stored session that does not match the others and is not
+            part of the reference, or "".
 
-        fresh: Whether fresh processes have a say in `current`.
+        fresh: Whether fresh processes contribute to `current`.
     """
 
     effect: float | None
@@ -106,14 +110,14 @@ class Change(BulkRecord, frozen=True, kw_only=True):
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         values = (self.effect, self.low, self.high, self.current, self.reference)
         chances = (self.p_worse, self.p_better, self.detectable_effect)
         machine = (self.machine_shift, self.session_spread)
         clocks = (self.core_shift, self.clock_shift)
         numbers = (*values, *chances, *machine, *clocks)
         if all_finite([number or 0.0 for number in numbers]):
-            return  # nearly all are, and a run has tens of thousands
+            return  # The common case. A run has tens of thousands.
         finite("change", *values)
         finite("change.p", *chances)
         finite("change.machine_shift", *machine)
@@ -121,62 +125,66 @@ class Change(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def adjusted(self) -> float | None:
-        """The value that is judged, without the machine's part; None: no relative change."""
+        """
+        The value that is judged, corrected for machine drift, or None without a
+        relative change.
+        """
         return None if self.effect is None else self.reference * (1.0 + self.effect)
 
     @property
     def measured(self) -> float:
         """
-        The current value as it was measured: with what the core's speed did to it.
+        The current value as measured, including the effect of the core's speed.
 
-        It is `reference` times all that moved it: core, machine and effect, each 1 + x.
+        It is `reference` times the factors 1 + x for core, machine and effect.
         """
         return self.current * (1 + (self.core_shift or 0.0))
 
     @property
     def is_of_others(self) -> bool:
-        """Whether further processes have a say in `current`."""
+        """True if other processes contribute to `current`."""
         return self.fresh or self.run_count > 1
 
 
 class Comparison(BulkRecord, frozen=True, kw_only=True):
     """
-    One metric of one test, now and in stored sessions.
+    A metric of a test, now and in stored sessions.
 
     Attributes:
-        current: This session.
+        current: The current session.
 
-        stored: The stored ones, oldest first, >= 1 of them.
+        stored: The stored sessions, oldest first, >= 1 of them.
 
         session_ids: The id of each stored session.
 
-        group: Whose variances are alike: metric and family.
+        group: Metric and family. Comparisons of a group have similar variances.
 
-        better: Which way it gets better; NEITHER counts as LOWER.
+        better: Direction in which the metric improves. NEITHER counts as LOWER.
 
-        exact: Whether it is judged by equality where all stored sessions agree.
+        exact: Whether the metric is judged by equality if all stored sessions agree.
 
-        shift_group: What a change of the machine moves together; "" for nothing.
+        shift_group: Group that machine drift moves together, or "" for none.
 
-        clock: Whose times they are.
+        clock: Clock of the values.
 
-        limit: Largest change that passes [fraction]; None: it is only shown.
+        limit: Largest change that passes [fraction], or None if it is only shown.
 
-        fresh: Whether the current values are of fresh processes, whose median decides.
+        fresh: Whether the current values are from fresh processes. Their median
+            decides.
 
-        core_shift: What was taken out of the current values because their cores were
-            slower than those of the stored sessions, on a log scale; None: not known.
+        core_shift: Correction of the current values for cores slower than in the stored
+            sessions, on a log scale, or None if unknown.
 
-        core_variance: Its variance.
+        core_variance: Variance of `core_shift`.
 
-        clock_shift: By how much the clock of the device's multiprocessors is another than
-            it was in the stored sessions, on a log scale; None: not known.
+        clock_shift: Change of the clock of the device's multiprocessors since the
+            stored sessions, on a log scale, or None if unknown.
 
-        suite: The same comparison with the suite's value, where the current ones are of
-            fresh processes, which run a test alone; None: there is none.
+        suite: The comparison with the suite's value, if the current values are from
+            fresh processes, which run a test alone. Otherwise None.
 
-        of_part: Whether the suite was a part of the tests that the stored sessions ran, so
-            that its value is as much of a test alone as those of fresh processes.
+        of_part: Whether the suite was only a part of the tests of the stored sessions.
+            Its value is then like that of a test alone, as from fresh processes.
 
         moved: Whether a soft fact differs from the newest stored session's.
     """
@@ -201,16 +209,16 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
 
 class Sureness(Frozen, frozen=True, kw_only=True):
     """
-    How sure a change must be.
+    Required certainty of a change.
 
     Attributes:
-        alpha: Nominal chance of a false alarm in the whole run.
+        alpha: Nominal probability of a false alarm in the whole run.
 
         pair_count: (test, metric) pairs judged in the run, >= 1.
 
-        noise_threshold: The change that is too small to mean anything [fraction].
+        noise_threshold: Changes below this size are irrelevant [fraction].
 
-        power: How often the detectable effect is found.
+        power: Probability of finding the detectable effect.
     """
 
     alpha: float = 0.01
@@ -220,37 +228,38 @@ class Sureness(Frozen, frozen=True, kw_only=True):
 
 
 class Side(str, Enum):
-    """Which of two states of the source tree a process runs."""
+    """The state of the source tree that a process runs."""
 
-    OLD = "old"  # the revision that was named
-    NEW = "new"  # the working tree as it is
+    OLD = "old"  # The named revision.
+    NEW = "new"  # The working tree.
 
 
 class AgainstEvidence(BulkRecord, frozen=True, kw_only=True):
     """
-    What the blocks of one metric of one test say besides the change.
+    The blocks of a metric and test in a comparison with a revision.
 
-    A block is two processes of each side that take turns.
+    A block is two processes of each side, run alternately.
 
     Attributes:
-        block_count: Blocks that have a difference.
+        block_count: Blocks with a difference.
 
         old_values: The value of each process of the revision [the metric's unit], in
             order.
 
-        new_values: The value of each process of the working tree, likewise.
+        new_values: The value of each process of the working tree [the metric's unit],
+            in order.
 
-        effects: The difference of each block [fraction], without what the machine did;
-            the mean of its processes less that of the revision's.
+        effects: The difference of each block [fraction], corrected for machine drift:
+            the mean of the working tree's processes minus that of the revision's.
 
-        null_fraction: Within this, up and down, 19 of 20 comparisons of the same code
-            with itself would lie that have so many blocks: from the differences of the
-            processes of one side. None: judged by equality, or too few processes.
+        null_fraction: Half-width that contains 19 of 20 comparisons of identical code
+            with this number of blocks, from differences of processes of the same side.
+            None if judged by equality or with too few processes.
 
-        decidable_limit: The smallest limit [fraction] that as many blocks as there can be
-            would decide about if nothing changed, and no less than these blocks see,
-            where the test was given up before because its own is far below that. None:
-            it was not given up.
+        decidable_limit: The smallest limit [fraction] that the maximum number of blocks
+            could decide if nothing changed, at least what these blocks detect. Only for
+            a test that was given up early because its own limit is far smaller, else
+            None.
     """
 
     block_count: int
@@ -261,7 +270,7 @@ class AgainstEvidence(BulkRecord, frozen=True, kw_only=True):
     decidable_limit: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("against.values", *self.old_values, *self.new_values)
         finite("against.effects", *self.effects, self.null_fraction)
         finite("against.decidable_limit", self.decidable_limit)
@@ -272,9 +281,9 @@ class KernelMove(BulkRecord, frozen=True, kw_only=True):
     A kernel then and now.
 
     Attributes:
-        then: As it was; None: it is new.
+        then: The earlier kernel, or None if the kernel is new.
 
-        now: As it is, or what has replaced it; None: it is gone.
+        now: The current kernel, or the kernel that replaced it, or None if it is gone.
     """
 
     then: KernelTotal | None = None
@@ -282,21 +291,21 @@ class KernelMove(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def difference_s(self) -> float:
-        """How much longer it takes now [s]."""
+        """Increase of the kernel's time [s]."""
         then_s = 0.0 if self.then is None else self.then.total_s
         return (0.0 if self.now is None else self.now.total_s) - then_s
 
 
 class KernelAccount(BulkRecord, frozen=True, kw_only=True):
     """
-    How much each kernel has to do with a change.
+    Contribution of each kernel to a change.
 
     Attributes:
-        then_s: What all kernels took together in a stored session [s].
+        then_s: Time of all kernels in a stored session [s].
 
-        now_s: What they take in a process now [s].
+        now_s: Time of all kernels in a current process [s].
 
-        moves: The kernels, those first whose times differ most.
+        moves: The kernels, by decreasing difference.
     """
 
     then_s: float
@@ -304,12 +313,12 @@ class KernelAccount(BulkRecord, frozen=True, kw_only=True):
     moves: tuple[KernelMove, ...]
 
     def __post_init__(self) -> None:
-        """Refuse times that are not finite."""
+        """Reject times that are not finite."""
         finite("account", self.then_s, self.now_s)
 
     @property
     def difference_s(self) -> float:
-        """How much longer all kernels take now [s]."""
+        """Increase of the time of all kernels [s]."""
         return self.now_s - self.then_s
 
 
@@ -318,29 +327,31 @@ class Against(Frozen, frozen=True, kw_only=True):
     A run's comparison of the working tree with a revision.
 
     Attributes:
-        revision: The revision, as it was named.
+        revision: The revision as the user named it.
 
-        commit: Its full id; "": it is not known.
+        commit: The full commit id, or "" if unknown.
 
         level: How the processes of both sides find their own files: 0 by the working
-            directory, 1 by their import paths, 2 because both were built; None: by none.
+            directory, 1 by import paths, 2 because both were built. None if not at all.
 
-        modules: Own modules that differ between the two, by dotted name; empty: none does.
+        modules: The project's modules that differ between the two, by dotted name, or
+            empty.
 
         block_count: Blocks that were run.
 
-        elapsed_s: How long it took [s].
+        elapsed_s: Duration of the comparison [s].
 
-        null_fraction: The usual one of its tests: what the same code differs by here. None:
-            no test says.
+        null_fraction: Usual value of the tests, which is the difference between
+            identical code here. None if unknown for all tests.
 
-        gap: Why nothing was compared, or not to the end; None: all of it was.
+        gap: Why nothing was compared, or not until the end, or None if complete.
 
-        changed: Ids of tests whose source differs between the two: they are not compared.
+        changed: Ids of tests whose source differs between the two. They are not
+            compared.
 
-        only_old: Ids of tests that the revision alone has.
+        only_old: Ids of tests that only the revision has.
 
-        only_new: Ids of tests that the working tree alone has.
+        only_new: Ids of tests that only the working tree has.
     """
 
     revision: str
@@ -356,32 +367,32 @@ class Against(Frozen, frozen=True, kw_only=True):
     only_new: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("against", self.elapsed_s, self.null_fraction)
 
 
 class Progress(Frozen, frozen=True, kw_only=True):
     """
-    How far a comparison is.
+    Progress of a comparison.
 
     Attributes:
-        revision: The revision, as it was named.
+        revision: The revision as the user named it.
 
-        block_count: Blocks that have ended.
+        block_count: Finished blocks.
 
-        most_blocks: As many as there can be.
+        most_blocks: Maximum number of blocks.
 
-        open_count: Tests that are undecided.
+        open_count: Undecided tests.
 
-        test_count: Tests that are compared.
+        test_count: Compared tests.
 
-        elapsed_s: How long it has taken so far [s].
+        elapsed_s: Time so far [s].
 
-        left_s: How long it can take yet [s]; None: not known before the first block.
+        left_s: Maximum remaining time [s], or None before the end of the first block.
 
-        looked: Whether the blocks so far were judged just now; else a block begins.
+        looked: Whether the blocks so far have just been judged. If not, a block begins.
 
-        text: What it does instead of measuring; "": it measures.
+        text: Current activity other than measuring, or "".
     """
 
     revision: str

@@ -1,4 +1,6 @@
-"""The key of a test: what its stored values are of, the same in every checkout."""
+"""Keys of tests. A key identifies stored values of a test and is the same in every
+checkout.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +11,24 @@ from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["ROOT", "Checkout", "is_of"]
 
-ROOT = "{root}"  # stands in keys for the folder of the checkout
-# a path goes on with these, so what stands between two of them is a part of another path;
-# a minus joins the parameters of an id, and may stand before a path
+ROOT = "{root}"  # Replaces the folder of the checkout in keys.
+# These characters continue a path, so a match between two of them is part of another
+# path. A minus joins the parameters of an id and may precede a path.
 _BEFORE = r"(?:(?<=file://)|(?<![\w./~\\]))"
 _BEHIND = r"(?=/|\Z|[^\w.~+@%#-])"
 
 
 class Checkout(Frozen, frozen=True, kw_only=True):
     """
-    The folder of a project, which keys of tests are relative to.
+    The folder of a project. Keys of tests are relative to this folder.
 
     Attributes:
-        root: The folder, with slashes and without links; "": unknown.
+        root: The folder, with slashes and without links, or "" if unknown.
 
-        spellings: How paths of the folder may be written, through links or escaped.
+        spellings: Other spellings of the folder's path, through links or escaped.
 
-        rootdir: pytest's root folder, relative to it; "": the folder itself; None: it lies
-            elsewhere, so that the id of a test does not tell its key.
+        rootdir: pytest's root folder, relative to `root`. "" if they are equal, or None
+            if it lies elsewhere, so that a test's id does not determine the key.
     """
 
     root: str
@@ -34,28 +36,30 @@ class Checkout(Frozen, frozen=True, kw_only=True):
     rootdir: str | None = ""
 
     def relative(self, path: str) -> str | None:
-        """Return a path relative to the folder, or None if it lies elsewhere."""
+        """
+        Return a path relative to the folder, or None for a path outside of the folder.
+        """
         for spelling in (self.root, *self.spellings):
             if spelling and path.startswith(f"{spelling.rstrip('/')}/"):
                 return path[len(spelling.rstrip("/")) + 1 :]
         return None
 
     def portable(self, text: str) -> str:
-        """Return a text in which the folder is one token, wherever a path begins with it."""
+        """Replace the folder by a token in all paths of a text."""
         if "/" not in text or len(self.root) <= 1:
             return text
         return _pattern((self.root, *self.spellings)).sub(ROOT, text)
 
     def local(self, text: str) -> str:
-        """Return a portable text with the folder of this checkout."""
+        """Replace the token of a portable text by the checkout's folder."""
         return text.replace(ROOT, self.root) if self.root else text
 
     def key_of(self, node_id: str) -> str:
         """
-        Return the key of a test by its id alone.
+        Return the key of a test from the id alone.
 
         Args:
-            node_id: The id, whose file is relative to pytest's root folder.
+            node_id: The id. Its file is relative to pytest's root folder.
         """
         module, colons, name = node_id.partition("::")
         if self.rootdir:
@@ -63,21 +67,21 @@ class Checkout(Frozen, frozen=True, kw_only=True):
         return f"{module}{colons}{self.portable(name)}"
 
     def id_of(self, key: str) -> str:
-        """Return a key as pytest would show the test here."""
+        """Return the test id for a key, as pytest shows the test here."""
         module, colons, name = key.partition("::")
         if self.rootdir:
             module = module.removeprefix(f"{self.rootdir}/")
         return f"{module}{colons}{self.local(name)}"
 
 
-@lru_cache(maxsize=8)  # one of a run, and those of a comparison
+@lru_cache(maxsize=8)  # One per run, and some for a comparison.
 def _pattern(spellings: tuple[str, ...]) -> re.Pattern[str]:
-    # the longest first: one may be the beginning of another
+    # The longest first, because a spelling may be a prefix of another one.
     texts = sorted(set(filter(None, spellings)), key=len, reverse=True)
     return re.compile(f"{_BEFORE}(?:{'|'.join(map(re.escape, texts))}){_BEHIND}")
 
 
 def is_of(test_id: str, name: str) -> bool:
-    """Return whether a name as pytest takes it selects a test, or a repeat of it."""
+    """Return True if a pytest argument selects a test, or a repetition of the test."""
     ends = ("::", "[", "#") if "::" in name else ("::", "/")
     return test_id == name or test_id.startswith(tuple(name + end for end in ends))

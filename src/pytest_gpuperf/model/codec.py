@@ -1,8 +1,8 @@
-"""Records as JSON and back, the only place that does it.
+"""Conversion of records to JSON and back.
 
-Schema of a run: 2 — comparisons with a revision. 3 — what a value is of: machine, branch,
-shard and collection of its session, parameters and source of its test; all optional, so that
-a run of the second is one without any.
+Versions of the run schema: 2 added comparisons with a revision. 3 added the origin of
+values: machine, branch, shard and collection of the session, parameters and source of
+the test. All of these fields are optional, so a run of version 2 is a run without them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,17 @@ _READABLE = frozenset({SCHEMA_VERSION, "pytest-gpuperf/run/2"})
 _RUNS, _BASELINES = "pytest-gpuperf/run/", "pytest-gpuperf/baseline/"
 
 _REMEDY = "give a file written by --gpuperf-json"
-# what a text that is not JSON, no UTF-8, or a million brackets deep makes the library raise
+# Errors of the library for a text that is not JSON, not UTF-8, or nested too deeply.
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 _T = TypeVar("_T")
 
 
 def __getattr__(name: str) -> object:
-    """Return a function of `reference_json`, which no measured run needs."""
+    """
+    Import a function of `reference_json`, because measured runs do not need that
+    module.
+    """
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
@@ -67,17 +70,17 @@ def __getattr__(name: str) -> object:
 
 def from_builtins(value: object, kind: type[_T], *, path: str = "") -> _T:
     """
-    Return the record that `to_builtins` was given.
+    Convert builtins from `to_builtins` back to a record.
 
     Args:
-        value: Dicts, lists, strings and numbers; extra keys are let through.
+        value: Dicts, lists, strings and numbers. Extra keys are ignored.
 
-        kind: The record's class.
+        kind: Class of the record.
 
-        path: What to call it in a message.
+        path: Name of the value in messages.
 
     Raises:
-        RecordError: A field is missing, of another type, or breaks an invariant.
+        RecordError: A field is missing, has a wrong type, or breaks an invariant.
     """
     try:
         return msgspec.convert(value, kind)
@@ -87,13 +90,13 @@ def from_builtins(value: object, kind: type[_T], *, path: str = "") -> _T:
 
 def encode_run(run: Run) -> bytes:
     """
-    Return a run as JSON text [UTF-8], sorted, with a last newline.
+    Return a run as sorted JSON text [UTF-8] that ends with a newline.
 
-    Each field has a line, and in a list each record: an indented file of samples is half
-    spaces.
+    Each field has a line, and so has each record of a list. In an indented file of
+    samples, half of the text would be spaces.
     """
     encode = msgspec.json.Encoder(order="sorted", enc_hook=encodable).encode
-    parts: list[bytes] = []  # joined once: each copy of a large run takes its time
+    parts: list[bytes] = []  # Joined once, because copies of a large run are slow.
     for name in sorted(run.__struct_fields__):
         value = getattr(run, name)
         parts += (b",\n" if parts else b"{\n", encode(name), b": ")
@@ -110,7 +113,7 @@ def encode_run(run: Run) -> bytes:
 
 def decode_run(text: bytes, *, path: str = "") -> Run:
     """
-    Return the run of a JSON text.
+    Parse the JSON text of a run.
 
     Args:
         text: JSON [UTF-8].
@@ -118,22 +121,27 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
         path: The file, for messages.
 
     Raises:
-        RecordError: It is not JSON, or a field is wrong; the field is named.
+        RecordError: The text is not JSON, or a field is wrong. The error names the
+            field.
 
-        SchemaVersionError: It is a run of another version.
+        SchemaVersionError: The run has another schema version.
     """
     try:
         with collector_paused():
             run = msgspec.json.decode(text, type=Run)
     except _UNREADABLE as error:
-        _check_schema(_schema_of(text, path), path)  # which explains any other mistake
+        # A wrong schema explains the mistake best.
+        _check_schema(_schema_of(text, path), path)
         raise _named(error, path) from error
     _check_schema(run.schema, path)
     return run
 
 
 def _schema_of(text: bytes, path: str) -> object:
-    """Return what a text names as its schema; refuse what is not JSON or names none."""
+    """
+    Return the schema of a text. Raises RecordError if it is not JSON or names no
+    schema.
+    """
     if not text.strip():
         raise RecordError("it is empty", path=path, remedy=_REMEDY)
     try:
@@ -150,7 +158,7 @@ def _schema_of(text: bytes, path: str) -> object:
 
 
 def _check_schema(schema: object, path: str) -> None:
-    """Refuse the schema of another version, and what is not a run at all."""
+    """Raise if the schema has another version, or is not a schema of runs."""
     if isinstance(schema, str) and schema in _READABLE:
         return
     named, path = str(schema), path or "schema"
@@ -165,25 +173,26 @@ def _check_schema(schema: object, path: str) -> None:
 
 
 def to_text(value: object) -> str:
-    """Return any record of the model as JSON text, as it travels between processes."""
+    """Return a record as JSON text, for other processes."""
     return msgspec.json.encode(value, enc_hook=encodable).decode()
 
 
 def from_text(text: str | bytes, kind: type[_T], *, path: str = "") -> _T:
     """
-    Return the record that `to_text` was given.
+    Convert JSON text from `to_text` back to a record.
 
     Raises:
-        RecordError: It is not JSON, or a field is wrong; the field is named.
+        RecordError: The text is not JSON, or a field is wrong. The error names the
+            field.
     """
     try:
         return msgspec.json.decode(text, type=kind)
-    except _UNREADABLE as error:  # a ValidationError is a DecodeError
+    except _UNREADABLE as error:  # A ValidationError is a DecodeError.
         raise _named(error, path) from error
 
 
 def run_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a run, made from the records themselves."""
+    """Generate the JSON Schema of a run from the records."""
     schema = msgspec.json.schema(Run)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["$id"] = SCHEMA_VERSION
@@ -191,11 +200,10 @@ def run_schema() -> dict[str, Any]:
 
 
 def _named(error: Exception, path: str) -> RecordError:
-    """Return an error that names the field as the library found it."""
     message, _, place = str(error).partition(" - at `$")
     field = place.rstrip("`").lstrip(".")
     where = ": ".join(part for part in (path, field) if part)
     broken = error.__cause__
-    if isinstance(broken, RecordError):  # a record refused its own fields
+    if isinstance(broken, RecordError):  # A record rejected its own fields.
         return RecordError(broken.message, path=where, remedy=broken.remedy)
     return RecordError(message, path=where)

@@ -1,7 +1,7 @@
-"""Hardware counters: names, values, analysis, and what a chip has.
+"""Hardware counters: names, values, analysis, and the metrics of a chip.
 
-Each tool and each GPU generation has other names for the same quantity; these are the
-ones that every formula is written in. The unit is the last word of a name.
+Each tool and each GPU generation has other names for the same quantity. All formulas
+use the names of this module. The unit is the last word of a name.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ __all__ = [
     "mode_conflict",
 ]
 
-DECLARED_BYTES = "declared_bytes"  # of `Work`: no counter, but part of a formula
+# A field of `Work` that is not a counter, but part of a formula.
+DECLARED_BYTES = "declared_bytes"
 
-# pipelines of a multiprocessor; what each one does stands in docs/metrics.md
+# Pipelines of a multiprocessor, described in docs/metrics.md.
 PIPES = (
     "issue", "alu", "aluheavy", "fma", "fmaheavy", "fp16", "fp64", "xu", "adu", "cbu",
     "uniform", "tma",
 )  # fmt: skip
 
-# data types whose operations the SMs count by instruction; tensor work is not in them
+# Data types whose operations the SMs count by instruction, without tensor work.
 COUNTED_DTYPES = ("fp32", "fp64")
 
-# why a resident warp did not issue; each chip has most of them. `selected`, the cycles
-# in which it did issue, is none of them.
+# Reasons why a resident warp did not issue. Each chip has most of them. `selected`, for
+# cycles with an issue, is not a stall.
 STALLS = (
     "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss",
     "lg_throttle", "long_scoreboard", "math_pipe_throttle", "membar", "mio_throttle",
@@ -139,14 +140,16 @@ STANDARD: Mapping[str, str] = MappingProxyType(
 
 class CounterMode(Frozen, frozen=True, kw_only=True):
     """
-    How counters were read: numbers of two modes are two experiments.
+    How counters were collected. Values of different modes are different experiments.
 
     Attributes:
-        replay: `kernel`, `application`, `range`…; None: the source did not say.
+        replay: `kernel`, `application`, `range`…, or None if the source does not state
+            it.
 
-        cache: `all`: the caches were emptied before each pass; `none`; None: not said.
+        cache: `all` if the caches were emptied before each pass, `none`, or None if not
+            stated.
 
-        clock: `base`, `boost`, `none`…; None: not said.
+        clock: `base`, `boost`, `none`…, or None if not stated.
     """
 
     replay: str | None = None
@@ -156,26 +159,27 @@ class CounterMode(Frozen, frozen=True, kw_only=True):
 
 class LaunchCounters(Frozen, frozen=True, kw_only=True):
     """
-    What is known of one launch.
+    Known counters of one launch.
 
     Attributes:
-        values: Numbers by the names of STANDARD, in SI units; what was not collected is
-            not in it.
+        values: Values by the names of STANDARD, in SI units. Counters that were not
+            collected are absent.
 
-        mode: How they were read.
+        mode: How the counters were collected.
     """
 
     values: Mapping[str, float]
     mode: CounterMode = CounterMode()
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("counters.values", *self.values.values())
 
 
 def mode_conflict(first: CounterMode, second: CounterMode) -> str | None:
     """
-    Return why counters of two modes may not meet in one formula; None: they may.
+    Return why counters of two modes cannot be combined in a formula, or None if they
+    can.
 
     Example:
         >>> mode_conflict(CounterMode(cache="all"), CounterMode(cache="none"))
@@ -191,10 +195,10 @@ def mode_conflict(first: CounterMode, second: CounterMode) -> str | None:
 
 def merged(first: LaunchCounters, second: LaunchCounters) -> LaunchCounters:
     """
-    Return the counters of one launch that was profiled twice; the first one's win.
+    Merge the counters of a launch that was profiled twice. The first values win.
 
     Raises:
-        RecordError: They were read in different modes.
+        RecordError: The counters were collected in different modes.
     """
     conflict = mode_conflict(first.mode, second.mode)
     if conflict is not None:
@@ -205,7 +209,7 @@ def merged(first: LaunchCounters, second: LaunchCounters) -> LaunchCounters:
 
 
 class LimiterName(str, Enum):
-    """The kinds of limiter, in the order in which they are looked for."""
+    """The kinds of limiter, in the order of the checks."""
 
     LAUNCH = "launch"
     SYNCHRONIZATION = "synchronization"
@@ -213,7 +217,7 @@ class LimiterName(str, Enum):
     DRAM = "dram"
     L2 = "l2"
     L1 = "l1"
-    MEMORY = "memory"  # one of them, and the counters do not say which
+    MEMORY = "memory"  # DRAM, L2 or L1, but the counters do not show which.
     TENSOR = "tensor"
     PIPE = "pipe"
     GRID = "grid too small"
@@ -221,7 +225,7 @@ class LimiterName(str, Enum):
 
 
 class BoundSide(str, Enum):
-    """The side of the machine that is busier."""
+    """The busier side of the machine."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -229,14 +233,14 @@ class BoundSide(str, Enum):
 
 class Evidence(Frozen, frozen=True, kw_only=True):
     """
-    One number that a decision rests on.
+    A number behind a decision.
 
     Attributes:
-        name: What it measures: a roof (`dram`, `l2`, a pipe), `waves`, `occupancy`…
+        name: Name of the quantity: a roof (`dram`, `l2`, a pipe), `waves`, `occupancy`…
 
         value: The number.
 
-        unit: Its unit.
+        unit: Unit of the number.
     """
 
     name: str
@@ -244,19 +248,19 @@ class Evidence(Frozen, frozen=True, kw_only=True):
     unit: str = "fraction"
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite(f"evidence[{self.name}]", self.value)
 
 
 class Limiter(Frozen, frozen=True, kw_only=True, tag="limiter"):
     """
-    What keeps a kernel from being faster, and why we think so.
+    The reason why a kernel is not faster, with evidence.
 
     Attributes:
-        name: Its kind.
+        name: The kind of limiter.
 
-        detail: Which pipe, or the stall that takes the most; None: there is no more to
-            say, or it was not collected.
+        detail: The pipe, or the longest stall, or None if there is none or it was not
+            collected.
 
         evidence: The numbers that decided, the deciding one first.
     """
@@ -268,19 +272,20 @@ class Limiter(Frozen, frozen=True, kw_only=True, tag="limiter"):
 
 class CounterGap(Gap, frozen=True, kw_only=True, tag="unknown"):
     """
-    Why the counters of some launches do not say what was asked.
+    The reason why the counters of some launches do not give an answer.
 
     Attributes:
-        code: What kind of gap it is.
+        code: The kind of gap.
 
-        reason: Why, as a fragment.
+        reason: The reason, as a fragment.
 
-        remedy: What to do about it, as a sentence; "": collect what is missing.
+        remedy: The remedy as a sentence, or "" for collecting the missing counters.
 
-        missing: Counters that would say it, by standard names; empty: all are there.
+        missing: Standard names of the counters that would give an answer, or empty if
+            all are there.
     """
 
-    code: GapCode = GapCode.UNSPECIFIED  # files of earlier versions have none
+    code: GapCode = GapCode.UNSPECIFIED  # Files of earlier versions have no code.
     remedy: str = ""
     missing: tuple[str, ...] = ()
 
@@ -290,12 +295,12 @@ class Bound(Frozen, frozen=True, kw_only=True):
     The roof that a kernel comes closest to, reached or not.
 
     Attributes:
-        side: Whether it is one of memory or one of computing.
+        side: The side of the roof, memory or compute.
 
         roof: `dram`, `l2`, `l1`, `tensor`, or a pipe.
 
-        fraction: How much of that roof was used, 0 to 1 and, where counters of several
-            passes differ, a little more.
+        fraction: Used share of the roof, 0 to 1. Slightly more is possible if counters
+            of several passes differ.
     """
 
     side: BoundSide
@@ -303,26 +308,26 @@ class Bound(Frozen, frozen=True, kw_only=True):
     fraction: float
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("bound.fraction", self.fraction)
 
 
 class Analysis(Frozen, frozen=True, kw_only=True):
     """
-    What the counters of one launch say together.
+    Joint interpretation of one launch's counters.
 
     Attributes:
-        duration_s: Time of the kernel as it was profiled [s]; None: not collected.
+        duration_s: Duration of the kernel as profiled [s], or None if not collected.
 
-        bound: The roof it comes closest to; None: none was collected, or none is near.
+        bound: The closest roof, or None if no roof was collected or none is near.
 
-        limiter: What limits it, or why the counters do not say.
+        limiter: The limiter, or why the counters do not show it.
 
-        roofline: Where it stands by the FLOP and bytes that were counted; None: they were
-            not, or tensor cores computed, whose FLOP these counters do not hold.
+        roofline: Position under the roofs from counted FLOP and bytes. None if they
+            were not counted, or if tensor cores computed, because these counters
+            exclude tensor FLOP.
 
-        roofline_gap: Why it has no such place, where tensor cores computed; None: they
-            did not.
+        roofline_gap: Why there is no position if tensor cores computed, else None.
     """
 
     limiter: Limiter | CounterGap
@@ -332,35 +337,36 @@ class Analysis(Frozen, frozen=True, kw_only=True):
     roofline_gap: CounterGap | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("analysis.duration_s", self.duration_s)
 
 
-# rules link parts of their text: @url:TEXT:TARGET@, and @section:TARGET:TEXT@ like all
-# others; a target may hold colons (a source line has file and number)
+# Links in texts of rules are @url:TEXT:TARGET@ or, for all other kinds, as
+# @section:TARGET:TEXT@. A target may contain colons (a source line has file and
+# number).
 _LINK = r"@url:(?P<url>[^:@]*):[^@]*@|@(?:section|sass|source):[^@]*:(?P<other>[^:@]*)@"
 
 
 class RuleResult(Frozen, frozen=True, kw_only=True):
     """
-    The result of one of ncu's rules.
+    The result of a rule of ncu.
 
     Attributes:
-        rule: The rule's identifier, as `SOLBottleneck`.
+        rule: Identifier of the rule, as `SOLBottleneck`.
 
-        name: Its name, as `Bottleneck`.
+        name: Name of the rule, as `Bottleneck`.
 
-        section: The identifier of its section, as `SpeedOfLight`.
+        section: Identifier of its section, as `SpeedOfLight`.
 
         level: `none`, `ok`, `optimization`, `warning` or `error`.
 
-        title: The heading of the message, maybe empty.
+        title: Heading of the message, may be empty.
 
-        message: The message with ncu's links; `text` is without.
+        message: The message with ncu's links. See `text` for the message without links.
 
-        speedup_fraction: The estimated gain; None: not estimated.
+        speedup_fraction: The estimated gain, or None if not estimated.
 
-        speedup_scope: `global`, of the kernel's time; `local`, of one unit's use.
+        speedup_scope: `global` for the kernel's time, `local` for one unit's use.
     """
 
     rule: str
@@ -374,26 +380,27 @@ class RuleResult(Frozen, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The message with links replaced by their text."""
+        """The message with links replaced by text."""
         return re.sub(_LINK, lambda at: at["url"] or at["other"] or "", self.message)
 
 
 class StallLine(Frozen, frozen=True, kw_only=True):
     """
-    A source line where the warps of a launch waited, from ncu's samples.
+    A source line with waiting warps of a launch, from ncu's samples.
 
     Attributes:
-        file: The source file, as it was compiled; None: compiled without line numbers.
+        file: The source file at compile time, or None if compiled without line numbers.
 
-        line: The line in it, from 1; None: as above.
+        line: The line, from 1, or None if compiled without line numbers.
 
-        sass: Its machine instruction with most samples; None: not in the report.
+        sass: The line's machine instruction with most samples, or None if not in the
+            report.
 
         reason: The most frequent stall reason, as `long_scoreboard`.
 
         samples_count: Samples of waiting warps at this line, > 0.
 
-        samples_fraction: Their share of all samples of waiting warps.
+        samples_fraction: Share of all samples of waiting warps.
     """
 
     file: str | None
@@ -406,13 +413,13 @@ class StallLine(Frozen, frozen=True, kw_only=True):
 
 class LaunchAdvice(Frozen, frozen=True, kw_only=True):
     """
-    A report's advice on one launch.
+    The advice of a report for one launch.
 
     Attributes:
-        rules: The results of ncu's rules; empty if none was collected.
+        rules: The results of ncu's rules, or empty if none was collected.
 
-        stalls: The lines where warps waited most, the most first; empty: the launch has
-            no samples.
+        stalls: The lines with most waiting warps, the most first, or empty without
+            samples.
     """
 
     rules: tuple[RuleResult, ...]
@@ -421,19 +428,19 @@ class LaunchAdvice(Frozen, frozen=True, kw_only=True):
 
 class AdvisedLaunch(Frozen, frozen=True, kw_only=True):
     """
-    A launch of a report that failed comparisons, with what explains its values.
+    A launch of a report that failed comparisons, with an explanation of its values.
 
     Attributes:
-        kernel: Its kernel's base name.
+        kernel: Base name of the kernel.
 
-        index: Its place in its range.
+        index: Index of the launch in its range.
 
-        failed: Its values that failed, by metric or counter in their own units; empty:
-            it was chosen for its length.
+        failed: The failed values, by metric or counter in their own units. Empty if the
+            launch was chosen for its duration.
 
-        analysis: What its counters say together.
+        analysis: Joint interpretation of the counters.
 
-        advice: The report's own advice: the rules that advise something, the largest
+        advice: The report's own advice, only rules with a recommendation, the largest
             gain first.
     """
 
@@ -446,32 +453,31 @@ class AdvisedLaunch(Frozen, frozen=True, kw_only=True):
 
 class LaunchDetails(Frozen, frozen=True, kw_only=True):
     """
-    What a report has of one launch, as a person reads it first.
+    The most important data of one launch in a report.
 
     Attributes:
-        analysis: What its counters say together.
+        analysis: Joint interpretation of the counters.
 
-        values: Its standard counters, in SI units.
+        values: Standard counters, in SI units.
 
         derived: Metrics of the catalogue by name, in their units.
 
-        grid: Blocks by x, y and z; None: the report does not say.
+        grid: Blocks by x, y and z, or None if not in the report.
 
-        block: Threads of a block by x, y and z; None: as above.
+        block: Threads of a block by x, y and z, or None if not in the report.
 
-        rated_clock_hz: The highest clock that the driver states for the SMs [Hz]; None:
+        rated_clock_hz: The highest SM clock according to the driver [Hz], or None if
             not in the report.
 
-        occupancy: The theoretical one with its limit; None: not collected.
+        occupancy: The theoretical occupancy with its limit, or None if not collected.
 
-        whole: What was counted as one, `range` or `graph`; None: a kernel.
+        whole: `range` or `graph` if that was counted as a whole, or None for a kernel.
 
-        rooflines: Where it stands under the roofs that the report itself has, by data
-            type.
+        rooflines: Positions under the report's own roofs, by data type.
 
-        stalls: The shares of the stalls that cost time, the longest first.
+        stalls: Shares of the stalls that cost time, the longest first.
 
-        advice: The report's own advice: the rules that advise something, the largest
+        advice: The report's own advice, only rules with a recommendation, the largest
             gain first.
     """
 
@@ -490,18 +496,18 @@ class LaunchDetails(Frozen, frozen=True, kw_only=True):
 
 class KernelAnalysis(Frozen, frozen=True, kw_only=True):
     """
-    What the counters of a kernel's longest launch say of it.
+    Analysis of a kernel, from the counters of its longest launch.
 
     Attributes:
-        kernel: Its name as the driver spells it.
+        kernel: Name as the driver spells it.
 
-        demangled: The same as people read it.
+        demangled: The readable name.
 
-        launches_count: Its launches, >= 1.
+        launches_count: Number of launches, >= 1.
 
-        total_s: Time of all of them [s]; None: one was not timed.
+        total_s: Time of all launches [s], or None if one was not timed.
 
-        analysis: What the counters of the longest one say.
+        analysis: Interpretation of the longest launch's counters.
     """
 
     kernel: str
@@ -511,24 +517,24 @@ class KernelAnalysis(Frozen, frozen=True, kw_only=True):
     total_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite(f"analysis[{self.kernel}].total_s", self.total_s)
 
 
 class ChipEntry(Frozen, frozen=True, kw_only=True):
     """
-    A chip whose metrics are known.
+    A chip with known metrics.
 
     Attributes:
         name: As NVIDIA's tools spell it: `GH100`.
 
-        capability: Its compute capability; None: no source that we read says it.
+        capability: Compute capability, or None if no source states it.
 
-        counter_count: Its counters.
+        counter_count: Number of counters.
 
-        ratio_count: Its ratios.
+        ratio_count: Number of ratios.
 
-        throughput_count: Its throughputs.
+        throughput_count: Number of throughputs.
     """
 
     name: str
@@ -543,9 +549,9 @@ class MetricEntry(Frozen, frozen=True, kw_only=True):
     A metric of a chip.
 
     Attributes:
-        name: As it was asked for.
+        name: The requested name.
 
-        base: Without an ending.
+        base: The name without an ending.
 
         kind: counter, ratio or throughput.
 
@@ -553,14 +559,14 @@ class MetricEntry(Frozen, frozen=True, kw_only=True):
 
         hardware_unit: The part of the chip that counts.
 
-        unit: What the number is counted in; "" where it has no unit.
+        unit: Unit of the number, or "" for none.
 
-        endings: What may follow the base.
+        endings: Possible endings after the base.
 
-        made_of: The counters and throughputs of which a throughput is the largest.
+        made_of: The counters and throughputs whose maximum is the throughput.
 
-        passes: Passes that it takes alone; None: it cannot be had of a kernel, or nobody
-            asked.
+        passes: Passes for the metric alone, or None if it is unavailable for kernels or
+            was not requested.
     """
 
     name: str
@@ -576,20 +582,20 @@ class MetricEntry(Frozen, frozen=True, kw_only=True):
 
 class NameCheck(Frozen, frozen=True, kw_only=True):
     """
-    Whether a name is a metric of a chip.
+    Result of looking up a name among the metrics of a chip.
 
     Attributes:
-        name: As it was asked for.
+        name: The requested name.
 
-        known: Whether Nsight Compute can be asked for it on this chip.
+        known: Whether Nsight Compute accepts the name for the chip.
 
-        kind: counter, ratio, throughput, base (a metric without an ending) or ncu (a
-            name that Nsight Compute makes itself); gpuperf, which is known to no chip,
-            for a metric of ours; "" where it is unknown.
+        kind: counter, ratio, throughput, base (a metric without an ending), ncu (a name
+            that Nsight Compute computes itself), gpuperf (a metric of the plugin, known
+            to no chip), or "" if unknown.
 
-        note: A sentence: why it is unknown, or what is to be known of it.
+        note: A sentence: why the name is unknown, or what to know about it.
 
-        suggestions: Names that may have been meant, best first.
+        suggestions: Similar names, best first.
     """
 
     name: str
@@ -600,7 +606,7 @@ class NameCheck(Frozen, frozen=True, kw_only=True):
 
     @property
     def explanation(self) -> str:
-        """The note with what may have been meant."""
+        """The note with the suggestions."""
         if not self.suggestions:
             return self.note
         return f"{self.note}; did you mean {', '.join(self.suggestions)}"
@@ -608,23 +614,23 @@ class NameCheck(Frozen, frozen=True, kw_only=True):
 
 class PassCost(Frozen, frozen=True, kw_only=True):
     """
-    In how many passes a kernel gives metrics.
+    Number of passes in which a kernel's metrics are collected.
 
     Attributes:
-        chip: Whose.
+        chip: The chip.
 
         names: The metrics.
 
         passes: Passes that the hardware's counters need, >= 0.
 
-        replays: How often Nsight Compute is expected to run each launch, >= 1; None:
-            nothing says.
+        replays: Expected runs of each launch under Nsight Compute, >= 1, or None if
+            unknown.
 
-        note: A sentence on how sure that is.
+        note: A sentence on the certainty of the numbers.
 
         alone: Passes of each metric that the hardware counts.
 
-        refused: Why metrics cannot be had of a kernel, by name.
+        refused: Metrics that are unavailable for kernels, with reasons.
     """
 
     chip: str
@@ -638,12 +644,12 @@ class PassCost(Frozen, frozen=True, kw_only=True):
 
 class ReplayGroup(Frozen, frozen=True, kw_only=True):
     """
-    Tests whose metrics are collected together.
+    Tests with metrics collected together.
 
     Attributes:
         tests: The tests.
 
-        cost: What the metrics of all of them take together.
+        cost: Passes for the metrics of all tests together.
     """
 
     tests: tuple[str, ...]

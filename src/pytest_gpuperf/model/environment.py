@@ -1,4 +1,4 @@
-"""What a run was made on: machine, GPUs, session; and what two must share to be compared."""
+"""Machine, GPUs and session of a run, and the facts that comparable values must share."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ __all__ = [
 
 class Environment(Frozen, frozen=True, kw_only=True):
     """
-    The machine and the software of one process; an allow-list, never os.environ.
+    Machine and software of one process, from an allow-list, never from os.environ.
 
     Attributes:
-        cpu_model: The processor's name; None where the system does not say.
+        cpu_model: Name of the processor, or None if the system does not report it.
 
-        core_count: Logical cores that this process may use.
+        core_count: Logical cores that the process may use.
 
         python_minor: "3.12".
 
         platform: "linux", "win32", "darwin".
 
-        versions: Version by package name, of the packages that change speed.
+        versions: Version by package name, for packages that affect speed.
     """
 
     cpu_model: str | None
@@ -62,45 +62,45 @@ class Environment(Frozen, frozen=True, kw_only=True):
 
 class Session(Frozen, frozen=True, kw_only=True):
     """
-    One pytest start on one host: the unit of evidence.
+    One pytest start on one host, the unit of evidence.
 
     Attributes:
-        id: A name that no other session has.
+        id: A unique id of the session.
 
-        started_unix_s: When it began, since the epoch [s].
+        started_unix_s: Start, since the epoch [s].
 
-        host: A short hash of host and boot; no host name is kept.
+        host: A short hash of host and boot. No host name is kept.
 
-        commit: The revision of the project; None outside a repository.
+        commit: Revision of the project, or None outside a repository.
 
-        dirty: Whether the working tree differed from `commit`; None: unknown.
+        dirty: Whether the working tree differed from `commit`, or None if unknown.
 
-        parent: The first parent of `commit`; None: unknown.
+        parent: First parent of `commit`, or None if unknown.
 
-        branch: The branch, or what the CI system calls it; None: unknown.
+        branch: The branch according to git or the CI system, or None if unknown.
 
-        machine: The machine's label, or a hash of machine id and host name that
-            outlives a boot; None: unknown, as in a container without a label.
+        machine: Label of the machine, or a hash of machine id and host name that
+            outlives a boot. None if unknown, as in a container without a label.
 
-        boot: A hash of the boot; None: unknown.
+        boot: A hash of the boot, or None if unknown.
 
-        run: The CI run that the session is part of; None: it is no part of one.
+        run: The CI run of the session, or None outside of CI runs.
 
-        shard: Which part of the run's tests, as "3/8"; None: all of them.
+        shard: Part of the run's tests, as "3/8", or None for all of them.
 
-        collected: A digest of the ids of all tests that were collected, before any was
-            deselected; None: unknown.
+        collected: A digest of the ids of all collected tests, before deselection, or
+            None if unknown.
 
-        collected_count: How many these are.
+        collected_count: Number of collected tests.
 
-        ran_count: Test bodies that ran in the session's process, measured or not; of
-            several xdist workers their mean. None: unknown.
+        ran_count: Test bodies that ran in the session's process, measured or not. With
+            several xdist workers, the mean over the workers. None if unknown.
 
-        selection: A digest of pytest's options and arguments, but for those of output,
-            which select the tests; None: unknown.
+        selection: A digest of the pytest options and arguments that select tests,
+            without output options. None if unknown.
 
-        unknown: Fields of a later version, as names and JSON texts: kept when a store
-            is rewritten.
+        unknown: Fields of a later version, as names and JSON texts. They are kept when
+            a store is rewritten.
     """
 
     id: str
@@ -121,24 +121,25 @@ class Session(Frozen, frozen=True, kw_only=True):
     unknown: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("session.started_unix_s", self.started_unix_s)
 
 
 class Host(Frozen, frozen=True, kw_only=True):
     """
-    The machine that a process runs on, and what it may use of it.
+    The machine of a process, and the part that the process may use.
 
-    Two processes whose hosts are equal can stand for each other.
+    Processes with equal hosts are interchangeable.
 
     Attributes:
         id: A short hash of host and boot, as in a Session.
 
-        machine: The machine's label, or a hash that outlives a boot; None: unknown.
+        machine: Label of the machine, or a hash that outlives a boot, or None if
+            unknown.
 
-        boot: A hash of the boot; None: unknown.
+        boot: A hash of the boot, or None if unknown.
 
-        cpu_model: The processor's name; None where the system does not say.
+        cpu_model: Name of the processor, or None if the system does not report it.
 
         core_count: Logical cores that the process may use.
 
@@ -154,12 +155,12 @@ class Host(Frozen, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """A text that no other host has."""
+        """A text that identifies the host."""
         return f"{self.id}/{self.core_count}/{self.python_minor}"
 
     @property
     def facts(self) -> dict[str, str]:
-        """What is known of it, by the names of facts."""
+        """Known facts of the host, by fact name."""
         facts = {
             "machine": self.machine,
             "boot": self.boot,
@@ -172,54 +173,55 @@ class Host(Frozen, frozen=True, kw_only=True):
 
 class Device(Frozen, frozen=True, kw_only=True):
     """
-    One GPU, by facts that do not change while tests run.
+    A GPU, described by facts that do not change while tests run.
 
     Attributes:
-        index: Its place in the driver's own order, from 0.
+        index: Index in the driver's order, from 0.
 
-        uuid: Its name for life, as `GPU-…`.
+        uuid: Permanent id, as `GPU-…`.
 
-        name: The product's name.
+        name: Name of the product.
 
-        memory_bytes: All of its memory [B]; None where it has none of its own or
-            the driver did not say.
+        memory_bytes: Total memory [B], or None if the GPU has no memory of its own or
+            the driver does not report it.
 
-        sm_count: Multiprocessors.
+        sm_count: Number of multiprocessors.
 
         compute_capability: Major and minor number.
 
-        mig: Whether it is split into instances.
+        mig: Whether the GPU is split into instances.
 
-        ecc: Whether its memory is error corrected.
+        ecc: Whether memory errors are corrected.
 
-        max_sm_clock_hz: The highest clock of its multiprocessors [Hz].
+        max_sm_clock_hz: Maximum clock of the multiprocessors [Hz].
 
-        max_memory_clock_hz: The highest clock of its memory [Hz].
+        max_memory_clock_hz: Maximum clock of the memory [Hz].
 
         power_limit_watts: The board's default power limit [W].
 
-        enforced_power_limit_watts: The power limit in force [W], whoever set it.
+        enforced_power_limit_watts: The power limit in force [W], regardless of its
+            origin.
 
-        application_sm_clock_hz: The clock that the driver is to hold the multiprocessors
-            at [Hz], as set by `nvidia-smi -ac`; a range of `nvidia-smi -lgc` cannot be
-            read.
+        application_sm_clock_hz: Application clock of the multiprocessors [Hz], as set
+            by `nvidia-smi -ac`. A range set by `nvidia-smi -lgc` cannot be read.
 
-        application_memory_clock_hz: The same of the memory [Hz].
+        application_memory_clock_hz: Application clock of the memory [Hz].
 
         driver_version: As the driver writes it.
 
         vendor: `nvidia`.
 
-        rated_clock_hz: The board's rated boost clock [Hz], as the CUDA driver says: on
-            many boards well below `max_sm_clock_hz`, the top of their range.
+        rated_clock_hz: The board's rated boost clock according to the CUDA driver [Hz].
+            On many boards, it is well below `max_sm_clock_hz`, the top of the clock
+            range.
 
         memory_bus_bits: Width of the memory bus.
 
         l2_bytes: Size of the L2 cache [B].
 
-        integrated: Whether it shares its memory with a CPU.
+        integrated: Whether the GPU shares its memory with a CPU.
 
-        mig_profile: The slice of a GPU that it is, as "1g.10gb"; None: a whole one.
+        mig_profile: The instance's profile, as "1g.10gb", or None for a whole GPU.
     """
 
     index: int
@@ -245,7 +247,7 @@ class Device(Frozen, frozen=True, kw_only=True):
     mig_profile: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite(
             "device.power_limit_watts",
             self.power_limit_watts,
@@ -255,41 +257,45 @@ class Device(Frozen, frozen=True, kw_only=True):
 
 class ChipLimits(Frozen, frozen=True, kw_only=True):
     """
-    What a multiprocessor of one compute capability can hold.
+    Capacity of a multiprocessor of one compute capability.
 
     Attributes:
         compute_capability: Major and minor number.
 
         registers_per_sm_count: 32-bit registers of a multiprocessor.
 
-        max_registers_per_thread_count: The most a thread may use.
+        max_registers_per_thread_count: Maximum registers per thread.
 
-        max_registers_per_block_count: The most a block may use.
+        max_registers_per_block_count: Maximum registers per block.
 
-        register_allocation_count: Registers are given to a warp in this unit.
+        register_allocation_count: Registers are allocated to a warp in multiples of
+            this number.
 
-        warp_allocation_count: The launch check rounds a block's warps up to this unit
-            (the parts of a multiprocessor).
+        warp_allocation_count: The launch check rounds a block's warps up to multiples
+            of this number (the parts of a multiprocessor).
 
-        max_warps_per_sm_count: Resident warps of a multiprocessor.
+        max_warps_per_sm_count: Maximum resident warps of a multiprocessor.
 
-        max_blocks_per_sm_count: Resident blocks of a multiprocessor.
+        max_blocks_per_sm_count: Maximum resident blocks of a multiprocessor.
 
-        max_threads_per_block_count: The largest block.
+        max_threads_per_block_count: Maximum threads per block.
 
-        max_barriers_per_sm_count: Barriers of all resident blocks; None: they never
-            limit the number of blocks.
+        max_barriers_per_sm_count: Barriers of all resident blocks, or None if they
+            never limit the number of blocks.
 
         shared_per_sm_bytes: Shared memory of a multiprocessor at its largest setting
             [B].
 
-        max_shared_per_block_bytes: The most a block may ask for after opting in [B].
+        max_shared_per_block_bytes: Maximum shared memory that a block may request after
+            opting in [B].
 
-        reserved_shared_per_block_bytes: Taken by the driver from every block [B].
+        reserved_shared_per_block_bytes: Shared memory taken by the driver from every
+            block [B].
 
-        shared_allocation_bytes: Shared memory is given to a block in this unit [B].
+        shared_allocation_bytes: Shared memory is allocated to a block in multiples of
+            this size [B].
 
-        warp_size_count: Threads of a warp.
+        warp_size_count: Threads per warp.
     """
 
     compute_capability: tuple[int, int]
@@ -309,33 +315,40 @@ class ChipLimits(Frozen, frozen=True, kw_only=True):
     warp_size_count: int
 
 
-DEVICE_METHOD = "device/1"  # of timing on a device and of counting there
-_PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
+# Version of the method for timing and counting on a device.
+DEVICE_METHOD = "device/1"
+# The peak to which a share refers. It does not affect the time itself.
+_PEAK = "peak"
 _CACHE = "cache_mode"
-# What changes how fast all code runs. Each is left out in a plain process.
-TRACER = "tracer"  # follows lines, calls or allocations; a sanitizer, a debugger
-ALLOCATOR = "allocator"  # another one than the system's, or its settings
-PYTHON_MODE = "python_mode"  # as -O, dev mode, a debug build
+# Conditions that affect the speed of all code. They are absent in a plain process.
+# Traces lines, calls or allocations. Also a sanitizer or a debugger.
+TRACER = "tracer"
+# An allocator other than the system's, or its settings.
+ALLOCATOR = "allocator"
+PYTHON_MODE = "python_mode"  # As -O, dev mode, a debug build.
 CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
-# the values of the test's parameters, of every family; and what one step of a loop is
+# Values of the test's parameters, for every family, and the definition of a loop's
+# step.
 PARAMETERS = "parameters"
-# the test function, among the soft facts that moved
+# The test function, among the soft facts that changed.
 TEST = "test"
-# what records the same calls: an H200's events were longer by 20 to 60 us beside CUPTI
+# Other collectors that record the same calls. On an H200, event times were 20 to 60 us
+# longer when CUPTI was also recording.
 BESIDE = "timed_beside"
-# of the tests that one session ran, the other must have run this share, or neither says
-# how fast a test is in the other's process
+# The session with fewer tests must have run this share of the other session's tests.
+# Otherwise, neither shows how fast a test is in the other's process.
 _LEAST_COMPANY = 0.5
-# facts that are left out where there is nothing to name
+# Values of facts that are absent in a plain process.
 _NOT_THERE = {**dict.fromkeys(CONDITIONS, "none"), BESIDE: "none"}
-# of a device; a host alone has no such mode
+# Cache modes of a device. Without a device, there is no such mode.
 _FLUSHED = frozenset({CacheMode.COLD, CacheMode.WARM})
 _GPU_NAME = "gpu_name"
 _POWER_LIMIT, _ENFORCED = "power_limit_watts", "enforced_power_limit_watts"
 _SET_LIMITS = (_ENFORCED, "application_sm_clock_hz", "application_memory_clock_hz")
-# by a fact that counts where nothing better is known: what counts in its place
+# Maps a fallback fact to the better fact that replaces it.
 _SUPERSEDED = {_POWER_LIMIT: _ENFORCED}
-_OF_A_DEVICE = (_GPU_NAME, _CACHE)  # of a host's time, where the call used a device
+# Facts of a host time if the call used a device.
+_OF_A_DEVICE = (_GPU_NAME, _CACHE)
 _HOST = (
     "cpu_model",
     "core_count",
@@ -346,7 +359,7 @@ _HOST = (
     PARAMETERS,
     _PEAK,
 )
-# of a number that the test itself records; its value has the direction
+# Facts of a number recorded by the test. The value holds its direction.
 UNIT, BETTER = "unit", "better"
 _RECORDED = (*_HOST, UNIT, BETTER)
 _DEVICE = (
@@ -368,7 +381,7 @@ _DEVICE = (
     "work",
     _PEAK,
 )
-# what another machine, or a part of this one, would give
+# Facts that differ on another machine, or with another part of this machine.
 MACHINE_FACTS = frozenset(
     {
         "cpu_model",
@@ -389,7 +402,7 @@ MACHINE_FACTS = frozenset(
 )
 _COUNTER = (*_DEVICE, "tool_version", "replay_mode", "cache_control", "clock_control")
 
-# by family: the names of the facts that count; the record says what each of them is
+# Names of the facts that count, by family. Their values are in the record.
 HARD_FACTS: Mapping[Family, tuple[str, ...]] = {
     Family.DEVICE_TIME: _DEVICE,
     Family.RESOURCE: ("compute_capability", PARAMETERS),
@@ -398,19 +411,20 @@ HARD_FACTS: Mapping[Family, tuple[str, ...]] = {
     Family.RECORDED: _RECORDED,
 }
 _BY_HOST = frozenset({Family.HOST_TIME, Family.RECORDED})
-# facts that earlier formats of a store had no field for: the first version that has one
+# Facts without a field in earlier store formats, with the first version that has the
+# field.
 _SINCE: Mapping[str, int] = dict.fromkeys(
     (*_SET_LIMITS, UNIT, ALLOCATOR, PYTHON_MODE), 3
 )
 
 
-@functools.lru_cache(maxsize=4096)  # asked for each value of a run
+@functools.lru_cache(maxsize=4096)  # Called for each value of a run.
 def family_of(metric: str, source: str) -> Family:
     """
-    Return which facts two values of a metric must share.
+    Return the family of facts that two values of a metric must share.
 
-    A device time that the host's clock took is a host time; a name that no catalogue has
-    is one of the user's own.
+    A device time taken by the host's clock is a host time. A name that is not in the
+    catalogue is a metric recorded by a test, unless it is a counter.
     """
     if metric not in METRICS:
         return Family.COUNTER if is_counter(metric) else Family.RECORDED
@@ -422,10 +436,10 @@ def family_of(metric: str, source: str) -> Family:
 
 def family_facts(family: Family, facts: Mapping[str, str]) -> dict[str, str]:
     """
-    Return the facts of one family that are known; unknown ones are left out.
+    Return the known facts of one family.
 
-    The host's time of a call that uses a device is the device's in part: its name and the
-    cache mode count. Of a call that uses none neither does.
+    The host time of a call that uses a device depends on the device, so the GPU's name
+    and the cache mode count. For a call without a device, neither counts.
     """
     hard_facts = {name: facts[name] for name in HARD_FACTS[family] if name in facts}
     if family in _BY_HOST and hard_facts.get(_CACHE) not in _FLUSHED:
@@ -440,20 +454,21 @@ def facts_of(
     """
     Return the facts that two values of a metric must share.
 
-    A peak counts for the metrics that are a share of it: the time that a call took is
-    the same whatever it is held against. What was timed beside a value counts for events.
+    A peak counts only for metrics that are a share of it, because the time of a call
+    does not depend on the peak. Collectors that recorded the same calls count only for
+    event times.
 
     Args:
-        facts: Those of a whole record, by family.
+        facts: Facts of a whole record, by family.
 
-        metric: The metric's name.
+        metric: Name of the metric.
 
-        source: The collector that gave its value.
+        source: The collector that gave the value.
     """
     family = family_of(metric, source)
     hard_facts = facts.get(family.value, {})
     if "method" in hard_facts and "device_method" in HARD_FACTS[family]:
-        # stored before devices had a method of their own, which has not changed since
+        # Stored before device methods had their own fact. They have not changed since.
         shared = {name: fact for name, fact in hard_facts.items() if name != "method"}
         hard_facts = {**shared, "device_method": DEVICE_METHOD}
     of_peak = metric in METRICS and METRICS[metric].bound == _PEAK
@@ -470,20 +485,20 @@ def differences(
     across: Iterable[str] = (),
 ) -> dict[str, tuple[str, str]]:
     """
-    Return the facts on which two records disagree.
+    Return the facts that differ between two records.
 
     Args:
-        now: Facts of the one.
+        now: Facts of the current record.
 
-        then: Facts of the other.
+        then: Facts of the earlier record.
 
-        across: Names of facts that are allowed to differ.
+        across: Names of facts that may differ.
 
     Returns:
-        By name, what it was and what it is; "unknown" where a side does not say, "none"
-        where it was a plain process.
+        Old and new value by name. A missing value is "unknown", or "none" if its
+        absence means a plain process.
     """
-    if now == then:  # as a rule, and this is asked for every stored session
+    if now == then:  # The common case, checked for every stored session.
         return {}
     allowed = set(across)
     return {
@@ -501,21 +516,22 @@ def differences_from_stored(
     across: Iterable[str] = (),
 ) -> dict[str, tuple[str, str]]:
     """
-    Return the facts on which a value of today and a stored one disagree.
+    Return the facts that differ between a current and a stored value.
 
-    What the format of the store had no field for was not stored, which is no difference.
+    Facts without a field in the stored format were not stored, so they do not count as
+    different.
 
     Args:
-        now: Facts of the value.
+        now: Facts of the current value.
 
-        then: Facts of the stored one.
+        then: Facts of the stored value.
 
-        version: The version of the format that the stored one was first written in.
+        version: The format version in which the stored value was first written.
 
-        across: Names of facts that are allowed to differ.
+        across: Names of facts that may differ.
 
     Returns:
-        As `differences` does.
+        See `differences`.
     """
     if now == then:
         return {}
@@ -528,11 +544,12 @@ def differences_from_stored(
 
 def same_company(one: Session, other: Session) -> bool:
     """
-    Return whether two sessions ran about as many tests, so that their values compare.
+    Return True if two sessions ran about as many tests, so that their values compare.
 
-    What ran before a test in its process (imports, caches, the allocator) is part of its
-    time, and a run of a part leaves out most of it. A session that does not know how many
-    tests it ran was stored before they were counted: it compares with all.
+    Everything that ran before a test in its process (imports, caches, the allocator)
+    affects its time, and a partial run leaves out most of that. A session without a
+    known number of tests was stored before tests were counted. Such a session compares
+    with all others.
 
     Example:
         >>> whole, part = (
@@ -549,14 +566,14 @@ def same_company(one: Session, other: Session) -> bool:
 
 
 def _said(facts: Mapping[str, str], name: str) -> str:
-    """Return a fact, or the word for its absence."""
     return facts.get(name, _NOT_THERE.get(name, "unknown"))
 
 
-@functools.lru_cache(maxsize=256)  # a run has few, and asks for each test
+# A run has few distinct texts and calls this for each test.
+@functools.lru_cache(maxsize=256)
 def slug(text: str) -> str:
     """
-    Return a text as the name of a folder: lower case, letters, digits and dashes.
+    Convert a text to a folder name: lower case, letters, digits and dashes.
 
     Example:
         >>> slug("NVIDIA H200 (141 GB)")

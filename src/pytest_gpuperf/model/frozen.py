@@ -1,4 +1,4 @@
-"""The base of all records, and what they refuse.
+"""Base classes of all records, and checks of their fields.
 
 A frozen, slotted dataclass takes 0.7 ms to define and a run imports more than a hundred
 of them; a Struct takes 0.02 ms and is made, compared and written ten times as fast.
@@ -39,16 +39,16 @@ __all__ = [
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """A record that cannot change; `kw_only=True` stands at each class of them."""
+    """An immutable record. Each subclass sets `kw_only=True` itself."""
 
 
 class BulkRecord(Frozen, frozen=True, gc=False):
     """
-    A record of which a run holds tens of thousands.
+    A record class with tens of thousands of instances in a run.
 
-    Twenty stored sessions of a thousand tests are 120,000 values: the garbage collector
-    does not walk over these again and again. One must never be part of a cycle: nothing
-    would find it.
+    Twenty stored sessions of a thousand tests are 120,000 values, and the garbage
+    collector does not track instances of this class. An instance must never be part of
+    a cycle, because the cycle would never be freed.
     """
 
 
@@ -56,25 +56,25 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 def replace(record: _S, /, **changes: object) -> _S:
-    """Return a record with other values in some of its fields."""
+    """Return a copy of a record with some fields replaced."""
     return msgspec.structs.replace(record, **changes)
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401 - JSON-like builtins have no type
-    """Return a record as dicts, lists, strings and numbers: what may leave a worker."""
+    """Convert a record to dicts, lists, strings and numbers, as sent from xdist workers."""
     return msgspec.to_builtins(value, str_keys=True, enc_hook=encodable)
 
 
 def encodable(value: object) -> object:
     """
-    Return what msgspec can encode instead of a value that it does not know.
+    Convert a value that msgspec does not know to an encodable value.
 
     Raises:
-        NotImplementedError: It is neither a mapping nor a number.
+        NotImplementedError: The value is neither a mapping nor a number.
     """
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, Real):  # of numpy
+    if isinstance(value, Real):  # A number of numpy.
         return int(value) if isinstance(value, Integral) else float(value)
     message = f"a record holds a {type(value).__name__}"
     raise NotImplementedError(message)
@@ -82,7 +82,7 @@ def encodable(value: object) -> object:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Collect no garbage meanwhile; for what makes many records and no cycles."""
+    """Pause garbage collection, for code that creates many records and no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -94,30 +94,30 @@ def collector_paused() -> Iterator[None]:
 
 _T = TypeVar("_T")
 
-_LARGEST = 1.7976931348623157e308  # the largest float, IEEE 754 binary64
-_LONGEST = 40  # letters of a value that a message shows
+_LARGEST = 1.7976931348623157e308  # The largest float of IEEE 754 binary64.
+_LONGEST = 40  # Characters of a value in a message.
 
 
 class Mistake(Frozen, frozen=True, kw_only=True):
     """
-    One thing that is wrong with an input.
+    A mistake in an input.
 
     Attributes:
         path: The field, as `phases.h2d.pct`.
 
-        text: What is wrong with it, as a fragment.
+        text: The mistake, as a fragment.
     """
 
     path: str
     text: str
 
     def __str__(self) -> str:
-        """Return the fragment behind its field."""
+        """Return the field and the fragment."""
         return f"{self.path}: {self.text}" if self.path else self.text
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, shortened where it is long."""
+    """Return a value for a message, shortened if necessary."""
     if isinstance(value, int) and not abs(value) <= _LARGEST:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value)
@@ -125,39 +125,39 @@ def shown(value: object) -> str:
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """Return whether a text contains a lone surrogate, which UTF-8 cannot encode."""
+    """Return True if a text contains a lone surrogate, because UTF-8 cannot encode that."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def no_number(value: object) -> str:
     """
-    Return what keeps a value from being a finite number, as a fragment; "": nothing.
+    Return why a value is not a finite number, as a fragment, or "" if the value is
+    valid.
 
-    A number of numpy is one; a bool is none, and neither is an integer that no float
-    holds.
+    Numbers of numpy are valid. Bools and integers too large for a float are not.
 
     Example:
         >>> no_number(1.5), no_number("1.5")
         ('', "'1.5' is not a number")
     """
-    # most are floats, and Real is slow to ask
+    # Most are floats, and the check for Real is slow.
     if not isinstance(value, (float, Real)) or isinstance(value, bool):
         return f"{shown(value)} is not a number"
     try:
         is_finite = math.isfinite(value)
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # An integer too large for a float.
         is_finite = False
     return "" if is_finite else f"{shown(value)} is not a finite number"
 
 
 def not_finite(path: str, numbers: object) -> Iterator[Mistake]:
     """
-    Yield a mistake for everything that is not a finite number.
+    Yield a mistake for every value that is not a finite number.
 
     Args:
-        path: What the numbers belong to.
+        path: Name of the object with the numbers.
 
-        numbers: Numbers by field; what is not a mapping is a mistake itself.
+        numbers: Numbers by field. Anything but a mapping is a mistake itself.
     """
     if not isinstance(numbers, Mapping):
         text = f"{shown(numbers)} does not give numbers by name"
@@ -170,22 +170,25 @@ def not_finite(path: str, numbers: object) -> Iterator[Mistake]:
 
 
 def stated(values: Mapping[str, _T | None]) -> dict[str, _T]:
-    """Return the values without those that are None: their source did not say."""
+    """
+    Return the values that are not None. None means that the source does not state the
+    value.
+    """
     return {name: value for name, value in values.items() if value is not None}
 
 
 def not_made(path: str, value: object, kind: type, decoder: str) -> Iterator[Mistake]:
     """
-    Yield a mistake where a record stands for which something else was given.
+    Yield a mistake if a value is not the required record.
 
     Args:
         path: The argument.
 
-        value: What was given.
+        value: The given value.
 
-        kind: The record that it must be.
+        kind: The required record class.
 
-        decoder: The function that makes one of parsed JSON.
+        decoder: The function that creates such a record from parsed JSON.
     """
     if not isinstance(value, kind):
         text = f"{shown(value)} is not a {kind.__name__}; {decoder} makes one of JSON"
@@ -194,16 +197,16 @@ def not_made(path: str, value: object, kind: type, decoder: str) -> Iterator[Mis
 
 def refuse(mistakes: Sequence[Mistake], *, remedy: str = "") -> None:
     """
-    Refuse an input that has mistakes; one without any passes.
+    Raise if an input has mistakes.
 
     Args:
-        mistakes: All of them.
+        mistakes: All mistakes, or empty.
 
-        remedy: One imperative sentence; "" for the general one.
+        remedy: One imperative sentence, or "" for the default remedy.
 
     Raises:
-        RecordError: There are some; the message names every one, the path is that of
-            the first.
+        RecordError: There are mistakes. The message lists all of them, and the path is
+            that of the first.
     """
     if not mistakes:
         return
@@ -214,43 +217,48 @@ def refuse(mistakes: Sequence[Mistake], *, remedy: str = "") -> None:
 
 def finite(path: str, *values: float | None) -> None:
     """
-    Refuse NaN and infinity, and what is not a number at all.
+    Raise for numbers that are not finite, and for values that are not numbers.
 
     Args:
         path: The field, for the message.
 
-        values: Numbers; None means that the source did not say, and passes.
+        values: Numbers. None means that the source does not state the value, and
+            passes.
 
     Raises:
-        RecordError: One of them is not finite.
+        RecordError: A value is not a finite number.
     """
     for value in values:
         if value is None or (type(value) is float and math.isfinite(value)):
-            continue  # nearly always, and records are many
+            continue  # The common case, and there are many records.
         wrong = no_number(value)
         if wrong:
             raise RecordError(wrong, path=path)
 
 
 def all_finite(values: Sequence[float]) -> bool:
-    """Return whether numbers are finite; False: ask `finite`, which names the wrong one."""
-    try:  # a run has millions of samples: their sum tells of all at once
+    """
+    Return True if all numbers are certainly finite. Otherwise, call `finite` to be
+    sure.
+    """
+    try:  # A run has millions of samples, and a sum checks all at once.
         return math.isfinite(sum(values))
-    except (TypeError, OverflowError):  # no numbers; an integer that no float holds
+    except (TypeError, OverflowError):
+        # Not numbers, or an integer too large for a float.
         return False
 
 
 def positive(path: str, *values: float | None) -> None:
     """
-    Refuse what is zero, below it, or not finite.
+    Raise for numbers that are not finite or not above zero.
 
     Args:
         path: The field, for the message.
 
-        values: Numbers; None passes.
+        values: Numbers. None passes.
 
     Raises:
-        RecordError: One of them is not above zero, or not finite.
+        RecordError: A value is not a finite number above zero.
     """
     finite(path, *values)
     for value in values:

@@ -1,4 +1,4 @@
-"""Why something is not there, and what stands in the way of a measurement."""
+"""Reasons for missing values, and obstacles to measurements."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
 
 class GapCode(str, Enum):
     """
-    What kind of gap it is: programs branch on it alone, never on a sentence.
+    The kind of a gap. Programs branch on the code only, never on a sentence.
 
-    The codes are part of the run JSON: one may be added, none is renamed. Those of the
-    first group are the slugs of errors.
+    The codes are part of the run JSON. Codes may be added, but are never renamed. The
+    codes of the first group are slugs of errors.
     """
 
     CAPTURE_FORMAT = "capture-format"
@@ -52,32 +52,32 @@ class GapCode(str, Enum):
     WEAK_SOURCE = "weak-source"
 
     DEVICE_LOST = "device-lost"
-    EDITED_FILE = "edited-file"  # a file changed while its side was measured
-    FAILED = "failed"  # any other error
-    FOREIGN_FILE = "foreign-file"  # a side loaded a file of the other side
-    INCOMPLETE = "incomplete"  # its parts cannot be put together
-    LOST_FILE = "lost-file"  # a side lacks a module or test that the user's run has
-    NOT_ASKED = "not-asked"  # the run's options leave it out
-    NOT_COLLECTED = "not-collected"  # a tool that can count it has not, or not always
-    NOT_DECLARED = "not-declared"  # the test neither declares nor records it
-    NOT_IN_REPORT = "not-in-report"  # no launch of a report has the counter
-    NOT_INSTALLED = "not-installed"  # a package or a tool is missing
-    NOT_REACHED = "not-reached"  # the process that counts did not come to it
-    NOT_SAMPLED = "not-sampled"  # no sensor of a GPU was read meanwhile
-    NOT_STATED = "not-stated"  # the source does not say
-    NOT_DEFINED = "not-defined"  # of what was measured it has no meaning
+    EDITED_FILE = "edited-file"  # A file changed while its side was measured.
+    FAILED = "failed"  # Any other error.
+    FOREIGN_FILE = "foreign-file"  # A side loaded a file of the other side.
+    INCOMPLETE = "incomplete"  # The parts do not form a whole.
+    LOST_FILE = "lost-file"  # A side lacks a module or test of the user's run.
+    NOT_ASKED = "not-asked"  # The run's options exclude it.
+    NOT_COLLECTED = "not-collected"  # A tool that can count it did not, or not always.
+    NOT_DECLARED = "not-declared"  # Neither declared nor recorded by the test.
+    NOT_IN_REPORT = "not-in-report"  # No launch of a report has the counter.
+    NOT_INSTALLED = "not-installed"  # A package or a tool is missing.
+    NOT_REACHED = "not-reached"  # The counting process did not reach it.
+    NOT_SAMPLED = "not-sampled"  # No GPU sensor was read during the measurement.
+    NOT_STATED = "not-stated"  # The source does not state it.
+    NOT_DEFINED = "not-defined"  # Meaningless for this measurement.
     NO_DEVICE = "no-device"
-    NO_KERNEL = "no-kernel"  # none was launched, or none is meant
-    NO_SUCH_KERNEL = "no-such-kernel"  # a pattern fits none of those that are there
-    OTHER_LAUNCHER = "other-launcher"  # no process can be started as the suite was
-    OTHER_WAY = "other-way"  # another way of the fixture gives it
-    NO_OWN_CODE = "no-own-code"  # the tests load no code of the repository
-    SHARED_FILE = "shared-file"  # both sides loaded one file of the project
-    TEMPORARY = "temporary"  # it may be over at the next try
+    NO_KERNEL = "no-kernel"  # No kernel was launched or selected.
+    NO_SUCH_KERNEL = "no-such-kernel"  # A pattern matches no existing kernel.
+    OTHER_LAUNCHER = "other-launcher"  # No process can be started like the suite.
+    OTHER_WAY = "other-way"  # Another method of the fixture gives it.
+    NO_OWN_CODE = "no-own-code"  # The tests load no code of the repository.
+    SHARED_FILE = "shared-file"  # Both sides loaded the same project file.
+    TEMPORARY = "temporary"  # It may be over at the next try.
     UNIT_MISMATCH = "unit-mismatch"
-    UNSPECIFIED = "unspecified"  # in files of versions without codes
-    UNSUPPORTED = "unsupported"  # the chip, the driver or the tool has no such value
-    VOID = "void"  # it was measured, and must not be judged
+    UNSPECIFIED = "unspecified"  # Files of versions without codes.
+    UNSUPPORTED = "unsupported"  # Not available on the chip, driver or tool.
+    VOID = "void"  # Measured, but must not be judged.
 
 
 _CODES = frozenset(code.value for code in GapCode)
@@ -85,14 +85,14 @@ _CODES = frozenset(code.value for code in GapCode)
 
 class Gap(BulkRecord, frozen=True, kw_only=True):
     """
-    Why something is not there.
+    A missing value or result, with a reason.
 
     Attributes:
-        code: What kind of gap it is.
+        code: The kind of gap.
 
-        reason: Why, as a fragment.
+        reason: The reason, as a fragment.
 
-        remedy: What to do about it, as a sentence without its full stop.
+        remedy: The remedy, as a sentence without its full stop.
     """
 
     code: GapCode
@@ -101,27 +101,30 @@ class Gap(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Reason and remedy, as far as there is one, as one sentence."""
+        """Reason and remedy as a sentence, or only the reason without a remedy."""
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
     @staticmethod
     def of(error: GpuPerfError) -> Gap:
-        """Return what an error says, under its slug or the nearest of its bases'."""
+        """
+        Create the gap of an error. The code is the slug of the error or the nearest
+        base class.
+        """
         slugs = (getattr(kind, "slug", "") for kind in type(error).__mro__)
         code = next((slug for slug in slugs if slug in _CODES), GapCode.FAILED)
         return Gap(code=GapCode(code), reason=error.message, remedy=error.remedy)
 
 
-# what a finding is about: the time of GPU work; counters of hardware; launches and
-# copies as CUPTI records them; energy, power and clocks; memory of the GPU; the time of
-# host code; what is read from binaries; their SASS
+# Subjects of a finding: times of GPU work, hardware counters, launches and copies as
+# recorded by CUPTI, energy with power and clocks, GPU memory, times of host code, data
+# from binaries, and their SASS.
 Concern = Literal[
     "timing", "counters", "launches", "energy", "memory", "host", "binary", "sass"
 ]
 
 
 class Status(str, Enum):
-    """What a finding does to measurements; the first is the worst."""
+    """Effect of a finding on measurements, worst first."""
 
     STOPS = "stops"
     BENDS = "bends"
@@ -130,7 +133,7 @@ class Status(str, Enum):
 
 
 class Readiness(str, Enum):
-    """Whether a machine can measure what its GPUs are there for."""
+    """Ability of a machine to measure its GPUs."""
 
     READY = "ready"
     DEGRADED = "degraded"
@@ -138,26 +141,26 @@ class Readiness(str, Enum):
 
 
 class Obstacle(str, Enum):
-    """What keeps a machine from being ready."""
+    """Reason why a machine is not ready."""
 
-    PEAKS_FAILED = "peaks-failed"  # they were to be measured
+    PEAKS_FAILED = "peaks-failed"  # Measuring peaks was requested, but failed.
     NO_GPU = "no-gpu"
-    NO_TIMING = "no-timing"  # of the GPU that is there
-    LOST = "lost"  # timing works, another concern of a GPU does not
+    NO_TIMING = "no-timing"  # The existing GPU cannot be timed.
+    LOST = "lost"  # Timing works, but another concern does not.
 
 
 class Condition(Frozen, frozen=True, kw_only=True):
     """
-    Whether a machine is ready, and why it is not.
+    Readiness of a machine, with reasons.
 
     Attributes:
-        state: Its readiness.
+        state: The readiness.
 
-        obstacle: What keeps it from being ready; None: it is.
+        obstacle: Reason why the machine is not ready, or None.
 
-        lost: The concerns that cannot be measured, where the obstacle is `LOST`.
+        lost: The concerns that cannot be measured, if the obstacle is `LOST`.
 
-        of_host: Whether it is asked for times of the host alone.
+        of_host: Whether only host times are requested.
     """
 
     state: Readiness
@@ -168,20 +171,20 @@ class Condition(Frozen, frozen=True, kw_only=True):
 
 class Finding(Frozen, frozen=True, kw_only=True):
     """
-    One thing that was looked at.
+    The result of one check.
 
     Attributes:
-        id: Its stable name.
+        id: Stable name of the finding.
 
-        status: What it does to measurements.
+        status: Effect on measurements.
 
-        concerns: The kinds of measurement that it is about, at least one.
+        concerns: The affected kinds of measurement, at least one.
 
-        cause: One sentence: what is so and what follows; why it is not known.
+        cause: One sentence with the fact and its effect, or why the fact is unknown.
 
-        evidence: What was read, each behind the place that it was read from.
+        evidence: The values that were read, each after its location.
 
-        remedy: The command that changes it, or what to do; None: nothing is to be done.
+        remedy: A command or another action, or None if nothing needs to be done.
     """
 
     id: str
@@ -194,33 +197,33 @@ class Finding(Frozen, frozen=True, kw_only=True):
 
 class Topic(Frozen, frozen=True, kw_only=True):
     """
-    Something to look at: it makes one finding, whatever is found.
+    A subject of a check. Every check gives one finding.
 
     Attributes:
-        id: The finding's stable name.
+        id: Stable name of the finding.
 
-        concerns: What it is about.
+        concerns: The affected kinds of measurement.
     """
 
     id: str
     concerns: tuple[Concern, ...]
 
     def ok(self, cause: str, *evidence: str) -> Finding:
-        """Return the finding of what is as it should be."""
+        """Create a finding without an effect on measurements."""
         return self.found(Status.OK, cause, evidence)
 
     def bends(self, cause: str, *evidence: str, remedy: str) -> Finding:
-        """Return the finding of what makes numbers worse than they could be."""
+        """Create a finding about distorted measurements."""
         return self.found(Status.BENDS, cause, evidence, remedy)
 
     def stops(self, cause: str, *evidence: str, remedy: str) -> Finding:
-        """Return the finding of what lets nothing be measured."""
+        """Create a finding about impossible measurements."""
         return self.found(Status.STOPS, cause, evidence, remedy)
 
     def unknown(
         self, reason: str, *evidence: str, remedy: str | None = None
     ) -> Finding:
-        """Return the finding of what could not be found out, and why."""
+        """Create a finding about a failed check, with the reason."""
         return self.found(Status.UNKNOWN, reason, evidence, remedy)
 
     def found(
@@ -230,7 +233,7 @@ class Topic(Frozen, frozen=True, kw_only=True):
         evidence: tuple[str, ...],
         remedy: str | None = None,
     ) -> Finding:
-        """Return the finding of a status that was decided elsewhere."""
+        """Create a finding with any status."""
         return Finding(
             id=self.id,
             status=status,

@@ -1,4 +1,4 @@
-"""The catalogue of metrics: what each is, and which kinds of measurement give it."""
+"""The catalogue of metrics: descriptions, units and sources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Kind(str, Enum):
-    """Which of the fixture's ways made a record."""
+    """Method of the fixture that made a record."""
 
     MEASURE = "measure"
     RANGE = "range"
@@ -40,34 +40,34 @@ class Kind(str, Enum):
     CAPTURE = "capture"
     RECORD = "record"
     STEPS = "steps"
-    REFERENCE = "reference"  # a workload of the plugin's own that shows the machine
+    REFERENCE = "reference"  # A workload of the plugin itself, to observe the machine.
 
 
 class Better(str, Enum):
-    """Which way a metric gets better."""
+    """Direction in which a metric improves."""
 
     LOWER = "lower"
     HIGHER = "higher"
-    NEITHER = "neither"  # shown; never a regression by itself
+    NEITHER = "neither"  # Shown, but never a regression by itself.
 
 
 class Combine(str, Enum):
-    """How the values of several launches make one."""
+    """Rule that combines the values of several launches."""
 
     LARGEST = "largest"
     SMALLEST = "smallest"
     SUM = "sum"
-    MEAN = "mean"  # weighted by the launches' durations
+    MEAN = "mean"  # Weighted by the launches' durations.
 
 
 class Family(str, Enum):
-    """Which facts two values must share before they can be compared."""
+    """Facts that two values must share to be compared."""
 
     DEVICE_TIME = "device-time"
-    RESOURCE = "resource"  # counts and resources: exact, no noise
+    RESOURCE = "resource"  # Counts and resources, exact and without noise.
     COUNTER = "counter"
     HOST_TIME = "host-time"
-    RECORDED = "recorded"  # a number of the user's own
+    RECORDED = "recorded"  # A number recorded by a test.
 
 
 class Metric(Frozen, frozen=True, kw_only=True):
@@ -75,34 +75,36 @@ class Metric(Frozen, frozen=True, kw_only=True):
     A named quantity.
 
     Attributes:
-        name: Its dotted name, as limits and reports spell it.
+        name: Dotted name, as in limits and reports.
 
-        unit: Its SI unit; for a hardware counter None: the tool says.
+        unit: SI unit, or None for a hardware counter, whose tool states the unit.
 
-        better: Which way it gets better.
+        better: Direction in which the metric improves.
 
-        family: What two values of it must share to be compared.
+        family: Facts that two values must share to be compared.
 
-        meaning: One line for a reader.
+        meaning: Short description.
 
-        sources: By kind of measurement, the collectors that give it there, best first.
+        sources: Collectors by kind of measurement, best first.
 
-        counted_by: Collectors that count it in a call whose test declares counters.
+        counted_by: Collectors that count the metric in a call if the test declares
+            counters.
 
-        exact: Whether equal code gives equal values, so that no spread is expected.
+        exact: Whether equal code gives equal values, without any spread.
 
-        per_kernel: Whether each kernel has a value of its own.
+        per_kernel: Whether each kernel has its own value.
 
-        gpu: Whether a call that uses no GPU has no value of it.
+        gpu: Whether only calls that use a GPU have a value.
 
-        sampled: Whether it is made of readings of --gpuperf-telemetry.
+        sampled: Whether the metric is computed from the readings of
+            --gpuperf-telemetry.
 
         whole: Whether every value is a whole number.
 
-        bound: Upper bound of its values: "peak", a roof of the device; None: none, or
-            one that never changes. Values under different peaks are not compared.
+        bound: Upper bound of the values: "peak" for a roof of the device, or None for
+            none or a constant bound. Values under different peaks are not compared.
 
-        combine: How the values of several launches make one.
+        combine: Rule that combines the values of several launches.
     """
 
     name: str
@@ -122,19 +124,19 @@ class Metric(Frozen, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of measurement that give it where no counters are declared."""
+        """Kinds of measurement that give the metric without declared counters."""
         return tuple(self.sources)
 
     @property
     def never_negative(self) -> bool:
-        """Whether no value lies below zero."""
+        """True if all values are at least zero."""
         return self.unit in _NEVER_NEGATIVE
 
 
 _NEVER_NEGATIVE = frozenset({"s", "bytes", "count"})
 _Sources = Mapping[Kind, tuple[Source, ...]]
 
-if TYPE_CHECKING:  # a TypedDict costs every run 0.3 ms
+if TYPE_CHECKING:  # A TypedDict costs every run 0.3 ms.
 
     class _Always(TypedDict):
         family: Family
@@ -152,7 +154,6 @@ if TYPE_CHECKING:  # a TypedDict costs every run 0.3 ms
 
 
 def _call(*sources: Source) -> _Sources:
-    """Return the sources of a metric of one call, or of one block."""
     return {Kind.MEASURE: sources, Kind.RANGE: sources}
 
 
@@ -160,7 +161,8 @@ _CLOCKS = (Source.CUPTI, Source.EVENTS, Source.HOST)
 _LOOP: _Sources = {Kind.STEPS: (Source.HOST,)}
 _CODE: _Sources = {Kind.BINARY: (Source.BINARY,)}
 _REPORT: _Sources = {Kind.CAPTURE: (Source.NCU_REPORT,)}
-_COMPILER: _Sources = {**_call(Source.CUPTI), **_LOOP}  # the driver's; torch's
+# From the driver, and in loops from torch.
+_COMPILER: _Sources = {**_call(Source.CUPTI), **_LOOP}
 
 _TIME: _Traits = {"family": Family.DEVICE_TIME, "sources": {**_call(*_CLOCKS), **_LOOP}}
 _TIMES: _Traits = {
@@ -265,7 +267,8 @@ _COUNTER: _Traits = {
     "per_kernel": True,
 }
 _AMOUNT: _Traits = {**_COUNTER, "combine": Combine.SUM}
-_BY_SOURCE_LINE: _Traits = {**_COUNTER, "counted_by": (Source.NCU,)}  # ncu adds it up
+# Only ncu adds up the values of source lines.
+_BY_SOURCE_LINE: _Traits = {**_COUNTER, "counted_by": (Source.NCU,)}
 
 _LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
 _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
@@ -451,9 +454,11 @@ _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ),
 )
 
-_MOVED = (1, 2, 4, 8, 16, 32)  # what a thread can move in one access [B]
+_MOVED = (1, 2, 4, 8, 16, 32)  # Sizes of a thread's accesses [B].
 
-INSTRUCTION_CLASSES = MappingProxyType(  # of compiled code; `loop.` before it: in loops
+# Classes of instructions in compiled code. The prefix `loop.` restricts a class to
+# loops.
+INSTRUCTION_CLASSES = MappingProxyType(
     {
         "compiled": "all",
         "global_load": "loads from global memory",
@@ -530,7 +535,7 @@ _ROLLUPS = {
     "count": Combine.SUM,
 }
 
-# counts of ncu's that have no ending: instructions and samples, of source lines
+# Counts of ncu without an ending: instructions and samples of source lines.
 _ADDED_UP = re.compile(
     r"sass__(?:thread_)?inst_executed(?!\w*_pct$)\w*|smsp__pcsamp_(?:warps_\w+|sample_count)"
     r"|smsp__sass_inst_executed_memdesc_\w+|smsp__branch_targets_threads_divergent"
@@ -539,21 +544,21 @@ _ADDED_UP = re.compile(
 
 
 def is_counter(name: str) -> bool:
-    """Return whether a name has the form of an ncu or CUPTI counter."""
+    """Return True if a name has the form of an ncu or CUPTI counter."""
     return _NAME_OF_COUNTER.fullmatch(name) is not None
 
 
 def is_compiled(name: str) -> bool:
-    """Return whether a metric counts instructions of compiled code."""
+    """Return True if a metric counts instructions of compiled code."""
     return name in _IN_CODE
 
 
 @functools.cache
 def gpu_metrics(source: str, kind: Kind) -> tuple[str, ...]:
     """
-    Return what only a GPU has and a collector gives in a kind of measurement.
+    Return the GPU-only metrics that a collector gives in a kind of measurement.
 
-    What is made of the readings of a time line is not among them.
+    Metrics computed from telemetry readings are excluded.
 
     Example:
         >>> gpu_metrics(Source.NVML, Kind.RANGE)
@@ -570,14 +575,15 @@ def metric_of(
     name: str, *, unit: str | None = None, better: Better = Better.NEITHER
 ) -> Metric:
     """
-    Return a metric of the catalogue, a hardware counter, or a number of a test's own.
+    Return a metric of the catalogue, a hardware counter, or a metric recorded by a
+    test.
 
     Args:
         name: Any name.
 
-        unit: Its unit where the catalogue does not say it.
+        unit: Unit of the metric if the catalogue does not state it.
 
-        better: Likewise which way it gets better.
+        better: Direction of the metric if the catalogue does not state it.
 
     Example:
         >>> metric_of("launch__grid_size").combine
@@ -603,10 +609,10 @@ def metric_of(
 
 def metric_named(name: str) -> Metric:
     """
-    Return the metric of a name of the catalogue, or of a hardware counter.
+    Look up a metric of the catalogue or a hardware counter.
 
     Raises:
-        UnknownMetricError: There is none; it carries the names that come close.
+        UnknownMetricError: No metric has that name. The error carries close matches.
     """
     if name in METRICS or is_counter(name):
         return metric_of(name)

@@ -1,6 +1,6 @@
-"""Two runtimes that do the same work, side by side.
+"""Comparison of two runtimes that do the same work.
 
-Milliseconds, as in the JSON that it is read from and written to.
+Milliseconds, as in the JSON files.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = [
 
 class ParityProfile(Frozen, frozen=True, kw_only=True):
     """
-    What one runtime needs for a step.
+    A runtime's profile of a step.
 
     Attributes:
-        runtime: Its name.
+        runtime: Name of the runtime.
 
         throughput_tok_s: Tokens per second.
 
         step_time_ms: Mean wall time of a step [ms].
 
-        kernel_launches_per_step: Kernels that a step launches.
+        kernel_launches_per_step: Kernel launches per step.
 
-        ops: Time of each operation in a step [ms] by name.
+        ops: Times of the operations in a step [ms] by name.
     """
 
     runtime: str
@@ -41,7 +41,7 @@ class ParityProfile(Frozen, frozen=True, kw_only=True):
     ops: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is not a finite number."""
+        """Reject values that are not finite numbers."""
         numbers = {
             "throughput_tok_s": self.throughput_tok_s,
             "step_time_ms": self.step_time_ms,
@@ -59,16 +59,16 @@ class ParityGap(
     rename={"ours_ms": "apr_ms", "reference_ms": "baseline_ms"},
 ):
     """
-    One operation that both runtimes have.
+    An operation that both runtimes have.
 
     Attributes:
-        op: Its name.
+        op: Name of the operation.
 
-        ours_ms: Its time in our runtime [ms].
+        ours_ms: Time in our runtime [ms].
 
-        reference_ms: Its time in the other [ms].
+        reference_ms: Time in the reference runtime [ms].
 
-        ratio: Ours over the other's; above 1 ours is slower.
+        ratio: Ours over the reference. Above 1, ours is slower.
     """
 
     op: str
@@ -84,21 +84,21 @@ class ParityComparison(
     rename={"ours_runtime": "apr_runtime", "reference_runtime": "baseline_runtime"},
 ):
     """
-    Two runtimes compared, by the rules of the comparisons in the wild.
+    Two runtimes compared by the rules of other tools.
 
     Attributes:
         ours_runtime: Our runtime.
 
-        reference_runtime: The other.
+        reference_runtime: The reference runtime.
 
-        throughput_ratio: The other's throughput over ours; above 1 ours is slower; 0:
-            ours has none.
+        throughput_ratio: The reference's throughput over ours. Above 1, ours is slower.
+            0 if ours has no throughput.
 
-        launch_ratio: Our launches over the other's; 0: the other has none.
+        launch_ratio: Our launches over the reference's, or 0 if the reference has none.
 
         top_gaps: The operations with the largest ratios, largest first.
 
-        parity_achieved: Whether no operation that both have is too much slower.
+        parity_achieved: Whether no shared operation is too much slower.
     """
 
     ours_runtime: str
@@ -111,22 +111,22 @@ class ParityComparison(
 
 class OperationGap(Frozen, frozen=True, kw_only=True):
     """
-    One operation that both runtimes have, by the time that it costs.
+    An operation that both runtimes have, with the time it costs.
 
     Attributes:
-        op: Its name in the reference.
+        op: Name in the reference.
 
-        ours_ms: Its time in our runtime [ms].
+        ours_ms: Time in our runtime [ms].
 
-        reference_ms: Its time in the other [ms].
+        reference_ms: Time in the reference runtime [ms].
 
-        gap_ms: Ours less the other's [ms].
+        gap_ms: Ours minus the reference [ms].
 
-        gap_fraction: Its share of all that ours loses; None where ours does not lose.
+        gap_fraction: Share of our total loss, or None if ours does not lose.
 
-        ratio: Ours over the other's; None where the other's is 0.
+        ratio: Ours over the reference, or None if the reference's time is 0.
 
-        counts: Whether it takes a share of the step that is worth judging.
+        counts: Whether the operation's share of the step is large enough to judge.
     """
 
     op: str
@@ -140,32 +140,32 @@ class OperationGap(Frozen, frozen=True, kw_only=True):
 
 class MeasuredParity(Frozen, frozen=True, kw_only=True):
     """
-    Two runtimes compared by time; None wherever a side does not tell.
+    Two runtimes compared by time. None means that a profile lacks the data.
 
     Attributes:
         ours_runtime: Our runtime.
 
-        reference_runtime: The other.
+        reference_runtime: The reference runtime.
 
-        achieved: Whether ours is as fast; None: too little is known to say.
+        achieved: Whether ours is as fast, or None if too little is known.
 
-        reasons: Why it is not, or why that is not known.
+        reasons: Why ours is slower, or why that is unknown.
 
-        throughput_ratio: The other's throughput over ours; above 1 ours is slower.
+        throughput_ratio: The reference's throughput over ours. Above 1, ours is slower.
 
-        launch_ratio: Our launches over the other's.
+        launch_ratio: Our launches over the reference's.
 
-        matched_ratio: Our time in shared operations over the other's.
+        matched_ratio: Our time in shared operations over the reference's.
 
-        ours_overlap: Share of our operations' time that the other has too.
+        ours_overlap: Share of our operations' time that the reference has too.
 
-        reference_overlap: Share of the other's operations' time that ours has too.
+        reference_overlap: Share of the reference's operations' time that ours has too.
 
         gaps: All shared operations, the largest loss first, then by name.
 
         ours_only: Operations that only ours has, with their times [ms].
 
-        reference_only: Operations that only the other has.
+        reference_only: Operations that only the reference has, with their times [ms].
     """
 
     ours_runtime: str

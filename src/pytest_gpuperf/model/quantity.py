@@ -1,6 +1,6 @@
-"""Units as people and tools write them, read into SI.
+"""Units as people and tools write them, converted to SI.
 
-The one place outside report/display that knows a percent from a fraction.
+Only this module and report/display distinguish a percent from a fraction.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _SECONDS = MappingProxyType(
 )
 _PLAIN = MappingProxyType({"byte": "bytes", "hz": "Hz"})
 _PREFIXED = re.compile(r"(?P<prefix>[KMGT]?)(?P<unit>byte|hz)")
-# "Kbyte/block" is a size and "register/thread" a count: what it is for adds no dimension
+# "Kbyte/block" is a size and "register/thread" a count. These words add no dimension.
 _SHARES = frozenset({"block", "thread", "warp", "SM", "request", "sector"})
 
 
 class Unit(Frozen, frozen=True, kw_only=True):
     """
-    One spelling of a unit.
+    A spelling of a unit.
 
     Attributes:
-        si: The SI unit that it measures: "s", "bytes", "fraction", "count"…
+        si: The SI unit that the spelling measures: "s", "bytes", "fraction", "count"…
 
-        factor: How many of `si` it is.
+        factor: Number of `si` in one unit.
     """
 
     si: str
@@ -67,9 +67,10 @@ class Unit(Frozen, frozen=True, kw_only=True):
 
     def to_si(self, number: float) -> float:
         """
-        Return so many of this unit in `si`.
+        Convert a number of this unit to `si`.
 
-        The nearest number there is: 60 us is 60 / 1e6, which 60 * 1e-6 is not.
+        The result is the nearest float: 60 us is 60 / 1e6, which differs from 60 *
+        1e-6.
 
         Example:
             >>> Unit(si="s", factor=1e-6).to_si(60)
@@ -81,7 +82,6 @@ class Unit(Frozen, frozen=True, kw_only=True):
 
 
 def _spelled() -> dict[str, Unit]:
-    """Return every spelling that is read, as Unit by text."""
     table: dict[str, Unit] = {
         "%": Unit(si="fraction", factor=0.01),
         "fraction": Unit(si="fraction", factor=1.0),
@@ -117,13 +117,13 @@ def _spelled() -> dict[str, Unit]:
         table[f"{prefix}FLOP/s"] = Unit(si="FLOP/s", factor=factor)
     table["bytes"] = table["byte"] = table["B"]
     table["bytes/s"] = table["byte/s"] = table["B/s"]
-    table["KB"] = table["kB"]  # the common misspelling; 1000, as SI says
+    table["KB"] = table["kB"]  # A common misspelling. 1000, as in SI.
     return table
 
 
 UNITS = MappingProxyType(_spelled())
 _COMMON = ("s", "ms", "us", "B", "kB", "MB", "GB", "%", "FLOP/s")
-_FEW = 4  # of one kind: more spellings hide the one that is meant
+_FEW = 4  # Spellings per kind. A longer list is hard to read.
 
 s = 1.0
 ms = 1e-3
@@ -137,7 +137,7 @@ KiB = 2.0**10
 MiB = 2.0**20
 GiB = 2.0**30
 
-# ASCII digits alone: a reader takes those of other scripts for others than float() does
+# ASCII digits only, because readers may mistake digits of other scripts.
 _DIGITS = r"[0-9]+(?:_[0-9]+)*"
 _NUMBER = rf"[-+]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][-+]?[0-9]+)?"
 _QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>.*?)\s*")
@@ -145,12 +145,12 @@ _QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>.*?)\s*")
 
 class Quantity(Frozen, frozen=True, kw_only=True):
     """
-    A number with its unit.
+    A number with a unit.
 
     Attributes:
         value: The number, in `si`.
 
-        si: Its SI unit; None where none was written.
+        si: The SI unit, or None if no unit was written.
     """
 
     value: float
@@ -159,15 +159,16 @@ class Quantity(Frozen, frozen=True, kw_only=True):
 
 def unit_named(text: str, *, si: str | None = None) -> Unit:
     """
-    Return the unit of one spelling.
+    Look up the unit of a spelling.
 
     Args:
         text: The spelling.
 
-        si: The SI unit that is expected: no unit of another kind is proposed; None: any.
+        si: The expected SI unit, or None for any. Only units of that kind are
+            suggested.
 
     Raises:
-        UnitError: There is none; the message names close ones.
+        UnitError: The unit is unknown. The message suggests similar units.
     """
     if text in UNITS:
         return UNITS[text]
@@ -183,18 +184,18 @@ def unit_named(text: str, *, si: str | None = None) -> Unit:
 
 def parse_quantity(text: str, *, si: str | None = None) -> Quantity:
     """
-    Read a number and its unit, as in "60 us" or "5 %".
+    Parse a number and a unit, as in "60 us" or "5 %".
 
     Args:
-        text: The whole text; nothing may follow the unit.
+        text: The whole text. Nothing may follow the unit.
 
-        si: The SI unit that is expected, for what is proposed instead of an unknown one.
+        si: The expected SI unit, for suggestions instead of an unknown unit.
 
     Returns:
-        The value in SI; a bare number has no unit.
+        The value in SI. A bare number has no unit.
 
     Raises:
-        UnitError: It is not a finite number, or the unit is unknown.
+        UnitError: The text is not a finite number, or the unit is unknown.
 
     Example:
         >>> parse_quantity("60 us")
@@ -215,17 +216,17 @@ def parse_quantity(text: str, *, si: str | None = None) -> Quantity:
 
 def counter_unit(text: str) -> Unit | None:
     """
-    Return the unit that a tool wrote beside a counter.
+    Return the unit that a tool wrote next to a counter.
 
-    Values of counters keep their tool's unit everywhere; this is for the one moment when
-    such a value is held against a limit that somebody wrote in bytes, seconds or percent.
+    Counter values keep the unit of their tool everywhere. This function is only for
+    comparing such a value with a limit in bytes, seconds or percent.
 
     Args:
-        text: As Nsight Compute or CUPTI spell it, or an SI unit of ours.
+        text: As spelled by Nsight Compute or CUPTI, or an SI unit of this package.
 
     Returns:
-        The SI unit and the factor; None where it is a word for a count of something
-        ("inst", "sector", "cycle"), which nothing converts.
+        The SI unit and the factor, or None for a count of something ("inst", "sector",
+        "cycle") that nothing converts.
 
     Example:
         >>> counter_unit("Kbyte").factor
@@ -243,12 +244,12 @@ def counter_unit(text: str) -> Unit | None:
 
 
 def _quotient(top: str, bottom: str) -> Unit | None:
-    """Return the unit of a rate or of a share; None where it is neither."""
+    """Return the unit of a rate or a share, or None for other quotients."""
     if bottom in _SHARES:
         return counter_unit(top)
     if bottom not in _SECONDS:
         return None
-    if top == "cycle":  # older versions write a clock so
+    if top == "cycle":  # Older versions write a clock like this.
         return Unit(si="Hz", factor=1 / _SECONDS[bottom])
     upper = counter_unit(top)
     if upper is None or upper.si != "bytes":

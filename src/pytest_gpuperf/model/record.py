@@ -1,4 +1,4 @@
-"""What was measured for one test and range, and what a baseline keeps of it."""
+"""The record of a measurement, and the form of it that a baseline stores."""
 
 from __future__ import annotations
 
@@ -42,54 +42,55 @@ __all__ = [
     "VoidCode",
 ]
 
-# the test id of the reference workloads, which no test of a project has
+# Test id of the reference workloads. No test of a project has this id.
 REFERENCES = "gpuperf::references"
 
-STORE_VERSION = 3  # of the format that StoredRecords are written in
-_KEYED_SINCE = 3  # earlier versions stored ids of pytest for keys
+STORE_VERSION = 3  # Version of the format of StoredRecords.
+_KEYED_SINCE = 3  # Earlier versions stored pytest ids as keys.
 
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the samples of a SessionValue
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # Of the samples of a SessionValue.
 
 
 class Role(str, Enum):
-    """Which process of a run made a record."""
+    """The role of the process that made a record."""
 
-    MAIN = "main"  # the process, or worker, that ran the test for everybody to see
-    REPEAT = "repeat"  # a fresh process of --gpuperf-runs
-    CONFIRM = "confirm"  # a fresh process that confirms a suspect, or a control
-    ALONE = "alone"  # a fresh process of a run that stores; it confirms nothing
+    MAIN = "main"  # The process, or worker, that ran the reported test.
+    REPEAT = "repeat"  # A fresh process of --gpuperf-runs.
+    CONFIRM = "confirm"  # A fresh process for a suspect or a control.
+    ALONE = "alone"  # A fresh process of a storing run. It confirms nothing.
 
     @property
     def of_suite(self) -> bool:
-        """Whether the process ran all tests, so that its value is the suite's."""
+        """True if the process ran all tests, so that the value belongs to the suite."""
         return self in {Role.MAIN, Role.REPEAT}
 
 
 class BoundClass(str, Enum):
-    """What a change of the machine would move together."""
+    """A class of measurements that machine drift moves together."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
     HOST = "host"
-    WAIT = "wait"  # a lock, a timer or a network: no reference workload waits for them
+    # Waits for a lock, a timer or a network, unlike any reference workload.
+    WAIT = "wait"
     DISK = "disk"
 
 
 class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
     """
-    The name under which records of different runs are the same thing.
+    The key that identifies the same measurement in different runs.
 
     Attributes:
-        test_id: The node id, without what xdist appends.
+        test_id: The node id, without suffixes of xdist.
 
-        name: The measurement inside the test; "" for its first.
+        name: The measurement inside the test, or "" for the first.
     """
 
     test_id: str
     name: str = ""
 
     def __str__(self) -> str:
-        """Return the test id, with the name behind it where there is one."""
+        """Return the test id, followed by the name if not empty."""
         return f"{self.test_id} {self.name}" if self.name else self.test_id
 
     @property
@@ -104,15 +105,15 @@ class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
 
 class Note(Frozen, frozen=True, kw_only=True):
     """
-    Something about a measurement that its reader should know.
+    A note about a measurement, for its reader.
 
     Attributes:
-        code: Its stable name, as "trend" or "mutates-its-inputs".
+        code: Stable name of the note, as "trend" or "mutates-its-inputs".
 
         text: One sentence.
 
-        doubt: Whether the value may be of another thing than was meant, which a reader
-            must not miss.
+        doubt: Whether the value may belong to something other than intended. A reader
+            must not miss such a note.
     """
 
     code: str
@@ -122,15 +123,15 @@ class Note(Frozen, frozen=True, kw_only=True):
 
 class VoidCode(str, Enum):
     """
-    What voids a measurement.
+    The reason that voids a measurement.
 
-    Programs branch on it alone. The codes are part of the run JSON: one may be added, none
-    is renamed.
+    Programs branch on the code only. The codes are part of the run JSON. Codes may be
+    added, but are never renamed.
     """
 
     CLOCK_CONTROL_MOVED = "clock-control-moved"
     CLOCK_DRIFT = "clock-drift"
-    USERS_UNKNOWN = "company-unknown"  # whether others use the GPU
+    USERS_UNKNOWN = "company-unknown"  # Use by other processes is unknown.
     CUPTI_CLOSED = "cupti-closed"
     CUPTI_FAILED = "cupti-failed"
     DEVICE_LOST = "device-lost"
@@ -148,9 +149,9 @@ class VoidCode(str, Enum):
     NO_STREAM = "no-stream"
     NO_WHOLE_STEP = "no-whole-step"
     OTHER_DEVICE = "other-device"
-    OTHER_FACTS = "other-facts"  # of a fresh process than of the suite
-    OTHER_MACHINE = "other-machine"  # the same
-    OTHER_TRACER = "other-tracer"  # in a fresh process than in the suite
+    OTHER_FACTS = "other-facts"  # In a fresh process, unlike the suite.
+    OTHER_MACHINE = "other-machine"  # In a fresh process, unlike the suite.
+    OTHER_TRACER = "other-tracer"  # In a fresh process, unlike the suite.
     OUTLIVES_EVENTS = "outlives-events"
     PASSES_MISSING = "passes-missing"
     POWER_BRAKE = "power-brake"
@@ -163,13 +164,13 @@ class Void(Frozen, frozen=True, kw_only=True, rename={"reason": "text"}):
     Why a measurement must not be judged or stored.
 
     Attributes:
-        code: What voids it.
+        code: The kind of reason.
 
-        reason: Why, as a fragment; in JSON its name is `text`. "": judge found it, which
-            has no words: report has them by the code.
+        reason: The reason, as a fragment. In JSON its name is `text`. "" if `judge`
+            found it, because then `report` chooses the words by the code.
 
-        remedy: What to do about it; "": not known, or it stands in the text of a file
-            of an earlier version.
+        remedy: The remedy. "" if unknown, or if it is part of the text in a file of an
+            earlier version.
     """
 
     code: VoidCode
@@ -178,73 +179,76 @@ class Void(Frozen, frozen=True, kw_only=True, rename={"reason": "text"}):
 
     @property
     def text(self) -> str:
-        """Reason and remedy, as far as there is one, as one sentence."""
+        """Reason and remedy as a sentence, or only the reason without a remedy."""
         return self.gap.text
 
     @property
     def gap(self) -> Gap:
-        """Why what was measured is of no use."""
+        """The void as a gap."""
         return Gap(code=GapCode.VOID, reason=self.reason, remedy=self.remedy)
 
 
 class Record(BulkRecord, frozen=True, kw_only=True):
     """
-    All that one process measured for one test and range.
+    The measurements of one process for one test and range.
 
     Attributes:
-        key: What it is a measurement of.
+        key: Key of the measurement.
 
-        kind: Which way of the fixture made it.
+        kind: Method of the fixture that made the record.
 
-        estimates: One for each metric, source and kernel.
+        estimates: The estimates by metric, source and kernel.
 
-        series: The samples behind the estimates; empty in a summary that travels.
+        series: Samples behind the estimates. Empty in a summary for another process.
 
-        unmeasured: What was asked for and could not be had.
+        unmeasured: Requested metrics that were unavailable.
 
         kernels: Resources of the kernels of a binary.
 
-        device: The GPU; None where none was used.
+        device: The GPU, or None if none was used.
 
         facts: Hard facts that two records must share, by the name of their family.
 
-        soft_facts: Facts that are printed beside a change when they moved.
+        soft_facts: Facts that are printed with a change if they differ.
 
-        work: What the test declared for a call.
+        work: The work of a call as declared by the test.
 
-        choice: Hash of the kernels that ran; None: not known.
+        choice: Hash of the kernels that ran, or None if unknown.
 
-        parameters_digest: Digest of the values of the test's parameters; None: it has none,
-            or they have no digest.
+        parameters_digest: Digest of the values of the test's parameters, or None if
+            there are none or they have no digest.
 
-        test_digest: Digest of the test function's syntax tree; None: not known.
+        test_digest: Digest of the test function's syntax tree, or None if unknown.
 
-        code_digest: Digest of the machine code of its kernels; None: not known.
+        code_digest: Digest of the machine code of its kernels, or None if unknown.
 
-        bound_class: What moves together with it when the machine moves.
+        bound_class: Class of measurements that machine drift moves together.
 
-        role: Which process of the run made it.
+        role: Role of the process that made the record.
 
-        process_index: 0 for the main process, from 1 for the fresh ones.
+        process_index: 0 for the main process, from 1 for the fresh processes.
 
-        host: Where an xdist worker measured it that is not on the run's own host; None:
-            there, as the session says.
+        host: Host of an xdist worker that is not on the run's own host. None for the
+            host of the session.
 
-        void: Why it must not be judged; None: it may.
+        void: Why the record must not be judged, or None.
 
-        notes: What its reader should know.
+        notes: Notes for the reader.
 
-        steps: What a loop amounts to; None: it is not a loop.
+        steps: Summary of a loop, or None for other measurements.
 
-        roofline: How much of its roof it reached; None: not known, or no work declared.
+        roofline: Reached share of the roof, or None if unknown or without declared
+            work.
 
-        activity: What the device did in a call; None: it was not recorded.
+        activity: Device activity in a call, or None if not recorded.
 
-        analyses: What limits its kernels, the longest first; empty: no counters.
+        analyses: Limiters of the kernels, the longest kernel first, or empty without
+            counters.
 
-        utilization: What the GPU was busy with meanwhile; empty: it was not sampled.
+        utilization: Utilization of the GPU during the measurement, or empty if not
+            sampled.
 
-        time_lines: What its sensors said meanwhile; empty: they were not sampled.
+        time_lines: Sensor readings during the measurement, or empty if not sampled.
     """
 
     key: RecordKey
@@ -277,14 +281,14 @@ class Record(BulkRecord, frozen=True, kw_only=True):
 
 class AcceptedLevel(BulkRecord, array_like=True, frozen=True, kw_only=True):
     """
-    The level of a series when it was last accepted; in a file, a list.
+    The level of a series when it was last accepted. In a file, a list.
 
     Attributes:
-        value: Mean of the sessions that followed [the series's unit].
+        value: Mean of the following sessions [the series's unit].
 
-        session_count: How many these are.
+        session_count: Number of these sessions.
 
-        started_unix_s: When the first of them began, since the epoch [s].
+        started_unix_s: Start of the first of them, since the epoch [s].
     """
 
     value: float
@@ -292,48 +296,48 @@ class AcceptedLevel(BulkRecord, array_like=True, frozen=True, kw_only=True):
     started_unix_s: float
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("accepted", self.value, self.started_unix_s)
 
 
 class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     """
-    The values of a session's processes, of one metric; in a file, a list.
+    The values of a session's processes for one metric. In a file, a list.
 
     Attributes:
-        metric: The metric's name.
+        metric: Name of the metric.
 
         unit: The unit of `run_values`.
 
-        source: The collector that gave them.
+        source: The collector of the values.
 
         run_values: The value of each process [unit], >= 1 of them.
 
-        half_widths: Half-width of each process's interval over its value, >= 0; empty
-            where there was no interval.
+        half_widths: Relative half-width of each process's interval, >= 0, or empty if
+            there was no interval.
 
-        better: "lower", "higher" or "neither"; kept for the user's own metrics.
+        better: "lower", "higher" or "neither". Kept for metrics recorded by tests.
 
-        quantiles: The 5, 25, 50, 75 and 95 % quantiles of the samples of its first process
-            [unit]; empty where there are none.
+        quantiles: The 5, 25, 50, 75 and 95 % quantiles of the first process's samples
+            [unit], or empty without samples.
 
-        cores: How fast the core of each process was; empty where one of them cannot tell.
+        cores: Core speed of each process, or empty if one is unknown.
 
-        sm_clocks_hz: The clock of the multiprocessors in each process [Hz], likewise.
+        sm_clocks_hz: Clock of the multiprocessors in each process [Hz], or empty if one
+            is unknown.
 
-        series: How often its metric's series has been started anew; a stored value of an
-            earlier series does not count.
+        series: Number of times that the metric's series was restarted. Stored values of
+            earlier series do not count.
 
         alone_values: The value of each fresh process of the session that ran the test
-            alone [unit]; empty where there was none.
+            alone [unit], or empty if there was none.
 
-        alone_cores: How fast the core of each of these was; empty where one of them cannot
-            tell.
+        alone_cores: Core speed of each of these processes, or empty if one is unknown.
 
-        suspected: Whether the test ran alone because it was a suspect of the session, and
-            not because it was drawn.
+        suspected: Whether the test ran alone because it was a suspect of the session,
+            as opposed to a random choice.
 
-        accepted: The level that its series had when it was last accepted; None: unknown.
+        accepted: The level of the series when it was last accepted, or None if unknown.
     """
 
     metric: str
@@ -352,14 +356,14 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     accepted: AcceptedLevel | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite, and cores and clocks of other processes."""
+        """Reject numbers that are not finite, and wrong numbers of cores and clocks."""
         numbers = (
             *self.half_widths,
             *self.quantiles,
             *self.sm_clocks_hz,
             *self.alone_values,
         )
-        # nearly all are: a report holds tens of thousands
+        # The common case. A report holds tens of thousands.
         if not all_finite((*self.run_values, *numbers)):
             finite("session.run_values", *self.run_values)
             finite("session.half_widths", *self.half_widths)
@@ -381,7 +385,10 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate]) -> SessionValue:
-        """Return the values of some processes; `estimates`: one of each, >= 1 of them."""
+        """
+        Create the value of a session from a non-empty sequence, with an estimate per
+        process.
+        """
         first = estimates[0]
         widths = (estimate.half_width for estimate in estimates)
         cores = tuple(e.core for e in estimates if e.core is not None)
@@ -400,43 +407,45 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
 class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     """
-    One measurement in one session: a line of the baseline.
+    A measurement in one session, which is a line of the baseline.
 
     Attributes:
-        key: What it is a measurement of.
+        key: Key of the measurement.
 
-        session: When and where.
+        session: Time and place of the session.
 
-        values: One for each metric and source.
+        values: The values by metric and source.
 
-        choice: Hash of the kernels that ran; None: not known.
+        choice: Hash of the kernels that ran, or None if unknown.
 
-        facts: Hard facts by family: what a comparable record must share.
+        facts: Hard facts by family, which a comparable record must share.
 
-        soft_facts: Facts that are printed when they moved.
+        soft_facts: Facts that are printed if they differ.
 
-        bound_class: What moves together with it when the machine moves.
+        bound_class: Class of measurements that machine drift moves together.
 
-        arrival: The number of the session in its store: a later one has a higher number,
-            whatever the clock said; 0: not stored yet, or stored before there were numbers.
+        arrival: The number of the session in its store. Later sessions have higher
+            numbers, regardless of the clock. 0 if not stored yet, or stored before
+            there were numbers.
 
-        kernels: Those that ran in the first process, most time first: all of them, or
-            none where they are many or not known.
+        kernels: All kernels of the first process, most time first. Empty if there are
+            many or they are unknown.
 
-        parameters_digest: Digest of the values of the test's parameters; None: not stored.
+        parameters_digest: Digest of the values of the test's parameters, or None if not
+            stored.
 
-        test_digest: Digest of the test function's syntax tree; None: not stored.
+        test_digest: Digest of the test function's syntax tree, or None if not stored.
 
-        code_digest: Digest of the machine code of its kernels; None: not stored.
+        code_digest: Digest of the machine code of its kernels, or None if not stored.
 
-        schema_version: The version of the format that it was first written in: what that
-            version had no field for was not stored.
+        schema_version: The format version in which the record was first written. Fields
+            that this version does not have were not stored.
 
-        node_id: The id that pytest gave to the test when it was first written, where the
-            key has replaced it; "": the key was never another.
+        node_id: The pytest id of the test when the record was first written, if the key
+            has replaced it, else "".
 
-        unknown: Fields of a later version, as names and JSON texts: kept when a store
-            is rewritten.
+        unknown: Fields of a later version, as names and JSON texts. They are kept when
+            a store is rewritten.
     """
 
     key: RecordKey
@@ -457,5 +466,5 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def has_node_id(self) -> bool:
-        """Whether its key is an id of pytest, relative to the root folder of its run."""
+        """True if the key is a pytest id, relative to the root folder of a run."""
         return self.schema_version < _KEYED_SINCE and not self.node_id

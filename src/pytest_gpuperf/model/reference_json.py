@@ -1,8 +1,8 @@
 """Step profiles, scorecards and parity in the JSON of other tools.
 
-What is read is what the Rust reader of these files takes (serde_json): unknown fields
-are ignored, an integer stands for a float, null never stands for a number, and a record
-has each field once. The records themselves say which fields there are, of which type.
+Files are accepted like in the tools' Rust reader (serde_json): unknown fields are
+ignored, an integer may stand for a float, null never stands for a number, and a record
+has each field at most once. Fields and types are those of the records.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = [
 ]
 
 _REMEDY = "correct the file, or the program that wrote it"
-_COUNT_END = 2**64  # counts are unsigned and 64 bits wide
+_COUNT_END = 2**64  # Counts are unsigned and 64 bits wide.
 
-# fields that no file has: they are computed
+# Computed fields, which no file has.
 _COMPUTED = frozenset(
     {"absent", "launch_fraction", "peak_throughput_tok_s", "transfer_fraction"}
 )
-# fields that only pytest-gpuperf reads; other tools ignore them
+# Fields that only pytest-gpuperf reads. Other tools ignore them.
 _OF_PROFILES = ("step_ms", "device", "counters", "machine")
 _OF_PHASES = ("kind", "exclusive_ms")
 _OF_HARDWARE = ("peak_flop_per_s", "flop_per_token", "source", "sources")
@@ -61,15 +61,16 @@ _LABEL = SourceLabel | str
 _NUMBERS = ("peak_bw_gb_s", "bytes_per_token", "peak_flop_per_s", "flop_per_token")
 
 _T = TypeVar("_T")
-_Fault = Callable[[object], str]  # what is wrong with a value; "": nothing
+_Fault = Callable[[object], str]  # Returns the mistake of a value, or "".
 _Maker = Callable[[Any], object]
 
-_fields_of = cache(msgspec.structs.fields)  # it evaluates the types each time
+# Cached, because it evaluates the types on every call.
+_fields_of = cache(msgspec.structs.fields)
 
 
 def load_json(text: bytes | str, *, path: str = "") -> object:
     """
-    Return the builtins of a JSON text, for one of the decoders here.
+    Parse a JSON text, for the decoders of this module.
 
     Args:
         text: JSON [UTF-8].
@@ -77,11 +78,11 @@ def load_json(text: bytes | str, *, path: str = "") -> object:
         path: The file, for messages.
 
     Returns:
-        Builtins. Objects remember duplicate keys: a decoder refuses them in a record and
-        takes the last one in a map of names.
+        Builtins. Objects remember duplicate keys. A decoder rejects duplicates in a
+        record and uses the last one in a map of names.
 
     Raises:
-        RecordError: It is not JSON; NaN and Infinity are not.
+        RecordError: The text is not JSON. NaN and Infinity are not JSON.
     """
     if not text.strip():
         raise RecordError("it is empty", path=path, remedy="give a JSON file")
@@ -99,17 +100,18 @@ def load_json(text: bytes | str, *, path: str = "") -> object:
 
 def decode_step_profile(obj: object, *, ours: bool = False) -> StepProfile:
     """
-    Return the step profile of JSON.
+    Convert JSON to a step profile.
 
     Args:
-        obj: The parsed object, or its text; all of its fields may be missing.
+        obj: The parsed object, or its text. Any of its fields may be missing.
 
-        ours: Whether to read also what only pytest-gpuperf knows: `step_ms`, `device`,
-            `counters`, `machine`, and of a phase `kind` and `exclusive_ms`. Other tools
-            ignore these, and so does this without it.
+        ours: Whether to read fields that only pytest-gpuperf knows: `step_ms`,
+            `device`, `counters`, `machine`, and `kind` and `exclusive_ms` of phases.
+            Otherwise they are ignored, as in other tools.
 
     Raises:
-        RecordError: What other readers refuse too; all mistakes are named.
+        RecordError: The JSON has mistakes that other readers reject too. The error
+            lists all of them.
     """
     loose = _loaded(obj)
     profile = _decoded(loose, StepProfile, ours=ours)
@@ -120,53 +122,56 @@ def decode_step_profile(obj: object, *, ours: bool = False) -> StepProfile:
 
 def decode_hardware(obj: object, *, ours: bool = False) -> Hardware:
     """
-    Return the hardware of JSON.
+    Convert JSON to hardware.
 
     Args:
-        obj: The parsed object, or its text: `peak_bw_gb_s`, `bytes_per_token`.
+        obj: The parsed object, or its text, with `peak_bw_gb_s` and `bytes_per_token`.
 
-        ours: Whether to read also what only pytest-gpuperf knows: `peak_flop_per_s`,
-            `flop_per_token`, and `source` and `sources`, which label the numbers.
+        ours: Whether to read fields that only pytest-gpuperf knows: `peak_flop_per_s`,
+            `flop_per_token`, and the labels `source` and `sources`.
 
     Raises:
-        RecordError: What other readers refuse too; all mistakes are named.
+        RecordError: The JSON has mistakes that other readers reject too. The error
+            lists all of them.
     """
     return _decoded(_loaded(obj), Hardware, ours=ours)
 
 
 def decode_scorecard(obj: object) -> TrainingScorecard:
     """
-    Return the scorecard of JSON.
+    Convert JSON to a scorecard.
 
     Args:
-        obj: The parsed object, or its text, with all of its fields; the grade may be
+        obj: The parsed object, or its text, with all of its fields. The grade may be
             any text.
 
     Raises:
-        RecordError: What other readers refuse too; all mistakes are named.
+        RecordError: The JSON has mistakes that other readers reject too. The error
+            lists all of them.
     """
     return _decoded(_loaded(obj), TrainingScorecard, complete=True)
 
 
 def decode_parity_profile(obj: object) -> ParityProfile:
     """
-    Return one side of a parity comparison.
+    Convert JSON to one side of a parity comparison.
 
     Args:
         obj: The parsed object, or its text, with all of its fields.
 
     Raises:
-        RecordError: What other readers refuse too; all mistakes are named.
+        RecordError: The JSON has mistakes that other readers reject too. The error
+            lists all of them.
     """
     return _decoded(_loaded(obj), ParityProfile, complete=True)
 
 
 def encode_scorecard(scorecard: TrainingScorecard) -> dict[str, Any]:
     """
-    Return a scorecard as builtins, under the names that other tools use.
+    Convert a scorecard to builtins with the field names of other tools.
 
-    Numbers that overflowed stay infinite: JSON has no word for them, so a writer puts
-    null, which no reader takes.
+    Numbers that overflowed stay infinite. JSON cannot represent them, so a writer puts
+    null, which no reader accepts.
     """
     plain = _encoded(scorecard)
     return plain | {
@@ -176,10 +181,10 @@ def encode_scorecard(scorecard: TrainingScorecard) -> dict[str, Any]:
 
 def encode_step_profile(profile: StepProfile) -> dict[str, Any]:
     """
-    Return a step profile as builtins, under the names that other tools use.
+    Convert a step profile to builtins with the field names of other tools.
 
-    What only pytest-gpuperf reads stands beside them where it is known; a field that the
-    source did not have is left out again.
+    Known fields that only pytest-gpuperf reads are included. Fields that the source did
+    not have are left out again.
     """
     plain = _encoded(profile)
     unknown = {name for name in _OF_PROFILES if not plain[name]}
@@ -187,12 +192,11 @@ def encode_step_profile(profile: StepProfile) -> dict[str, Any]:
 
 
 def encode_parity(comparison: ParityComparison) -> dict[str, Any]:
-    """Return a parity comparison as builtins, under the names that other tools use."""
+    """Convert a parity comparison to builtins with the field names of other tools."""
     return _encoded(comparison)
 
 
 def _encoded(record: Frozen) -> dict[str, Any]:
-    """Return the fields of a record that a file has."""
     return {
         name: [*value] if isinstance(value, tuple) else value
         for name, value in to_builtins(record).items()
@@ -207,7 +211,7 @@ def _loaded(obj: object) -> object:
 def _decoded(
     obj: object, kind: type[_T], *, ours: bool = False, complete: bool = False
 ) -> _T:
-    """Return the record of an object, or refuse the object with all of its mistakes."""
+    """Convert an object to a record. Raises RecordError with all mistakes of the object."""
     reader = _FieldReader(_COMPUTED if ours else _COMPUTED | _OURS, complete=complete)
     record: _T = reader.read(obj, kind, "")
     refuse(reader.mistakes, remedy=_REMEDY)
@@ -216,18 +220,18 @@ def _decoded(
 
 class _FieldReader:
     """
-    Parsed JSON as values of the types of records; collects what is wrong with it.
+    Converts parsed JSON to the types of record fields, and collects mistakes.
 
-    A wrong value reads as None or empty, so that reading goes on to the next mistake.
+    A wrong value becomes None or empty, so that reading continues to the next mistake.
     """
 
     def __init__(self, ignored: frozenset[str], *, complete: bool) -> None:
         self.mistakes: list[Mistake] = []
         self._ignored = ignored
-        self._complete = complete  # whether fields with a default are required too
+        self._complete = complete  # Whether fields with a default are also required.
 
     def read(self, value: object, kind: Any, path: str) -> Any:  # noqa: ANN401 - what `kind` says
-        """Return a value of a type."""
+        """Convert a value to a type."""
         if kind in _LEAVES:
             return self._leaf(value, *_LEAVES[kind], path)
         origin, inner = get_origin(kind), get_args(kind)
@@ -243,7 +247,6 @@ class _FieldReader:
         return self._record(value, kind, path)
 
     def _leaf(self, value: object, fault: _Fault, made_of: _Maker, path: str) -> object:
-        """Return what is made of a value that has no fault."""
         wrong = fault(value)
         if wrong:
             self._wrong(path, wrong)
@@ -251,7 +254,7 @@ class _FieldReader:
         return made_of(value)
 
     def _record(self, value: object, kind: type[Frozen], path: str) -> Frozen | None:
-        """Return a record, of an object or, where files have it so, of a list."""
+        """Convert an object, or a list for a record stored as a list."""
         before = len(self.mistakes)
         is_list = kind.__struct_config__.array_like
         read = self._fields_of_list if is_list else self._fields_of_object
@@ -261,7 +264,6 @@ class _FieldReader:
     def _fields_of_object(
         self, value: object, kind: type[Frozen], path: str
     ) -> dict[str, object]:
-        """Return the fields of a record by name."""
         read: dict[str, object] = {}
         pairs = self._pairs(value, path)
         for field in _fields_of(kind) if pairs is not None else ():
@@ -279,7 +281,6 @@ class _FieldReader:
     def _fields_of_list(
         self, value: object, kind: type[Frozen], path: str
     ) -> dict[str, object]:
-        """Return the fields of a record that is a list, by name."""
         items, fields = self._items(value, path), _fields_of(kind)
         if len(items) == len(fields):
             return {
@@ -292,9 +293,8 @@ class _FieldReader:
         return {}
 
     def _mapping(self, value: object, kind: object, path: str) -> dict[str, object]:
-        """Return values of one type by name."""
         pairs = self._pairs(value, path) or {}
-        # a file may label numbers that hardware does not have
+        # A file may label numbers that hardware does not have.
         names = _NUMBERS if kind == _LABEL else pairs
         return {
             name: self.read(pairs[name], kind, f"{path}.{name}")
@@ -303,7 +303,6 @@ class _FieldReader:
         }
 
     def _pairs(self, value: object, path: str) -> Mapping[str, object] | None:
-        """Return an object's values by key."""
         if not isinstance(value, Mapping):
             self._wrong(path, f"{_spelled(value)} is not an object")
             return None
@@ -312,7 +311,6 @@ class _FieldReader:
         return value
 
     def _items(self, value: object, path: str) -> list[tuple[object, str]]:
-        """Return a list's values with their paths."""
         if not isinstance(value, list | tuple):
             self._wrong(path, f"{_spelled(value)} is not a list")
             return []
@@ -323,7 +321,7 @@ class _FieldReader:
 
 
 class _Pairs(dict[str, object]):
-    """An object of a JSON text that remembers its duplicate keys."""
+    """An object of a JSON text that remembers duplicate keys."""
 
     def __init__(self, pairs: list[tuple[str, object]]) -> None:
         super().__init__(pairs)
@@ -334,14 +332,14 @@ class _Pairs(dict[str, object]):
 
 
 def _not_a_number(value: object) -> str:
-    """Return why a value is not a finite number; "" where it is one."""
+    """Return why a value is not a finite number, or "" if valid."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return f"{_spelled(value)} is not a number"
     return no_number(value)
 
 
 def _not_a_count(value: object) -> str:
-    """Return why a value is not an integer from 0; "" where it is one."""
+    """Return why a value is not a 64-bit unsigned integer, or "" if valid."""
     is_bool = isinstance(value, bool)
     if isinstance(value, int) and not is_bool and 0 <= value < _COUNT_END:
         return ""
@@ -349,14 +347,13 @@ def _not_a_count(value: object) -> str:
 
 
 def _not_a_text(value: object) -> str:
-    """Return why a value is not a text that UTF-8 can encode; "" where it is one."""
+    """Return why a value is not a text that UTF-8 can encode, or "" if valid."""
     if not isinstance(value, str):
         return f"{_spelled(value)} is not a text"
     return f"{value!a} contains a lone surrogate" if has_lone_surrogate(value) else ""
 
 
 def _not_in(kind: type[Enum], value: object) -> str:
-    """Return why a value is not one of an enum's; "" where it is one."""
     values = [member.value for member in kind]
     return _not_a_text(value) or (
         "" if value in values else f"{value!r} is not one of its values"
@@ -364,12 +361,10 @@ def _not_in(kind: type[Enum], value: object) -> str:
 
 
 def _grade(text: str) -> Grade | str:
-    """Return a grade, or the text that is not one."""
     return Grade(text) if text in Grade.__members__ else text
 
 
 def _recommendation(text: str) -> Recommendation:
-    """Return an advice, of which a file has the text alone."""
     return Recommendation(text=text)
 
 
@@ -384,7 +379,6 @@ _LEAVES: Mapping[object, tuple[_Fault, _Maker]] = {
 
 
 def _spelled(value: object) -> str:
-    """Return a value of JSON for a message."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
@@ -393,11 +387,13 @@ def _spelled(value: object) -> str:
 
 
 def _integer(digits: str) -> int | float:
-    """Return an integer; minus zero is a float, and so not a count."""
+    """
+    Parse an integer. Minus zero becomes a float, so that it is not accepted as a count.
+    """
     return -0.0 if digits == "-0" else int(digits)
 
 
 def _constant(word: str) -> float:
-    """Refuse NaN and Infinity, which JSON does not have."""
+    """Raise ValueError for NaN and Infinity, because JSON does not have them."""
     message = f"{word} is not JSON"
     raise ValueError(message)

@@ -1,4 +1,4 @@
-"""Peaks of a device, as found or declared, what a call reached of them, and its grade."""
+"""Peaks of a device, the share of a roof that a call reached, and grades."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ __all__ = [
     "weakest",
 ]
 
-Bound = Literal["memory", "compute"]  # "latency" is an answer of the limiter
+Bound = Literal["memory", "compute"]  # "latency" is not a bound, but a limiter.
 LEVELS = ("l1", "l2", "dram")
-# more than the roof allows, and 5 % for the noise of the measurement
+# Above the roof, with 5 % tolerance for measurement noise.
 ABOVE_THE_ROOF = 1.05
 
 _ORDER = tuple(SourceLabel)
 
 DeclaredPeaks = Mapping[str, Mapping[str, float]]
 
-_EXAMPLE = "NVIDIA H200: fp8 1500 TFLOP/s, l2 5.5 TB/s"  # what is never detected
+# With peaks that are never detected.
+_EXAMPLE = "NVIDIA H200: fp8 1500 TFLOP/s, l2 5.5 TB/s"
 _PART = re.compile(r"[^,]+")
 _UNITS = dict.fromkeys(LEVELS, "bytes/s") | dict.fromkeys(DTYPE_BYTES, "FLOP/s")
 
 
 def weakest(*labels: SourceLabel) -> SourceLabel:
     """
-    Return the weakest of some labels, at least one.
+    Return the weakest of some labels. At least one is required.
 
     Example:
         >>> weakest(SourceLabel.DETECTED, SourceLabel.DATASHEET).value
@@ -57,17 +58,17 @@ def weakest(*labels: SourceLabel) -> SourceLabel:
 
 class Peak(Frozen, frozen=True, kw_only=True):
     """
-    The most that a device can do of one thing, or why that is not known.
+    The maximum of a device for one operation or memory level, or why it is unknown.
 
     Attributes:
-        value: FLOP/s or bytes/s, as the field of `Peaks` says; None: not known.
+        value: FLOP/s or bytes/s, according to the field of `Peaks`, or None if unknown.
 
-        label: How it came to be known; unavailable where it is not.
+        label: How the value was determined, or UNAVAILABLE if unknown.
 
-        source: Where it came from, as a phrase; why it is not known, where it is not.
+        source: The source of the value as a phrase, or why the value is unknown.
 
-        clock_hz: The multiprocessor clock at which it holds [Hz]; None where it does not
-            follow that clock, or the clock is not known.
+        clock_hz: The multiprocessor clock of the value [Hz]. None if the peak does not
+            depend on that clock, or if the clock is unknown.
     """
 
     value: float | None
@@ -76,7 +77,7 @@ class Peak(Frozen, frozen=True, kw_only=True):
     clock_hz: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a peak without a value that claims a source, and the reverse."""
+        """Reject values labelled as unavailable, and missing values with another label."""
         positive("peak.value", self.value)
         positive("peak.clock_hz", self.clock_hz)
         if (self.value is None) is not (self.label is SourceLabel.UNAVAILABLE):
@@ -89,18 +90,18 @@ class Peaks(Frozen, frozen=True, kw_only=True):
     The roofs of one device.
 
     Attributes:
-        device: Whose they are: the driver's name, or "cpu".
+        device: Name of the device according to the driver, or "cpu".
 
-        flop_per_s: Peak by data type [FLOP/s]; operations for int4 and int8.
+        flop_per_s: Peaks by data type [FLOP/s], operations for int4 and int8.
 
-        bytes_per_s: Peak by level of memory [B/s]: "dram", "l2", "l1".
+        bytes_per_s: Peaks by level of memory [B/s]: "dram", "l2", "l1".
 
-        unlisted: Why a peak that is not in the mappings is not known.
+        unlisted: Why peaks that are not in the mappings are unknown.
 
-        l2_bytes: Size of the L2 cache [B]; 0: no cache is told from the memory behind
-            it, as on a CPU; None: not known.
+        l2_bytes: Size of the L2 cache [B]. 0 if the cache is not distinguished from the
+            memory behind it, as on a CPU. None if unknown.
 
-        notes: What a reader of the figures should know, a sentence each.
+        notes: Notes for readers of the figures, as sentences.
     """
 
     device: str
@@ -111,37 +112,36 @@ class Peaks(Frozen, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     def of_dtype(self, dtype: str) -> Peak:
-        """Return the peak of a data type; unavailable with the reason if not known."""
+        """Return the peak of a data type, or an unavailable peak with the reason."""
         return self.flop_per_s.get(dtype) or self._unknown()
 
     def of_memory(self, level: str) -> Peak:
-        """Return the peak of a level of memory; unavailable if not known."""
+        """Return the peak of a memory level, or an unavailable peak with the reason."""
         return self.bytes_per_s.get(level) or self._unknown()
 
     def _unknown(self) -> Peak:
-        """Return a peak that is not known."""
         return Peak(value=None, label=SourceLabel.UNAVAILABLE, source=self.unlisted)
 
 
 class Roofline(Frozen, frozen=True, kw_only=True):
     """
-    Where a call stands under a roof of two parts, and how near it came.
+    Position of a call under a roof with two parts, and how near the call came.
 
     Attributes:
-        intensity_flop_per_byte: FLOP for each byte moved; infinite where none is moved.
+        intensity_flop_per_byte: FLOP per byte moved. Infinite if no bytes are moved.
 
         ridge_flop_per_byte: The intensity at which the roof's two parts meet.
 
-        bound: "memory" below the ridge, "compute" from it on.
+        bound: "memory" below the ridge, "compute" from the ridge on.
 
-        attainable_flop_per_s: What the roof allows at that intensity [FLOP/s].
+        attainable_flop_per_s: Maximum of the roof at that intensity [FLOP/s].
 
-        achieved_flop_per_s: What was reached [FLOP/s].
+        achieved_flop_per_s: Achieved rate [FLOP/s].
 
-        achieved_bytes_per_s: Bytes moved by time [B/s].
+        achieved_bytes_per_s: Bytes moved per time [B/s].
 
-        fraction: Achieved over attainable, never clamped: 1.3 says that the time, the
-            work or a peak is not what it seems.
+        fraction: Achieved over attainable, never clamped. 1.3 means that the time, the
+            work or a peak is wrong.
     """
 
     intensity_flop_per_byte: float
@@ -153,7 +153,7 @@ class Roofline(Frozen, frozen=True, kw_only=True):
     fraction: float
 
     def __post_init__(self) -> None:
-        """Refuse results that left the range of numbers."""
+        """Reject results outside of the range of floats."""
         positive("roofline.ridge_flop_per_byte", self.ridge_flop_per_byte)
         positive("roofline.attainable_flop_per_s", self.attainable_flop_per_s)
         finite("roofline.achieved_flop_per_s", self.achieved_flop_per_s)
@@ -163,37 +163,37 @@ class Roofline(Frozen, frozen=True, kw_only=True):
 
 class Attainment(Frozen, frozen=True, kw_only=True):
     """
-    How much of its roof a call with declared work reached.
+    Share of its roof that a call with declared work reached.
 
     Attributes:
-        fraction: Achieved over what the roof allows, never clamped.
+        fraction: Achieved over the maximum of the roof, never clamped.
 
-        bound: Which part of the roof it stands under.
+        bound: The part of the roof above the call.
 
-        roof: The peak that is meant: "dram", "l2", or a data type.
+        roof: The limiting peak: "dram", "l2", or a data type.
 
-        label: The weakest label of what the fraction was made of.
+        label: The weakest label among the inputs of the fraction.
 
-        peak_label: The label of the peak that is the roof.
+        peak_label: The label of the limiting peak.
 
-        source: Where that peak came from.
+        source: The source of that peak.
 
-        intensity_flop_per_byte: Declared FLOP for each declared byte; None where only
-            one of them was declared.
+        intensity_flop_per_byte: Declared FLOP per declared byte, or None if only one of
+            them was declared.
 
-        at_clock_fraction: The same with compute peaks scaled to the clock measured
-            during the call; None where no clock was measured or they do not follow it.
+        at_clock_fraction: The fraction with compute peaks scaled to the clock during
+            the call. None if no clock was measured or the peaks do not depend on it.
 
-        at_clock_reason: Why it is None, as a fragment; "" where it is not.
+        at_clock_reason: Why `at_clock_fraction` is None, as a fragment, else "".
 
-        grade: Its letter, A to F; None: it has none, or it is above the roof.
+        grade: Letter from A to F, or None without a grade or above the roof.
 
-        peak_flop_per_s: The compute roof [FLOP/s]; None: no FLOP were declared.
+        peak_flop_per_s: The compute roof [FLOP/s], or None if no FLOP were declared.
 
-        peak_bytes_per_s: The memory roof [B/s]; None: no bytes were declared.
+        peak_bytes_per_s: The memory roof [B/s], or None if no bytes were declared.
 
-        dtype: The data type of the FLOP, and so of the compute roof; None: no FLOP were
-            declared, or the file is of an earlier version.
+        dtype: The data type of the FLOP and of the compute roof. None if no FLOP were
+            declared, or in files of earlier versions.
     """
 
     fraction: float
@@ -211,27 +211,30 @@ class Attainment(Frozen, frozen=True, kw_only=True):
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("attainment.fraction", self.fraction, self.at_clock_fraction)
         finite("attainment.intensity_flop_per_byte", self.intensity_flop_per_byte)
         finite("attainment.peak", self.peak_flop_per_s, self.peak_bytes_per_s)
 
     @property
     def above_the_roof(self) -> bool:
-        """Whether it is more than the hardware allows, beyond measuring noise."""
+        """
+        True if the fraction is above the hardware's maximum by more than measurement
+        noise.
+        """
         return self.fraction > ABOVE_THE_ROOF
 
 
 class TimeBound(Frozen, frozen=True, kw_only=True):
     """
-    The time that no call with some work can be faster than; no efficiency follows.
+    The minimum time of any call with some work. It implies no efficiency.
 
     Attributes:
         time_s: The bound [s], > 0.
 
-        bound: What it is made of: moving the bytes, or computing.
+        bound: The dominating part: moving the bytes, or computing.
 
-        label: Estimated, always; peaks and work may be better known.
+        label: Always estimated, although peaks and work may be better known.
     """
 
     time_s: float
@@ -239,24 +242,26 @@ class TimeBound(Frozen, frozen=True, kw_only=True):
     label: SourceLabel = SourceLabel.ESTIMATED
 
     def __post_init__(self) -> None:
-        """Refuse a bound that is not a time."""
+        """Reject a bound that is not a positive time."""
         positive("time_bound.time_s", self.time_s)
 
 
 def parse_peaks(text: str) -> DeclaredPeaks:
     """
-    Read declared peaks, a device a line.
+    Parse declared peaks, with a line per device.
 
     Args:
-        text: Lines as `NVIDIA H200: fp8 1500 TFLOP/s, l2 5.5 TB/s`: the name as the
-            driver spells it, or `cpu`; then a level of memory with bytes/s, or a data
-            type with FLOP/s. Empty lines and those that begin with # say nothing.
+        text: Lines as `NVIDIA H200: fp8 1500 TFLOP/s, l2 5.5 TB/s`. The name is as the
+            driver spells it, or `cpu`. It is followed by levels of memory with bytes/s,
+            or data types with FLOP/s. Empty lines and lines beginning with # are
+            ignored.
 
     Returns:
         Peak by field and by device [B/s or FLOP/s].
 
     Raises:
-        ConfigError: Something is wrong; every mistake is named with line and column.
+        ConfigError: The text has mistakes. The error lists all of them with line and
+            column.
 
     Example:
         >>> parse_peaks("cpu: dram 20 GB/s")
@@ -276,7 +281,7 @@ def parse_peaks(text: str) -> DeclaredPeaks:
 def _read_line(
     line: str, by_device: dict[str, dict[str, float]]
 ) -> Iterator[tuple[int, str]]:
-    """Put the peaks of a line into what was found; yield its mistakes with their place."""
+    """Add the peaks of a line to `by_device`, and yield mistakes with column numbers."""
     name, colon, rest = line.partition(":")
     device = name.strip()
     start = line.index(line.lstrip())
@@ -302,11 +307,11 @@ def _read_line(
 
 
 def _read_part(field: str, amount: str, peaks: dict[str, float]) -> str:
-    """Put one peak into those of its device; return what is wrong with it, or ""."""
+    """Add a peak to `peaks`, and return the mistake or ""."""
     unit = _UNITS.get(field)
     if unit is None:
         return f"{field!r} is neither memory nor a data type: {', '.join(_UNITS)}"
-    peaks[field] = 0.0  # it was there, whatever is wrong with it
+    peaks[field] = 0.0  # The field was there, valid or not.
     try:
         quantity = parse_quantity(amount)
     except UnitError as error:
@@ -320,19 +325,18 @@ def _read_part(field: str, amount: str, peaks: dict[str, float]) -> str:
 
 
 def _like(unit: str) -> str:
-    """Return an amount in a unit, to show how it is written."""
     return "4.5 TB/s" if unit == "bytes/s" else "800 TFLOP/s"
 
 
-_LETTERS = "FDCBA"  # worst first
+_LETTERS = "FDCBA"  # Worst first.
 
 
 class Grade(Enum):
     """
-    A letter for an efficiency; A is the best, there is no E.
+    A letter for an efficiency. A is the best, and there is no E.
 
-    Grades order among themselves and against text: `grade >= "B"`. A text that is no
-    grade equals none and is refused by the other comparisons.
+    Grades compare with each other and with text, as in `grade >= "B"`. A text that is
+    not a grade is unequal to every grade, and raises in the other comparisons.
     """
 
     A = "A"
@@ -347,9 +351,10 @@ class Grade(Enum):
         Return the grade of an efficiency.
 
         Args:
-            efficiency: Achieved over possible; finite.
+            efficiency: Achieved over possible. Must be finite.
 
-            bands: Where the grades begin; None: those of the training scorecard.
+            bands: Lower bounds of the grades, or None for those of the training
+                scorecard.
 
         Raises:
             RecordError: The efficiency is not a finite number.
@@ -364,14 +369,15 @@ class Grade(Enum):
 
     @property
     def rank(self) -> int:
-        """Its place from the worst, 0 to 4."""
+        """Rank from the worst grade, 0 to 4."""
         return _LETTERS.index(self.value)
 
     def __str__(self) -> str:
         return self.value
 
     def __hash__(self) -> int:
-        return hash(self.value)  # equal to its text, so also found by it
+        # A grade equals its text, so the hashes must be equal too.
+        return hash(self.value)
 
     def __eq__(self, other: object) -> bool:
         return self.value == (other.value if isinstance(other, Grade) else other)
@@ -391,16 +397,16 @@ class Grade(Enum):
 
 class Bands(Frozen, frozen=True, kw_only=True):
     """
-    The least efficiency of each grade; below the last it is an F.
+    Minimum efficiency of each grade. Below the last, the grade is F.
 
     Attributes:
-        a: Of an A.
+        a: Minimum for an A.
 
-        b: Of a B, below `a`.
+        b: Minimum for a B, below `a`.
 
-        c: Of a C, below `b`.
+        c: Minimum for a C, below `b`.
 
-        d: Of a D, below `c`.
+        d: Minimum for a D, below `c`.
     """
 
     a: float
@@ -409,7 +415,7 @@ class Bands(Frozen, frozen=True, kw_only=True):
     d: float
 
     def __post_init__(self) -> None:
-        """Refuse bands that are not numbers, or do not fall."""
+        """Reject bands that are not numbers, or not in falling order."""
         remedy = "name four numbers, the largest first"
         numbers = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
         refuse(list(not_finite("bands", numbers)), remedy=remedy)
@@ -418,22 +424,22 @@ class Bands(Frozen, frozen=True, kw_only=True):
             raise RecordError(message, path="bands", remedy=remedy)
 
     def least(self, grade: Grade) -> float:
-        """Return the efficiency from which on there is a grade; 0 for the worst."""
+        """Return the minimum efficiency of a grade, or 0 for the worst."""
         by_rank = (0.0, self.d, self.c, self.b, self.a)
         return by_rank[grade.rank]
 
     def grade(self, efficiency: float) -> Grade:
-        """Return the grade of an efficiency; a limit itself belongs to the better one."""
+        """Return the grade of an efficiency. A bound itself belongs to the better grade."""
         better = (g for g in Grade if g is not Grade.F and efficiency >= self.least(g))
         return next(better, Grade.F)
 
 
-# the training scorecard's cut-offs (aprender/entrenar)
+# Cut-offs of the training scorecard (aprender/entrenar).
 TRAINING_BANDS = Bands(a=0.60, b=0.40, c=0.20, d=0.10)
 
 
 def _rank(grade: object) -> int:
-    """Return the place of a grade or its text."""
+    """Return the rank of a grade or its text. Raises RecordError for other texts."""
     if isinstance(grade, Grade):
         return grade.rank
     if not isinstance(grade, str) or len(grade) != 1 or grade not in _LETTERS:

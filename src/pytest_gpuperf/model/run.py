@@ -1,4 +1,4 @@
-"""A whole run: header, records, verdicts, what each test and each child process gave."""
+"""A whole run: header, records, verdicts, and results of tests and processes."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ __all__ = [
 
 class Scope(Frozen, frozen=True, kw_only=True):
     """
-    Where a run looked for tests; files and folders are those of keys.
+    The places where a run looked for tests. Files and folders are written as in keys.
 
     Attributes:
-        paths: The files and folders that pytest looked into, "" for the whole checkout;
-            None: it was told to run a part of their tests, or they are unknown.
+        paths: The files and folders that pytest ran completely, "" for the whole
+            checkout. None if only a part of the tests was selected, or if the paths are
+            unknown.
 
         whole_modules: Test files that were collected completely and run as a whole.
 
-        partial_modules: Those of which a test was left out, as by a shard.
+        partial_modules: Test files with a test left out, for example by a shard.
 
-        gone_modules: Those of stored tests that lie in `paths` and are no longer there.
+        gone_modules: Files of stored tests that lie in `paths` and no longer exist.
     """
 
     paths: tuple[str, ...] | None = None
@@ -54,14 +55,14 @@ class Scope(Frozen, frozen=True, kw_only=True):
     gone_modules: tuple[str, ...] = ()
 
     def has_removed(self, key: str) -> bool:
-        """Return whether a test that did not run is no longer in the code."""
+        """Return True if a test that did not run is no longer in the code."""
         module = key.partition("::")[0]
         known = module in self.whole_modules or module in self.gone_modules
         return self.paths is not None and known
 
     def is_elsewhere(self, key: str, *, sharded: bool) -> bool:
         """
-        Return whether the run was not to run a test: it lies elsewhere, or in another shard.
+        Return True if a test lies outside of the run's paths, or in a different shard.
 
         Args:
             key: The key of the test.
@@ -80,32 +81,34 @@ class Scope(Frozen, frozen=True, kw_only=True):
 
 class Completeness(Frozen, frozen=True, kw_only=True):
     """
-    Which tests were to report, and which did.
+    Expected and reported tests.
 
     Attributes:
-        expected_count: Tests with a measurement that were selected.
+        expected_count: Selected tests with a measurement.
 
-        reported_count: Those that reported.
+        reported_count: Expected tests that reported.
 
-        missing: Ids of those that never did.
+        missing: Ids of expected tests that never reported.
 
-        interrupted: What ended the run early; "" where nothing did.
+        interrupted: What ended the run early, or "".
 
-        absent: Ids of stored tests that their modules no longer have, or whose modules
-            are gone, of what ran as a whole.
+        absent: Ids of stored tests that no longer exist in modules that ran completely,
+            or whose modules are gone.
 
-        removed: Those of `absent` that are no longer in the code, because their modules were
-            collected completely, or because their files are gone.
+        removed: The part of `absent` that is no longer in the code, because the modules
+            were collected completely or their files are gone.
 
-        skipped: Ids of stored tests that were selected, and skipped before they measured.
+        skipped: Ids of stored tests that were selected, but skipped before they
+            measured.
 
-        left_out: Ids of stored tests that were collected, and that a plugin left out
-            without saying so, of those that the newest session with this selection has.
+        left_out: Ids of stored tests that were collected, but dropped by a plugin
+            without notice. Only tests of the newest session with this selection are
+            considered.
 
-        due: Ids of `absent`, `skipped` and `left_out` that the newest session with this
-            selection has measured on this kind of machine.
+        due: Ids from `absent`, `skipped` and `left_out` that the newest session with
+            this selection measured on this kind of machine.
 
-        scope: Where the run looked for tests; None: unknown.
+        scope: The places where the run looked for tests, or None if unknown.
     """
 
     expected_count: int
@@ -121,37 +124,39 @@ class Completeness(Frozen, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every test reported and nothing ended the run early."""
+        """True if every test reported and nothing ended the run early."""
         return not self.missing and not self.interrupted
 
 
 class Expected(Frozen, frozen=True, kw_only=True):
     """
-    What a process is going to measure.
+    The planned measurements of a process.
 
     Attributes:
         test_ids: The selected tests with a measurement.
 
-        whole_modules: Test files of which nothing was left out.
+        whole_modules: Test files without any test left out.
 
-        partial_modules: Those of which a test was, or all. Modules are those of keys.
+        partial_modules: Test files with a test left out, or all tests. Modules are
+            written as in keys.
 
-        unsure_modules: Those of which a part could not be collected, or a test had no
-            parameters: nobody knows which tests they have.
+        unsure_modules: Test files with parts that could not be collected, or with a
+            parametrized test without any values. Their tests are unknown.
 
-        collected: A digest of the ids of all tests that were collected, before any was
-            left out; None: unknown, or the processes of the run do not agree.
+        collected: A digest of the ids of all collected tests, before any was left out.
+            None if unknown, or if the processes of the run differ.
 
-        collected_count: How many these are.
+        collected_count: Number of collected tests.
 
-        shard: Which part of them pytest-split keeps, as "3/8"; None: all.
+        shard: The part kept by pytest-split, as "3/8", or None for all tests.
 
-        keys: The keys of the tests whose id is not their key, by id.
+        keys: Keys of the tests whose id is not the key, by id.
 
-        selection: A digest of what selects the tests, as in a Session; None: unknown.
+        selection: A digest of what selects the tests, as in a Session, or None if
+            unknown.
 
-        dropped: Tests with a measurement that were collected, and that a plugin left out
-            without saying so.
+        dropped: Tests with a measurement that were collected, but dropped by a plugin
+            without notice.
     """
 
     test_ids: tuple[str, ...] = ()
@@ -171,11 +176,11 @@ class HeaderNote(Frozen, frozen=True, kw_only=True):
     A sentence about the equipment of a run.
 
     Attributes:
-        about: A collector's name, "lock", "telemetry", "ncu-cache" or "gpu".
+        about: Name of a collector, "lock", "telemetry", "ncu-cache" or "gpu".
 
         text: The sentence.
 
-        code: Why it is not there; None: it is.
+        code: Why the equipment is missing, or None if it is there.
     """
 
     about: str
@@ -185,26 +190,27 @@ class HeaderNote(Frozen, frozen=True, kw_only=True):
 
 class Header(Frozen, frozen=True, kw_only=True):
     """
-    What a run has to say before its first record.
+    Information about a run as a whole.
 
     Attributes:
-        session: When and where.
+        session: Time and place of the run.
 
         environment: Machine and software.
 
-        options: The plugin's options that were set, as text, credentials masked; also
-            `rootdir` and `arguments`: with what else pytest was started.
+        options: The plugin's options that were set, as text with credentials masked.
+            Also `rootdir`, and `arguments` with the other arguments of pytest.
 
         collectors: The collectors that were used.
 
-        sentences: Why each of the others was not: the texts of `notes`.
+        sentences: Why other collectors were not used. Texts of `notes`.
 
-        notes: The same, with what each is about; empty in files of earlier versions.
+        notes: The same sentences with their subjects. Empty in files of earlier
+            versions.
 
-        completeness: Which tests reported.
+        completeness: Expected and reported tests.
 
-        jit_cache: "fresh" where each confirming process compiled and tuned anew, "keep"
-            where it found what earlier ones had chosen; None: not known.
+        jit_cache: "fresh" if each confirming process compiled and tuned anew, "keep" if
+            it used the choices of earlier processes, or None if unknown.
     """
 
     session: Session
@@ -219,20 +225,21 @@ class Header(Frozen, frozen=True, kw_only=True):
 
 class MachineShift(Frozen, frozen=True, kw_only=True):
     """
-    How far the machine moved a class of tests, up to the confirming processes.
+    Machine drift of a class of tests, up to the confirming processes.
 
     Attributes:
         bound_class: The class.
 
-        metric: The metric's name.
+        metric: Name of the metric.
 
-        effect: Of the class as a whole [fraction].
+        effect: Shift of the class as a whole [fraction].
 
-        control_count: Controls that show it.
+        control_count: Number of controls behind the effect.
 
-        moved: Whether it is more than noise.
+        moved: Whether the shift is more than noise.
 
-        controls: Ids of the tests among them; the others are reference workloads.
+        controls: Ids of the tests among the controls. The others are reference
+            workloads.
     """
 
     bound_class: BoundClass
@@ -243,28 +250,29 @@ class MachineShift(Frozen, frozen=True, kw_only=True):
     controls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("shift.effect", self.effect)
 
 
 class TestPlace(Frozen, frozen=True, kw_only=True):
     """
-    Where a test stands in the project, and in reports.
+    Location of a test in the project and in reports.
 
     Attributes:
-        test_id: The node id, without what xdist appends; its file is the first part.
+        test_id: The node id, without suffixes of xdist. Its file is the first part.
 
-        line: The line of its definition, from 1; None: not known.
+        line: Line of the definition, from 1, or None if unknown.
 
-        group: A heading in reports; None: its marker names none.
+        group: A heading in reports, or None if its marker sets none.
 
-        key: What its stored values are of, the same in every checkout; "": its id.
+        key: Key of the test's stored values, the same in every checkout, or "" if equal
+            to the id.
 
-        typed: The test as an argument, from the folder where pytest was started; "": its
-            id, from pytest's root folder.
+        typed: The test as an argument, from the folder in which pytest was started, or
+            "" if equal to the id, from pytest's root folder.
     """
 
-    __test__ = False  # pytest collects what is called like a test
+    __test__ = False  # Keeps pytest from collecting a class with this name.
 
     test_id: str
     line: int | None = None
@@ -274,18 +282,21 @@ class TestPlace(Frozen, frozen=True, kw_only=True):
 
     @property
     def file(self) -> str:
-        """The file of the test, relative to the folder that `typed` or its id starts from."""
+        """
+        File of the test, relative to the base folder of `typed` or, without `typed`, of
+        the id.
+        """
         return (self.typed or self.test_id).partition("::")[0]
 
 
 class MissedAssert(Frozen, frozen=True, kw_only=True):
     """
-    An assert in a test's body on a measured value that did not hold.
+    A failed assert on a measured value in a test's body.
 
     Attributes:
         key: The measurement.
 
-        comparison: What was compared, with units, as `time 193 us <= 150 us`.
+        comparison: The comparison, with units, as `time 193 us <= 150 us`.
     """
 
     key: RecordKey
@@ -297,37 +308,37 @@ class Run(Frozen, frozen=True, kw_only=True):
     One run of a suite.
 
     Attributes:
-        schema: The schema of its JSON.
+        schema: Schema of the JSON.
 
-        header: What it has to say before its first record.
+        header: Information about the run as a whole.
 
-        records: One for each process, test and measurement.
+        records: The records by process, test and measurement.
 
         verdicts: Limits first, then changes, by test.
 
-        xfailed: Ids of tests that failed and were expected to: what they missed is no
-            failure of the run.
+        xfailed: Ids of tests that were expected to fail and did. Their missed limits do
+            not fail the run.
 
         asserted: Ids of tests that passed and compared a measured value themselves.
 
-        missed: What failed tests asserted of a measured value themselves, in vain.
+        missed: Failed asserts of tests on measured values.
 
-        broken: Ids of tests that failed for another reason than a limit or a missed assert,
-            before anything of them was judged.
+        broken: Ids of tests that failed before they were judged, for a reason other
+            than a limit or a missed assert.
 
-        skipped: Ids of tests that a skip or an expected failure ended in their body.
+        skipped: Ids of tests ended in their body by a skip or an expected failure.
 
-        shifts: What the machine did to whole classes of tests, as controls show it.
+        shifts: Machine drift of classes of tests, as shown by controls.
 
-        references: One for each process and reference workload: never judged, and no
-            test of the run.
+        references: Records of reference workloads, by process. They are never judged
+            and are not tests of the run.
 
-        tests: Where each test stands; empty in files of earlier versions.
+        tests: Location of each test. Empty in files of earlier versions.
 
-        stored: The comparable sessions that the baseline held of what was judged, oldest
-            first, without the facts that they share; only in reports.
+        stored: The comparable stored sessions of the judged tests, oldest first,
+            without their common facts. Only in reports.
 
-        against: Its comparison with a revision; None: none was asked for.
+        against: Comparison with a revision, or None if not requested.
     """
 
     schema: str
@@ -347,12 +358,12 @@ class Run(Frozen, frozen=True, kw_only=True):
 
     @property
     def version(self) -> int:
-        """The version of its schema."""
+        """The version of the schema."""
         return int(self.schema.rpartition("/")[2])
 
     @property
     def test_ids(self) -> frozenset[str]:
-        """Ids of the tests that it measured or judged."""
+        """Ids of the tests that were measured or judged."""
         measured = {record.key.test_id for record in self.records}
         judged = {verdict.key.test_id for verdict in self.verdicts}
         return frozenset((measured | judged) - {REFERENCES})
@@ -360,42 +371,45 @@ class Run(Frozen, frozen=True, kw_only=True):
 
 class Measured(BulkRecord, frozen=True, kw_only=True):
     """
-    All that a test measured, and the verdicts of its limits.
+    The measurements of a test, and the verdicts on its limits.
 
     Attributes:
-        test_id: The node id, without what xdist appends.
+        test_id: The node id, without suffixes of xdist.
 
-        records: One for each measurement; without samples where they travel by spool.
+        records: The records by measurement, without samples if they are sent by spool.
 
-        verdicts: One for each limit of its markers; empty where its body failed.
+        verdicts: Verdicts on the limits of the markers. Empty if the body failed.
 
-        refusals: Values it asked for in vain.
+        refusals: Requested values that were unavailable.
 
-        max_regression: Largest change by metric [fraction]; empty: what the run says.
+        max_regression: Largest change by metric [fraction], or empty for the run's
+            setting.
 
-        body_failed: Whether it failed for another reason than its limits: nothing of it is
-            judged.
+        body_failed: Whether the body failed for a reason other than its limits. Nothing
+            of the test is judged then.
 
-        skipped: Whether a skip or an expected failure ended it. What it had measured until
-            then is judged all the same.
+        skipped: Whether a skip or an expected failure ended the body. Earlier
+            measurements of the test are still judged.
 
-        xfailed: Whether that was an expected failure: its values are not stored.
+        xfailed: Whether that was an expected failure. The values are not stored then.
 
-        asserted: Whether its body compared a measured value itself.
+        asserted: Whether the body compared a measured value itself.
 
-        missed: Which of these comparisons its body failed by; None: by none.
+        missed: The comparison that failed the body, or None.
 
         group: A heading in reports.
 
-        lost: Collectors that turned out to be of no use in its process, and why.
+        lost: Collectors that failed in the process, with reasons.
 
-        references: Samples of reference workloads, taken around it.
+        references: Samples of reference workloads, taken before and after the test.
 
-        line: The line of its definition, from 1; None: not known.
+        line: Line of the definition, from 1, or None if unknown.
 
-        key: What its stored values are of; "": its id.
+        key: Key of the test's stored values, or "" if equal to the id.
 
-        typed: The test as an argument; "": its id, from pytest's root folder.
+        typed: The test as an argument, or "" if equal to the id, from pytest's root
+            folder.
+
         positional_id: The part of its id that counts the position of a parameter's
             value, as "shape0", or "" if there is none.
     """
@@ -419,20 +433,20 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     positional_id: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("measured.max_regression", *self.max_regression.values())
 
 
 class ProfiledRange(Frozen, frozen=True, kw_only=True):
     """
-    One measurement of a test that ran under a profiler.
+    A measurement of a test under a profiler.
 
     Attributes:
-        name: Its name inside the test.
+        name: Name of the measurement inside the test.
 
-        range: What the profiler calls it.
+        range: Name of the profiler's range.
 
-        cache_control: What the profiler should do about caches for it.
+        cache_control: Cache control that the profiler should use for the range.
     """
 
     name: str
@@ -442,25 +456,26 @@ class ProfiledRange(Frozen, frozen=True, kw_only=True):
 
 class ChildAnswer(Frozen, frozen=True, kw_only=True):
     """
-    What a child says of one test.
+    The result of one test in a child process.
 
     Attributes:
         test_id: The test.
 
-        records: What it measured.
+        records: The test's records.
 
-        failure: The last lines of why it failed there; "" where it did not.
+        failure: The last lines of the failure, or "".
 
-        unmeasured: What it asked for and could not have there, so that it was skipped.
+        unmeasured: Requested values that were unavailable in the child, so that the
+            test was skipped.
 
-        reached: The measurements that it came to, under a profiler.
+        reached: The measurements that were reached under a profiler.
 
-        ended: Whether it came to its end, under a profiler.
+        ended: Whether the test reached its end under a profiler.
 
-        references: Samples of reference workloads, taken around it.
+        references: Samples of reference workloads, taken before and after the test.
 
-        parameters_digest: Digest of its parameters, where it was only collected; None:
-            it ran, or has none.
+        parameters_digest: Digest of the parameters if the test was only collected. None
+            if the test ran or has no parameters.
     """
 
     test_id: str

@@ -1,4 +1,4 @@
-"""Measured values: the samples of a metric and their estimate."""
+"""Samples and estimates of a metric."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ __all__ = [
 
 class Source(str, Enum):
     """
-    Where a value comes from: a collector, or what else can give one.
+    The source of a value: a collector, a test or torch.
 
-    Records hold it as text, so that another package's collector can have its own name.
+    Records hold the source as text, so that a collector of another package can have its
+    own name.
     """
 
-    REPLAY = "replay"  # the readings of a recorded run
+    REPLAY = "replay"  # The readings of a recorded run.
     CUPTI = "cupti"
     EVENTS = "events"
     HOST = "host"
@@ -38,33 +39,33 @@ class Source(str, Enum):
     NVML = "nvml"
     BINARY = "binary"
     NCU_REPORT = "ncu-report"
-    USER = "user"  # a number that the test records; not a collector
-    TORCH = "torch"  # what it counts in a loop; not a collector
+    USER = "user"  # A number recorded by the test. Not a collector.
+    TORCH = "torch"  # Counts by torch in a loop. Not a collector.
 
     def __str__(self) -> str:
-        """Return the name as it is written."""
+        """Return the written name."""
         return self.value
 
 
-# what --gpuperf-collectors may name, best first
+# Allowed names for --gpuperf-collectors, best first.
 COLLECTORS = tuple(s for s in Source if s not in {Source.USER, Source.TORCH})
 
 
 class CacheMode(str, Enum):
-    """What is done about the caches of a device before each sample."""
+    """Treatment of a device's caches before each sample."""
 
-    COLD = "cold"  # its L2 is flushed
-    WARM = "warm"  # it is not
-    UNTOUCHED = "none"  # there was no device to flush
-    AS_IT_COMES = "as-it-comes"  # of a loop, whose steps follow each other
+    COLD = "cold"  # The L2 cache is flushed.
+    WARM = "warm"  # The L2 cache is not flushed.
+    UNTOUCHED = "none"  # There was no device to flush.
+    AS_IT_COMES = "as-it-comes"  # For loops, whose steps follow each other.
 
     def __str__(self) -> str:
-        """Return the mode as it is written."""
+        """Return the written name."""
         return self.value
 
 
 class SourceLabel(str, Enum):
-    """How a number came to be, strongest first; a result carries its weakest input's."""
+    """Origin of a number, strongest first. A result has the label of its weakest input."""
 
     DETECTED = "detected"
     MEASURED = "measured"
@@ -76,21 +77,21 @@ class SourceLabel(str, Enum):
 
 class Series(Frozen, frozen=True, kw_only=True):
     """
-    All samples of one metric, as one collector gave them.
+    All samples of a metric from one collector.
 
     Attributes:
-        metric: The metric's name.
+        metric: Name of the metric.
 
-        unit: Its SI unit, or a counter's own.
+        unit: SI unit of the metric, or a counter's own.
 
-        source: The collector: a Source, or the name of another package's.
+        source: The collector: a Source, or the name of another package's collector.
 
-        values: The samples [unit], in the order they were taken; may be empty in a
-            summary that travels.
+        values: The samples [unit], in the order they were taken. May be empty in a
+            summary for another process.
 
-        iterations_count: Calls behind each sample (batching), >= 1.
+        iterations_count: Calls per sample (batching), >= 1.
 
-        discarded_count: Samples that were taken and refused.
+        discarded_count: Samples that were taken and rejected.
     """
 
     metric: str
@@ -101,22 +102,24 @@ class Series(Frozen, frozen=True, kw_only=True):
     discarded_count: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse samples that are not finite."""
+        """Reject samples that are not finite."""
         if not all_finite(self.values):
             finite(f"series[{self.metric}].values", *self.values)
 
 
 class CoreSpeed(BulkRecord, array_like=True, frozen=True, kw_only=True):
     """
-    How fast the core was that took some samples, by a loop timed between them; a list.
+    Speed of the core that took some samples, from a loop timed between them. In a file,
+    a list.
 
     Attributes:
         loop_s: Median processor time of the loop [s], > 0.
 
-        slope: By which power of the loop's time the samples followed it while the core
-            changed its speed; 0 where it did not.
+        slope: The samples are proportional to this power of the loop's time while the
+            core changes its speed. 0 if they do not depend on it.
 
-        precision: One over the variance of `slope`, >= 0; 0: the samples do not tell.
+        precision: Reciprocal of the variance of `slope`, >= 0. 0 if the samples do not
+            determine the slope.
     """
 
     loop_s: float
@@ -124,7 +127,10 @@ class CoreSpeed(BulkRecord, array_like=True, frozen=True, kw_only=True):
     precision: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite, a loop that took no time, a variance below 0."""
+        """
+        Reject numbers that are not finite, a loop without duration, and a negative
+        precision.
+        """
         finite("core", self.loop_s, self.slope, self.precision)
         if self.loop_s <= 0:
             message = f"the loop took {self.loop_s!r} s"
@@ -136,36 +142,36 @@ class CoreSpeed(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
 class Estimate(BulkRecord, frozen=True, kw_only=True):
     """
-    The value of one metric, with its spread.
+    The value of a metric, with its spread.
 
     Attributes:
-        metric: The metric's name.
+        metric: Name of the metric.
 
-        value: The point estimate [unit]: a median where there were samples.
+        value: The point estimate [unit], which is the median if there were samples.
 
-        unit: Its SI unit, or a counter's own.
+        unit: SI unit of the metric, or a counter's own.
 
-        source: The collector that gave it; sources are never compared.
+        source: The collector of the value. Values of different sources are never
+            compared.
 
-        label: How the number came to be.
+        label: Origin of the number.
 
-        low: Lower end of the 99 % order-statistic interval of the median [unit]; None
-            where too few samples allow none, or where the value is exact.
+        low: Lower end of the 99 % order-statistic interval of the median [unit]. None
+            with too few samples, or if the value is exact.
 
-        high: Its upper end [unit].
+        high: Upper end of that interval [unit].
 
-        sample_count: Samples behind it, >= 1.
+        sample_count: Samples behind the value, >= 1.
 
-        kernel: The kernel that it is for; None: the whole record.
+        kernel: The kernel of the value, or None for the whole record.
 
-        better: "lower", "higher" or "neither" for a metric of the user's own; None: what
-            the catalogue says.
+        better: "lower", "higher" or "neither" for a metric recorded by a test, or None
+            for the catalogue's direction.
 
-        core: How fast the core was meanwhile; None: not known, or it does not
-            matter.
+        core: Core speed during the samples, or None if unknown or irrelevant.
 
-        sm_clock_hz: The clock of the device's multiprocessors right after the samples, in
-            the median [Hz]; None: not known, or not a time of a device.
+        sm_clock_hz: Median clock of the device's multiprocessors right after the
+            samples [Hz]. None if unknown, or if the value is not a device time.
     """
 
     metric: str
@@ -182,12 +188,12 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
     sm_clock_hz: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite, or an interval that is upside down."""
+        """Reject numbers that are not finite, and an interval that is upside down."""
         low, high = self.low, self.high
         bounded = low is not None and high is not None and -inf < low <= high < inf
         whole = bounded or (low is None and high is None)
         if isfinite(self.value) and whole and self.sm_clock_hz is None:
-            return  # nearly all: the name below is made for bad ones alone
+            return  # The common case, without the cost of the path below.
         finite(f"estimate[{self.metric}]", self.value, low, high, self.sm_clock_hz)
         if low is not None and high is not None and low > high:
             message = f"the interval {low!r} … {high!r} is upside down"
@@ -195,7 +201,10 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def half_width(self) -> float | None:
-        """Half its interval over its value; None: no interval, or no ratio to 0."""
+        """
+        Half of the interval over the value, or None without an interval or for the
+        value 0.
+        """
         if self.low is None or self.high is None or self.value == 0:
             return None
         return (self.high - self.low) / 2 / abs(self.value)
@@ -203,31 +212,31 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
 
 class Unmeasured(Gap, frozen=True, kw_only=True):
     """
-    A metric that was asked for and could not be had.
+    A requested metric that was unavailable.
 
     Attributes:
-        metric: The metric's name.
+        metric: Name of the metric.
 
-        code: What kind of gap it is.
+        code: The kind of gap.
 
-        reason: Why, as a fragment.
+        reason: The reason, as a fragment.
 
-        remedy: What to do about it, as a sentence without its full stop.
+        remedy: The remedy, as a sentence without its full stop.
     """
 
     metric: str
-    code: GapCode = GapCode.UNSPECIFIED  # files of earlier versions have none
+    code: GapCode = GapCode.UNSPECIFIED  # Files of earlier versions have no code.
 
     @staticmethod
     def of_metric(metric: str, gap: Gap) -> Unmeasured:
-        """Return why a metric could not be had."""
+        """Create the `Unmeasured` of a metric from a gap."""
         return Unmeasured(
             metric=metric, code=gap.code, reason=gap.reason, remedy=gap.remedy
         )
 
 
 def unmeasured(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
-    """Return why a metric could not be had, as `Unmeasured` has it."""
+    """Create an `Unmeasured`."""
     return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)
 
 
@@ -236,16 +245,16 @@ class ReferenceSamples(BulkRecord, frozen=True, kw_only=True):
     Samples of a reference workload, taken before or after a test.
 
     Attributes:
-        workload: Its name: "python", "numpy", "array" or "copy".
+        workload: Name of the workload: "python", "numpy", "array" or "copy".
 
-        samples_s: Samples that nothing interrupted [s].
+        samples_s: Samples without interruption [s].
 
-        interrupted_s: The others [s].
+        interrupted_s: Interrupted samples [s].
 
-        gap: Why it cannot run in this process; None: it can.
+        gap: Why the workload cannot run in this process, or None.
 
-        loop_s: Processor time of the loop that tells the core's speed, beside the samples
-            [s]; None: not known.
+        loop_s: Processor time of the loop that shows the core's speed, taken with the
+            samples [s]. None if unknown.
     """
 
     workload: str
@@ -255,7 +264,7 @@ class ReferenceSamples(BulkRecord, frozen=True, kw_only=True):
     loop_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse samples that are not finite."""
+        """Reject samples that are not finite."""
         if not (all_finite(self.samples_s) and all_finite(self.interrupted_s)):
             finite(f"references[{self.workload}]", *self.samples_s, *self.interrupted_s)
         finite(f"references[{self.workload}].loop_s", self.loop_s)

@@ -1,7 +1,7 @@
-"""The scorecard of a training step, and the one that says what it does not know.
+"""The training scorecard, and a scorecard that states which values are unknown.
 
-Milliseconds and percent, as in the JSON that they are read from and written to; shares
-of a measured scorecard are fractions.
+Milliseconds and percent, as in the JSON files. Shares of a measured scorecard are
+fractions.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ __all__ = [
 
 class BottleneckLimits(Frozen, frozen=True, kw_only=True):
     """
-    Shares above which a bottleneck is named; a share that equals its limit is not.
+    Shares above which a bottleneck is named. A share equal to its limit is not above
+    it.
 
     Attributes:
-        transfer_fraction: Of the step, spent on copies between host and device.
+        transfer_fraction: Share of the step spent on copies between host and device.
 
-        launch_fraction: Of the step, in none of its phases.
+        launch_fraction: Share of the step outside of all phases.
 
-        compute_utilization: Of what the hardware could do.
+        compute_utilization: Share of the hardware's peak.
     """
 
     transfer_fraction: float
@@ -67,14 +68,14 @@ class BottleneckLimits(Frozen, frozen=True, kw_only=True):
     compute_utilization: float
 
 
-# the training scorecard's limits (aprender/entrenar)
+# Limits of the training scorecard (aprender/entrenar).
 BOTTLENECK_LIMITS = BottleneckLimits(
     transfer_fraction=0.30, launch_fraction=0.40, compute_utilization=0.50
 )
 
 
 class Bottleneck(str, Enum):
-    """What holds a training step back."""
+    """The bottleneck of a training step."""
 
     TRANSFER = "transfer"
     LAUNCH = "launch"
@@ -99,14 +100,14 @@ class Bottleneck(str, Enum):
         Args:
             transfer_fraction: Share of the step spent on copies.
 
-            launch_fraction: Share of the step in none of its phases.
+            launch_fraction: Share of the step outside of all phases.
 
-            compute_utilization: Share of what the hardware could do.
+            compute_utilization: Share of the hardware's peak.
 
             limits: The limits.
 
         Raises:
-            RecordError: A share is not a finite number; all of them are named.
+            RecordError: A share is not a finite number. The error lists all of them.
 
         Example:
             >>> Bottleneck.classify(
@@ -133,7 +134,7 @@ class Bottleneck(str, Enum):
         *,
         limits: BottleneckLimits = BOTTLENECK_LIMITS,
     ) -> Bottleneck:
-        """Return what `classify` does, of shares that may have overflowed."""
+        """Classify like `classify`, but accept shares that may have overflowed."""
         if transfer_fraction > limits.transfer_fraction:
             return cls.TRANSFER
         if launch_fraction > limits.launch_fraction:
@@ -145,21 +146,21 @@ class Bottleneck(str, Enum):
 
 class Hardware(Frozen, frozen=True, kw_only=True):
     """
-    What the hardware can do, and what one token asks of it.
+    Limits of the hardware, and the work of one token.
 
     Attributes:
         peak_bw_gb_s: Peak DRAM bandwidth [GB/s].
 
         bytes_per_token: Bytes that a token must move [B].
 
-        peak_flop_per_s: Peak of the arithmetic that a token uses [FLOP/s]; None: not
-            said.
+        peak_flop_per_s: Peak of the arithmetic that a token uses [FLOP/s], or None if
+            not stated.
 
-        flop_per_token: Operations that a token needs [FLOP]; None: not said.
+        flop_per_token: Operations that a token needs [FLOP], or None if not stated.
 
-        source: Where the numbers come from: a label, as "declared" or "datasheet".
+        source: Label of the numbers' source, as "declared" or "datasheet".
 
-        sources: The labels of single numbers, by field, where they are not `source`.
+        sources: Labels of single numbers, by field, if they differ from `source`.
     """
 
     peak_bw_gb_s: float
@@ -170,7 +171,7 @@ class Hardware(Frozen, frozen=True, kw_only=True):
     sources: Mapping[str, SourceLabel | str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is not a finite number, and a label that is none."""
+        """Reject values that are not finite numbers, and invalid labels."""
         needed = {
             "peak_bw_gb_s": self.peak_bw_gb_s,
             "bytes_per_token": self.bytes_per_token,
@@ -187,12 +188,12 @@ class Hardware(Frozen, frozen=True, kw_only=True):
         )
 
     def label(self, name: str) -> SourceLabel:
-        """Return where one of the numbers comes from, by the name of its field."""
+        """Return the source label of a number, by field name."""
         return SourceLabel(self.sources.get(name, self.source))
 
     @property
     def peak_throughput_tok_s(self) -> float:
-        """Tokens that the bandwidth alone allows [1/s]; of no bytes, infinitely many."""
+        """Tokens that the bandwidth alone allows [1/s], infinite for 0 bytes per token."""
         bytes_per_s = self.peak_bw_gb_s * 1e9  # GB/s
         if self.bytes_per_token == 0:
             return bytes_per_s * math.copysign(math.inf, self.bytes_per_token)
@@ -202,7 +203,6 @@ class Hardware(Frozen, frozen=True, kw_only=True):
 def _mislabelled(
     source: object, sources: Mapping[str, object], fields: Collection[str]
 ) -> Iterator[Mistake]:
-    """Yield the labels of hardware that are none, or of no field."""
     labels = [label.value for label in SourceLabel]
     labelled = {"source": source} | {
         f"sources.{name}": sources[name] for name in sources
@@ -217,10 +217,13 @@ def _mislabelled(
 
 
 def _preset(peak_bw_gb_s: float) -> Hardware:
-    """Return a preset: a sheet's bandwidth, and the bytes of somebody's model."""
+    """
+    Create a preset from a datasheet's bandwidth [GB/s] and the bytes of an example
+    model.
+    """
     return Hardware(
         peak_bw_gb_s=peak_bw_gb_s,
-        # one small quantised model with adapters (aprender/entrenar's presets)
+        # One small quantised model with adapters (presets of aprender/entrenar).
         bytes_per_token=158e6,
         source="datasheet",
         sources={"bytes_per_token": "estimated"},
@@ -234,20 +237,20 @@ HARDWARE: Mapping[str, Hardware] = MappingProxyType(
 
 class LayerSummary(Frozen, frozen=True, kw_only=True):
     """
-    One layer in short.
+    Short summary of one layer.
 
     Attributes:
-        layer: Its place, from 0.
+        layer: Index of the layer, from 0.
 
-        fwd_ms: Its forward pass [ms].
+        fwd_ms: Forward pass [ms].
 
-        bwd_ms: Its backward pass [ms].
+        bwd_ms: Backward pass [ms].
 
-        ratio: Backward over forward; 0 where the forward pass took no time.
+        ratio: Backward over forward, or 0 if the forward pass took no time.
 
-        top_op: Its longest operation; "" where none is known.
+        top_op: The longest operation, or "" if unknown.
 
-        top_op_pct: That operation's share of the layer's operations [%].
+        top_op_pct: Share of that operation in the layer's operations [%].
     """
 
     layer: int
@@ -260,14 +263,14 @@ class LayerSummary(Frozen, frozen=True, kw_only=True):
 
 class Hotspot(Frozen, frozen=True, kw_only=True, array_like=True):
     """
-    An operation with its time over all layers; in a file, a list.
+    An operation with its time over all layers. In a file, a list.
 
     Attributes:
-        name: Its name.
+        name: Name of the operation.
 
-        ms: Its time [ms].
+        ms: Time of the operation [ms].
 
-        pct: Its share of all operations [%].
+        pct: Share of all operations [%].
     """
 
     name: str
@@ -277,12 +280,12 @@ class Hotspot(Frozen, frozen=True, kw_only=True, array_like=True):
 
 class ScorecardRegression(Frozen, frozen=True, kw_only=True):
     """
-    A number of a scorecard that got worse than the baseline's.
+    A number of a scorecard that got worse than in the baseline.
 
     Attributes:
         metric: The field that got worse.
 
-        delta: Its change: relative to the baseline; of the coverage, the difference.
+        delta: Change relative to the baseline, or for the coverage the difference.
 
         severity: "warning" or "critical".
     """
@@ -294,16 +297,16 @@ class ScorecardRegression(Frozen, frozen=True, kw_only=True):
 
 class Recommendation(Frozen, frozen=True, kw_only=True):
     """
-    One advice, and why it is given.
+    A recommendation, and why it is given.
 
     Attributes:
-        rule: The rule's stable name; "" where a file gave the text alone.
+        rule: Stable name of the rule, or "" if a file has only the text.
 
-        condition: When the rule fires, in words.
+        condition: Condition of the rule, in words.
 
-        evidence: The numbers that made it fire, by name.
+        evidence: The numbers that triggered the rule, by name.
 
-        text: The advice.
+        text: The recommendation.
     """
 
     text: str
@@ -314,23 +317,24 @@ class Recommendation(Frozen, frozen=True, kw_only=True):
 
 class TrainingScorecard(Frozen, frozen=True, kw_only=True):
     """
-    How good a training step is, by the rules of the scorecards in the wild.
+    Rating of a training step, by the rules of other tools' scorecards.
 
-    Its last three fields are how the bottleneck was found; None in a scorecard that was
-    read from a file, which does not hold them.
+    The last three fields show how the bottleneck was found. They are None in a
+    scorecard that was read from a file, because files do not have them.
 
     Attributes:
-        grade: The grade; of a file, any text.
+        grade: The grade. From a file, any text.
 
         efficiency: Achieved over possible throughput, 0 to 1.
 
-        bottleneck: What holds the step back.
+        bottleneck: The bottleneck of the step.
 
         throughput_tok_s: Tokens per second.
 
         step_time_ms: Mean wall time of a step [ms].
 
-        forward_backward_ratio: Mean of the layers' backward over forward; 0: not known.
+        forward_backward_ratio: Mean of the layers' backward over forward, or 0 if
+            unknown.
 
         wall_coverage: Share of the wall time that the phases explain.
 
@@ -338,15 +342,15 @@ class TrainingScorecard(Frozen, frozen=True, kw_only=True):
 
         hotspot_ops: The longest operations, longest first.
 
-        regressions: What got worse.
+        regressions: The numbers that got worse.
 
-        recommendations: What to do.
+        recommendations: Recommended actions.
 
         peak_throughput_tok_s: Tokens per second that the hardware allows.
 
         transfer_fraction: Share of the step spent on copies.
 
-        launch_fraction: Share of the step in none of its phases.
+        launch_fraction: Share of the step outside of all phases.
     """
 
     grade: Grade | str
@@ -366,7 +370,7 @@ class TrainingScorecard(Frozen, frozen=True, kw_only=True):
 
     @property
     def impossible(self) -> str | None:
-        """Why the efficiency cannot be, as a sentence; None: it can."""
+        """A sentence explaining why the efficiency is impossible, or None if possible."""
         peak, rate = self.peak_throughput_tok_s, self.throughput_tok_s
         if peak is None or rate <= peak or peak <= 0:
             return None
@@ -378,21 +382,24 @@ class TrainingScorecard(Frozen, frozen=True, kw_only=True):
 
 
 def _plain(number: float) -> str:
-    """Return a number above 0 with three digits or more, and no exponent if it is large."""
+    """
+    Return a positive number with at least three digits, without exponent if it is
+    large.
+    """
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"  # noqa: PLR2004 - three digits before the point
 
 
-UNATTRIBUTED = "unattributed"  # the kind of the time in no phase
+UNATTRIBUTED = "unattributed"  # Kind of the time outside of all phases.
 
 
 class StepLimiter(str, Enum):
-    """What holds a training step back, as far as a step profile can say."""
+    """The limiter of a training step, as far as a step profile shows it."""
 
     TRANSFER = "transfer"
     COMMUNICATION = "communication"
     DATA = "data"
-    LAUNCH = "launch"  # the device idles while the host launches
-    WAIT = "wait"  # it idles and the host does something else
+    LAUNCH = "launch"  # The device idles while the host launches.
+    WAIT = "wait"  # The device idles while the host does something else.
     COMPUTE = "compute"
     MEMORY_BW = "memory_bw"
     GRID = "grid too small"
@@ -400,30 +407,30 @@ class StepLimiter(str, Enum):
 
 
 class Basis(str, Enum):
-    """What a decision rests on."""
+    """The data behind a decision."""
 
-    SAMPLES = "samples"  # intervals of medians
-    SESSIONS = "sessions"  # single numbers, and how much they differ between sessions
-    MEANS = "means"  # one number on a side: nothing is known of its noise
-    NOTHING = "nothing"  # a side has no number
+    SAMPLES = "samples"  # Intervals of medians.
+    SESSIONS = "sessions"  # Single numbers and their spread between sessions.
+    MEANS = "means"  # One number on a side, so that its noise is unknown.
+    NOTHING = "nothing"  # A side has no number.
 
 
 class StepTime(Frozen, frozen=True, kw_only=True):
     """
-    How long a step takes.
+    Duration of a step.
 
     Attributes:
         mean_ms: Mean [ms].
 
-        count: Steps whose own times are known; 0: only the mean is.
+        count: Steps with a known duration. With 0, only the mean is known.
 
-        median_ms: Median [ms]; None: no steps' times are known.
+        median_ms: Median [ms], or None if no step's duration is known.
 
-        low_ms: Lower end of the median's interval [ms]; None: too few steps.
+        low_ms: Lower end of the median's interval [ms], or None with too few steps.
 
-        high_ms: Its upper end [ms].
+        high_ms: Upper end of the interval [ms].
 
-        p95_ms: 95 of 100 steps take less [ms]; None: no steps' times are known.
+        p95_ms: 95th percentile [ms], or None if no step's duration is known.
     """
 
     mean_ms: float
@@ -439,11 +446,11 @@ class PhaseShare(Frozen, frozen=True, kw_only=True):
     Time of all phases of a kind.
 
     Attributes:
-        kind: The kind; "unattributed" for the time in no phase.
+        kind: The kind, or "unattributed" for the time outside of all phases.
 
-        ms: Their exclusive time in a step [ms].
+        ms: Exclusive time in a step [ms].
 
-        fraction: Its share of the step.
+        fraction: Share of the step.
     """
 
     kind: str
@@ -453,20 +460,21 @@ class PhaseShare(Frozen, frozen=True, kw_only=True):
 
 class LayerTime(Frozen, frozen=True, kw_only=True):
     """
-    One layer.
+    Time of one layer.
 
     Attributes:
-        layer: Its place, from 0.
+        layer: Index of the layer, from 0.
 
-        fwd_ms: Its forward pass [ms].
+        fwd_ms: Forward pass [ms].
 
-        bwd_ms: Its backward pass [ms].
+        bwd_ms: Backward pass [ms].
 
-        ratio: Backward over forward; None where one of the two took no time.
+        ratio: Backward over forward, or None if either took no time.
 
-        top_op: Its longest operation, of equals the first by name; None: none known.
+        top_op: The longest operation, the first by name among equals, or None if
+            unknown.
 
-        top_op_fraction: That operation's share of the layer's operations.
+        top_op_fraction: Share of that operation in the layer's operations.
     """
 
     layer: int
@@ -482,11 +490,11 @@ class OperationTime(Frozen, frozen=True, kw_only=True):
     An operation with its time over all layers.
 
     Attributes:
-        name: Its name.
+        name: Name of the operation.
 
-        ms: Its time [ms].
+        ms: Time of the operation [ms].
 
-        fraction: Its share of all operations; None where they took no time.
+        fraction: Share of all operations, or None if they took no time.
     """
 
     name: str
@@ -496,35 +504,36 @@ class OperationTime(Frozen, frozen=True, kw_only=True):
 
 class Decision(Frozen, frozen=True, kw_only=True):
     """
-    One quantity against the baseline.
+    A quantity compared with the baseline.
 
     Attributes:
         metric: The quantity.
 
-        outcome: What was decided.
+        outcome: The outcome.
 
-        basis: What the decision rests on.
+        basis: The data behind the decision.
 
-        now: Its value now; None: it was not measured.
+        now: Current value, or None if not measured.
 
-        base: The baseline's; None: the baseline has none.
+        base: Baseline value, or None if the baseline has none.
 
-        tolerance: Change that passes: relative, of the coverage absolute; None: nothing
-            was held against one.
+        tolerance: Change that passes, relative or for the coverage absolute. None if no
+            limit applied.
 
-        noise_fraction: How much it differs between the baseline's sessions, relative;
-            None: not known, for there are fewer than three.
+        noise_fraction: Relative spread between the baseline's sessions, or None with
+            fewer than three sessions.
 
-        log_ratio: Natural logarithm of how many times worse it is: above 0 it is worse.
-            None: nothing to compare, or judged by its difference, as the coverage is.
+        log_ratio: Natural logarithm of the worsening factor. Above 0 means worse. None
+            if there is nothing to compare, or if the difference is judged, as for the
+            coverage.
 
-        low: Lower end of the log ratio's interval; None: no samples.
+        low: Lower end of the log ratio's interval, or None without samples.
 
-        high: Its upper end.
+        high: Upper end of the interval.
 
-        shared_by: Metrics that follow from this one and share its decision.
+        shared_by: Metrics that follow from this quantity and share its decision.
 
-        why: A fragment that explains an outcome which is not a change.
+        why: Explanation of an outcome that is not a change, as a fragment.
     """
 
     metric: str
@@ -543,18 +552,18 @@ class Decision(Frozen, frozen=True, kw_only=True):
 
 class Invariant(Frozen, frozen=True, kw_only=True):
     """
-    What must hold of a step whatever its speed: a ratio, or a number, between bounds.
+    A ratio or a number of a step that must stay within bounds at any speed.
 
     Attributes:
-        name: What it is called, and shown as.
+        name: Name of the invariant, also shown in reports.
 
         part: The quantity, by a name of `compute.scorecard_invariants`.
 
-        whole: What it is divided by; None: nothing.
+        whole: The divisor, or None for no division.
 
-        low: The least that it may be; None: there is no least.
+        low: Lower bound, or None.
 
-        high: The most; None: there is no most.
+        high: Upper bound, or None.
     """
 
     name: str
@@ -564,7 +573,7 @@ class Invariant(Frozen, frozen=True, kw_only=True):
     high: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse bounds that are not numbers, that nothing lies between, or none at all."""
+        """Reject bounds that are not numbers or exclude every value, and missing bounds."""
         bounds = stated({"low": self.low, "high": self.high})
         refuse(list(not_finite("invariant", bounds)))
         if not bounds:
@@ -576,20 +585,20 @@ class Invariant(Frozen, frozen=True, kw_only=True):
 
 class InvariantResult(Frozen, frozen=True, kw_only=True):
     """
-    Whether an invariant holds.
+    Result of an invariant.
 
     Attributes:
-        name: The invariant's.
+        name: Name of the invariant.
 
         outcome: PASSED, FAILED or UNMEASURED.
 
-        value: The number that was held against the bounds; None: not known.
+        value: The number that was checked, or None if unknown.
 
-        low: The least that it may be.
+        low: Lower bound.
 
-        high: The most.
+        high: Upper bound.
 
-        why: Why it is not known, as a fragment.
+        why: Why the value is unknown, as a fragment.
     """
 
     name: str
@@ -602,66 +611,66 @@ class InvariantResult(Frozen, frozen=True, kw_only=True):
 
 class MeasuredScorecard(Frozen, frozen=True, kw_only=True):
     """
-    How good a training step is; None wherever the profile does not tell.
+    Rating of a training step, with None for everything that the profile does not show.
 
     Attributes:
-        policy: "measured": tells its JSON from that of other tools.
+        policy: "measured", to distinguish the JSON from that of other tools.
 
-        unit: What is counted in the throughput, as "token".
+        unit: Unit of work of the throughput, as "token".
 
-        grade: The grade; None without an efficiency, or with one well above 1.
+        grade: The grade, or None without an efficiency or with an efficiency well above
+            1.
 
-        efficiency: Achieved over attainable throughput; never cut, so above 1 where the
-            declared work or the peak is wrong.
+        efficiency: Achieved over attainable throughput. Never clamped, so above 1 if
+            the declared work or the peak is wrong.
 
-        bound: Which roof is the lower one: "memory" or "compute"; None: only one is
-            known.
+        bound: The lower roof, "memory" or "compute", or None if only one roof is known.
 
         bandwidth_fraction: Achieved over peak bandwidth.
 
         compute_fraction: Achieved over peak arithmetic.
 
-        bottleneck: What holds the step back.
+        bottleneck: The limiter of the step.
 
-        evidence: The numbers of counters that named the bottleneck, the deciding one
-            first; empty: no counter did.
+        evidence: The counter values that decided the bottleneck, the deciding one
+            first. Empty if counters did not decide.
 
-        device: What the device did in a mean step; None: it was not traced.
+        device: Device activity in a mean step, or None without a trace.
 
-        shares: Where a step's time goes, largest share first.
+        shares: Shares of a step's time, largest first.
 
         coverage: Exclusive time of all phases over the step.
 
         throughput: Units per second.
 
-        step: How long a step takes.
+        step: Duration of a step.
 
-        step_ms: Each step [ms]: what a later run is compared with.
+        step_ms: Duration of each step [ms], to compare later runs with.
 
         backward_forward_ratio: All layers' backward time over all layers' forward time.
 
         layer_ratio_low: The smallest ratio of a layer.
 
-        layer_ratio_median: Their median.
+        layer_ratio_median: Median ratio of the layers.
 
-        layer_ratio_high: The largest.
+        layer_ratio_high: The largest ratio of a layer.
 
         layers: The layers, in the model's order.
 
         operations: All operations, longest first, then by name.
 
-        sources: The weakest label of what each known number is made of, by field. What
-            a profile says counts as measured.
+        sources: The weakest label among the inputs of each known number, by field.
+            Values of a profile count as measured.
 
-        machine: What it ran on; empty: the profile did not say.
+        machine: The machine of the profile, or empty if not stated.
 
-        invariants: Whether what was asked for holds.
+        invariants: Results of the requested invariants.
 
-        decisions: Every quantity that the baseline has.
+        decisions: Decisions on all quantities of the baseline.
 
-        recommendations: What to do.
+        recommendations: Recommended actions.
 
-        notes: What is not known and why, as sentences.
+        notes: Unknown values with reasons, as sentences.
     """
 
     unit: str

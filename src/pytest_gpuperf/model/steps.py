@@ -1,7 +1,8 @@
-"""A measured loop: its steps, the spans inside them, their summary and profile.
+"""A measured loop: steps, the spans inside them, and the loop's summary and profile.
 
-A `Loop` with its spans stays in the process that measured; its `StepSummary` travels. A
-`StepProfile` has milliseconds and percent, unlike other records: files in the wild do.
+A `Loop` with its spans stays in the process that measured. Its `StepSummary` is sent to
+other processes. A `StepProfile` has milliseconds and percent, unlike other records,
+because files of other tools have them.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ __all__ = [
 
 
 class SpanKind(str, Enum):
-    """What a span of time was spent on."""
+    """Kind of work in a span of time."""
 
-    DATA = "data"  # waiting for the next batch
+    DATA = "data"  # Waiting for the next batch.
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
     COMMUNICATION = "communication"
-    TRANSFER = "transfer"  # copies between host and device
+    TRANSFER = "transfer"  # Copies between host and device.
     OTHER = "other"
 
 
 class SpanLevel(str, Enum):
-    """Which call of the recorder made a span."""
+    """Recorder method that made a span."""
 
     PHASE = "phase"
     LAYER = "layer"
@@ -60,13 +61,15 @@ class SpanLevel(str, Enum):
 
 
 class Waiting(str, Enum):
-    """When the device was waited for."""
+    """Synchronization with the device."""
 
-    STEP = "step"  # before and after each step: spans are the host's alone
-    SPAN = "span"  # before and after each span too: right spans, a slower step
+    # Before and after each step. Spans show host time only.
+    STEP = "step"
+    # Also before and after each span. Spans are correct, but steps are slower.
+    SPAN = "span"
 
 
-# whole names, in lower case, that need no kind=; any other name is `other`
+# Complete names in lower case that imply a kind. Any other name means `other`.
 _NAMES: dict[SpanKind, tuple[str, ...]] = {
     SpanKind.DATA: ("data", "dataloader", "data_loading", "load", "loader"),
     SpanKind.FORWARD: ("forward", "fwd", "loss", "prefill", "decode"),
@@ -89,9 +92,9 @@ _KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 
 def kind_of(name: str) -> SpanKind | None:
     """
-    Return what a well-known name is spent on; None: it is not a well-known name.
+    Return the kind that a well-known name implies, or None for other names.
 
-    The whole name counts: "grad_h2d_total" is not known because "h2d" is.
+    Only complete names count: "grad_h2d_total" is unknown although "h2d" is known.
 
     Example:
         >>> kind_of("Backward").value, kind_of("backward_total")
@@ -102,23 +105,23 @@ def kind_of(name: str) -> SpanKind | None:
 
 class Span(Frozen, frozen=True, kw_only=True):
     """
-    A named piece of time, in seconds since the loop began.
+    A named time span, in seconds since the loop began.
 
     Attributes:
-        name: What the test calls it; a layer's is its number.
+        name: Name given by the test, or the number of a layer.
 
-        kind: What it was spent on.
+        kind: Kind of work.
 
-        level: Which call of the recorder made it.
+        level: Recorder method that made the span.
 
-        start_s: When it began [s], >= 0.
+        start_s: Start [s], >= 0.
 
-        end_s: When it ended [s], not before it began.
+        end_s: End [s], not before the start.
 
-        parent: The place, among the step's spans, of the one that it lies in; None: it
-            lies in the step alone.
+        parent: Index of the enclosing span among the step's spans, or None if only the
+            step encloses it.
 
-        layer: The number of its layer, from 0; None: it belongs to none.
+        layer: Number of the layer, from 0, or None outside of layers.
 
         thread: 0 for the thread of the steps, from 1 for the others.
     """
@@ -133,7 +136,7 @@ class Span(Frozen, frozen=True, kw_only=True):
     thread: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a time that is none, or that runs backwards."""
+        """Reject a negative layer, and times that are negative, reversed or not finite."""
         path = f"span[{self.name}]"
         _ordered(path, self.start_s, self.end_s)
         if self.layer is not None and self.layer < 0:
@@ -142,20 +145,20 @@ class Span(Frozen, frozen=True, kw_only=True):
 
     @property
     def duration_s(self) -> float:
-        """How long it took [s]."""
+        """Duration [s]."""
         return self.end_s - self.start_s
 
 
 class Compiled(Frozen, frozen=True, kw_only=True):
     """
-    What a just-in-time compiler did during some steps.
+    Work of a just-in-time compiler during some steps.
 
     Attributes:
-        count: Graphs that were compiled.
+        count: Compiled graphs.
 
         graph_breaks_count: Places where a graph had to end early.
 
-        time_s: Time that it took [s]; None: it was not told.
+        time_s: Duration of compiling [s], or None if not reported.
     """
 
     count: int
@@ -163,7 +166,7 @@ class Compiled(Frozen, frozen=True, kw_only=True):
     time_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is negative or not finite."""
+        """Reject numbers that are negative or not finite."""
         finite("compiled.time_s", self.time_s)
         if min(self.count, self.graph_breaks_count, self.time_s or 0) < 0:
             raise RecordError("less than nothing was compiled", path="compiled")
@@ -171,25 +174,25 @@ class Compiled(Frozen, frozen=True, kw_only=True):
 
 class Step(Frozen, frozen=True, kw_only=True):
     """
-    One step, and the time since the step before it.
+    A step, and the time since the preceding step.
 
     Attributes:
-        index: Its place in the loop, from 0.
+        index: Index of the step in the loop, from 0.
 
-        begin_s: When the step before it ended, or the loop began [s].
+        begin_s: End of the preceding step, or start of the loop [s].
 
-        start_s: When it started [s]: what lies before is waiting.
+        start_s: Start of the step [s]. The time between `begin_s` and `start_s` is
+            waiting.
 
-        end_s: When it ended [s].
+        end_s: End of the step [s].
 
-        units: The units of work that it did, > 0.
+        units: Units of work, > 0.
 
-        spans: What was recorded between `begin_s` and `end_s`; a parent stands before
-            its children.
+        spans: Spans recorded between `begin_s` and `end_s`, parents before children.
 
-        void: Why it does not count; None: it does.
+        void: Why the step does not count, or None if the step counts.
 
-        compiled: What was compiled since the step before; None: not known.
+        compiled: Compilations since the preceding step, or None if unknown.
     """
 
     index: int
@@ -202,7 +205,7 @@ class Step(Frozen, frozen=True, kw_only=True):
     compiled: Compiled | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a step that runs backwards, or spans that do not lie in it."""
+        """Reject steps that run backwards, and spans that are not inside their step."""
         path = f"steps[{self.index}]"
         _ordered(path, self.begin_s, self.start_s, self.end_s)
         positive(f"{path}.units", self.units)
@@ -213,7 +216,6 @@ class Step(Frozen, frozen=True, kw_only=True):
                 raise RecordError(message, path=f"{path}.spans[{place}]")
 
     def _outer(self, place: int, span: Span) -> tuple[float, float]:
-        """Return between which times a span must lie."""
         if span.parent is None:
             return self.begin_s, self.end_s
         if not 0 <= span.parent < place:
@@ -227,41 +229,43 @@ class Step(Frozen, frozen=True, kw_only=True):
 
     @property
     def duration_s(self) -> float:
-        """How long the step took [s], what lies before it left out."""
+        """Duration of the step [s], without the time before."""
         return self.end_s - self.start_s
 
     @property
     def period_s(self) -> float:
-        """From the end of the step before to its own [s]: what throughput is made of."""
+        """
+        Time between the ends of the preceding step and this one [s], as used for
+        throughput.
+        """
         return self.end_s - self.begin_s
 
     @property
     def wait_s(self) -> float:
-        """From the end of the step before to its start [s]."""
+        """Time between the end of the preceding step and the start [s]."""
         return self.start_s - self.begin_s
 
 
 class Loop(Frozen, frozen=True, kw_only=True):
     """
-    All that was recorded of one loop.
+    The recording of a loop.
 
     Attributes:
-        unit: What a unit of work is called, as "token".
+        unit: Name of a unit of work, as "token".
 
-        units: Units of a step, where the step does not say.
+        units: Units of a step, unless the step states them.
 
         warmup_count: Steps at the beginning that do not count, >= 0.
 
-        steps: The steps, in their order.
+        steps: The steps, in order.
 
-        waiting: When the device was waited for; None: this process used none.
+        waiting: Synchronization with the device, or None if the process used no device.
 
-        uncompiled_reason: Why it is not known what was compiled; "": it was seen.
+        uncompiled_reason: Why compilations are unknown, or "" if they were observed.
 
-        peak_memory_bytes: The most device memory that was allocated at once [B]; None:
-            not known.
+        peak_memory_bytes: Peak of allocated device memory [B], or None if unknown.
 
-        failure: What ended the loop early; None: it came to its end.
+        failure: Error that ended the loop early, or None.
     """
 
     unit: str
@@ -274,7 +278,7 @@ class Loop(Frozen, frozen=True, kw_only=True):
     failure: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse steps that overlap."""
+        """Reject steps that overlap."""
         positive("loop.units", self.units)
         ends = [0.0, *(step.end_s for step in self.steps)]
         for before_s, step in zip(ends, self.steps, strict=False):
@@ -284,14 +288,14 @@ class Loop(Frozen, frozen=True, kw_only=True):
 
     @property
     def counted(self) -> tuple[Step, ...]:
-        """The steps that count: warmed up, and not void."""
+        """The steps that count: after warm-up, and not void."""
         return tuple(
             step for step in self.steps[self.warmup_count :] if step.void is None
         )
 
 
 def _ordered(path: str, *times_s: float) -> None:
-    """Refuse times before the beginning, or in a wrong order."""
+    """Reject times that are negative, not finite, or not in order [s]."""
     finite(path, *times_s)
     if list(times_s) != sorted(times_s) or times_s[0] < 0:
         listed = ", ".join(f"{time_s!r}" for time_s in times_s)
@@ -300,24 +304,24 @@ def _ordered(path: str, *times_s: float) -> None:
 
 class PhaseTimes(Frozen, frozen=True, kw_only=True):
     """
-    One phase over the steps that count.
+    A phase over the steps that count.
 
     Attributes:
-        name: Its name.
+        name: Name of the phase.
 
-        kind: What it is spent on.
+        kind: Kind of work.
 
-        own_s: Mean of a step, the phases inside it left out [s].
+        own_s: Mean per step without nested phases [s].
 
-        total_s: Mean of a step, with all that lies inside it [s].
+        total_s: Mean per step including nested phases [s].
 
-        p50_s: Median of a step, with all that lies inside it [s].
+        p50_s: Median per step including nested phases [s].
 
-        p95_s: 95th percentile of a step, likewise [s].
+        p95_s: 95th percentile per step including nested phases [s].
 
-        calls_count: How often it was entered in all of them.
+        calls_count: Number of entries in all of these steps.
 
-        beside: Whether it ran in other threads, beside the steps.
+        beside: Whether the phase ran in other threads, parallel to the steps.
     """
 
     name: str
@@ -330,23 +334,23 @@ class PhaseTimes(Frozen, frozen=True, kw_only=True):
     beside: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         path = f"phases[{self.name}]"
         finite(path, self.own_s, self.total_s, self.p50_s, self.p95_s)
 
 
 class OperationTimes(Frozen, frozen=True, kw_only=True):
     """
-    One operation over the steps that count.
+    An operation over the steps that count.
 
     Attributes:
-        name: Its name.
+        name: Name of the operation.
 
-        own_s: Mean of a step, the operations inside it left out [s].
+        own_s: Mean per step without nested operations [s].
 
-        layer: The number of its layer; None: it was recorded outside of layers.
+        layer: Number of the layer, or None if recorded outside of layers.
 
-        calls_count: How often it was entered in all of them.
+        calls_count: Number of entries in all of these steps.
     """
 
     name: str
@@ -355,20 +359,20 @@ class OperationTimes(Frozen, frozen=True, kw_only=True):
     calls_count: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite(f"operations[{self.name}].own_s", self.own_s)
 
 
 class LayerTimes(Frozen, frozen=True, kw_only=True):
     """
-    One layer over the steps that count.
+    A layer over the steps that count.
 
     Attributes:
-        layer: Its number, from 0.
+        layer: Number of the layer, from 0.
 
-        forward_s: Mean of a step [s].
+        forward_s: Mean forward time per step [s].
 
-        backward_s: Mean of a step [s].
+        backward_s: Mean backward time per step [s].
     """
 
     layer: int
@@ -376,43 +380,43 @@ class LayerTimes(Frozen, frozen=True, kw_only=True):
     backward_s: float
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite(f"layers[{self.layer}]", self.forward_s, self.backward_s)
 
 
 class StepSummary(Frozen, frozen=True, kw_only=True):
     """
-    What a measured loop amounts to; means are over the steps that count.
+    Summary of a measured loop. Means are over the steps that count.
 
     Attributes:
-        unit: What a unit of work is called.
+        unit: Name of a unit of work.
 
-        units: Mean units of a step.
+        units: Mean units per step.
 
-        step_count: Steps that were recorded.
+        step_count: Recorded steps.
 
-        counted_count: Those that count.
+        counted_count: Steps that count.
 
-        warmup_count: Those that were for warming up.
+        warmup_count: Steps for warming up.
 
-        void_count: Those that were kept out.
+        void_count: Void steps.
 
-        step_s: Mean time of a step [s].
+        step_s: Mean duration of a step [s].
 
         period_s: Mean time from the end of one step to the end of the next [s].
 
         wait_s: Mean time of waiting for data [s].
 
-        data_was_recorded: Whether `wait_s` is of recorded data spans; if not, it is all
-            the time between the steps.
+        data_was_recorded: Whether `wait_s` is from recorded data spans. If not, it is
+            all the time between the steps.
 
-        covered_fraction: Share of the period that lies in some recorded span; None:
-            nothing was recorded in the steps.
+        covered_fraction: Share of the period inside of recorded spans, or None if the
+            steps have no spans.
 
-        exposed_s: Mean time of communication beside which nothing was computed [s];
-            None: not known.
+        exposed_s: Mean time of communication without parallel computation [s], or None
+            if unknown.
 
-        waiting: When the device was waited for; None: no device was used.
+        waiting: Synchronization with the device, or None if no device was used.
 
         phases: The phases, the longest own time first.
 
@@ -420,15 +424,15 @@ class StepSummary(Frozen, frozen=True, kw_only=True):
 
         operations: The operations, the longest own time first.
 
-        warmup_compiled: What was compiled while warming up.
+        warmup_compiled: Compilations during warm-up.
 
-        compiled: What was compiled in the steps that count.
+        compiled: Compilations in the steps that count.
 
-        recompiled_steps: Places of the steps that count and compiled something.
+        recompiled_steps: Indices of the steps that count and compiled something.
 
-        grade: The letter of the training scorecard; None: it has none.
+        grade: Letter of the training scorecard, or None.
 
-        efficiency_fraction: What the grade is made of; None: it has none.
+        efficiency_fraction: Efficiency behind the grade, or None.
     """
 
     unit: str
@@ -454,7 +458,7 @@ class StepSummary(Frozen, frozen=True, kw_only=True):
     efficiency_fraction: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite, or steps that took no time."""
+        """Reject numbers that are not finite, and steps without duration."""
         positive("steps.units", self.units)
         positive("steps.period_s", self.period_s)
         finite("steps.step_s", self.step_s, self.wait_s, self.exposed_s)
@@ -463,19 +467,19 @@ class StepSummary(Frozen, frozen=True, kw_only=True):
 
 class Phase(Frozen, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One phase of a step.
+    A phase of a step.
 
     Attributes:
-        total_ms: Its time, as its writer counted it [ms].
+        total_ms: Time of the phase, as counted by the file's writer [ms].
 
-        pct: Its share of the step, 0 to 100 [%].
+        pct: Share of the step, 0 to 100 [%].
 
-        avg_ms: Its mean time in a step, with the phases nested in it [ms].
+        avg_ms: Mean time per step including nested phases [ms].
 
-        kind: What it spends its time on; None: the source did not say.
+        kind: Kind of work, or None if the source does not state it.
 
-        exclusive_ms: Its mean time in a step, without the phases nested in it [ms];
-            None: the source did not say, and nothing is known to be nested.
+        exclusive_ms: Mean time per step without nested phases [ms], or None if the
+            source does not state it and no nesting is known.
     """
 
     total_ms: float
@@ -485,7 +489,7 @@ class Phase(Frozen, frozen=True, kw_only=True, omit_defaults=True):
     exclusive_ms: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not a finite number."""
+        """Reject values that are not finite numbers."""
         needed = {"total_ms": self.total_ms, "pct": self.pct, "avg_ms": self.avg_ms}
         optional = stated({"exclusive_ms": self.exclusive_ms})
         refuse(list(not_finite("phase", needed | optional)))
@@ -493,16 +497,16 @@ class Phase(Frozen, frozen=True, kw_only=True, omit_defaults=True):
 
 class Layer(Frozen, frozen=True, kw_only=True):
     """
-    One layer of the model.
+    A layer of the model.
 
     Attributes:
-        layer: Its place, from 0.
+        layer: Index of the layer, from 0.
 
-        fwd_ms: Its forward pass [ms].
+        fwd_ms: Forward pass [ms].
 
-        bwd_ms: Its backward pass [ms].
+        bwd_ms: Backward pass [ms].
 
-        ops: Time of each of its operations [ms] by name.
+        ops: Times of the operations [ms] by name.
     """
 
     layer: int
@@ -511,7 +515,7 @@ class Layer(Frozen, frozen=True, kw_only=True):
     ops: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is not a finite number."""
+        """Reject values that are not finite numbers."""
         numbers = {"fwd_ms": self.fwd_ms, "bwd_ms": self.bwd_ms}
         refuse(
             [
@@ -523,14 +527,14 @@ class Layer(Frozen, frozen=True, kw_only=True):
 
 class DeviceTime(Frozen, frozen=True, kw_only=True):
     """
-    What the device did in a mean step, as a trace shows it; together, the step.
+    Device activity in a mean step, from a trace. The three times add up to the step.
 
     Attributes:
-        busy_ms: In which it worked, whatever worked side by side counted once [ms].
+        busy_ms: Time with activity, counting parallel activities once [ms].
 
-        launching_ms: In which it idled and the host was in a call that launches [ms].
+        launching_ms: Idle time during a launching call of the host [ms].
 
-        waiting_ms: In which it idled otherwise [ms].
+        waiting_ms: Other idle time [ms].
     """
 
     busy_ms: float
@@ -538,7 +542,7 @@ class DeviceTime(Frozen, frozen=True, kw_only=True):
     waiting_ms: float
 
     def __post_init__(self) -> None:
-        """Refuse what is not a finite number."""
+        """Reject values that are not finite numbers."""
         numbers = {
             "busy_ms": self.busy_ms,
             "launching_ms": self.launching_ms,
@@ -551,11 +555,11 @@ class StepProfile(Frozen, frozen=True, kw_only=True):
     """
     A profile of training steps.
 
-    A field that its source does not have is zero or empty, as files in the wild mean
-    it; `absent` tells such a zero from one that was measured.
+    A field that the source does not have is zero or empty, as in files of other tools.
+    `absent` distinguishes such a zero from a measured one.
 
     Attributes:
-        steps: Steps that were profiled.
+        steps: Profiled steps.
 
         avg_step_ms: Mean wall time of a step [ms].
 
@@ -563,23 +567,23 @@ class StepProfile(Frozen, frozen=True, kw_only=True):
 
         phases: Phases by name.
 
-        per_layer: The model's layers, in its order.
+        per_layer: The model's layers, in order.
 
-        bottleneck: What the writer took for the bottleneck; None: it did not say.
+        bottleneck: The bottleneck according to the writer, or None if not stated.
 
         gemm_pct: Share of matrix products, 0 to 100 [%].
 
         total_ms: Wall time of all steps [ms].
 
-        step_ms: Wall time of each step [ms]; empty: only the mean is known.
+        step_ms: Wall time of each step [ms], or empty if only the mean is known.
 
-        device: What the device did in a mean step; None: it was not traced.
+        device: Device activity in a mean step, or None without a trace.
 
-        counters: What hardware counters say of a mean step, by the standard names of
-            `model.counters`; empty: none were read.
+        counters: Hardware counters of a mean step, by the standard names of
+            `model.counters`, or empty if none were read.
 
-        machine: What it ran on, as {"gpu": …, "driver": …}; empty: the source did not
-            say.
+        machine: The machine, as {"gpu": …, "driver": …}, or empty if the source does
+            not state it.
 
         absent: Names of the fields that the source did not have.
     """
@@ -599,7 +603,7 @@ class StepProfile(Frozen, frozen=True, kw_only=True):
     absent: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Refuse what is not a finite number."""
+        """Reject values that are not finite numbers."""
         numbers = {
             "steps": self.steps,
             "avg_step_ms": self.avg_step_ms,

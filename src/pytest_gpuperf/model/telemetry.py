@@ -1,4 +1,4 @@
-"""What a GPU's own sensors say: one reading, and a span of time."""
+"""Readings of a GPU's own sensors: single readings, and spans of time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
     "WorkloadClass",
 ]
 
-Weights = tuple[float, float, float, float]  # of sm, tensor, dram and graphics
+Weights = tuple[float, float, float, float]  # For sm, tensor, dram and graphics.
 
 
 class BottleneckCategory(str, Enum):
-    """What keeps a GPU from doing more."""
+    """The bottleneck of a GPU."""
 
     IDLE = "idle"
     COMPUTE = "compute"
@@ -41,7 +41,7 @@ class BottleneckCategory(str, Enum):
 
 
 class WorkloadClass(str, Enum):
-    """What a GPU was busy with, in the order in which the rules are asked."""
+    """The kind of work of a GPU, in the order in which the rules are checked."""
 
     IDLE = "idle"
     TENSOR_HEAVY_COMPUTE = "tensor-heavy compute"
@@ -58,12 +58,12 @@ class WorkloadClass(str, Enum):
 
     @property
     def label(self) -> str:
-        """The text by which people know it."""
+        """The readable name."""
         return self.value
 
     @property
     def bottleneck(self) -> BottleneckCategory:
-        """What keeps such a GPU from doing more."""
+        """The bottleneck of a GPU with that work."""
         return _BOTTLENECKS[self]
 
 
@@ -83,7 +83,7 @@ _BOTTLENECKS = {
 
 
 class Health(str, Enum):
-    """How a GPU fares; of several that hold CRIT goes before WARN, WARN before HOT."""
+    """Health of a GPU. If several apply, CRIT wins over WARN, and WARN over HOT."""
 
     OK = "OK"
     WARN = "WARN"
@@ -92,7 +92,7 @@ class Health(str, Enum):
 
 
 class ClockReason(str, Enum):
-    """What held a GPU's clock down."""
+    """Reason for a lowered GPU clock."""
 
     SOFTWARE_POWER_CAP = "software power cap"
     HARDWARE_SLOWDOWN = "hardware slowdown"
@@ -101,31 +101,31 @@ class ClockReason(str, Enum):
     HARDWARE_THERMAL = "hardware thermal slowdown"
     POWER_BRAKE = "power brake"
     BOARD_LIMIT = "board limit"
-    THERMAL = "thermal slowdown"  # of either kind: older drivers do not tell them apart
+    # Of either kind, because older drivers do not distinguish them.
+    THERMAL = "thermal slowdown"
 
 
 class CanonicalRecord(Frozen, frozen=True, kw_only=True):
     """
-    What one GPU's counters said at one time, whichever tool read them.
+    Sensor and counter values of one GPU at one time, in one form for all tools.
 
-    Every reading may be None: the source did not say. A stored zero is a zero. A value
-    outside the range that is given here is kept as it came; one that is not finite is
-    refused.
+    Every reading may be None if the source does not report it. A stored zero is a real
+    zero. Values outside the given ranges are kept unchanged, and values that are not
+    finite are rejected.
 
     Attributes:
-        gpu_index: The GPU's place in the driver's order, from 0.
+        gpu_index: Index in the driver's order, from 0.
 
-        gpu_uuid: Its name for life, or that of its instance; empty where the source did
-            not say.
+        gpu_uuid: Permanent id of the GPU or its instance, or empty if not reported.
 
-        monotonic_s: When, by a clock that never goes back [s]; only differences mean
-            something.
+        monotonic_s: Time of the reading, by a monotonic clock [s]. Only differences are
+            meaningful.
 
-        unix_s: When, since 1970 [s].
+        unix_s: Time of the reading, since 1970 [s].
 
         sm_active_fraction: Cycles in which a multiprocessor held a warp, 0 to 1.
 
-        sm_occupancy_fraction: Resident warps of those that fit, 0 to 1.
+        sm_occupancy_fraction: Resident warps over the maximum, 0 to 1.
 
         tensor_active_fraction: Cycles in which any tensor pipe worked, 0 to 1.
 
@@ -139,31 +139,32 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
 
         tensor_qmma_active_fraction: The same for FP8, 0 to 1.
 
-        fp64_active_fraction: Cycles of the FP64 pipe, tensor work left out, 0 to 1.
+        fp64_active_fraction: Cycles of the FP64 pipe without tensor work, 0 to 1.
 
-        fp32_active_fraction: The same of the FP32 pipe, 0 to 1.
+        fp32_active_fraction: The same for the FP32 pipe, 0 to 1.
 
-        fp16_active_fraction: The same of the FP16 pipe, 0 to 1.
+        fp16_active_fraction: The same for the FP16 pipe, 0 to 1.
 
         graphics_active_fraction: Time in which the graphics or compute engine had work,
             0 to 1.
 
         dram_active_fraction: Cycles in which DRAM moved data, 0 to 1.
 
-        memory_busy_fraction: Time of the driver's last period in which device memory was
-            read or written, 0 to 1; not the copy engines, whatever its names elsewhere.
+        memory_busy_fraction: Time of the driver's last period in which device memory
+            was read or written, 0 to 1. Copy engines are not included, although other
+            names of this value suggest so.
 
         gpu_busy_fraction: Time of the driver's last period in which a kernel ran, 0 to 1.
 
-        pcie_tx_bytes_per_s: From the GPU to the host [B/s].
+        pcie_tx_bytes_per_s: Traffic from the GPU to the host [B/s].
 
-        pcie_rx_bytes_per_s: From the host to the GPU [B/s].
+        pcie_rx_bytes_per_s: Traffic from the host to the GPU [B/s].
 
-        nvlink_bytes_per_s: Both directions of all links [B/s].
+        nvlink_bytes_per_s: Traffic of all links in both directions [B/s].
 
         pcie_replay_count: PCIe packets sent again since the driver was loaded.
 
-        last_xid: The code of the last XID event, not their number.
+        last_xid: Code of the last XID event, not the number of events.
 
         uncorrectable_remapped_row_count: Memory rows replaced for an uncorrectable error.
 
@@ -171,17 +172,17 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
 
         row_remap_failed: Whether a row could not be replaced.
 
-        power_watts: What the board draws [W].
+        power_watts: Power of the board [W].
 
-        energy_joules: What it drew since the driver was loaded [J].
+        energy_joules: Energy of the board since the driver was loaded [J].
 
         power_limit_watts: The limit in force [W].
 
-        power_limit_default_watts: The limit the board came with [W].
+        power_limit_default_watts: The default limit of the board [W].
 
-        temperature_celsius: Of the die [°C].
+        temperature_celsius: Temperature of the die [°C].
 
-        memory_temperature_celsius: Of the memory [°C].
+        memory_temperature_celsius: Temperature of the memory [°C].
 
         sm_clock_hz: Clock of the multiprocessors [Hz].
 
@@ -191,10 +192,10 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
 
         memory_free_bytes: Device memory free [B].
 
-        memory_reserved_bytes: Device memory that the driver keeps [B].
+        memory_reserved_bytes: Device memory reserved by the driver [B].
 
-        clock_reasons: What held the clock down; empty: nothing did. It is not a number,
-            and not among `READINGS`.
+        clock_reasons: Reasons for a lowered clock, or empty if there were none. Not a
+            number, so not in `READINGS`.
     """
 
     gpu_index: int
@@ -238,14 +239,14 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
     clock_reasons: frozenset[ClockReason] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not a finite number."""
+        """Reject values that are not finite numbers."""
         values, failed = _numbers(self), self.row_remap_failed
         plain = failed in _TRUTHS and {*map(type, values)} <= _PLAIN
-        try:  # a sum tells of all at once; a million records are made in a run
+        try:  # A sum checks all at once. A run creates a million records.
             if plain and isfinite(sum(filter(None, values))):
                 return
         except OverflowError:
-            pass  # an integer that no float holds: the fields are asked one by one
+            pass  # An integer too large for a float. The fields are checked one by one.
         fields: dict[str, object] = dict(zip(_NUMBERS, values, strict=True))
         if failed not in _TRUTHS:
             fields["row_remap_failed"] = failed
@@ -265,38 +266,39 @@ _numbers = attrgetter(*_NUMBERS)
 
 class ComputedRecord(Frozen, frozen=True, kw_only=True):
     """
-    What one reading says of a GPU.
+    Values derived from one reading of a GPU.
 
     Attributes:
         record: The reading.
 
-        gpu_index: The GPU's place in the driver's order.
+        gpu_index: Index in the driver's order.
 
-        gpu_uuid: Its name for life; may be empty.
+        gpu_uuid: Permanent id. May be empty.
 
-        model_name: The product's name; None: not known.
+        model_name: Name of the product, or None if unknown.
 
-        real_util: How much of the GPU was used, 0 to 100.
+        real_util: Used share of the GPU, 0 to 100.
 
-        preset_name: What the weights are called.
+        preset_name: Name of the weights.
 
-        weights: Of sm, tensor, dram and graphics in `real_util`.
+        weights: Weights of sm, tensor, dram and graphics in `real_util`.
 
-        workload_class: What it was busy with. What is absent counts as 0 here: see
+        workload_class: The kind of work. Absent readings count as 0 here, see
             `missing`.
 
-        bottleneck: What keeps it from doing more.
+        bottleneck: The bottleneck of the GPU.
 
-        health: How it fares.
+        health: Health of the GPU.
 
-        memory_total_bytes: All of its memory [B]; None where a part of it is absent.
+        memory_total_bytes: Total memory [B], or None if a part of it is absent.
 
-        memory_used_fraction: In use, of all, 0 to 1; None where that is absent or zero.
+        memory_used_fraction: Used over total memory, 0 to 1, or None if the total is
+            absent or zero.
 
-        pcie_replay_rate_per_s: PCIe packets sent again [1/s]; None where the reading
-            before says nothing, or more than this one.
+        pcie_replay_rate_per_s: PCIe packets sent again [1/s], or None if the previous
+            reading is absent or higher than this one.
 
-        missing: Names of the readings that were asked for and absent.
+        missing: Names of the required readings that are absent.
     """
 
     record: CanonicalRecord
@@ -316,7 +318,7 @@ class ComputedRecord(Frozen, frozen=True, kw_only=True):
 
 
 class Sharing(str, Enum):
-    """Who else computed on a GPU."""
+    """Use of a GPU by other processes."""
 
     ALONE = "alone"
     FOREIGN = "foreign"
@@ -325,56 +327,56 @@ class Sharing(str, Enum):
 
 class DeviceDeltas(Frozen, frozen=True, kw_only=True):
     """
-    What the sensors of one GPU counted between two moments; None: they did not say.
+    Changes of one GPU's sensors between two moments. None means not reported.
 
-    All of it is of the whole GPU, whoever used it.
+    All values are for the whole GPU, including other users.
 
     Attributes:
-        gpu_uuid: The GPU's name for life, or that of its instance.
+        gpu_uuid: Permanent id of the GPU or its instance.
 
-        gpu_index: Its place in the driver's order.
+        gpu_index: Index in the driver's order.
 
         duration_s: Time between the two moments [s], >= 0.
 
-        energy_joules: What the board drew [J]; None also where the time was too short
-            for the counter.
+        energy_joules: Energy of the board [J]. Also None if the time was too short for
+            the counter.
 
-        throttled_s: Time in which each reason held the clock down [s], >= 0; a reason
-            that is not in it has no counter here.
+        throttled_s: Time with a lowered clock by reason [s], >= 0. Reasons without a
+            counter are absent.
 
-        reasons: Those that held at the first or the last moment.
+        reasons: Reasons in force at the first or the last moment.
 
         pcie_replay_count: PCIe packets sent again.
 
-        ecc_changes: By how much each count of memory errors and replaced rows moved.
+        ecc_changes: Change of each count of memory errors and replaced rows.
 
-        xids: Codes of the XID events, as they came; None: they cannot be read.
+        xids: Codes of the XID events, in order, or None if they cannot be read.
 
-        memory_used_bytes: Device memory in use at the last moment, what the driver keeps
-            left out [B].
+        memory_used_bytes: Device memory in use at the last moment, without the driver's
+            share [B].
 
         sm_clock_hz: Clock of the multiprocessors at the last moment [Hz].
 
-        temperature_celsius: Of the die at the last moment [°C].
+        temperature_celsius: Temperature of the die at the last moment [°C].
 
         ring_sm_clocks_hz: The driver's own samples of that clock [Hz], in order.
 
-        ring_power_watts: Its samples of the board's power [W], in order.
+        ring_power_watts: The driver's own samples of the board's power [W], in order.
 
         gpm: Averages of hardware counters, by the names of a CanonicalRecord.
 
-        gpm_reason: Why there are none, as a fragment; None: there are, or they were not
-            asked for.
+        gpm_reason: Why there are no averages, as a fragment. None if there are any, or
+            if they were not requested.
 
-        sharing: Who else computed on the GPU.
+        sharing: Use of the GPU by other processes.
 
-        sharing_reason: Why that is not known, as a fragment; None: it is.
+        sharing_reason: Why the use is unknown, as a fragment, or None if it is known.
 
-        foreign_pids: Processes of others that were seen on it.
+        foreign_pids: Processes of others seen on the GPU.
 
-        silent: Sensors that say nothing, as "energy", and why.
+        silent: Sensors without a value, as "energy", with reasons.
 
-        lost: Why the GPU is gone; None: it is there.
+        lost: Why the GPU is gone, or None if it is there.
     """
 
     gpu_uuid: str
@@ -402,20 +404,20 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
 
 class SecondPass(Frozen, frozen=True, kw_only=True):
     """
-    What calls cost that follow each other without a gap, apart from those timed.
+    Energy and power of back-to-back calls, separate from the timed calls.
 
     Attributes:
-        calls_count: Calls behind `energy_joules`, >= 1; 0 where there is none.
+        calls_count: Calls behind `energy_joules`, >= 1, or 0 if there is no value.
 
-        duration_s: Time that they took [s].
+        duration_s: Duration of the calls [s].
 
-        energy_joules: Energy of a call, with what an idle board draws in that time [J].
+        energy_joules: Energy of a call, including the power of an idle board [J].
 
-        power_watts: The board's mean power meanwhile [W].
+        power_watts: Mean power of the board during the pass [W].
 
-        deltas: What the sensors counted over the whole pass, GPM included.
+        deltas: Sensor changes over the whole pass, including GPM.
 
-        missing: Sensors that were asked and gave no value, and why.
+        missing: Sensors that were read but gave no value, with reasons.
     """
 
     calls_count: int
@@ -428,36 +430,39 @@ class SecondPass(Frozen, frozen=True, kw_only=True):
 
 class UtilizationWindow(Frozen, frozen=True, kw_only=True):
     """
-    What one GPU did in a window of time.
+    Activity of one GPU in a window of time.
 
-    The seconds of the classes, the incomplete and the unobserved ones add up to it.
+    The seconds of the classes, the incomplete and the unobserved seconds add up to the
+    window.
 
     Attributes:
-        gpu_index: The GPU's place in the driver's order.
+        gpu_index: Index in the driver's order.
 
-        gpu_uuid: Its name for life; may be empty.
+        gpu_uuid: Permanent id. May be empty.
 
-        duration_s: The window [s], >= 0.
+        duration_s: Duration of the window [s], >= 0.
 
-        reading_count: Readings that describe a part of it.
+        reading_count: Readings that cover a part of the window.
 
-        class_s: Seconds in each class, by its label; each reading judged by itself.
+        class_s: Seconds in each class, by its label. Each reading is classified by
+            itself.
 
-        incomplete_s: Seconds whose readings lack SM, tensor or DRAM activity [s].
+        incomplete_s: Seconds with readings that lack SM, tensor or DRAM activity [s].
 
-        unobserved_s: Seconds that no reading describes [s].
+        unobserved_s: Seconds without a reading [s].
 
-        real_util: Mean score, weighed with time, 0 to 100; None: no complete reading.
+        real_util: Mean score, weighted by time, 0 to 100, or None without a complete
+            reading.
 
         real_util_p50: Median of the readings' scores.
 
-        real_util_p95: Their 95th percentile.
+        real_util_p95: 95th percentile of the readings' scores.
 
-        average_class: The class of the average reading, by its label; None where it
-            lacks SM, tensor or DRAM activity, or there is no reading.
+        average_class: Label of the average reading's class. None if the average reading
+            lacks SM, tensor or DRAM activity, or if there is no reading.
 
-        health_s: Seconds of each health, by its value; readings without a temperature
-            left out. Empty in files of earlier versions.
+        health_s: Seconds of each health, by its value, without readings that lack a
+            temperature. Empty in files of earlier versions.
     """
 
     gpu_index: int
@@ -474,7 +479,7 @@ class UtilizationWindow(Frozen, frozen=True, kw_only=True):
     health_s: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("utilization.duration_s", self.duration_s)
         finite("utilization.class_s", *self.class_s.values())
         finite("utilization.health_s", *self.health_s.values())
@@ -486,26 +491,26 @@ class UtilizationWindow(Frozen, frozen=True, kw_only=True):
 
 class TimeLine(Frozen, frozen=True, kw_only=True):
     """
-    What the sensors of one GPU said in a window of time, point by point.
+    Sensor readings of one GPU in a window of time, point by point.
 
     Attributes:
-        gpu_index: The GPU's place in the driver's order.
+        gpu_index: Index in the driver's order.
 
-        gpu_uuid: Its name for life; may be empty.
+        gpu_uuid: Permanent id. May be empty.
 
-        since_s: When each reading was taken, from the start of the window [s].
+        since_s: Time of each reading, from the start of the window [s].
 
-        readings: A value for each of them, by the name in a CanonicalRecord; None: the
-            sensor did not say. A sensor that never said anything is left out.
+        readings: A value for each reading, by the name in a CanonicalRecord, or None if
+            not reported. Sensors without any value are absent.
 
-        classes: What the GPU was busy with, by the class's label; "": not known.
+        classes: Label of the GPU's class for each reading, or "" if unknown.
 
-        throttled_s: How long each reason held the clock down [s], by all readings, those
-            left out of `since_s` too; a reason that never did is left out. None: the
-            sensor did not say, or the file is of an earlier version.
+        throttled_s: Time with a lowered clock by reason [s], from all readings,
+            including those left out of `since_s`. Reasons that never applied are
+            absent. None if not reported, or in files of earlier versions.
 
-        throttled_spans_s: From when to when each did, from the start of the window [s];
-            where that is often, spans with little time in between are one.
+        throttled_spans_s: Start and end of each lowering by reason, from the start of
+            the window [s]. If there are many, spans with short gaps are merged.
     """
 
     gpu_index: int
@@ -517,7 +522,7 @@ class TimeLine(Frozen, frozen=True, kw_only=True):
     throttled_spans_s: Mapping[ClockReason, tuple[tuple[float, float], ...]] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("time_line.since_s", *self.since_s)
         finite("time_line.throttled_s", *(self.throttled_s or {}).values())
         for spans in self.throttled_spans_s.values():

@@ -1,4 +1,4 @@
-"""Limits, and verdicts with their reasons and evidence."""
+"""Limits, and verdicts with reasons and evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Outcome(str, Enum):
-    """What was decided."""
+    """The outcome of a judgement."""
 
     FAILED = "failed"
     REGRESSED = "regressed"
@@ -53,11 +53,11 @@ JUDGED = frozenset(
         Outcome.UNCHANGED,
     }
 )
-FAILING = frozenset({Outcome.FAILED, Outcome.REGRESSED})  # worse than was allowed
+FAILING = frozenset({Outcome.FAILED, Outcome.REGRESSED})  # Worse than allowed.
 
 
 class Reason(str, Enum):
-    """The stable code of why; each is explained in docs/messages.md."""
+    """The stable code of a verdict's reason. docs/messages.md explains each code."""
 
     WITHIN_LIMIT = "within-limit"
     BEYOND_LIMIT = "beyond-limit"
@@ -88,51 +88,55 @@ class Reason(str, Enum):
 
 
 class Cause(str, Enum):
-    """The stable code of a case of a reason, where another thing is to be done."""
+    """The stable code of a special case of a reason that needs another remedy."""
 
-    BEFORE_FIRST_LOOK = "before-first-look"  # there are too few blocks for any decision
-    BLOCKS_HOPELESS = "blocks-hopeless"  # more of them would not decide either
-    BLOCKS_SPENT = "blocks-spent"  # as many as there ever are
-    BOTH_SIDES = "both-sides"  # it is without a value on
-    CLOCK_MOVED = (
-        "clock-moved"  # the device's; in cycles the change is within the limit
-    )
-    ENDED_EARLY = "ended-early"  # the run, or the loop, did not come to its end
-    FEW_SESSIONS = "few-sessions"  # more of them are wanted, and would show more
-    KERNEL_PER_SIDE = "kernel-per-side"  # which each of its processes chose
-    LOOKED_BETTER = "looked-better"  # an improvement waits for its confirmation
-    MEASURED_ELSEWHERE = "measured-elsewhere"  # than where fresh processes run
-    NEVER_TOGETHER = "never-together"  # no block has a value of both sides
-    NEW_SIDE = "new-side"  # the working tree is without a value
-    NOISY_MACHINE = "noisy-machine"  # too noisy for a stored baseline
-    NO_HARDWARE = "no-hardware"  # what it could do for a unit of work is not known
+    BEFORE_FIRST_LOOK = "before-first-look"  # Too few blocks for any decision.
+    BLOCKS_HOPELESS = "blocks-hopeless"  # More blocks would not decide either.
+    BLOCKS_SPENT = "blocks-spent"  # The maximum number of blocks was run.
+    BOTH_SIDES = "both-sides"  # Both sides lack a value.
+    # The device clock moved. In cycles, the change is within the limit.
+    CLOCK_MOVED = "clock-moved"
+    ENDED_EARLY = "ended-early"  # The run or the loop ended early.
+    # More stored sessions are planned, and would show more.
+    FEW_SESSIONS = "few-sessions"
+    # The two sides chose different kernels in every process.
+    KERNEL_PER_SIDE = "kernel-per-side"
+    LOOKED_BETTER = "looked-better"  # An improvement is not confirmed yet.
+    # Measured on a machine other than that of the fresh processes.
+    MEASURED_ELSEWHERE = "measured-elsewhere"
+    NEVER_TOGETHER = "never-together"  # No block has values of both sides.
+    NEW_SIDE = "new-side"  # The working tree lacks a value.
+    NOISY_MACHINE = "noisy-machine"  # Too noisy for a stored baseline.
+    NO_HARDWARE = "no-hardware"  # Limits for a unit of work are unknown.
     NOTHING_TIMED = "nothing-timed"
-    NOT_REACHED = "not-reached"  # its processes were ended in an earlier test
-    NOTHING_USABLE = "nothing-usable"  # fresh processes gave no value that counts
-    OF_A_LOOP = "of-a-loop"  # the limit is of a loop's grade
-    OF_NOTHING = "of-nothing"  # the stored values are 0 in the mean
-    OLD_SIDE = "old-side"  # the revision is without a value
-    ONE_PROCESS = "one-process"  # gave the value, and more of them would show more
-    OTHER_ALONE = "other-alone"  # the test, than in the suite
-    OTHER_LAUNCHER = "other-launcher"  # no process can be started as the suite was
-    OTHER_MACHINE = "other-machine"  # which alone has stored sessions
-    SEEN_BEFORE = "seen-before"  # stored sessions were as slow
-    SHARED_MOVE = "shared-move"  # most tests of its class moved alike
-    SHORT_LOOP = "short-loop"  # a loop of few steps
-    STILL_STRADDLES = "still-straddles"  # in fresh processes, too
-    STOPPED = "stopped"  # a comparison, by Ctrl-C or by what failed
+    NOT_REACHED = "not-reached"  # Its processes were ended in an earlier test.
+    NOTHING_USABLE = "nothing-usable"  # Fresh processes gave no value that counts.
+    OF_A_LOOP = "of-a-loop"  # The limit is for the grade of a loop.
+    OF_NOTHING = "of-nothing"  # The mean of the stored values is 0.
+    OLD_SIDE = "old-side"  # The revision lacks a value.
+    # One process gave the value. More processes would show more.
+    ONE_PROCESS = "one-process"
+    # The test alone gives other values than in the suite.
+    OTHER_ALONE = "other-alone"
+    OTHER_LAUNCHER = "other-launcher"  # No process can be started like the suite.
+    OTHER_MACHINE = "other-machine"  # Only another machine has stored sessions.
+    SEEN_BEFORE = "seen-before"  # Stored sessions were as slow.
+    SHARED_MOVE = "shared-move"  # Most tests of its class moved alike.
+    SHORT_LOOP = "short-loop"  # A loop with few steps.
+    STILL_STRADDLES = "still-straddles"  # Also in fresh processes.
+    STOPPED = "stopped"  # A comparison, by Ctrl-C or an error.
 
 
 class FailedComparison(NamedTuple):
     """
-    A comparison that a value of a record failed.
+    A failed comparison with a value of a record.
 
     Attributes:
-        metric: The value's metric.
+        metric: Metric of the value.
 
-        operator: What it was held by, as "<="; the value is on its left.
+        operator: Operator of the comparison, as "<=". The value is on its left.
 
-        kernel: A pattern of the kernels that it is of; None: the whole record.
+        kernel: A pattern of kernel names, or None for the whole record.
     """
 
     metric: str
@@ -142,16 +146,16 @@ class FailedComparison(NamedTuple):
 
 class KernelChoice(BulkRecord, frozen=True, kw_only=True):
     """
-    The kernels that most sessions, or processes, ran.
+    The kernels that most sessions, or most processes, ran.
 
     Attributes:
-        choice: Their hash; None: not known.
+        choice: Hash of the kernels, or None if unknown.
 
-        count: How many ran them.
+        count: Number of sessions or processes that ran these kernels.
 
-        total_count: How many there are.
+        total_count: Number of all sessions or processes.
 
-        names: What they are called, most time first; empty: not known.
+        names: Names of the kernels, most time first, or empty if unknown.
     """
 
     choice: str | None
@@ -162,14 +166,14 @@ class KernelChoice(BulkRecord, frozen=True, kw_only=True):
 
 class LeftOut(BulkRecord, frozen=True, kw_only=True):
     """
-    A stored value that does not fit the test's other sessions.
+    A stored value that does not match the other sessions of the test.
 
     Attributes:
-        session_id: The session that it is of.
+        session_id: Session of the value.
 
-        started_unix_s: When that began [s].
+        started_unix_s: Start of that session [s].
 
-        ratio: The value over the mean of the others; None: they are 0.
+        ratio: The value over the mean of the others, or None if that mean is 0.
     """
 
     session_id: str
@@ -177,18 +181,18 @@ class LeftOut(BulkRecord, frozen=True, kw_only=True):
     ratio: float | None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("left_out", self.started_unix_s, self.ratio)
 
 
 class SeenValue(BulkRecord, frozen=True, kw_only=True):
     """
-    A stored value that is near a value of now, or beyond it.
+    A stored value close to the current value, or beyond it.
 
     Attributes:
-        session_id: The session that it is of.
+        session_id: Session of the value.
 
-        started_unix_s: When that began [s].
+        started_unix_s: Start of that session [s].
 
         value: The value [the metric's unit].
 
@@ -201,53 +205,52 @@ class SeenValue(BulkRecord, frozen=True, kw_only=True):
     alone: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("seen", self.started_unix_s, self.value)
 
 
 class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     """
-    What decided besides numbers; report puts it into words.
+    Evidence other than numbers. `report` turns it into text.
 
     Attributes:
-        gap: Why there is no value, or why it is void, as the one says who knew it.
+        gap: Why there is no value, or why it is void, in the words of its origin.
 
-        lines: What others wrote: the end of a test that failed in a fresh process.
+        lines: Quoted text: the end of a test that failed in a fresh process.
 
-        voids: Why values of fresh processes are left out; in files of earlier versions
-            it stands in `lines`.
+        voids: Why values of fresh processes are left out. In files of earlier versions,
+            this is in `lines`.
 
-        lacking: What fresh processes could not measure.
+        lacking: Values that fresh processes could not measure.
 
-        differences: Hard facts on which all stored sessions differ, or the fresh
-            processes that are left out: name to (then, now).
+        differences: Hard facts that differ from all stored sessions, or from the fresh
+            processes that are left out, as name to (then, now).
 
-        stored_sources: Sources of the stored sessions, where none is now's.
+        stored_sources: Sources of the stored sessions, if none is the current source.
 
-        kernels: What most stored sessions ran, and what most processes run now.
+        kernels: Kernels of most stored sessions, and kernels of most current processes.
 
-        account: What each of the kernels took then and now; None: not known, or it is no
-            device's time that changed.
+        account: Time of each kernel then and now. None if unknown, or if the change is
+            not a device time.
 
-        least_count: Stored sessions, steps of a loop, or blocks, that it takes.
+        least_count: Required number of stored sessions, steps of a loop, or blocks.
 
-        grade: The least grade that nothing could be held against; "": none.
+        grade: The lowest accepted grade, if there was no grade to compare, else "".
 
-        building: How many sessions of the measurement are stored, this one too, and how
-            many are wanted; None: its baseline is not being built.
+        building: Number of stored sessions of the measurement including this one, and
+            the planned number. None if its baseline is not being built.
 
-        left_out: The stored value that the change was judged without; None: there is
-            none.
+        left_out: The stored value excluded from the comparison, or None.
 
-        ended_in: The earlier test in which the processes were ended that did not come to
-            this one; "": there are none.
+        ended_in: The earlier test in which the processes that did not reach this test
+            were ended, or "".
 
-        machines: The other machines or GPUs that alone have stored sessions.
+        machines: The other machines or GPUs, if only they have stored sessions.
 
-        alike: The stored sessions that were as slow, or as fast, as the value now.
+        alike: Stored sessions that were as slow, or as fast, as the current value.
 
-        ran: How many tests this run ran, and the largest of the stored ones, where they
-            are so unlike that the test's values are not those of one suite; None: they
+        ran: Number of tests in this run, and the largest number in the stored sessions,
+            if they differ so much that values of the test do not compare. None if they
             are alike.
     """
 
@@ -274,22 +277,22 @@ class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
     The stored sessions behind a change.
 
     Attributes:
-        session_count: How many there are.
+        session_count: Number of sessions.
 
-        first_unix_s: When the oldest began [s].
+        first_unix_s: Start of the oldest session [s].
 
-        last_unix_s: When the newest began [s].
+        last_unix_s: Start of the newest session [s].
 
-        first_commit: Its revision; None: not known.
+        first_commit: Revision of the oldest session, or None if unknown.
 
-        last_commit: The newest's.
+        last_commit: Revision of the newest session, or None if unknown.
 
-        moved: Soft facts that differ from the newest session's: name to (then, now).
+        moved: Soft facts that differ from the newest session's, as name to (then, now).
 
-        alone_count: How many of them measured the test alone, too.
+        alone_count: Number of sessions that also measured the test alone.
 
-        of_suite: Whether a run of this test alone cannot be compared with them, because
-            they ran more tests.
+        of_suite: Whether these sessions ran more tests, so that a run of this test
+            alone does not compare.
     """
 
     session_count: int
@@ -302,17 +305,17 @@ class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
     of_suite: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("baseline.unix_s", self.first_unix_s, self.last_unix_s)
 
 
 class NextCommand(BulkRecord, frozen=True, kw_only=True):
     """
-    What to type next about a verdict, where pytest was started.
+    A command to type after a verdict, in the folder where pytest was started.
 
     Attributes:
-        kind: `reproduce`: measure and judge this test again; `accept`: make what was
-            measured the baseline.
+        kind: `reproduce` to measure and judge this test again, or `accept` to store the
+            measured values as the baseline.
 
         argv: Program and arguments, not quoted.
     """
@@ -323,66 +326,66 @@ class NextCommand(BulkRecord, frozen=True, kw_only=True):
 
 class Verdict(BulkRecord, frozen=True, kw_only=True):
     """
-    One judgement with its evidence; words and units are put on by report.
+    A judgement with its evidence. `report` adds words and units.
 
-    Judge leaves `detail` and `remedy` empty: report fills them for whoever reads them.
+    `judge` leaves `detail` and `remedy` empty, and `report` fills them in.
 
     Attributes:
-        key: The measurement it is about.
+        key: The measurement.
 
         metric: The metric.
 
-        outcome: What was decided.
+        outcome: The outcome.
 
-        reason: Why.
+        reason: The reason.
 
-        cause: Which case of the reason it is; None: it has one, or the usual one.
+        cause: The special case of the reason, or None for the only or the usual case.
 
-        limit: The limit that was judged; None for a change.
+        limit: The limit that was judged, or None for a change.
 
-        threshold: The largest change allowed (a fraction); None for a limit, or where a
+        threshold: The largest change allowed (a fraction). None for a limit, or if a
             change is only shown.
 
-        default_limit: Whether `threshold` is the plugin's own, because neither a marker
-            nor an option names one.
+        default_limit: Whether `threshold` is the plugin's default, because neither a
+            marker nor an option sets one.
 
-        estimate: The value now; None where there is none.
+        estimate: The current value, or None.
 
         low: Lower end of the interval that decided a limit [unit].
 
-        high: Its upper end.
+        high: Upper end of that interval.
 
-        assumed: Whether the interval is the usual one of such a metric, because fewer
-            than 3 stored sessions say how far they lie apart here.
+        assumed: Whether the interval is the usual one of such a metric, because there
+            are fewer than 3 stored sessions to estimate the spread from.
 
         change: The effect against the baseline.
 
-        confirmations: The effect in each confirming process, without the machine's part
-            and what is known of how the test alone differs from the suite.
+        confirmations: The effect in each confirming process, corrected for machine
+            drift and for the known difference between the test alone and the suite.
 
-        alone: The change of the fresh processes by themselves, where they would decide
-            otherwise than together with the suite's value; None: they would not, or there
-            were none.
+        alone: The change in fresh processes alone, if it leads to another decision than
+            together with the suite's value. Otherwise, or without fresh processes,
+            None.
 
-        in_suite: The change that the suite saw, where it is clearly worse than that of
-            the fresh processes, which decide; None: it is not, or there were none.
+        in_suite: The change in the suite, if it is clearly worse than in fresh
+            processes, which decide. Otherwise, or without fresh processes, None.
 
         baseline: The stored sessions.
 
-        evidence: What decided besides numbers; None: numbers alone.
+        evidence: Evidence other than numbers, or None.
 
-        against: The blocks that decided, where it is against a revision; None: it is not.
+        against: The blocks that decided a comparison with a revision, or None.
 
-        detail: The evidence in words, a line each.
+        detail: The evidence in words, as lines.
 
-        remedy: What to do about it; "" where there is nothing to do.
+        remedy: The remedy, or "" if nothing needs to be done.
 
-        sentence: Its reason in words; "" where it passed, and before it is reported.
+        sentence: The reason in words. "" if the test passed, and before reporting.
 
-        commands: What to type next; likewise.
+        commands: Commands to type next. Empty if the test passed, and before reporting.
 
-        typed: Its test as an argument, from the folder where pytest was started; "": its
-            id, from pytest's root folder.
+        typed: The test as an argument, from the folder in which pytest was started, or
+            "" if equal to the id, from pytest's root folder.
     """
 
     key: RecordKey
@@ -411,9 +414,9 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     typed: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Reject numbers that are not finite."""
         finite("verdict.threshold", self.threshold)
-        if self.low is not None or self.high is not None:  # of a limit alone
+        if self.low is not None or self.high is not None:  # Only for limits.
             finite("verdict.low", self.low)
             finite("verdict.high", self.high)
         if self.confirmations:
@@ -421,35 +424,39 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def decides(self) -> bool:
-        """Whether something was allowed or forbidden; else a change is only shown."""
+        """
+        True if the verdict has a limit or an allowed change. Otherwise, a change is
+        only shown.
+        """
         only_shown = self.limit is None and self.threshold is None
         return self.change is None or not only_shown
 
     @property
     def of_revision(self) -> bool:
-        """Whether it is against a revision alone, and not about a stored baseline."""
+        """True if the verdict is about a revision only, not about a stored baseline."""
         return self.against is not None and self.baseline is None
 
 
-Operator = str  # one of "<=", "<", ">=", ">", "=="; the grammar lets no other through
+# One of "<=", "<", ">=", ">", "==", as the grammar ensures.
+Operator = str
 
 
 class Limit(Frozen, frozen=True, kw_only=True):
     """
-    One bound on one metric, read from its text.
+    A bound on a metric, read from its text.
 
     Attributes:
         text: The limit as it was written.
 
-        metric: The metric's name.
+        metric: Name of the metric.
 
         operator: One of <=, <, >=, >, ==.
 
         threshold: The number on the right, in `unit`.
 
-        unit: The SI unit of `threshold`; None where a bare number was written.
+        unit: SI unit of `threshold`, or None if a bare number was written.
 
-        kernel: A pattern of kernel names that it is for; None: the whole record.
+        kernel: A pattern of kernel names, or None for the whole record.
     """
 
     text: str
@@ -460,5 +467,5 @@ class Limit(Frozen, frozen=True, kw_only=True):
     kernel: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a threshold that is not finite."""
+        """Reject a threshold that is not finite."""
         finite("limit.threshold", self.threshold)

@@ -15,14 +15,14 @@ from pytest_gpuperf.model.sample import SourceLabel
 
 __all__ = ["DTYPE_BYTES", "Work"]
 
-# Data types that peaks are known of, and the bytes of one element [B]. A suffix names
-# the unit or the accumulator, and changes nothing about the size.
+# Data types with known peaks, and the size of one element [B]. A suffix names the unit
+# or the accumulator and does not affect the size.
 DTYPE_BYTES = MappingProxyType(
     {
         "fp64": 8.0,
         "fp64_tensor": 8.0,
         "fp32": 4.0,
-        "tf32": 4.0,  # rounded inside the tensor core; stored as FP32
+        "tf32": 4.0,  # Rounded inside the tensor core. Stored as FP32.
         "bf16": 2.0,
         "fp16": 2.0,
         "fp16_vector": 2.0,
@@ -35,7 +35,7 @@ DTYPE_BYTES = MappingProxyType(
         "int4": 0.5,
     }
 )
-# the names that frameworks use
+# Names used by frameworks.
 _ALIASES = {
     "float64": "fp64",
     "float32": "fp32",
@@ -43,23 +43,23 @@ _ALIASES = {
     "half": "fp16",
     "bfloat16": "bf16",
 }
-_SIZE_END = 2**63  # a size is an int64 everywhere
+_SIZE_END = 2**63  # A size is an int64 everywhere.
 _REMEDY = 'say what a call has to do, as Work(flop=2e9, bytes=6e6, dtype="bf16")'
 
 
 class Work(Frozen, frozen=True, kw_only=True):
     """
-    What one call has to do, by the author's own count.
+    The work of one call, as counted by its author.
 
     Attributes:
         flop: Floating-point operations of a call [FLOP], > 0.
 
         bytes: Bytes that a call must move to or from DRAM [B], > 0.
 
-        dtype: The data type whose peak counts, one of `DTYPE_BYTES`; required with
-            `flop`. A framework's name of it, as "bfloat16", is taken for ours.
+        dtype: The data type of the compute peak, one of `DTYPE_BYTES`. Required with
+            `flop`. A framework's name, as "bfloat16", is converted.
 
-        label: How the count came to be: declared, or estimated by one of the models.
+        label: Origin of the counts: declared, or estimated by one of the models.
     """
 
     flop: float | None = None
@@ -68,14 +68,13 @@ class Work(Frozen, frozen=True, kw_only=True):
     label: SourceLabel = SourceLabel.DECLARED
 
     def __post_init__(self) -> None:
-        """Refuse work that no roof can be found for, with all of its mistakes."""
+        """Reject work without a roof. The error lists all mistakes."""
         force_setattr(self, "dtype", _canonical(self.dtype))
         refuse(list(self._mistakes()), remedy=_REMEDY)
         force_setattr(self, "flop", _builtin(self.flop))
         force_setattr(self, "bytes", _builtin(self.bytes))
 
     def _mistakes(self) -> Iterator[Mistake]:
-        """Yield what keeps it from being held against a roof."""
         if self.flop is None and self.bytes is None:
             yield Mistake(path="work", text="it declares neither flop nor bytes")
         for name, amount in (("flop", self.flop), ("bytes", self.bytes)):
@@ -97,7 +96,7 @@ class Work(Frozen, frozen=True, kw_only=True):
     @classmethod
     def matmul(cls, m: int, n: int, k: int, dtype: str, *, batch: int = 1) -> Work:
         """
-        Return the work of a matrix product, every operand moved once.
+        Estimate the work of a matrix product, with every operand moved once.
 
         Args:
             m: Rows of the first operand and the result, >= 1.
@@ -106,17 +105,17 @@ class Work(Frozen, frozen=True, kw_only=True):
 
             k: Columns of the first operand, rows of the second, >= 1.
 
-            dtype: Of all three matrices, as "bf16".
+            dtype: Data type of all three matrices, as "bf16".
 
             batch: Independent products, >= 1.
 
         Returns:
-            2·m·n·k FLOP and the bytes of (m, k), (k, n) and (m, n), times `batch`;
-            estimated.
+            2·m·n·k FLOP and the bytes of (m, k), (k, n) and (m, n), times `batch`, with
+            the label estimated.
 
         Raises:
-            RecordError: A size is not a whole number above zero, or the type is unknown;
-                all of them are named.
+            RecordError: A size is not a positive whole number, or the type is unknown.
+                The error lists all mistakes.
 
         Example:
             >>> Work.matmul(4096, 4096, 4096, "bf16").flop
@@ -144,34 +143,35 @@ class Work(Frozen, frozen=True, kw_only=True):
         causal: bool = False,
     ) -> Work:
         """
-        Return the work of scaled dot-product attention, scores never leaving the chip.
+        Estimate the work of scaled dot-product attention, with scores that never leave
+        the chip.
 
         Args:
             batch: Sequences, >= 1.
 
             heads: Query heads, >= 1.
 
-            seq_q: Queries of a sequence, >= 1.
+            seq_q: Queries per sequence, >= 1.
 
-            seq_k: Keys of a sequence, >= 1.
+            seq_k: Keys per sequence, >= 1.
 
-            head_dim: Elements of a head, >= 1.
+            head_dim: Elements per head, >= 1.
 
-            dtype: Of queries, keys, values and result.
+            dtype: Data type of queries, keys, values and result.
 
-            kv_heads: Key and value heads, of which `heads` is a multiple (grouped
-                queries); None: as many as `heads`.
+            kv_heads: Key and value heads. `heads` must be a multiple of them (grouped
+                queries). None for as many as `heads`.
 
-            causal: Whether a query sees the keys up to its own place only, the last
-                query beside the last key. What it does not see is not counted.
+            causal: Whether a query sees only the keys up to its own position, with the
+                last query aligned to the last key. Invisible pairs are not counted.
 
         Returns:
-            4·head_dim FLOP for each pair of query and key that see each other (scores
-            and weighted sum; the softmax is not counted), and the bytes of the four
-            tensors; estimated.
+            4·head_dim FLOP for each visible pair of query and key (scores and weighted
+            sum, without the softmax), and the bytes of the four tensors, with the label
+            estimated.
 
         Raises:
-            RecordError: An argument is wrong; all of them are named.
+            RecordError: An argument is wrong. The error lists all mistakes.
         """
         size, (batch, heads, seq_q, seq_k, head_dim, groups) = _checked(
             "attention",
@@ -208,37 +208,38 @@ class Work(Frozen, frozen=True, kw_only=True):
         gated: bool = False,
     ) -> Work:
         """
-        Return the forward work of one transformer layer.
+        Estimate the forward work of one transformer layer.
 
-        Weights are moved once. Eight times batch·seq·hidden elements are: into and out
-        of the projections, the attention, the projection back and the feed-forward
-        block. Scores and the feed-forward's inner elements stay on the chip; biases,
-        norms and the softmax are not counted.
+        Weights are moved once. Activations are moved eight times batch·seq·hidden
+        elements: into and out of the projections, the attention, the projection back
+        and the feed-forward block. Scores and the feed-forward's inner elements stay on
+        the chip. Biases, norms and the softmax are not counted.
 
         Args:
             batch: Sequences, >= 1.
 
-            seq: Tokens of a sequence, >= 1.
+            seq: Tokens per sequence, >= 1.
 
-            hidden: Elements of a token, a multiple of `heads`.
+            hidden: Elements per token, a multiple of `heads`.
 
             heads: Query heads, >= 1.
 
             feedforward: Inner size of the feed-forward block, >= 1.
 
-            dtype: Of weights and activations.
+            dtype: Data type of weights and activations.
 
-            kv_heads: Key and value heads (grouped queries); None: as many as `heads`.
+            kv_heads: Key and value heads (grouped queries), or None for as many as
+                `heads`.
 
-            causal: As in `attention`.
+            causal: See `attention`.
 
             gated: Whether the feed-forward block has three matrices instead of two.
 
         Returns:
-            FLOP and bytes; estimated.
+            FLOP and bytes, with the label estimated.
 
         Raises:
-            RecordError: An argument is wrong; all of them are named.
+            RecordError: An argument is wrong. The error lists all mistakes.
         """
         size, (batch, seq, hidden, heads, feedforward, groups) = _checked(
             "transformer_layer",
@@ -268,26 +269,28 @@ class Work(Frozen, frozen=True, kw_only=True):
 
 
 def _causal_pairs(seq_q: int, seq_k: int) -> int:
-    """Return how many pairs see each other where the last query sees every key."""
-    queries = min(seq_q, seq_k)  # queries that see any key
+    """Return the number of visible pairs if the last query sees every key."""
+    queries = min(seq_q, seq_k)  # Queries that see any key.
     return queries * seq_k - queries * (queries - 1) // 2
 
 
 def _builtin(amount: float | None) -> float | None:
-    """Return a number of another library as Python's own: a record goes into JSON."""
+    """
+    Return a number of another library as a builtin, because records are written to
+    JSON.
+    """
     if amount is None or type(amount) in {int, float}:
         return amount
-    number: object = amount  # by its type it could be neither of another library's
+    # Widened, because the declared type hides numbers of other libraries.
+    number: object = amount
     return int(number) if isinstance(number, Integral) else float(amount)
 
 
 def _canonical(dtype: object) -> object:
-    """Return our name of a data type; what is not a known name as it is."""
     return _ALIASES.get(dtype, dtype) if isinstance(dtype, str) else dtype
 
 
 def _unknown(dtype: object, path: str) -> Iterator[Mistake]:
-    """Yield a mistake where nothing is known of a data type."""
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         text = f"{shown(dtype)} is none of {', '.join(DTYPE_BYTES)}"
         yield Mistake(path=path, text=text)
@@ -295,10 +298,14 @@ def _unknown(dtype: object, path: str) -> Iterator[Mistake]:
 
 def _checked(model: str, dtype: str, **sizes: object) -> tuple[float, list[int]]:
     """
-    Return the bytes of an element, and sizes as integers: numpy's are some too.
+    Check sizes and data type. Sizes may be integers of numpy.
+
+    Returns:
+        The bytes of an element, and the sizes as integers.
 
     Raises:
-        RecordError: A size is none, or the type has none; all of them are named.
+        RecordError: A size is invalid, or the type is unknown. The error lists all
+            mistakes.
     """
     path, ours = f"work.{model}", _canonical(dtype)
     integers = {name: _whole(size) for name, size in sizes.items()}
@@ -315,7 +322,7 @@ def _checked(model: str, dtype: str, **sizes: object) -> tuple[float, list[int]]
 
 
 def _whole(size: object) -> int:
-    """Return a whole number as an integer; 0 of what is none."""
+    """Return a whole number as an integer, or 0 for other values."""
     if isinstance(size, bool):
         return 0
     try:
@@ -325,7 +332,6 @@ def _whole(size: object) -> int:
 
 
 def _divides(model: str, part: str, few: int, whole: str, many: int) -> None:
-    """Refuse a number that must be a multiple of another and is not."""
     if many % few:
         message = f"{whole}={many} is not a multiple of {part}={few}"
         raise RecordError(

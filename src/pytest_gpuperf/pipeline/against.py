@@ -1,4 +1,4 @@
-"""The working tree held against a revision: blocks in looks, until all is decided."""
+"""Compare the working tree with a revision: run blocks and look until all is decided."""
 
 from __future__ import annotations
 
@@ -68,17 +68,25 @@ __all__ = [
     "interrupted_by_signals",
 ]
 
-Limits = Mapping[str, Mapping[str, "float | None"]]  # by test id, then by metric
-_SHORT = 12  # digits of a commit that name it in any repository
-# of a block that could not be run, as on a full disk; other findings void the earlier ones
+# The largest accepted change [fraction], by test id and by metric.
+Limits = Mapping[str, Mapping[str, "float | None"]]
+# Enough digits of a commit to be unique in any repository.
+_SHORT = 12
+# Codes of a block that could not be run, for example on a full disk. Other codes also
+# void the earlier blocks.
 _WITHOUT_A_BLOCK = frozenset({GapCode.FAILED, GapCode.NOT_STATED})
-_LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
-_PATIENCE_FACTOR = 10.0  # times what a whole block took
-_TOLD_PLAN_S = 30.0  # what is shorter is soon told by the first block
-_TOLD_WAIT_S = 1.0  # a shorter one is not noticed
-_TOLD_LOST = 3  # processes that were ended: more of them say nothing new
-# Soft facts that say nothing of the software that both sides of a comparison share. A
-# test that changed is found by the source of both sides.
+# The shortest time limit of a silent process.
+_LEAST_PATIENCE_S = 30.0
+# In durations of a whole block.
+_PATIENCE_FACTOR = 10.0
+# A shorter plan is not announced, because the first block soon reports progress.
+_TOLD_PLAN_S = 30.0
+# A user does not notice a shorter wait.
+_TOLD_WAIT_S = 1.0
+# Ended processes listed one by one. More of them add no information.
+_TOLD_LOST = 3
+# Soft facts that do not describe the software shared by both sides of a comparison. A
+# changed test is found by comparing the source of both sides.
 _OF_MACHINE = frozenset({"gpu_uuid", "xdist_workers", TEST})
 _UNKNOWN = Gap(
     code=GapCode.NOT_STATED,
@@ -104,19 +112,19 @@ _NO_VALUES = Gap(
 
 class RevisionComparison(Frozen, frozen=True, kw_only=True):
     """
-    What a comparison with a revision gave.
+    The result of a comparison with a revision.
 
     Attributes:
-        against: What the whole of it says.
+        against: The comparison as a whole.
 
-        verdicts: One for each test and metric; empty where nothing was compared.
+        verdicts: One per test and metric, empty if nothing was compared.
 
-        remarks: What else the user should know, a sentence each.
+        remarks: Further sentences for the user.
 
-        interrupted: What ended it: KeyboardInterrupt, or the name of a signal that ends
-            a job; "": nothing did.
+        interrupted: The cause of an early end: "KeyboardInterrupt", the name of a
+            signal that ends a job, or "".
 
-        left_out: Why slow tests were not compared, by id.
+        left_out: Reasons for leaving out slow tests, by test id.
     """
 
     against: Against
@@ -138,27 +146,27 @@ def compare(
     peak_bytes: int | None = None,
 ) -> RevisionComparison:
     """
-    Compare tests of a revision with those of the working tree.
+    Compare tests of a revision with the same tests of the working tree.
 
     Args:
-        request: What is compared with what.
+        request: The two sides and the tests to compare.
 
-        limits: The largest change by metric [fraction] of each test, by id.
+        limits: The largest accepted change [fraction], by test id and metric.
 
-        site: The process that compares; its config has the budget.
+        site: The site of the comparing process. Its config has the budget.
 
-        command: How it was started.
+        command: The command line of the run.
 
-        timeout_s: How long a process may take [s].
+        timeout_s: Time limit of a process [s].
 
-        tell: Told of each block and each look.
+        tell: Called with the progress of every block and every look.
 
-        policy: The rule's constants.
+        policy: The constants of the rule.
 
-        peak_bytes: The most that a test has had in use of the GPU's memory [B]; None: not
-            known.
+        peak_bytes: The largest GPU memory use of a test [B], or None if unknown.
     """
-    release_unused()  # what this process holds, the sides' processes cannot have
+    # Memory held by this process is not available to the processes of the sides.
+    release_unused()
     looks = _Looks(
         request.revision,
         limits,
@@ -188,7 +196,8 @@ def compare(
             remarks += looks.unsteady()
     except GpuPerfError as error:
         looks.void(Gap.of(error))
-    except KeyboardInterrupt as error:  # before the first block, or at the end
+    # Raised before the first block, or at the end.
+    except KeyboardInterrupt as error:
         interrupted = _named(error)
     if interrupted:
         looks.gap = looks.gap or _interrupted(interrupted)
@@ -210,7 +219,6 @@ def compare(
 
 
 def _of_sides(against: Against, sides: Sides) -> Against:
-    """Return what a comparison says with what is known of its sides."""
     return replace(
         against,
         commit=sides.commit,
@@ -228,13 +236,14 @@ def interrupted_by_signals() -> Iterator[None]:
     Turn signals that end a job into Ctrl-C, so that the worktree is removed.
 
     Raises:
-        KeyboardInterrupt: One came; its text is the signal's name.
+        KeyboardInterrupt: A signal arrived. The text is the name of the signal.
     """
     received: list[int] = []
 
     def interrupt(number: int, _: object) -> None:
         received.append(number)
-        if len(received) == 1:  # one that is sent again must not end the tidying up
+        # A repeated signal must not interrupt the cleanup.
+        if len(received) == 1:
             raise KeyboardInterrupt(signal_name(number))
 
     with ending_signals(interrupt):
@@ -248,14 +257,14 @@ def compare_suite(
     Compare the gated tests of a run with a revision.
 
     Args:
-        suite: The run; it is told what the whole comparison says.
+        suite: The run. Its `against` is set to the result.
 
-        revision: The revision, as it was named.
+        revision: The revision as the user named it.
 
-        complete: Whether every test reported; else nothing is compared.
+        complete: True if every test reported. Otherwise nothing is compared.
 
     Returns:
-        One verdict for each test and metric; empty where nothing was compared.
+        One verdict per test and metric, empty if nothing was compared.
     """
     limits = {
         test_id: gated
@@ -266,9 +275,8 @@ def compare_suite(
         comparison = _not_compared(revision, "the run ended early", "run it again")
     elif not limits:
         remedy = "see --gpuperf-max-regression"
-        if (
-            suite.config.max_regression is not None
-        ):  # it gates the fixture's times alone
+        # --gpuperf-max-regression gates only times measured with the fixture.
+        if suite.config.max_regression is not None:
             remedy = (
                 "measure with the gpuperf fixture, or set the marker's max_regression"
             )
@@ -283,7 +291,12 @@ def compare_suite(
 def _compare_what_differs(
     suite: Suite, revision: str, limits: Limits
 ) -> RevisionComparison:
-    """Compare the tests of a run that used a file that differs; the others are the same."""
+    """
+    Compare the tests that used a changed file.
+
+    The other tests ran the same files on both sides and get a verdict without a
+    measurement.
+    """
     commit, changes = suite.against_commit, _changes(suite, revision)
     same = _same_tests(suite, changes)
     verdicts = [v for test_id in same for v in _same_files(suite, test_id, limits)]
@@ -300,18 +313,18 @@ def _compare_what_differs(
 
 
 def _changes(suite: Suite, revision: str) -> Changes | None:
-    """Return what differs from the revision of a run; None: git cannot say."""
+    """Return the changes since the revision of a run, or None if git fails."""
     try:
         repository = Repository.at(
             suite.command.folder, suite.site.runner, revision=revision
         )
         return repository.changes(suite.against_commit)
-    except GpuPerfError:  # the comparison says what is wrong
+    except GpuPerfError:  # The comparison reports the error.
         return None
 
 
 def _same_tests(suite: Suite, changes: Changes | None) -> list[str]:
-    """Return the ids of the tests that used no file that differs, in order."""
+    """Return the ids of tests that used no changed file, in the order of the results."""
     if changes is None or suite.opened is None:
         return []
     baseline = suite.config.baseline
@@ -334,7 +347,6 @@ def _same_tests(suite: Suite, changes: Changes | None) -> list[str]:
 
 
 def _same_files(suite: Suite, test_id: str, limits: Limits) -> Iterator[Verdict]:
-    """Yield a verdict on each gated value of a test that used no file that differs."""
     for metric, limit in limits.get(test_id, {}).items():
         for record in suite.results[test_id].records:
             whole = (e for e in record.estimates if e.kernel is None)
@@ -345,13 +357,13 @@ def _same_files(suite: Suite, test_id: str, limits: Limits) -> Iterator[Verdict]
 
 def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
     """
-    Compare suspects with the commits of their newest comparable sessions.
+    Compare suspects with the commits of the newest comparable sessions.
 
     Args:
-        suite: The run; it is told why this is not possible, where it is not. Where Ctrl-C
-            has stopped it, nothing more is compared.
+        suite: The run. Suspects that cannot be compared are reported there. After
+            Ctrl-C, nothing more is compared.
 
-        first: The first look at it.
+        first: The first look at the run.
     """
     if suite.config.confirm_by is ConfirmBy.FRESH or suite.config.replay is not None:
         return Confirmed()
@@ -363,7 +375,8 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
         comparison = _compare_with_stored(suite, held, limits)
         lacking = _without_comparison(comparison, limits)
         _tell_lacking(suite, lacking)
-        if suite.config.confirm_by is ConfirmBy.AGAINST:  # nothing else decides
+        if suite.config.confirm_by is ConfirmBy.AGAINST:
+            # Nothing else may decide, so fresh processes do not measure these suspects.
             lacking = {}
             verdicts |= _of_changed(first, frozenset(comparison.against.changed))
         verdicts |= {
@@ -379,7 +392,6 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
 def _compare_with_stored(
     suite: Suite, held: str | Gap, limits: Limits
 ) -> RevisionComparison:
-    """Compare suspects with a stored commit; the run keeps what the whole of it says."""
     if isinstance(held, Gap):
         return RevisionComparison(against=Against(revision="", gap=held))
     comparison = _compare(suite, held[:_SHORT], limits)
@@ -390,7 +402,6 @@ def _compare_with_stored(
 def _of_changed(
     first: FirstLook, test_ids: frozenset[str]
 ) -> dict[tuple[RecordKey, str], Verdict]:
-    """Return the verdict on each suspected value of tests whose source was changed."""
     return {
         case.name: changed_test(case.key, case.metric.name)
         for case, look in zip(first.cases, first.looks, strict=True)
@@ -401,9 +412,10 @@ def _of_changed(
 def _without_comparison(
     comparison: RevisionComparison, limits: Limits
 ) -> dict[str, Gap]:
-    """Return why suspects have no values of both sides, by test id; empty: all have."""
+    """Return the reasons why suspects lack values of both sides, by test id."""
     against = comparison.against
-    told: dict[tuple[str, str], bool] = {}  # by test and metric: every one has values
+    # By test and metric, True if all verdicts have values.
+    told: dict[tuple[str, str], bool] = {}
     for verdict in comparison.verdicts:
         name = (verdict.key.test_id, verdict.metric)
         has_values = verdict.against is not None and verdict.against.block_count > 0
@@ -422,7 +434,11 @@ def _without_comparison(
 
 
 def _tell_lacking(suite: Suite, lacking: Mapping[str, Gap]) -> None:
-    """Tell a run which suspects were not compared; it fails where nothing else decides."""
+    """
+    Report suspects that were not compared.
+
+    The run fails if it confirms by this comparison alone, and otherwise gets a remark.
+    """
     by_gap: dict[Gap, list[str]] = {}
     for test_id, gap in lacking.items():
         by_gap.setdefault(gap, []).append(test_id)
@@ -441,7 +457,11 @@ def _tell_lacking(suite: Suite, lacking: Mapping[str, Gap]) -> None:
 def _suspects_by_commit(
     first: FirstLook, confirm_by: ConfirmBy
 ) -> dict[str | Gap, dict[str, dict[str, float | None]]]:
-    """Return the suspected metrics of each suspect, by the commit that it is compared with."""
+    """
+    Return suspected metrics and limits of the suspects, by the commit to compare with.
+
+    A gap takes the place of the commit if there is none.
+    """
     by_commit: dict[str | Gap, dict[str, dict[str, float | None]]] = {}
     suspects = frozenset(first.suspects)
     for case, look in zip(first.cases, first.looks, strict=True):
@@ -453,14 +473,14 @@ def _suspects_by_commit(
 
 
 def _held_against(case: Case, confirm_by: ConfirmBy) -> str | Gap:
-    """Return the commit that a suspect is compared with, or why there is none."""
+    """Return the commit to compare a suspect with, or a gap that says why there is none."""
     session = case.stored[-1].session
     if session.dirty or session.commit is None:
         return _UNKNOWN
     moved = sorted(case.moved.keys() - _OF_MACHINE)
     if not moved or confirm_by is ConfirmBy.AGAINST:
         return session.commit
-    # what both sides have in common shows in no comparison of them
+    # A fact shared by both sides cannot show up in their comparison.
     was, now = moved_fact(moved[0], *case.moved[moved[0]])
     return Gap(
         code=GapCode.NOT_DEFINED,
@@ -470,7 +490,7 @@ def _held_against(case: Case, confirm_by: ConfirmBy) -> str | Gap:
 
 
 def _of_one_session(first: FirstLook) -> set[str]:
-    """Return the suspects of which fresh processes decide nothing: too little is stored."""
+    """Return the suspects with too few stored sessions for fresh processes to decide."""
     suspects = [
         case
         for case, look in zip(first.cases, first.looks, strict=True)
@@ -483,7 +503,11 @@ def _of_one_session(first: FirstLook) -> set[str]:
 def _compare(
     suite: Suite, revision: str, limits: Limits, *, commit: str = ""
 ) -> RevisionComparison:
-    """Compare tests of a run with a revision; `commit`: what that is, where it is known."""
+    """
+    Compare tests of a run with a revision, without the tests that take too long.
+
+    `commit` is the commit of the revision, or "" if unknown.
+    """
     config = suite.config
     least_blocks = AgainstPolicy().look_blocks[0]
     tests = {name: suite.results[name] for name in limits if name in suite.results}
@@ -505,7 +529,6 @@ def _compare(
 def _tell_plan(
     suite: Suite, planned: TimePlan, revision: str, least_blocks: int
 ) -> None:
-    """Tell what slow tests take, and which are left out, before anything is measured."""
     if planned.least_s >= _TOLD_PLAN_S:
         takes = (
             f"{least_blocks} blocks of slow tests take {about(planned.least_s)} or more"
@@ -519,7 +542,6 @@ def _tell_plan(
 def _out_of_time(
     suite: Suite, planned: TimePlan, limits: Limits
 ) -> tuple[Verdict, ...]:
-    """Return a verdict on each gated metric of the tests that were left out."""
     return tuple(
         out_of_time(record.key, metric, limit)
         for test_id in planned.left_out
@@ -532,7 +554,6 @@ def _out_of_time(
 def _compare_in_time(
     suite: Suite, revision: str, limits: Limits, commit: str
 ) -> RevisionComparison:
-    """Compare tests for which there is time."""
     config = suite.config
     request = SidesRequest(
         revision=revision,
@@ -563,19 +584,18 @@ def _compare_in_time(
 
 
 def _not_compared(revision: str, reason: str, remedy: str) -> RevisionComparison:
-    """Return a comparison of which nothing was begun."""
     gap = Gap(code=GapCode.NOT_ASKED, reason=reason, remedy=remedy)
     return RevisionComparison(against=Against(revision=revision, gap=gap))
 
 
 class _Looks:
     """
-    The blocks of one comparison, judged as they come.
+    The blocks of a comparison, judged as they arrive.
 
     Attributes:
-        blocks: Those that have ended.
+        blocks: The finished blocks.
 
-        gap: Why it has not come to its end; None: it has, or goes on.
+        gap: The reason for an early end, or None while running or after a regular end.
     """
 
     def __init__(
@@ -601,16 +621,21 @@ class _Looks:
         self._compared: tuple[str, ...] = ()
         self._look: AgainstLook | None = None
         self._begun_ns = site.clock.now_ns()
-        self._refutation: Gap | None = None  # of sides that are not built
-        self._measured_ns: int | None = None  # since when blocks are run
-        self._waited_s = 0.0  # of that time, for other runs
+        # The reason against the sides that are not built.
+        self._refutation: Gap | None = None
+        # Start of the first block.
+        self._measured_ns: int | None = None
+        # Part of that time spent waiting for other runs.
+        self._waited_s = 0.0
         self._budget_s = site.config.budget_s
-        self._test_s = 0.0  # what a test took in the last block, its start included
+        # Duration of a test in the last block, including the start of its process.
+        self._test_s = 0.0
         self._patience = Patience(timeout_s)
-        self._is_stopped = True  # where it has not come to its end: not by its budget
+        # False if the budget ended the comparison.
+        self._is_stopped = True
 
     def take(self, sides: Sides, command: CommandLine) -> str:
-        """Run blocks and judge them; return what has ended them from outside, if so."""
+        """Run and judge blocks, and return the name of an interrupt, or ""."""
         self._compared = sides.test_ids
         if not self._compared:
             return ""
@@ -639,9 +664,10 @@ class _Looks:
 
     def refuted(self, sides: Sides) -> Sides | None:
         """
-        Return the built sides where the first block shows that they are needed.
+        Return the built sides if the first block shows that they are needed, else None.
 
-        None: it does not, or they cannot be built either, which the reason then says.
+        If they are needed but cannot be built, the result is None as well and the gap
+        has both reasons.
         """
         gap, built = self.gap, sides.built
         if gap is None or self.blocks or gap.code not in REDIRECTED:
@@ -655,7 +681,7 @@ class _Looks:
         return built
 
     def void(self, gap: Gap) -> None:
-        """End without verdicts: what was measured must not count."""
+        """End without verdicts, because the measured blocks must not count."""
         if self._refutation is not None and gap.code in REDIRECTED:
             gap = _at_both_levels(self._refutation, gap)
         self.gap = gap
@@ -663,25 +689,27 @@ class _Looks:
         self._look = None
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Return the verdicts of the last look, decided and undecided."""
+        """Return the decided and undecided verdicts of the last look."""
         return () if self._look is None else self._look.verdicts
 
     def null_fraction(self) -> float | None:
-        """Return what the same code differs by here [fraction]; None: not known."""
+        """Return the spread of comparisons of identical code [fraction], or None if unknown."""
         return None if self._look is None else self._look.null_fraction
 
     def elapsed_s(self) -> float:
-        """Return how long the whole comparison has taken [s]."""
+        """Return the duration of the whole comparison so far [s]."""
         return (self._site.clock.now_ns() - self._begun_ns) / NS_PER_S
 
     def waited(self) -> tuple[str, ...]:
-        """Return how long it has waited for other runs, a sentence; empty: it has not."""
+        """Return a sentence about the time spent waiting for other runs, or () if below 1 s."""
         if self._waited_s < _TOLD_WAIT_S:
             return ()
         return (f"waited {self._waited_s:.0f} s in all for other runs",)
 
     def lost(self) -> tuple[str, ...]:
-        """Return which single processes were ended, a sentence each, and of many how many."""
+        """
+        Return a sentence per ended process, and a count in place of the fourth and later ones.
+        """
         lost = [
             f"process {run.index + 1} of the {run.side.value} side in block "
             f"{block.index + 1} does not count{' from there on' if run.ended_in else ''}: "
@@ -694,17 +722,21 @@ class _Looks:
         return (*lost[:_TOLD_LOST], f"nor do {len(lost) - _TOLD_LOST} other processes")
 
     def unsteady(self) -> tuple[str, ...]:
-        """Return whose parameters differ between the processes of a side, in one line."""
+        """
+        Return a line with the tests whose parameters differ between processes of a side, or ().
+        """
         test_ids = sorted(unsteady_parameters(self.blocks))
         return (unsteady_line(test_ids),) if test_ids else ()
 
     def changed_files(self, sides: Sides) -> tuple[str, ...]:
-        """Return which files have changed, a sentence for each side; one is told once."""
+        """
+        Return a sentence per side with changed files, or () if the gap already names some.
+        """
         is_told = self.gap is not None and self.gap.code is GapCode.EDITED_FILE
         return () if is_told else sides.changed_files()
 
     def progress(self, *, looked: bool = False, text: str = "") -> Progress:
-        """Return how far it is."""
+        """Return the progress of the comparison."""
         most_blocks = self._policy.look_blocks[-1]
         left_s = None
         if self.blocks and self.gap is None:
@@ -724,7 +756,7 @@ class _Looks:
         )
 
     def _open_count(self) -> int:
-        """Return how many tests are undecided, those that will stay so included."""
+        """Count undecided tests, including tests that stay undecided."""
         verdicts = self.verdicts()
         if not verdicts:
             return len(self._compared)
@@ -732,7 +764,9 @@ class _Looks:
         return len({verdict.key.test_id for verdict in undecided})
 
     def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> str:
-        """Run blocks until there are so many; return what has ended them from outside."""
+        """
+        Run blocks up to a total of block_count, and return the name of an interrupt, or "".
+        """
         test_ids = self._open()
         while test_ids and len(self.blocks) < block_count and self.gap is None:
             test_ids = affordable(
@@ -768,25 +802,30 @@ class _Looks:
         return ""
 
     def _silence_s(self, test_count: int) -> float:
-        """Return how long a process of a block of so many tests may be silent [s]."""
+        """Return how long a process may be silent during a block of test_count tests [s]."""
         left_s = self._budget_s - self._spent_s()
-        # who took more than half of it would leave no time to compare
+        # A process that took more than half of the remaining budget would leave no time
+        # to compare.
         allowed_s = min(self._timeout_s, max(_LEAST_PATIENCE_S, left_s / 2))
         if not self.blocks:
             return allowed_s
-        # how long one works is known by now
+        # The earlier blocks show how long a process works.
         expected_s = self._block_s(test_count)
         return min(allowed_s, _LEAST_PATIENCE_S + _PATIENCE_FACTOR * expected_s)
 
     def _end_with(self, gap: Gap) -> None:
-        """End with a block that cannot be run; what was proven and measured before counts."""
+        """
+        End because a block could not be run.
+
+        Earlier blocks count, unless the reason makes them invalid.
+        """
         if self.blocks and gap.code in _WITHOUT_A_BLOCK:
             self.gap = gap
         else:
             self.void(gap)
 
     def _take_block(self, block: Block) -> None:
-        """Take a block, or end where a side cannot measure any test; earlier ones count."""
+        """Add a block, or end if a side cannot measure any test. Earlier blocks count."""
         ended = block.ended_outside
         if ended is None:
             self.blocks.append(block)
@@ -796,7 +835,6 @@ class _Looks:
             self.void(self.gap)
 
     def _judge(self, *, final: bool) -> None:
-        """Decide what the blocks so far can decide."""
         if not self.blocks or not self._compared:
             return
         with collector_paused():
@@ -812,36 +850,35 @@ class _Looks:
 
     def _open(self) -> tuple[str, ...]:
         """
-        Return the tests that are undecided, and let others be measured after them.
+        Return the undecided tests in the order of measurement.
 
-        Those come first that are most likely slower, once that was looked at.
+        After a look, the tests most likely to be slower come first. A test in which a
+        process ended is not measured again.
         """
         test_ids = self._compared if self._look is None else self._look.undecided
         ended_in = frozenset().union(*(block.ended_in for block in self.blocks))
         return tuple(test_id for test_id in test_ids if test_id not in ended_in)
 
     def _spent_s(self) -> float:
-        """Return how long blocks have been run, without waiting for others [s]."""
+        """Return the time spent on blocks, without waiting for other runs [s]."""
         if self._measured_ns is None:
             return 0.0
         now_ns = self._site.clock.now_ns()
         return (now_ns - self._measured_ns) / NS_PER_S - self._waited_s
 
     def _add_wait(self, duration_s: float) -> None:
-        """Add how long a block has waited [s] before it measured."""
         self._waited_s += duration_s
         self._tell(self.progress())
 
     def _worked_s(self) -> float:
-        """Return how long blocks have been run that hang nowhere [s]."""
+        """Return the time spent on blocks, without hanging processes [s]."""
         return max(0.0, self._spent_s() - self._patience.spent_s)
 
     def _block_s(self, test_count: int) -> float:
-        """Return how long a block of so many tests takes [s]; 0 before the first one."""
+        """Return the expected duration of a block [s], or 0 before the first block."""
         return self._test_s * test_count
 
     def _over_budget(self) -> Gap:
-        """Return that there is no time for one more block."""
         blocks = plural(len(self.blocks), "block")
         return Gap(
             code=GapCode.INCOMPLETE,
@@ -851,12 +888,11 @@ class _Looks:
 
 
 def _at_both_levels(gap: Gap, built: Gap) -> Gap:
-    """Return what tests have loaded, with what refuses the built sides."""
     return replace(gap, reason=f"{gap.reason}; level 2: {built.reason}")
 
 
 def _ended_outside(side: Side, reason: str) -> Gap:
-    """Return that the processes of a side end before their first test, or after the last."""
+    """Return the gap of a side whose processes end before the first or after the last test."""
     return Gap(
         code=GapCode.FAILED,
         reason=f"of the {side.value} side {reason}",
@@ -865,12 +901,11 @@ def _ended_outside(side: Side, reason: str) -> Gap:
 
 
 def _named(error: KeyboardInterrupt) -> str:
-    """Return the name of an interrupt: the signal's, if it was not Ctrl-C."""
+    """Return the name of the signal, or "KeyboardInterrupt" for Ctrl-C."""
     return str(error) or type(error).__name__
 
 
 def _interrupted(name: str) -> Gap:
-    """Return the gap of a comparison that was interrupted."""
     is_usual = name == KeyboardInterrupt.__name__
     reason = "it was interrupted" if is_usual else f"{name} ended it"
     return Gap(code=GapCode.INCOMPLETE, reason=reason, remedy="run it again")

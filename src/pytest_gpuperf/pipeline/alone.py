@@ -1,8 +1,7 @@
-"""
-Tests measured alone by a session that stores.
+"""Measure tests alone in a session that is stored.
 
-A baseline holds what a test takes in its suite, and a fresh process measures it alone:
-what lies between the two is known only where a session has measured both.
+A baseline holds values from a whole suite, but a fresh process measures a test alone. The
+difference between the two is known only if a session has measured both.
 """
 
 from __future__ import annotations
@@ -27,24 +26,26 @@ __all__ = ["MeasureAlone", "alone_records", "has_noise", "measure_alone"]
 # Measures tests in fresh processes that confirm nothing. The suite keeps the records.
 MeasureAlone = Callable[[Sequence[str]], Mapping[str, "Retest"]]
 
-_TIME_FRACTION = 0.1  # of the run: what a session may cost more because it stores
+# The time for measurements alone, as a fraction of the run.
+_TIME_FRACTION = 0.1
 
 _Sessions = Mapping[RecordKey, tuple[StoredRecord, Sequence[StoredRecord]]]
 
 
 def measure_alone(suite: Suite, sessions: _Sessions, measure: MeasureAlone) -> None:
     """
-    Measure some tests of a session that is going to be stored alone.
+    Measure some tests of a session alone before the session is stored.
 
     Args:
-        suite: All that the run has gathered. It keeps what is measured.
+        suite: The collected data of the run. The new records are added here.
 
-        sessions: What is stored of each measurement, and what was stored before.
+        sessions: The session to store for each measurement, and the sessions stored
+            before.
 
         measure: Measures tests in fresh processes.
     """
     if suite.config.replay is not None:
-        measure(tuple(suite.results))  # whatever the recording has of them
+        measure(tuple(suite.results))  # Uses the values in the recording.
         return
     if not _may_start(suite):
         return
@@ -54,7 +55,8 @@ def measure_alone(suite: Suite, sessions: _Sessions, measure: MeasureAlone) -> N
     begun_s = suite.elapsed_s()
     try:
         retests = measure(test_ids)
-    except KeyboardInterrupt:  # the run itself has ended, and its values are valid
+    except KeyboardInterrupt:
+        # The run itself has ended, and its values are valid.
         suite.remark(terminal.ALONE_INTERRUPTED)
         return
     gaps = [gap for retest in retests.values() for gap in retest.unmeasured[:1]]
@@ -73,7 +75,7 @@ def measure_alone(suite: Suite, sessions: _Sessions, measure: MeasureAlone) -> N
 
 
 def alone_records(suite: Suite) -> dict[RecordKey, list[Record]]:
-    """Return what fresh processes measured alone, without tests that failed in one."""
+    """Return the records of fresh processes, without tests that failed in a fresh process."""
     records: dict[RecordKey, list[Record]] = {}
     for record in (*suite.repeated, *suite.reference_records()):
         failed = record.key.test_id in suite.failed_fresh
@@ -84,9 +86,10 @@ def alone_records(suite: Suite) -> dict[RecordKey, list[Record]]:
 
 def _may_start(suite: Suite) -> bool:
     """
-    Return whether fresh processes may be started to measure alone.
+    Return whether fresh processes may measure tests alone.
 
-    Where no fresh process may confirm, none measures alone either.
+    If confirmation by fresh processes is switched off, no test is measured alone
+    either.
     """
     if not (suite.config.alone and suite.config.confirm):
         return False
@@ -97,14 +100,14 @@ def _may_start(suite: Suite) -> bool:
 
 
 def _drawn(suite: Suite, sessions: _Sessions) -> tuple[str, ...]:
-    """Return the tests to measure alone, of those that no fresh process has measured."""
     known = {key.test_id for key in alone_records(suite)} | suite.failed_fresh
     counts: dict[str, int] = {}
     for key, (session, before) in sessions.items():
         if key.test_id in known or not any(map(has_noise, session.values)):
             continue
         if any(value.source == Source.NCU for value in session.values):
-            continue  # a profiler would start for it, which takes longer than all others
+            # A profiler would start for the test, which takes longer than all other tests.
+            continue
         count = _alone_count(session, before)
         counts[key.test_id] = min(count, counts.get(key.test_id, count))
     durations_s = suite.durations_s()
@@ -125,7 +128,7 @@ def _drawn(suite: Suite, sessions: _Sessions) -> tuple[str, ...]:
 
 
 def _alone_count(session: StoredRecord, before: Collection[StoredRecord]) -> int:
-    """Return how many stored sessions of the same kernels have a value alone."""
+    """Return the number of stored sessions of the same kernels with a value measured alone."""
     return sum(
         stored.choice == session.choice
         and any(value.alone_values for value in stored.values)
@@ -134,7 +137,11 @@ def _alone_count(session: StoredRecord, before: Collection[StoredRecord]) -> int
 
 
 def has_noise(value: SessionValue) -> bool:
-    """Return whether equal code may give other values, so that one alone says anything."""
+    """
+    Return True if repeated runs of the same code may give different values.
+
+    Only then does a value measured alone add information.
+    """
     if value.source in FILES:
         return False
     exact = value.metric in METRICS and METRICS[value.metric].exact

@@ -1,7 +1,7 @@
-"""Which commit made a test slower: comparisons with the good commit, by halves.
+"""Find the commit that made a test slower, by bisection.
 
-Each commit is held against the good one in a worktree of its own. Half of the whole
-change is the line between the two kinds of commits.
+Every tried commit is compared with the good commit in a separate worktree. Half of the
+whole change separates good from bad commits.
 """
 
 from __future__ import annotations
@@ -55,24 +55,28 @@ __all__ = [
 ]
 
 _OTHER_METRIC = "name one that it measures with --metric"
-_STATE = "gpuperf-bisect.json"  # in git's own folder, as git's bisect keeps its state
+# In git's own folder, like the state of git bisect.
+_STATE = "gpuperf-bisect.json"
 _SCHEMA = "pytest-gpuperf/bisect/1"
-MOST_BLOCKS = 128  # of one comparison
-# one test is measured, and the first comparison decides whether there is a search: looks go
-# on as long as the budget lasts, and spend no more than those of AgainstPolicy: .016 in all
+# The largest number of blocks in a comparison.
+MOST_BLOCKS = 128
+# Only one test is measured, and the first comparison decides if there is a search at all.
+# Looks therefore go on until the budget is spent, and use no more error probability than
+# the looks of AgainstPolicy: .016 in all.
 _LOOK_BLOCKS = (4, 8, 16, 32, 64, MOST_BLOCKS)
 _LEVELS = (0.002, 0.003, 0.003, 0.003, 0.0025, 0.0025)
 
 
 class TrialOutcome(str, Enum):
-    """What a comparison of a commit with the good one says of it."""
+    """The result of comparing a commit with the good commit."""
 
     GOOD = "good"
     BAD = "bad"
-    SKIPPED = "skipped"  # it says nothing
+    SKIPPED = "skipped"  # Without a result.
 
 
-_OUTCOMES = {  # any other verdict says nothing
+# Any other verdict gives no result.
+_OUTCOMES = {
     Outcome.REGRESSED: TrialOutcome.BAD,
     Outcome.UNCHANGED: TrialOutcome.GOOD,
     Outcome.IMPROVED: TrialOutcome.GOOD,
@@ -80,16 +84,18 @@ _OUTCOMES = {  # any other verdict says nothing
 
 
 class Ending(str, Enum):
-    """How a search ended."""
+    """The ending of a search."""
 
     FOUND = "found"
-    NARROWED = "narrowed"  # to several: those between were skipped or undecided
+    # Several commits remain, because commits between were skipped or undecided.
+    NARROWED = "narrowed"
     NO_REGRESSION = "no-regression"
     UNDECIDED = "undecided"
     INTERRUPTED = "interrupted"
 
 
-_ANSWERS = frozenset({Ending.FOUND, Ending.NO_REGRESSION})  # nothing is left to try
+# Endings after which nothing is left to try.
+_ANSWERS = frozenset({Ending.FOUND, Ending.NO_REGRESSION})
 
 
 class Commit(Frozen, frozen=True, kw_only=True):
@@ -97,9 +103,9 @@ class Commit(Frozen, frozen=True, kw_only=True):
     A commit of the history.
 
     Attributes:
-        id: Its full id.
+        id: The full id.
 
-        subject: The first line of its message.
+        subject: The first line of the message.
     """
 
     id: str
@@ -108,26 +114,27 @@ class Commit(Frozen, frozen=True, kw_only=True):
 
 class BisectRequest(Frozen, frozen=True, kw_only=True):
     """
-    What is searched.
+    The parameters of a search.
 
     Attributes:
         test_id: The test, as pytest names it.
 
-        good: A revision that is fast.
+        good: A fast revision.
 
-        bad: A later one that is slow.
+        bad: A later, slow revision.
 
-        metric: What got worse.
+        metric: The metric that got worse.
 
         limit: The smallest change that counts as a regression [fraction].
 
-        key: Its key, by which each commit has it; "": its id.
+        key: The key that identifies the test in every commit, or "" to use its id.
 
-        options: What else pytest is started with.
+        options: Further pytest options.
 
-        tests_mine: Whether each commit's tests run on both sides.
+        tests_mine: True to run the tests of the tried commit on both sides.
 
-        build_command: Builds a side, in its folder; None: its package's own build.
+        build_command: Builds a side in its folder, or None to use the package's own
+            build.
 
         carry: Files that git ignores and a side needs.
     """
@@ -146,27 +153,27 @@ class BisectRequest(Frozen, frozen=True, kw_only=True):
 
 class Trial(Frozen, frozen=True, kw_only=True):
     """
-    One commit held against an earlier one.
+    A commit compared with an earlier commit.
 
     Attributes:
         commit_id: The commit.
 
-        outcome: What is said of it.
+        outcome: The result.
 
-        change: The change; None: nothing was measured.
+        change: The change, or None if nothing was measured.
 
-        block_count: Blocks that it took.
+        block_count: Number of blocks measured.
 
-        reason: Why it was skipped; "": it was not.
+        reason: The reason for skipping the commit, or "".
 
-        remedy: What to do about that; "": not known.
+        remedy: The remedy for that reason, or "" if unknown.
 
-        code: What kind of gap the reason is of; None: of none.
+        code: The code of the gap behind the reason, or None without a gap.
 
-        elapsed_s: How long its comparison took [s].
+        elapsed_s: Duration of the comparison [s].
 
-        wanted_count: About how many blocks would decide; None: it is decided, or nobody
-            knows.
+        wanted_count: Estimated number of blocks needed to decide, or None if decided or
+            unknown.
     """
 
     commit_id: str
@@ -181,20 +188,20 @@ class Trial(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it was measured, and that was not enough."""
+        """True if the commit was measured without a decision."""
         return self.outcome is TrialOutcome.SKIPPED and self.change is not None
 
 
 class Search(Frozen, frozen=True, kw_only=True):
     """
-    How far a search is, as its state file keeps it.
+    The progress of a search, as stored in the state file.
 
     Attributes:
-        schema: The file's schema.
+        schema: The schema of the file.
 
-        request: What is searched, its revisions as full commits.
+        request: The parameters of the search, with full commit ids as revisions.
 
-        trials: The commits that were tried: the bad one first.
+        trials: The tried commits, the bad revision first.
     """
 
     schema: str
@@ -207,16 +214,17 @@ class SearchResult(Frozen, frozen=True, kw_only=True):
     The result of a search.
 
     Attributes:
-        ending: How it ended.
+        ending: The ending of the search.
 
-        commits: The commit that is to blame; several: one of them is; empty: none.
+        commits: The commit to blame, several commits of which one is to blame, or
+            empty.
 
-        trial: The comparison behind it: of the commit with the one before it, else of
-            the bad one with the good one.
+        trial: The deciding comparison: of the blamed commit with the commit before it,
+            or of the bad with the good revision.
 
         trials: All comparisons.
 
-        kept_count: Decided comparisons from which the same search goes on.
+        kept_count: Number of decided comparisons that a continued search reuses.
     """
 
     ending: Ending
@@ -241,26 +249,26 @@ def bisect(
     Find the commit that made a test slower.
 
     Args:
-        request: What is searched.
+        request: The parameters of the search.
 
-        site: This process.
+        site: The site of this process.
 
-        command: How pytest is started in the folder of this process.
+        command: The command line of pytest in the folder of this process.
 
-        timeout_s: How long a process may take [s].
+        timeout_s: Time limit of a process [s].
 
-        tell: Told of each trial, its commit, and how many commits are left.
+        tell: Called with each trial, its commit, and the number of commits left.
 
-        progress: Told how far each comparison is.
+        progress: Called with the progress of each comparison.
 
-        remark: Told what else the user should know of a comparison, a sentence.
+        remark: Called with further sentences about a comparison for the user.
 
-        restart: Whether to forget an earlier search of the same kind.
+        restart: True to discard an earlier search with the same parameters.
 
     Raises:
-        RevisionError: A revision is not there, or the good one is not an ancestor.
+        RevisionError: A revision does not exist, or the good one is not an ancestor.
 
-        ConfigError: There is no commit between them.
+        ConfigError: There is no commit between the revisions.
     """
     repository = Repository.at(command.folder, site.runner)
     request = replace(
@@ -323,8 +331,6 @@ def _search(
     trier: _Trier,
     tell: Callable[[Trial, Commit, int], object],
 ) -> SearchResult:
-    """Return the answer; try commits until only one is left that can be to blame."""
-
     def tried(index: int, limit: float) -> Trial:
         trial = state.trial(commits[index].id)
         if trial is None:
@@ -348,7 +354,8 @@ def _search(
         between = tuple(commits[low + 1 : high + 1])
         return SearchResult(ending=Ending.NARROWED, commits=between, trial=whole)
     last = whole
-    if low >= 0:  # the one before it is not the good one, which it was held against
+    # The commit was compared with the good commit, which is not the one before it.
+    if low >= 0:
         last = trier.tried(commits[high].id, half, before=commits[low].id)
     found = last.outcome is TrialOutcome.BAD
     ending = Ending.FOUND if found else Ending.UNDECIDED
@@ -357,28 +364,29 @@ def _search(
 
 def search_policy(trial_count: int) -> AgainstPolicy:
     """
-    Return the rule of one comparison of a search.
+    Return the rule for the comparisons of a search.
 
     Args:
-        trial_count: Comparisons that the error is spent over.
+        trial_count: Number of comparisons that share the error probability.
     """
     levels = tuple(level / trial_count for level in _LEVELS)
     return AgainstPolicy(
         look_blocks=_LOOK_BLOCKS,
         levels=levels,
-        hopeless_width=math.inf,  # what somebody looks for is not given up early
+        # A search requested by the user is not given up early.
+        hopeless_width=math.inf,
     )
 
 
 def bounds(outcomes: Sequence[TrialOutcome | None]) -> tuple[int, int]:
     """
-    Return the places of the last good commit and of the first bad one.
+    Return the indexes of the last good commit and the first bad commit.
 
     Args:
-        outcomes: Of each commit, the oldest first; None: it was not tried.
+        outcomes: The outcome of each commit, oldest first, or None for untried commits.
 
     Returns:
-        Places from 0; -1 is the commit before the first, which is good.
+        Indexes from 0. Index -1 is the commit before the first, which is good.
     """
     bad = [i for i, outcome in enumerate(outcomes) if outcome is TrialOutcome.BAD]
     high = min(bad, default=len(outcomes) - 1)
@@ -389,13 +397,13 @@ def bounds(outcomes: Sequence[TrialOutcome | None]) -> tuple[int, int]:
 
 def next_place(outcomes: Sequence[TrialOutcome | None]) -> int | None:
     """
-    Return the commit to try next: the untried one that is nearest to the middle.
+    Return the index of the untried commit closest to the middle, or None.
 
     Args:
-        outcomes: Of each commit, the oldest first; None: it was not tried.
+        outcomes: The outcome of each commit, oldest first, or None for untried commits.
 
     Returns:
-        Its place from 0; None: no other commit can say more.
+        An index from 0, or None if no further commit can narrow the search.
     """
     low, high = bounds(outcomes)
     untried = [i for i in range(low + 1, high) if outcomes[i] is None]
@@ -405,24 +413,24 @@ def next_place(outcomes: Sequence[TrialOutcome | None]) -> int | None:
 
 class _Trier:
     """
-    Holds commits against the good one.
+    Compare commits with the good commit.
 
     Args:
-        request: What is searched.
+        request: The parameters of the search.
 
-        repository: Whose commits they are.
+        repository: The repository of the commits.
 
-        site: This process.
+        site: The site of this process.
 
-        command: How pytest is started in its folder.
+        command: The command line of pytest in the folder of this process.
 
-        timeout_s: How long a process may take [s].
+        timeout_s: Time limit of a process [s].
 
-        progress: Told how far each comparison is.
+        progress: Called with the progress of each comparison.
 
-        remark: Told what else the user should know of a comparison, a sentence.
+        remark: Called with further sentences about a comparison for the user.
 
-        trial_count: Comparisons that the error is spent over.
+        trial_count: Number of comparisons that share the error probability.
     """
 
     def __init__(
@@ -448,17 +456,17 @@ class _Trier:
 
     def tried(self, commit_id: str, limit: float, before: str | None = None) -> Trial:
         """
-        Return what a comparison says of a commit.
+        Compare a commit, and return the trial.
 
         Args:
             commit_id: The commit.
 
-            limit: The change from which on it is bad [fraction].
+            limit: The smallest change that makes the commit bad [fraction].
 
-            before: The commit that it is held against; None: the good one.
+            before: The commit to compare with, or None for the good commit.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C ended it.
+            KeyboardInterrupt: Ctrl-C ended the comparison.
         """
         request = self.request
         try:
@@ -497,7 +505,6 @@ class _Trier:
         return _skipped(commit_id, gap)
 
     def _below(self, root: str) -> CommandLine:
-        """Return how pytest is started in the same folder of another tree."""
         inside = os.path.relpath(
             os.path.realpath(self._command.folder), self._repository.root
         )
@@ -508,7 +515,7 @@ class _Trier:
 def _trial(
     commit_id: str, comparison: RevisionComparison, limit: float, level: float
 ) -> Trial | None:
-    """Return the trial of a commit by its comparison; None: it compared nothing."""
+    """Create the trial of a commit, or return None if nothing was compared."""
     against = comparison.against
     gap = against.gap
     if not comparison.verdicts:
@@ -544,7 +551,6 @@ def _trial(
 
 
 def _skipped(commit_id: str, gap: Gap) -> Trial:
-    """Return that nothing is said of a commit, and why."""
     return Trial(
         commit_id=commit_id,
         outcome=TrialOutcome.SKIPPED,
@@ -556,14 +562,14 @@ def _skipped(commit_id: str, gap: Gap) -> Trial:
 
 class _SearchState:
     """
-    The trials of a search, kept in a file after each.
+    The trials of a search, saved to a file after every trial.
 
     Args:
-        repository: Whose folder has the file.
+        repository: The repository with the state file in its git folder.
 
-        request: What is searched, its revisions as full commits.
+        request: The parameters of the search, with full commit ids as revisions.
 
-        restart: Whether to forget an earlier search.
+        restart: True to discard an earlier search.
     """
 
     def __init__(
@@ -581,17 +587,17 @@ class _SearchState:
         return self._search.trials
 
     def trial(self, commit_id: str) -> Trial | None:
-        """Return the trial of a commit; None: it was not tried."""
+        """Return the trial of a commit, or None if untried."""
         return next((t for t in self.trials if t.commit_id == commit_id), None)
 
     def outcomes(self, commits: Sequence[Commit]) -> list[TrialOutcome | None]:
-        """Return what was said of each commit; None: it was not tried."""
+        """Return the outcomes of commits, with None for untried commits."""
         known = {trial.commit_id: trial.outcome for trial in self.trials}
         return [known.get(commit.id) for commit in commits]
 
     def add(self, trial: Trial) -> None:
         """
-        Keep a trial.
+        Add a trial and save the file.
 
         Raises:
             ReportError: The file cannot be written.
@@ -600,13 +606,15 @@ class _SearchState:
         self._write()
 
     def forget(self) -> None:
-        """Remove the file: the search has come to its end."""
+        """Remove the file after the end of the search."""
         self._search = replace(self._search, trials=())
         with contextlib.suppress(OSError):
             self._path.unlink()
 
     def keep_decided(self) -> None:
-        """Keep what was decided; what was not is tried anew: its cause may be mended."""
+        """
+        Keep decided trials only, because the cause of an undecided trial may have been fixed.
+        """
         skipped = TrialOutcome.SKIPPED
         decided = tuple(t for t in self.trials if t.outcome is not skipped)
         if not decided:
@@ -616,18 +624,18 @@ class _SearchState:
         self._write()
 
     def _write(self) -> None:
-        """Write the file."""
         write_whole(str(self._path), codec.to_text(self._search).encode())
 
     def _resume(self) -> None:
         """
-        Take the trials of an interrupted search of the same; leave any other's.
+        Load the trials of an interrupted search with the same parameters.
 
-        What was undecided is tried anew: with more time, or on a quieter machine.
+        Undecided commits are tried again, with more time or on a quieter machine. The
+        trials of any other search are ignored.
         """
         try:
             search = codec.from_text(self._path.read_bytes(), Search)
-        except (OSError, RecordError):  # none, or of another version
+        except (OSError, RecordError):  # Missing, or written by another version.
             return
         if search.schema == _SCHEMA and search.request == self._search.request:
             trials = (trial for trial in search.trials if not trial.is_undecided)

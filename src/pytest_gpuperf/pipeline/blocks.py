@@ -1,4 +1,4 @@
-"""A block: fresh processes of both sides that measure the same tests by turns."""
+"""A block: fresh processes of both sides that measure the same tests in alternation."""
 
 from __future__ import annotations
 
@@ -54,15 +54,22 @@ __all__ = [
     "run_block",
 ]
 
-_PAIR = 2  # one of each side
-_TEST = "an A/B comparison"  # what it needs the machine for, as waiting runs name it
-_PROCESSES = 4  # of a block: two of each side
-_LEAST_SAMPLES = 3  # of a slow call; collect.timing.host takes no fewer
+# Processes in a pair, one of each side.
+_PAIR = 2
+# The purpose of the lock, shown by other runs that wait for the machine.
+_TEST = "an A/B comparison"
+# Processes in a block, two of each side.
+_PROCESSES = 4
+# Samples of a slow call. collect.timing.host takes no fewer.
+_LEAST_SAMPLES = 3
 _SECONDS_OF_MINUTE = 60
-_MARGIN = 1.5  # processes start, and other tests are measured beside
-_BREAK_S = 0.1  # between two blocks: another run looks at the lock every 0.05 s
-_SHOWN_LINES = 15  # of what a failed process printed
-# of a process that was ended: nothing shows whose code it ran, as on a full disk
+# Allows for process starts and for other tests measured in the same blocks.
+_MARGIN = 1.5
+# The pause between two blocks. Another run checks the lock every 0.05 s.
+_BREAK_S = 0.1
+# Lines of output shown of a failed process.
+_SHOWN_LINES = 15
+# Codes of an ended process that do not show which code it ran, for example on a full disk.
 _UNPROVEN = frozenset({GapCode.NOT_STATED, GapCode.FAILED, GapCode.NO_OWN_CODE})
 _NO_SOCKETS = Gap(
     code=GapCode.UNSUPPORTED,
@@ -72,25 +79,25 @@ _NO_SOCKETS = Gap(
 
 
 class SideStart(Protocol):
-    """How a process of one side is started."""
+    """The command that starts processes of a side."""
 
     @property
     def side(self) -> Side:
-        """Whose files it runs."""
+        """The side."""
 
     @property
     def folder(self) -> str:
-        """Where it is started."""
+        """The folder to start in."""
 
     @property
     def scratch(self) -> str:
-        """A folder of all its processes, which lasts as long as the run."""
+        """A folder for all processes of the side, which lasts as long as the run."""
 
     def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return its command line; what it writes goes to `scratch`."""
+        """Return the command line of a process that writes to `scratch`."""
 
     def environment(self, scratch: str, hash_seed: int) -> Mapping[str, str]:
-        """Return its whole environment."""
+        """Return the whole environment of a process."""
 
 
 class TwoSides(Protocol):
@@ -106,46 +113,45 @@ class TwoSides(Protocol):
 
     def proof(self, side: Side, scratch: str, *, so_far: bool = False) -> Gap | None:
         """
-        Return why the values of a process must not be compared; None: they may.
+        Return the reason against comparing the values of a process, or None.
 
         Args:
-            side: Its side.
+            side: The side of the process.
 
-            scratch: Its scratch folder.
+            scratch: The scratch folder of the process.
 
-            so_far: Whether it did not come to its end by itself, and what it has loaded
-                before its last test counts.
+            so_far: True for a process that did not end by itself. Only the files loaded
+                before its last test then count.
         """
 
 
 class BlockRequest(Frozen, frozen=True, kw_only=True):
     """
-    How all blocks of a comparison are run.
+    The settings shared by all blocks of a comparison.
 
     Attributes:
-        variable: The environment variable that names a child's file.
+        variable: The environment variable with the task file of a child.
 
-        launch: Returns what a process of a command must find of its own start.
+        launch: Returns the start that a process must find, by its command line.
 
-        refusal: Returns why a process does not count that was started otherwise, by the
-            file that it answers in; None: it counts.
+        refusal: Returns the reason to reject a process that was started differently, by
+            its answer file, or None.
 
-        patience: How long a process may work without being heard of; it learns from each
-            block.
+        patience: The time limits of silent processes, which adapt after each block.
 
-        tell: Takes sentences about what happens, as that another run is waited for.
+        tell: Called with sentences about events, for example waiting for another run.
 
-        waited: Told how long a block has waited for its turn [s], where it did.
+        waited: Called with the time a block waited for its turn [s], if it waited.
 
-        at_once: Processes that are alive at once, at most: 4, 2 or 1.
+        at_once: Largest number of processes alive at once: 4, 2 or 1.
 
-        fits: Returns whether memory holds so many processes; two are alive at once where
-            it does not hold four.
+        fits: Returns True if memory holds this number of processes. If memory does not
+            hold four, two are alive at once.
 
-        fits_on_device: Returns whether the GPU's memory does; where it does not hold two
-            either, one is alive at once.
+        fits_on_device: Returns True if the GPU's memory holds this number of processes.
+            If it does not hold two either, one is alive at a time.
 
-        keys: The keys of tests by their ids, where they are not the ids.
+        keys: The keys of tests by id, for keys that differ from the id.
     """
 
     variable: str
@@ -169,27 +175,29 @@ def run_block(
     request: BlockRequest,
 ) -> Block | Gap:
     """
-    Measure tests in two fresh processes of each side, which take turns.
+    Measure tests in two fresh processes of each side, with alternating turns.
 
     Args:
-        sides: How a process of each is started.
+        sides: The commands that start processes of each side.
 
         test_ids: The tests, in the order to run them.
 
-        index: The number of the block, from 0; odd ones begin with the old side.
+        index: The number of the block, from 0. Odd blocks begin with the old side.
 
-        site: The process that starts them.
+        site: The site of the starting process.
 
-        request: What all blocks have in common.
+        request: The settings shared by all blocks.
 
     Returns:
-        The block; or why there is none: a process ran other files than its side's, this
-        system has no Unix sockets, or the temporary folder cannot be written.
+        The block, or the reason for its absence: a process ran files that do not belong
+        to its side, this system has no Unix sockets, or the temporary folder is not
+        writable.
 
     Raises:
-        DeviceHeldError: Another run held the machine or the GPU all the time.
+        DeviceHeldError: Another run held the machine or the GPU for longer than the
+            lock timeout.
 
-        CollectorUnavailableError: A side's program cannot be started.
+        CollectorUnavailableError: The program of a side cannot be started.
     """
     if not hasattr(socket, "AF_UNIX"):
         return _NO_SOCKETS
@@ -216,9 +224,9 @@ def run_block(
 
 @contextlib.contextmanager
 def _alone(site: Site, index: int, request: BlockRequest) -> Iterator[None]:
-    """Lock the machine and the GPU, where that was not switched off."""
     config, device, timeout_s = site.config, site.device(), site.config.lock_timeout_s
-    waits_ns: list[int] = []  # when a holder was first waited for
+    # Start times of waiting for other runs. The first is the start of the whole wait.
+    waits_ns: list[int] = []
 
     def waiting(holder: ProcessState) -> None:
         waits_ns.append(site.clock.now_ns())
@@ -248,7 +256,6 @@ def _alone(site: Site, index: int, request: BlockRequest) -> Iterator[None]:
 
 
 def _at_once(request: BlockRequest) -> int:
-    """Return how many processes are to be alive at once."""
     count, short = request.at_once, ""
     if count > _PAIR and not request.fits(count):
         count, short = _PAIR, f"memory does not hold {count} processes"
@@ -263,18 +270,18 @@ def _at_once(request: BlockRequest) -> int:
 
 class _Member(Frozen, frozen=True, kw_only=True):
     """
-    A process that is to be started.
+    A process to be started.
 
     Attributes:
-        command: How.
+        command: The command that starts the process.
 
-        index: Its number among those of its side.
+        index: The number among the processes of its side, from 0.
 
-        block: The number of the block, from 0; the seed of its hashes, too.
+        block: The number of the block, from 0, also used as the hash seed.
 
-        caches: Of its side, by environment variable.
+        caches: The cache folders of the side, by environment variable.
 
-        scratch: Its folder.
+        scratch: The folder of the process.
     """
 
     command: SideStart
@@ -285,16 +292,15 @@ class _Member(Frozen, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What it is called in sentences."""
+        """The name in sentences."""
         return f"{self.command.side.value} {self.index + 1}"
 
 
 def _members(
     sides: TwoSides, index: int, folder: str, at_once: int
 ) -> Iterator[list[_Member]]:
-    """Yield the processes that are alive at once, in the order of their first round."""
     caches = {side: empty_caches(str(Path(folder, side.value))) for side in Side}
-    # the new side first: how long it takes is known when the old one hangs
+    # The new side goes first, so that its duration is known if the old side hangs.
     first, second = (sides.new, sides.old) if index % 2 == 0 else (sides.old, sides.new)
     places = ((first, 0), (second, 0), (second, 1), (first, 1))
     members = []
@@ -319,15 +325,15 @@ class _Group:
     Processes that are alive at once.
 
     Args:
-        sides: What they are of.
+        sides: The two sides.
 
         members: The processes, in the order of a round.
 
         test_ids: The tests, in the order to run them.
 
-        site: The process that starts them.
+        site: The site of the starting process.
 
-        request: What all blocks have in common.
+        request: The settings shared by all blocks.
     """
 
     def __init__(
@@ -346,7 +352,7 @@ class _Group:
         self._request = request
 
     def measured(self) -> list[SideRun] | Gap:
-        """Return what each process measured, or why nothing may be compared."""
+        """Return the result of every process, or the reason against comparing anything."""
         connections: dict[str, Connection] = {}
         with contextlib.ExitStack() as closing:
             for member in self._members:
@@ -368,7 +374,7 @@ class _Group:
         return runs
 
     def _started(self, member: _Member, closing: contextlib.ExitStack) -> Connection:
-        """Start a process; it has ended when `closing` has."""
+        """Start a process, to be ended by `closing`."""
         ours, theirs = socket.socketpair()
         closing.callback(ours.close)
         with theirs:
@@ -406,7 +412,7 @@ class _Group:
         return Connection(process=process, side=member.command.side, socket=ours)
 
     def _run_of(self, member: _Member, connection: Connection) -> SideRun | Gap:
-        """Return what a process measured; nothing where its files cannot be checked."""
+        """Return the result of a process, which is empty if its files cannot be checked."""
         side, fate = member.command.side, _fate(connection)
         refusal = self._request.refusal(_answers_file(member))
         if refusal is not None:
@@ -441,7 +447,9 @@ class _Group:
     def _before(
         self, member: _Member, connection: Connection
     ) -> tuple[tuple[str, ...], Gap | None]:
-        """Return which tests count of a process that was ended, or why none may."""
+        """
+        Return the valid tests of an ended process, and the gap that voids the block or None.
+        """
         if connection.is_outside or not connection.ended_tests:
             return (), None
         gap = self._sides.proof(member.command.side, member.scratch, so_far=True)
@@ -450,7 +458,7 @@ class _Group:
         return tuple(connection.ended_tests), gap
 
     def _behind(self, ended_in: str) -> frozenset[str]:
-        """Return the tests that come after one; "": none."""
+        """Return the tests after a given test, or an empty set for ""."""
         if ended_in not in self._test_ids:
             return frozenset()
         return frozenset(self._test_ids[self._test_ids.index(ended_in) + 1 :])
@@ -459,14 +467,14 @@ class _Group:
         self, answers: Mapping[str, ChildAnswer], reason: str, ended_in: str
     ) -> dict[str, str]:
         """
-        Return why tests gave no value, by test.
+        Return reasons for missing values, by test.
 
         Args:
-            answers: What the process answered.
+            answers: The answers of the process.
 
-            reason: Why it did not reach the others.
+            reason: The reason for tests that were never reached.
 
-            ended_in: The test in which it was ended; "": none.
+            ended_in: The test in which the process was ended, or "".
         """
         failures: dict[str, str] = {}
         for test_id in self._test_ids:
@@ -482,7 +490,6 @@ class _Group:
     def _references(
         self, member: _Member, answers: Sequence[ChildAnswer]
     ) -> tuple[Record, ...]:
-        """Return what a process timed of reference workloads."""
         return reference_records(
             (samples for answer in answers for samples in answer.references),
             environment=self._site.environment,
@@ -492,24 +499,22 @@ class _Group:
 
 
 def _answers_file(member: _Member) -> str:
-    """Return the file that a process answers in."""
     return str(Path(member.scratch, "answers.jsonl"))
 
 
 def _loaded_file(member: _Member) -> str:
-    """Return the file in which a process says what it has loaded so far, in a folder."""
+    """Return the file for the code loaded so far, and create the folder."""
     file = Path(member.scratch, LOADED_SO_FAR)
     file.parent.mkdir()
     return str(file)
 
 
 def _log_file(member: _Member) -> str:
-    """Return the file that takes what a process prints."""
     return str(Path(member.scratch, "log.txt"))
 
 
 def _fate(connection: Connection) -> str:
-    """Return why a process did not end by itself; "": it did."""
+    """Return the reason why a process did not end by itself, or ""."""
     exit_code = connection.process.exit_code or 0
     if connection.fate or exit_code >= 0:
         return connection.fate
@@ -518,11 +523,12 @@ def _fate(connection: Connection) -> str:
 
 def _left(connection: Connection, gap: Gap) -> tuple[str, Gap | None]:
     """
-    Return where a process ended that did not say what it has loaded.
+    Locate the end of a process that ended without listing the loaded files.
 
     Returns:
-        Its fate, which a test is to blame for: what it measured before that may count, and
-        others may be compared. Outside of tests the finding, with the place.
+        Inside a test, the fate of the process and None: the test is to blame, its
+        earlier results may count, and other tests may be compared. Outside of tests, ""
+        and the gap with the place.
     """
     where = connection.where
     if connection.is_outside:
@@ -532,19 +538,18 @@ def _left(connection: Connection, gap: Gap) -> tuple[str, Gap | None]:
 
 
 def _tail(member: _Member) -> str:
-    """Return the last lines that a process printed."""
     text = Path(_log_file(member)).read_bytes().decode("utf-8", "replace")
     return last_lines(text, _SHOWN_LINES)
 
 
 class TimePlan(Frozen, frozen=True, kw_only=True):
     """
-    The slow tests that the budget of a comparison holds.
+    The slow tests that fit into the budget of a comparison.
 
     Attributes:
-        least_s: What those that it holds take in the first blocks at least [s].
+        least_s: Shortest duration of these tests in the first blocks [s].
 
-        left_out: Why each of the others is not compared, by test id.
+        left_out: Reasons for not comparing the other tests, by test id.
     """
 
     least_s: float = 0.0
@@ -555,14 +560,14 @@ def plan(
     tests: Mapping[str, Measured], *, budget_s: float, block_count: int
 ) -> TimePlan:
     """
-    Return which tests have time for the first decision, the shortest first.
+    Return the tests with enough time for the first decision, preferring short tests.
 
     Args:
-        tests: What the tests measured in the suite, by id.
+        tests: The measurements of the tests in the suite, by id.
 
-        budget_s: How long the comparison may take [s].
+        budget_s: Time limit of the comparison [s].
 
-        block_count: Blocks that the first decision takes.
+        block_count: Number of blocks before the first decision.
     """
     factor = _PROCESSES * block_count
     costs_s = {
@@ -595,18 +600,19 @@ def affordable(
     test_ids: Sequence[str], *, block_count: int, test_s: float, left_s: float
 ) -> tuple[str, ...]:
     """
-    Return the first of some tests, as many as there is time for, and at least one.
+    Return as many of the first tests as there is time for, and at least one.
 
-    Blocks of all tests that end before a look decide nothing; blocks of some do.
+    Blocks of all tests that end before a look decide nothing, but blocks of some tests
+    do.
 
     Args:
-        test_ids: The tests, those first that are to be decided.
+        test_ids: The tests, in order of priority.
 
-        block_count: The blocks until the next look.
+        block_count: Number of blocks until the next look.
 
-        test_s: What a test takes in a block [s]; 0: not known.
+        test_s: Duration of a test in a block [s], or 0 if unknown.
 
-        left_s: What is left of the budget [s].
+        left_s: The rest of the budget [s].
     """
     cost_s = block_count * test_s
     if cost_s * len(test_ids) <= left_s:
@@ -615,20 +621,21 @@ def affordable(
 
 
 def least_process_s(measured: Measured) -> float:
-    """Return what the slow calls and blocks of a test take in one process, at least [s]."""
+    """Return the shortest time for the slow calls and blocks of a test in a process [s]."""
     return sum(map(_slow_s, measured.records))
 
 
 def _slow_s(record: Record) -> float:
-    """Return what a slow measurement takes at least [s]; 0 where it is not slow."""
+    """Return the shortest duration of a slow measurement [s], or 0 if not slow."""
     times = {e.metric: e for e in reversed(record.estimates) if e.kernel is None}
     time = times.get("time.wall") or times.get("time")
     if time is None or time.unit != "s" or time.value < SLOW_S:
         return 0.0
-    if record.kind is not Kind.MEASURE:  # a block runs once; a loop is as long as it is
+    # A block runs once. The length of a loop is not limited.
+    if record.kind is not Kind.MEASURE:
         return time.value if record.kind is Kind.RANGE else 0.0
     samples_count = min(time.sample_count or 1, _LEAST_SAMPLES)
     first = times.get("time.first_call")
-    # with fewer, the first call is one of them
+    # With fewer samples, the first call is a sample.
     warm_up_s = 0.0 if first is None or samples_count < _LEAST_SAMPLES else first.value
     return samples_count * time.value + warm_up_s

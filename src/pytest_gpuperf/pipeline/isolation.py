@@ -1,4 +1,4 @@
-"""Tests that are profiled together, and alone where one ends its process."""
+"""Profile tests together, and separate a test that ends the process."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ __all__ = [
     "said_last",
 ]
 
-_MOST_RESTARTS = 3  # of a group whose tests end their process, or that ncu refuses
-_SHOWN_LINES = 3  # of what a process said last
+# Restarts of a group whose tests end the process, or that ncu refuses.
+_MOST_RESTARTS = 3
+# Lines shown of a process's last output.
+_SHOWN_LINES = 3
 
 
 class CounterRequest(Frozen, frozen=True, kw_only=True):
@@ -40,13 +42,14 @@ class CounterRequest(Frozen, frozen=True, kw_only=True):
     Attributes:
         test_id: The test.
 
-        path: Its file.
+        path: The file of the test.
 
-        metrics: What it asks for, as `counter_metrics` says.
+        metrics: The requested metrics, from `counter_metrics`.
 
-        counters: What that is made of on this chip, as `made_of` says.
+        counters: The counters that these metrics are made of on this chip, from
+            `made_of`.
 
-        cache_control: What its markers say of caches.
+        cache_control: The cache control in the test's markers.
     """
 
     test_id: str
@@ -58,22 +61,22 @@ class CounterRequest(Frozen, frozen=True, kw_only=True):
 
 class ProfilerRun(Frozen, frozen=True, kw_only=True):
     """
-    One process that ran under ncu.
+    A process that ran under ncu.
 
     Attributes:
-        answers: What it said of its tests, by id.
+        answers: The answers for tests, by id.
 
-        launches: What was profiled in each range, by the range's name; None: there is no
-            report to read.
+        launches: The profiled launches of each range, by the name of the range, or None
+            without a readable report.
 
-        refused: Why ncu counted nothing at all; None: it did, or the process ended.
+        refused: The reason why ncu counted nothing at all, or None if it did or the
+            process ended.
 
-        unknown: The counter that ncu does not know, for which it refused; "": another
-            reason.
+        unknown: The unknown counter that made ncu refuse, or "" for a different reason.
 
-        failure: The last lines of a process that ended before all of its tests had.
+        failure: The last lines of a process that ended before the end of all tests.
 
-        hung: Whether it did not end.
+        hung: True if the process did not end.
     """
 
     answers: Mapping[str, ChildAnswer] = {}
@@ -88,25 +91,26 @@ Profile = Callable[[Sequence[CounterRequest], str], ProfilerRun]
 
 
 def refuse_all(requests: Sequence[CounterRequest], refusal: Gap) -> list[CountedTest]:
-    """Return that no test of some was counted, each for the same reason."""
+    """Return all tests as not counted, with the same reason."""
     return [CountedTest(test_id=r.test_id, refusal=refusal) for r in requests]
 
 
 def count(requests: Sequence[CounterRequest], profile: Profile) -> list[CountedTest]:
     """
-    Count all of some tests, those of one cache mode together.
+    Count some tests, grouped by cache mode.
 
-    A measurement says only when it is reached what it does about caches; one that was in
-    the wrong group is counted again in the other one.
+    The cache mode of a measurement is known only when it is reached. A measurement in
+    the wrong group is counted again in the right group.
 
     Args:
-        requests: The tests; each runs at most once a group.
+        requests: The tests. Each runs at most once per group.
 
         profile: Runs some tests under ncu, with a cache control.
     """
     counted = {r.test_id: CountedTest(test_id=r.test_id) for r in requests}
     tried: set[tuple[str, str]] = set()
-    groups: dict[str, list[CounterRequest]] = {}  # by cache mode, the next one first
+    # By cache mode, the next group first.
+    groups: dict[str, list[CounterRequest]] = {}
     for request in requests:
         groups.setdefault(request.cache_control, []).append(request)
     while groups:
@@ -125,7 +129,11 @@ def count(requests: Sequence[CounterRequest], profile: Profile) -> list[CountedT
 
 
 def _merged(earlier: CountedTest, later: CountedTest, mode: str) -> CountedTest:
-    """Return what two groups gave of a test: each its ranges with that cache mode."""
+    """
+    Combine the results of two groups for a test.
+
+    Each group adds ranges of its cache mode.
+    """
     ranges = tuple(r for r in later.ranges if r.cache_control == mode)
     return replace(
         later,
@@ -139,14 +147,15 @@ def isolate(
     run: Callable[[Sequence[CounterRequest]], ProfilerRun],
 ) -> dict[str, CountedTest]:
     """
-    Run tests together; where one ends or stops the process, the others go on without it.
+    Run tests together, and go on without a test that ends or hangs the process.
 
-    It is then tried alone, once, unless it stopped. After some restarts the rest is left.
+    Such a test is tried once alone, unless it hung. After some restarts the rest is
+    given up.
 
     Args:
         requests: The tests.
 
-        run: Runs some of them in one process.
+        run: Runs some of the tests in a process.
     """
     counted: dict[str, CountedTest] = {}
     pending = list(requests)
@@ -172,7 +181,6 @@ def isolate(
 def _ended(
     requests: Sequence[CounterRequest], profiled: ProfilerRun
 ) -> dict[str, CountedTest]:
-    """Return the tests that came to their end in a process that could be read."""
     if profiled.refused is not None or profiled.launches is None:
         return {}
     return {
@@ -188,7 +196,6 @@ def _counted(
     answer: ChildAnswer,
     launches: Mapping[str, tuple[CapturedLaunch, ...]],
 ) -> CountedTest:
-    """Return what was counted of a test that came to its end, of its own metrics."""
     counters = frozenset(report_counters(request.metrics))
     by_name = {reached.name: reached for reached in answer.reached}
     reason = f"the test does not pass under ncu: {said_last(answer.failure)}"
@@ -211,7 +218,6 @@ def _counted(
 
 
 def _own_metrics(launch: CapturedLaunch, names: frozenset[str]) -> CapturedLaunch:
-    """Return a launch without what was collected for other tests."""
     metrics = {name: value for name, value in launch.metrics.items() if name in names}
     return replace(launch, metrics=metrics)
 
@@ -219,9 +225,9 @@ def _own_metrics(launch: CapturedLaunch, names: frozenset[str]) -> CapturedLaunc
 def _culprits(
     rest: Sequence[CounterRequest], profiled: ProfilerRun
 ) -> tuple[list[CounterRequest], Gap]:
-    """Return the tests because of which others have no values, and what is said of it."""
+    """Return the tests to blame for missing values, and the gap to report."""
     refused = profiled.refused
-    if refused is not None:  # ncu counts nothing for one unknown name
+    if refused is not None:  # A single unknown name stops all counting.
         return [r for r in rest if profiled.unknown in r.counters], refused
     begun = [
         request
@@ -246,7 +252,6 @@ def _isolated(
     refusal: Gap,
     run: Callable[[Sequence[CounterRequest]], ProfilerRun],
 ) -> dict[str, CountedTest]:
-    """Return what a test gives that is run by itself."""
     counted = _ended(requests, run(requests))
     missing = (request for request in requests if request.test_id not in counted)
     return counted | {

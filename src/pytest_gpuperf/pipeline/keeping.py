@@ -1,4 +1,4 @@
-"""What outlives a run: sessions for the baseline, samples for a report."""
+"""Keep the data that outlives a run: sessions for the baseline, samples for a report."""
 
 from __future__ import annotations
 
@@ -61,27 +61,29 @@ __all__ = [
     "write_so_far",
 ]
 
-# docs/judging.md section 2: a value that is known worse than that says nothing
-_MOST_LIMITS = 10.0  # half-width of an interval, in limits
-_USUAL_LIMIT = 0.05  # of a metric that has none
+# docs/judging.md section 2: values with wider intervals are useless and not stored.
+# The largest half-width of an interval, in limits of the metric.
+_MOST_LIMITS = 10.0
+# The limit of a metric without its own [fraction].
+_USUAL_LIMIT = 0.05
 
-# what the JSON report says until the run replaces it
+# The reasons in the JSON report until the end of the run replaces it.
 _INTERRUPTED = "the run ended before it wrote its report, or it measured nothing"
 _KILLED = "the run ended before its last test"
 
 
 class _Noise(NamedTuple):
     """
-    A value that says too little to be stored.
+    A value with an interval too wide to be stored.
 
     Attributes:
         key: The measurement.
 
         metric: The metric.
 
-        width: Half-width of its interval [fraction].
+        width: Half-width of the interval [fraction].
 
-        limit: The widest that is stored [fraction].
+        limit: The largest half-width that is stored [fraction].
     """
 
     key: RecordKey
@@ -92,18 +94,18 @@ class _Noise(NamedTuple):
 
 class _Plan(Frozen, frozen=True, kw_only=True):
     """
-    What is stored of one measurement.
+    The planned change of the store for a measurement.
 
     Attributes:
         change: The change of the store.
 
-        slug: The machine that it is stored for.
+        slug: The machine the session is stored for.
 
-        before: The sessions that were stored before.
+        before: The sessions stored before the change.
 
-        dropped_count: Stored sessions whose values it replaces.
+        dropped_count: Number of stored sessions whose values are replaced.
 
-        session_count: Sessions that are stored then.
+        session_count: Number of sessions stored after the change.
     """
 
     change: Append | Restart
@@ -116,16 +118,17 @@ class _Plan(Frozen, frozen=True, kw_only=True):
 @dataclasses.dataclass(slots=True, kw_only=True)
 class _Planned:
     """
-    What is stored of a run, and what is not.
+    The parts of a run to store, and the parts left out.
 
     Attributes:
-        plans: What is stored of each measurement.
+        plans: The planned changes, one per measurement.
 
-        noise: Values that say too little to be stored.
+        noise: Values with intervals too wide to be stored.
 
-        barred_count: Measurements that must not be stored.
+        barred_count: Number of measurements that must not be stored.
 
-        slower_count: Those that lack a metric that was slower in the suite than alone.
+        slower_count: Number of measurements stored without a metric that was slower in
+            the suite than alone.
     """
 
     plans: list[_Plan] = dataclasses.field(default_factory=list)
@@ -136,21 +139,23 @@ class _Planned:
 
 def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     """
-    Store what this run may store: nothing of an incomplete one, nothing that failed.
+    Store the valid results of a run.
+
+    Nothing is stored from an incomplete run or from a failed test.
 
     Args:
-        suite: All that the run has gathered.
+        suite: The collected data of the run.
 
-        run: The run, decided.
+        run: The decided run.
 
         measure: Measures tests alone, in fresh processes.
 
     Returns:
-        The run, with what was measured alone; verdicts of a baseline that is being built
-        say how far it is.
+        The run with the values measured alone. Verdicts of an unfinished baseline have
+        the number of stored sessions.
 
     Raises:
-        BaselineError: The store cannot be written; it is as it was.
+        BaselineError: The store cannot be written. The stored sessions are unchanged.
     """
     if suite.config.update is None:
         return run
@@ -164,7 +169,8 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
         run, plans = _measured_alone(suite, run, plans, measure)
     suite.memory.write(_by_slug(suite, plans, run.references))
     run, dropped = _without_removed(suite, run)
-    suite.memory.forget()  # what follows asks for what is stored now
+    # The lines below describe the store after the change.
+    suite.memory.forget()
     for text in (
         *_stored_lines(suite, planned, _idle(suite, groups)),
         *_company_lines(suite, plans),
@@ -181,7 +187,6 @@ def _all_planned(
     groups: Mapping[RecordKey, Sequence[Record]],
     verdicts: Sequence[Verdict],
 ) -> _Planned:
-    """Return what is stored of all measurements, and what is not."""
     judged: dict[RecordKey, list[Verdict]] = {}
     for verdict in verdicts:
         judged.setdefault(verdict.key, []).append(verdict)
@@ -201,7 +206,7 @@ def _all_planned(
 
 
 def _is_barred(suite: Suite, verdicts: Sequence[Verdict]) -> bool:
-    """Return whether a measurement must not be stored; what is undecided may be."""
+    """Return True if a measurement must not be stored. Undecided measurements may be stored."""
     barred = {Outcome.FAILED, Outcome.REGRESSED} - accepted_outcomes(
         suite.config.update
     )
@@ -211,7 +216,9 @@ def _is_barred(suite: Suite, verdicts: Sequence[Verdict]) -> bool:
 def _planned(
     suite: Suite, records: Sequence[Record], verdicts: Sequence[Verdict]
 ) -> tuple[_Plan | None, list[_Noise]]:
-    """Return what is stored of a measurement, if anything, and what is too noisy."""
+    """
+    Return the plan for a measurement, or None if there is nothing to store, and noisy values.
+    """
     measured = _in_suite(records)
     if not measured:
         return None, []
@@ -241,9 +248,9 @@ def _slower_in_suite(suite: Suite, verdicts: Sequence[Verdict]) -> frozenset[str
     """
     Return the metrics of a measurement that were slower in the suite than alone.
 
-    Neither value is stored: what another test left behind is no value of this one, and one
-    that was measured alone would stand in a series of values of the suite. `all` stores
-    that of the suite.
+    Neither value is stored. The value of the suite shows the effect of another test,
+    and a value measured alone does not belong in a series of values of the suite.
+    With `all`, the value of the suite is stored.
     """
     if suite.config.update is Update.ALL:
         return frozenset()
@@ -253,7 +260,6 @@ def _slower_in_suite(suite: Suite, verdicts: Sequence[Verdict]) -> frozenset[str
 def _measured_alone(
     suite: Suite, run: Run, plans: Sequence[_Plan], measure: MeasureAlone
 ) -> tuple[Run, list[_Plan]]:
-    """Return a run and its plans with what fresh processes measure alone of some tests."""
     sessions = {plan.change.key: (plan.change.record, plan.before) for plan in plans}
     measure_alone(suite, sessions, measure)
     run = replace(run, records=suite.records(), references=suite.reference_records())
@@ -274,7 +280,6 @@ def _measured_alone(
 def _by_slug(
     suite: Suite, plans: Sequence[_Plan], references: Sequence[Record]
 ) -> dict[str, list[StoreChange]]:
-    """Return the changes by machine; reference workloads are stored with any test."""
     changes: dict[str, list[StoreChange]] = {}
     for plan in plans:
         changes.setdefault(plan.slug, []).append(plan.change)
@@ -291,12 +296,13 @@ def _by_slug(
 
 def _without_removed(suite: Suite, run: Run) -> tuple[Run, list[str]]:
     """
-    Drop the stored tests that are no longer in the code.
+    Drop stored tests that are no longer in the code.
 
-    Never by a run of a part or a shard, nor by one that did not measure here.
+    A run of a part or a shard never drops tests, nor does a run that did not measure
+    here.
 
     Returns:
-        The run, of which these tests are no longer absent, and lines that name them.
+        The run, in which these tests are no longer absent, and lines that name them.
     """
     completeness, slugs = run.header.completeness, suite.slugs_here()
     config, scope = suite.config, completeness.scope
@@ -330,12 +336,13 @@ def _without_removed(suite: Suite, run: Run) -> tuple[Run, list[str]]:
 
 
 def _in_suite(records: Sequence[Record]) -> list[Record]:
-    """Return what the suite measured; empty: only processes that confirm came to it."""
+    """
+    Return the records measured by the suite, empty if only confirming processes have records.
+    """
     return [record for record in records if record.role.of_suite]
 
 
 def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
-    """Return the session of a measurement, with the quantiles of its samples."""
     session = stored_record(measured, suite.site.session_of(measured[0].host))
     samples = {(s.metric, s.unit, s.source): s.values for s in measured[0].series}
     values = []
@@ -349,7 +356,6 @@ def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
 
 
 def _noise_of(suite: Suite, session: StoredRecord) -> dict[str, dict[str, _Noise]]:
-    """Return the values of a session that say too little, by source and metric."""
     limits = gates(suite.results[session.key.test_id], suite.config)
     noisy: dict[str, dict[str, _Noise]] = {}
     for value in session.values:
@@ -365,11 +371,12 @@ def _without_noise(
     suite: Suite, session: StoredRecord
 ) -> tuple[StoredRecord, list[_Noise]]:
     """
-    Return a session without values that say too little, and these.
+    Return a session without noisy values, and the values that were removed.
 
-    A device's stays without the host's of the same calls, which other programs disturb. A
-    metric that no source keeps is among these, unless it is a part of one that is stored,
-    or told of, and nothing gates it.
+    Device times stay if the host times of the same calls are noisy, because other
+    programs disturb only the host. A removed metric is reported if no source keeps it.
+    A part of a metric is not reported if the whole is stored or reported, and nothing
+    gates the part.
     """
     noisy = _noise_of(suite, session)
     if not noisy:
@@ -402,7 +409,7 @@ def _without_noise(
 def _change(
     suite: Suite, session: StoredRecord, first: Record, judged: Sequence[Verdict]
 ) -> Append | Restart | None:
-    """Return what to do with a measurement; None: nothing."""
+    """Return the change of the store for a measurement, or None to store nothing."""
     update = suite.config.update
     if not session.values:
         return None
@@ -420,7 +427,8 @@ def _change(
     )
     if metrics:
         family = _family_of(metrics, session.values)
-        # it may have come with another kernel: the old one's values are replaced, too
+        # The change may come from a new kernel, so the values of the old kernel are
+        # replaced, too.
         return Restart(record=session, metrics=family)
     return Append(record=session) if update is Update.ALL else None
 
@@ -429,12 +437,13 @@ def _fewest(
     suite: Suite, session: StoredRecord, first: Record, judged: Sequence[Verdict]
 ) -> int:
     """
-    Return how many stored sessions a measurement may be compared with, now.
+    Return the smallest number of stored sessions that a measurement may be compared with.
 
-    Of those that ran the same choice of kernels and about as many tests: others do not say
-    how far these differ.
-    Of several metrics that are held against something the one with the fewest counts; of
-    several sources of a metric the one with the most, which is what is compared.
+    Only sessions with the same choice of kernels and about the same number of tests
+    count, because other sessions do not show how much these values differ. Among
+    several gated or judged metrics, the metric with the fewest sessions counts. Among
+    several sources of a metric, the source with the most sessions counts, because that
+    source is compared.
     """
     measured = suite.results[first.key.test_id]
     held = gates(measured, suite.config).keys() | {v.metric for v in judged}
@@ -455,7 +464,7 @@ def _fewest(
 def _family_of(
     metrics: frozenset[str], values: Sequence[SessionValue]
 ) -> frozenset[str]:
-    """Return metrics with those that are parts of them: time.p95 goes with time."""
+    """Return metrics together with their parts, for example time.p95 with time."""
     names = {value.metric for value in values}
     return frozenset(
         name for name in names if name in metrics or name.partition(".")[0] in metrics
@@ -465,7 +474,7 @@ def _family_of(
 def _idle(
     suite: Suite, groups: Mapping[RecordKey, Sequence[Record]]
 ) -> tuple[str, str]:
-    """Return why a run may have nothing to store, and what stores something; "": nothing."""
+    """Return the reason for storing nothing, and a command that stores something, or ""."""
     if suite.config.update is not Update.IMPROVED:
         return "every baseline has enough sessions", ""
     stored = [suite.memory.sessions(records[0]) for records in groups.values()]
@@ -476,7 +485,6 @@ def _idle(
 
 
 def _storing(suite: Suite) -> str:
-    """Return the command that stores sessions where this run does."""
     named = suite.config.baseline_named
     return display.escape(storing_command(suite.memory.place() if named else None))
 
@@ -485,14 +493,14 @@ def _stored_lines(
     suite: Suite, planned: _Planned, idle: tuple[str, str]
 ) -> Iterator[str]:
     """
-    Yield how much was stored, and what was not.
+    Yield lines about the stored values and the values left out.
 
     Args:
-        suite: All that the run has gathered.
+        suite: The collected data of the run.
 
-        planned: What was stored, and what was not.
+        planned: The values stored and left out.
 
-        idle: Why a run may have nothing to store, and what stores something.
+        idle: The reason for storing nothing, and a command that stores something.
     """
     changes: dict[str, list[StoreChange]] = {}
     for plan in planned.plans:
@@ -503,14 +511,15 @@ def _stored_lines(
         otherwise, remedy = idle
         yield terminal.stored_line(changes, place, *left_out, otherwise=otherwise)
         if remedy and not (planned.plans or any(left_out)):
-            yield remedy  # in a line of its own, so that it can be copied
+            # On a separate line, so that the command can be copied.
+            yield remedy
     if planned.noise:
         text = f"too noisy to be stored: {listed(_noise_texts(planned.noise))}"
         yield f"{text}; measure on a quieter machine, or time more work in a call"
 
 
 def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
-    """Yield a text a metric: a test's own, or of how many tests it is."""
+    """Yield a text per metric, with the measurement or the number of measurements."""
     by_metric: dict[str, list[_Noise]] = {}
     for each in noise:
         by_metric.setdefault(each.metric, []).append(each)
@@ -525,7 +534,6 @@ def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
 
 
 def _company_lines(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
-    """Yield how many tests a run of a part ran, and the sessions beside which it stores."""
     session = suite.site.session
     others = {
         before.session.id: before.session.ran_count or 0
@@ -538,7 +546,11 @@ def _company_lines(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
 
 
 def _accepted_lines(plans: Sequence[_Plan]) -> Iterator[str]:
-    """Yield what was accepted, and what it replaced; `_seen` says what is wanted then."""
+    """
+    Yield a line about accepted changes and dropped sessions.
+
+    `_seen` prints the number of sessions still wanted.
+    """
     accepted = [plan for plan in plans if plan.dropped_count]
     if not accepted:
         return
@@ -548,7 +560,6 @@ def _accepted_lines(plans: Sequence[_Plan]) -> Iterator[str]:
 
 
 def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
-    """Yield what the baseline sees now, and what it would see with more sessions."""
     plans = _noisy(plans)
     if not plans:
         return
@@ -577,12 +588,10 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
 
 
 def _noisy(plans: Sequence[_Plan]) -> list[_Plan]:
-    """Return the plans that hold more than what is exact, of which one session tells all."""
     return [p for p in plans if any(map(has_noise, p.change.record.values))]
 
 
 def _cases_as_stored(suite: Suite) -> list[Case]:
-    """Return the cases of a run beside what is stored now, its own session included."""
     records = [
         record
         for record in suite.records()
@@ -594,7 +603,8 @@ def _cases_as_stored(suite: Suite) -> list[Case]:
             suite.memory.sessions(group[0]),
             metric=metric,
             limit=limit,
-            session_id="",  # this session is one of the stored ones now
+            # This session is already stored and counts like the others.
+            session_id="",
             across=suite.config.compare_across,
         )
         for key, group in grouped(records).items()
@@ -609,7 +619,7 @@ def _effects_seen(
     *,
     more_sessions: int = 0,
 ) -> dict[RecordKey, float]:
-    """Return the smallest change of some measurements that their sessions show."""
+    """Return the smallest detectable change of measurements [fraction], by key."""
     references = references_of(suite, session_id="")
     smallest = smallest_seen(cases, references=references, more_sessions=more_sessions)
     effects: dict[RecordKey, float] = {}
@@ -620,7 +630,6 @@ def _effects_seen(
 
 
 def _with_progress(suite: Suite, run: Run, plans: Sequence[_Plan]) -> Run:
-    """Return a run whose undecided verdicts say how many sessions are stored."""
     most_sessions = suite.config.sessions
     counts = {
         plan.change.key: plan.session_count
@@ -637,19 +646,17 @@ def _with_progress(suite: Suite, run: Run, plans: Sequence[_Plan]) -> Run:
 
 
 def _lacks_sessions(verdict: Verdict) -> bool:
-    """Return whether a verdict is open because too little is stored."""
     few = verdict.reason is Reason.TOO_FEW_SESSIONS
     return few or verdict.reason is Reason.NOTHING_STORED
 
 
 def _building(verdict: Verdict, count: int, most_sessions: int) -> Verdict:
-    """Return a verdict that says how far its baseline is built."""
     evidence = verdict.evidence or VerdictEvidence()
     return replace(verdict, evidence=replace(evidence, building=(count, most_sessions)))
 
 
 def with_sessions(suite: Suite, run: Run) -> Run:
-    """Return a run with the stored sessions that its changes were judged against."""
+    """Return a run with the stored sessions used to judge its changes."""
     records = {r.key: r for r in reversed(run.records) if r.role is Role.MAIN}
     metrics: dict[RecordKey, set[str]] = {}
     for verdict in run.verdicts:
@@ -670,7 +677,7 @@ def with_sessions(suite: Suite, run: Run) -> Run:
 
 
 def _with_newest_kernels(sessions: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
-    """Yield sessions, oldest first, of which the newest with kernels alone has some."""
+    """Yield sessions, oldest first, with kernels only in the newest session that has any."""
     newest = max((i for i, one in enumerate(sessions) if one.kernels), default=-1)
     for place, session in enumerate(sessions):
         yield session if place == newest else replace(session, kernels=())
@@ -679,7 +686,6 @@ def _with_newest_kernels(sessions: Sequence[StoredRecord]) -> Iterator[StoredRec
 def _compared(
     suite: Suite, now: StoredRecord, session: StoredRecord, metrics: Collection[str]
 ) -> Iterator[SessionValue]:
-    """Yield the values of a stored session that some of now are compared with."""
     across = suite.config.compare_across
     for value in now.values:
         if value.metric not in metrics:
@@ -693,7 +699,7 @@ def _compared(
 
 def write_reports(suite: Suite, run: Run) -> None:
     """
-    Write the reports that were asked for.
+    Write the requested reports.
 
     Raises:
         ReportError: A file cannot be written.
@@ -710,10 +716,11 @@ def write_reports(suite: Suite, run: Run) -> None:
 
 def write_interrupted(config: Config) -> None:
     """
-    Write reports that say that the run was interrupted: true until they are replaced.
+    Write reports of an interrupted run, to be replaced at the end of the run.
 
-    Code under test may end the process with any exit status, and a report of an earlier
-    run must not stand for this one. Nothing is written to a pipe or a device.
+    Code under test may end the process with any exit code, and a report of an earlier
+    run must not be mistaken for a report of this run. Nothing is written to a pipe or a
+    device.
 
     Raises:
         ReportError: A file cannot be written.
@@ -738,7 +745,7 @@ def write_interrupted(config: Config) -> None:
 
 def write_so_far(suite: Suite) -> None:
     """
-    Write the JSON report of a run that has not ended, which is left if it is killed.
+    Write the JSON report of an unfinished run, which remains if the run is killed.
 
     Raises:
         ReportError: The file cannot be written.
@@ -758,7 +765,7 @@ def write_so_far(suite: Suite) -> None:
 
 
 def with_samples(suite: Suite, run: Run) -> Run:
-    """Return a run with the samples that its processes kept, for reports."""
+    """Return a run with the samples kept by its processes, for reports."""
     spool = suite.site.identity.spool
     if spool is None:
         return run

@@ -1,4 +1,4 @@
-"""The first level at which both sides of a comparison are proven to run their own files.
+"""Find the first level at which both sides of a comparison are proven to run their own files.
 
 0  each side's folder and its arguments
 1  the project's import roots in front, the other tree's paths rewritten
@@ -19,7 +19,7 @@ from pytest_gpuperf.pipeline.side_process import Collection, SideCommand
 
 __all__ = ["REDIRECTED", "Demand", "Settled", "settle"]
 
-# what other import roots can mend
+# Findings that different import roots can fix.
 REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
 _CARRY = "name it in the ini option gpuperf_carry if it is generated"
 _SAME_IDS = "name a test as `pytest --collect-only -q` does, the same in every process"
@@ -28,21 +28,22 @@ _COLLECT = "compare with a revision that can be imported and has these tests"
 
 class Demand(Frozen, frozen=True, kw_only=True):
     """
-    What must be proven.
+    The requirements for the proof.
 
     Attributes:
         test_ids: The tests to compare.
 
-        tracked: What git has of each side, relative to its root.
+        tracked: The files tracked by git on each side, relative to the root.
 
         differing: The files that differ between the trees, relative to the root.
 
-        environments: Those in the working tree, which are not code of the project.
+        environments: Environments in the working tree, which are not code of the
+            project.
 
-        scratch: The run's folder, which the old tree lies in.
+        scratch: The folder of the run, which contains the old tree.
 
-        is_built: Whether level 2 can be tried: the project can be built, and the user's
-            command does not build it in place.
+        is_built: True if level 2 can be tried, because the project can be built and the
+            user's command does not build it in place.
     """
 
     test_ids: tuple[str, ...]
@@ -55,21 +56,21 @@ class Demand(Frozen, frozen=True, kw_only=True):
 
 class Settled(Frozen, frozen=True, kw_only=True):
     """
-    Two sides at a level at which they are proven.
+    Two sides at a proven level.
 
     Attributes:
-        level: That level.
+        level: The level.
 
-        commands: How a process of each side is started there.
+        commands: The commands that start processes of each side at this level.
 
-        collections: What each side has collected.
+        collections: The collected tests of each side.
 
-        project: Whose files are whose.
+        project: Decides to which side a file belongs.
 
-        usual: What the new side loads as the user starts it, at level 0.
+        usual: The code loaded by the new side at level 0, started like the user's run.
 
-        built: The sides at level 2, or why they are not, where tests that run decide
-            between the two levels; None: this level is proven, or the last.
+        built: The sides at level 2, or the reason against them, if the running tests
+            decide between the two levels. None if this level is proven, or the last.
     """
 
     level: int
@@ -89,22 +90,23 @@ def settle(
     ignored: Callable[[Sequence[str]], frozenset[str]],
 ) -> Settled:
     """
-    Return the sides at the first level that is proven.
+    Return the sides at the first proven level.
 
     Args:
-        commands: How a process of each side is started at level 0.
+        commands: The commands that start processes of each side at level 0.
 
-        demand: What must be proven.
+        demand: The requirements.
 
-        collect: Lets a side collect.
+        collect: Collects the tests of a side.
 
-        build: Builds a side, and returns the folder that holds it.
+        build: Builds a side, and returns the folder of the build.
 
-        ignored: Returns which of some files of the working tree git ignores.
+        ignored: Returns those of some files in the working tree that git ignores.
 
     Raises:
-        SidesRefusedError: None is; the first finding of each is named. Or `collect`
-            raises it: a side that was ended from outside shows nothing of a level.
+        SidesRefusedError: No level is proven, and the first finding of each level is
+            named. Also raised by `collect` for a side ended by a signal from outside,
+            which says nothing about a level.
     """
     search = _Search(commands, demand, ignored)
     findings: dict[int, Gap] = {}
@@ -113,9 +115,8 @@ def settle(
     while level is not None:
         try:
             commands = search.commands(level, build)
-        except (
-            SidesRefusedError
-        ) as error:  # level 1 stands where tests import the project
+        except SidesRefusedError as error:
+            # Level 1 is still used if only running tests import the project.
             findings[level] = Gap.of(error)
             break
         settled = search.at(commands, collect)
@@ -128,13 +129,13 @@ def settle(
         level = _next_level(level, finding.code, is_built=demand.is_built)
     if 1 not in without_code:
         raise _refused(findings)
-    # a build has shown no code either: tests import it, and each process that measures
-    # is proven by itself
+    # The collection loaded no code of the project, so only running tests import it. Every
+    # measuring process is proven separately.
     return replace(without_code[1], built=without_code.get(2, findings.get(2)))
 
 
 def _next_level(level: int, code: GapCode, *, is_built: bool) -> int | None:
-    """Return the next level that can mend what was found; None: there is none."""
+    """Return the next level that can fix a finding, or None."""
     if code in {GapCode.FAILED, GapCode.UNKNOWN_TEST} or level > 1:
         return None
     if level == 0 and code in REDIRECTED:
@@ -143,9 +144,8 @@ def _next_level(level: int, code: GapCode, *, is_built: bool) -> int | None:
 
 
 def _refused(findings: Mapping[int, Gap]) -> SidesRefusedError:
-    """Return why no level is proven: what decides first, then the other levels."""
     lines = [f"level {level}: {gap.reason}" for level, gap in findings.items()]
-    # a file that git does not have explains whatever else is wrong
+    # A file that git does not track explains all other findings.
     codes = (
         *(GapCode.UNKNOWN_TEST, GapCode.LOST_FILE),
         *(GapCode.FAILED, GapCode.NOT_COLLECTED),
@@ -163,7 +163,7 @@ def _refused(findings: Mapping[int, Gap]) -> SidesRefusedError:
 
 class _Search:
     """
-    The levels, one after another.
+    The search through the levels.
 
     Args:
         commands: As for `settle`.
@@ -182,12 +182,13 @@ class _Search:
         self._commands = commands
         self._demand = demand
         self._ignored = ignored
-        self._usual: Settled | None = None  # level 0: what the user's own run does
+        # The sides at level 0, started like the user's own run.
+        self._usual: Settled | None = None
 
     def commands(
         self, level: int, build: Callable[[SideCommand], str]
     ) -> dict[Side, SideCommand]:
-        """Return how a process of each side is started at a level."""
+        """Return the commands that start processes of the sides at a level."""
         fronts: dict[Side, tuple[str, ...]] = dict.fromkeys(self._commands, ())
         for side, command in self._commands.items():
             if level == 1:
@@ -204,9 +205,9 @@ class _Search:
         commands: Mapping[Side, SideCommand],
         collect: Callable[[SideCommand], Collection],
     ) -> Settled:
-        """Return what both sides collect when they are started so."""
+        """Collect both sides with the given commands."""
         level = commands[Side.NEW].level
-        # the new side first: how long it takes limits the old one
+        # The new side goes first, because its duration limits the old side.
         collections = {s: collect(commands[s]) for s in (Side.NEW, Side.OLD)}
         settled = Settled(
             level=level,
@@ -219,7 +220,7 @@ class _Search:
         return settled
 
     def finding(self, settled: Settled) -> Gap | None:
-        """Return what shows that a level is not proven; None: it is."""
+        """Return the reason against a level, or None if the level is proven."""
         project, collections = settled.project, settled.collections
         for side in Side:
             loaded = collections[side].loaded
@@ -237,7 +238,6 @@ class _Search:
     def _project(
         self, commands: Mapping[Side, SideCommand], *, is_built: bool
     ) -> Project:
-        """Return the project: what is built lies in front."""
         demand = self._demand
         old, new = (
             Tree(
@@ -252,7 +252,6 @@ class _Search:
         )
 
     def _roots(self, command: SideCommand) -> tuple[str, ...]:
-        """Return the import roots that a tree has, of those that the user's run uses."""
         if self._usual is None:
             return ()
         loaded = self._usual.usual
@@ -261,7 +260,7 @@ class _Search:
         return tuple(str(place) for place in places if place.is_dir())
 
     def _ungenerated(self, settled: Settled) -> Gap | None:
-        """Return that the old side lacks a file that git ignores; None: it has all."""
+        """Return a gap if the old side lacks a loaded file that git ignores, else None."""
         collections, root = settled.collections, self._commands[Side.NEW].tree
         own_files = settled.project.files_of(Side.NEW, collections[Side.NEW].loaded)
         names = {name for name, _ in collections[Side.OLD].loaded.files}
@@ -277,10 +276,11 @@ class _Search:
         return None
 
     def _lost(self, settled: Settled) -> Gap | None:
-        """Return that the new side is not what the user's own run is; None: it is."""
+        """Return a gap if the new side differs from the user's own run, else None."""
         new = settled.collections[Side.NEW]
         missing = [test for test in self._demand.test_ids if test not in new.tests]
-        if missing and settled.level == 0:  # nothing was changed for it yet
+        # At level 0 the side starts like the user's run, so the ids must be at fault.
+        if missing and settled.level == 0:
             reason = f"the new side does not collect {missing[0]}"
             return Gap(code=GapCode.UNKNOWN_TEST, reason=reason, remedy=_SAME_IDS)
         if self._usual is not None:
@@ -297,7 +297,7 @@ class _Search:
 
 
 def _uncollected(settled: Settled) -> Gap | None:
-    """Return that a side cannot collect; None: both can."""
+    """Return a gap if a side cannot be collected, else None."""
     new = settled.collections[Side.NEW]
     if all(c.is_usage_error for c in settled.collections.values()):
         reason = f"the new side {new.failure}"

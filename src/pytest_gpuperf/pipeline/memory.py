@@ -1,4 +1,4 @@
-"""What the baseline remembers, read as it is needed."""
+"""The baseline of a run, read as needed."""
 
 from __future__ import annotations
 
@@ -41,12 +41,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory", "damage_remedy", "slug_of", "slugs_of_machine"]
 
-_DEFAULT_PLACE = ".gpuperf"  # what storing makes where no store was named
-# Facts of what runs. Those of compiled code and of captured reports name a chip at most.
+# The store created if none was named.
+_DEFAULT_PLACE = ".gpuperf"
+# Facts of a machine. The facts of compiled code and of captured reports name at most a chip.
 _OF_MACHINE = frozenset(
     {"cpu_model", "core_count", "gpu_memory_bytes", "driver_branch"}
 )
-_SHOWN_LINES = 3  # damaged lines or files that a run names, of more it tells the number
+# Damaged lines or files shown by a run. The rest are only counted.
+_SHOWN_LINES = 3
 
 
 class Memory:
@@ -54,22 +56,24 @@ class Memory:
     The stored sessions of a run's tests.
 
     Args:
-        config: Names the store.
+        config: The settings, with the place of the store.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._store: Store | None = None
-        self._keys: dict[str, str] = {}  # of tests, by ids that are not their keys
+        # Keys by test id, for tests whose id is not the key.
+        self._keys: dict[str, str] = {}
         self._usual: dict[str, Mapping[str, UsualSpread]] = {}
         self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
 
     def store(self) -> Store | None:
         """
-        Return the store; None: this run has none.
+        Return the store, or None if the run has none.
 
         Raises:
-            BaselineMissingError: It was named, is not there, and is not to be made.
+            BaselineMissingError: The named store does not exist and must not be
+                created.
         """
         if self._store is None:
             updating = self._config.update is not None
@@ -81,38 +85,40 @@ class Memory:
                     place,
                     self._config.root,
                     create=updating,
-                    # what was only found must not stop tests that it has nothing of
+                    # A store found by default must not stop tests that have nothing
+                    # stored in it.
                     lenient=not (self._config.baseline_named or updating),
                 )
         return self._store
 
     def place(self) -> str:
-        """Return the name of the store, as a person would write it."""
+        """Return the name of the store in the user's spelling."""
         return store_name(self._config.option_texts)
 
     def check(self) -> None:
         """
-        Read the whole store, so that what is wrong in it is told before any test runs.
+        Read the whole store, to report errors before any test runs.
 
         Raises:
-            BaselineError: It was named and is not there, or a file of it cannot be read:
-                of one that was only found such a file is left out, unless the run stores.
+            BaselineError: The named store does not exist, or a file in it is
+                unreadable. In a store that was found by default, an unreadable file is
+                left out, unless the run stores.
         """
         store = self.store()
         if store is not None:
             self._loaded = {folder: store.load(folder) for folder in store.slugs()}
 
     def learn(self, test_id: str, key: str) -> None:
-        """Take the key of a test of this run; "": its id is its key."""
+        """Note the key of a test, or "" if the id is the key."""
         if key:
             self._keys[test_id] = key
 
     def key_of(self, test_id: str) -> str:
-        """Return the key under which the values of a test of this run are stored."""
+        """Return the key under which the values of a test are stored."""
         return self._keys.get(test_id, test_id)
 
     def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
-        """Return the stored sessions of a measurement, oldest first, with its own key."""
+        """Return the stored sessions of a measurement, oldest first, under the current key."""
         folder = slug_of(record)
         self.read([folder])
         stored = self._loaded.get(folder, {})
@@ -124,16 +130,15 @@ class Memory:
         return joined([replace(r, key=record.key) for r in found])
 
     def _stored_key(self, key: RecordKey) -> RecordKey:
-        """Return the key under which a measurement of this run is stored."""
         test_id = self._keys.get(key.test_id)
         return key if test_id is None else replace(key, test_id=test_id)
 
     def read(self, slugs: Iterable[str]) -> None:
         """
-        Read what is stored of some GPUs, chips and hosts, unless that was done.
+        Read the sessions of some GPUs, chips and hosts, unless already read.
 
         Raises:
-            BaselineError: As `check`.
+            BaselineError: As for `check`.
         """
         store = self.store()
         if store is None:
@@ -149,9 +154,9 @@ class Memory:
         Return the keys of the tests that have stored sessions and are not in a run.
 
         Args:
-            test_ids: The ids of the tests in it.
+            test_ids: The ids of the tests in the run.
 
-            slugs: The GPUs, chips and hosts where sessions were measured; None: anywhere.
+            slugs: The GPUs, chips and hosts of the sessions, or None for any.
         """
         store = self.store()
         if store is None:
@@ -174,7 +179,7 @@ class Memory:
         return tuple(key for key in absent if key not in keys)
 
     def stored(self, test_ids: Iterable[str], slugs: Collection[str]) -> list[str]:
-        """Return the tests, by their ids, of which there are sessions of some machines."""
+        """Return the ids of tests with stored sessions of some machines."""
         held = {key.test_id for _, key, _ in self._sessions_of(slugs)}
         return [t for t in test_ids if not held.isdisjoint(self._names(t))]
 
@@ -182,18 +187,21 @@ class Memory:
         self, session: Session, measured: Collection[str], slugs: Collection[str]
     ) -> tuple[set[str], bool]:
         """
-        Return the tests that the newest session with a run's selection has measured.
+        Return the tests measured by the newest session with the same selection as a run.
 
-        It shares a measured test with the run: a plugin may run a part of the tests by a
-        variable that nobody knows. Besides whether its selection is known, which sessions of
-        earlier versions did not store.
+        The session must share a measured test with the run, because a plugin may select
+        a part of the tests by an unknown variable.
 
         Args:
-            session: The run's own.
+            session: The session of the run.
 
-            measured: Ids of the tests that it measured.
+            measured: Ids of the tests measured by the run.
 
-            slugs: The GPUs, chips and hosts that it measures on.
+            slugs: The GPUs, chips and hosts that the run measures on.
+
+        Returns:
+            The ids, and False if the selection of that session is unknown, as in
+            sessions stored by earlier versions.
         """
         names = {name for test_id in measured for name in self._names(test_id)}
         tests: dict[str, set[str]] = {}
@@ -213,13 +221,11 @@ class Memory:
         return ids | tests[newest], sessions[newest][1].selection is not None
 
     def _names(self, test_id: str) -> set[str]:
-        """Return what a test may be called in the store: its id, or its key."""
         return {test_id, self.key_of(test_id), self._config.checkout.key_of(test_id)}
 
     def _sessions_of(
         self, slugs: Collection[str]
     ) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
-        """Yield what is stored of the tests of some machines."""
         store = self.store()
         names = {folder_name(name) for name in slugs} | set(slugs)
         here = names.intersection(() if store is None else store.slugs())
@@ -236,24 +242,26 @@ class Memory:
         python_minor: str,
     ) -> tuple[dict[str, list[Drop]], tuple[str, ...]]:
         """
-        Return what is stored of tests that are no longer in the code, to be dropped.
+        Return the stored sessions to drop, because their tests are no longer in the code.
 
-        Only sessions of this kind of machine, of no other Python that is in use, and only
-        of the project of this run: several projects may share a store.
+        Sessions measured on other machines are kept, as are sessions of another Python
+        version still in use. As several projects may share a store, only sessions
+        linked to this project are dropped.
 
         Args:
             test_ids: The ids of the tests of the run.
 
-            slugs: The GPUs, chips and hosts that it measures on.
+            slugs: The GPUs, chips and hosts that the run measures on.
 
-            scope: Where it looked for tests.
+            scope: The scope in which the run looked for tests.
 
-            session: Its session.
+            session: The session of the run.
 
-            python_minor: Its Python.
+            python_minor: The Python version of the run.
 
         Returns:
-            What to drop by folder, and the keys of tests that may be of another project.
+            The sessions to drop by folder, and the keys of tests that may belong to a
+            different project.
         """
         gone = self._gone(test_ids, slugs, scope=scope, python_minor=python_minor)
         if not gone:
@@ -280,7 +288,9 @@ class Memory:
         scope: Scope,
         python_minor: str,
     ) -> Mapping[tuple[str, RecordKey], list[StoredRecord]]:
-        """Return the sessions of this machine and Python of tests that are gone, by folder."""
+        """
+        Return the sessions of removed tests for this machine and Python, by folder and key.
+        """
         store = self.store()
         if store is None:
             return {}
@@ -302,14 +312,13 @@ class Memory:
         return gone
 
     def _pythons_in_use(self) -> set[str | None]:
-        """Return the Pythons of the newest sessions: no run follows those of others."""
+        """Return the Python versions of the newest sessions. Older versions are not in use."""
         stored = [record for _, _, record in self._records()]
         newest = max((record.arrival for record in stored), default=0)
         since = newest - SESSION_LIMIT
         return {_python_of(r) for r in stored if r.arrival > since} - {None}
 
     def _records(self) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
-        """Yield what was read of tests, with its folder and its key there."""
         for folder, series in self._loaded.items():
             for key, records in series.items():
                 if key.test_id != REFERENCES:
@@ -317,7 +326,7 @@ class Memory:
 
     def drop(self, drops: Mapping[str, Sequence[Drop]]) -> None:
         """
-        Remove sessions from the store, and keep them beside it.
+        Move sessions out of the store into files next to it.
 
         Raises:
             BaselineError: A file cannot be read or written.
@@ -328,12 +337,12 @@ class Memory:
                 store.set_aside(folder, of_folder)
 
     def _key_of_stored(self, record: StoredRecord) -> str:
-        """Return the key of a stored test, which may stand under an id of pytest."""
+        """Return the key of a stored test, even if stored under a pytest id."""
         test_id = record.key.test_id
         return self._config.checkout.key_of(test_id) if record.has_node_id else test_id
 
     def usual_spreads(self, record: Record) -> Mapping[str, UsualSpread]:
-        """Return what sessions usually differ by where a record was measured."""
+        """Return the usual differences between sessions on the machine of a record."""
         folder = slug_of(record)
         if folder not in self._usual:
             series = self._loaded.get(folder, {}).items()
@@ -348,7 +357,7 @@ class Memory:
     def elsewhere(
         self, records: Sequence[Record]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
-        """Return the other GPUs, chips or hosts that have sessions of measurements."""
+        """Return the other GPUs, chips or hosts with stored sessions of some measurements."""
         store = self.store()
         if store is None:
             return {}
@@ -363,7 +372,7 @@ class Memory:
         return slugs
 
     def remarks(self) -> Iterator[str]:
-        """Yield what is wrong with the store's files, a sentence each, once a run."""
+        """Yield sentences about errors in the files of the store. Call once per run."""
         if self._store is None:
             return
         unread = self._store.unread
@@ -387,23 +396,23 @@ class Memory:
             )
 
     def _shown(self, line: Damage) -> str:
-        """Return a damaged line with its path as a person would write it, and its test."""
         path = Path(line.path)
-        with contextlib.suppress(ValueError):  # it is not below the root
+        with contextlib.suppress(ValueError):  # The path is not below the root.
             path = path.relative_to(self._config.root)
         test = f", of {escape(_test_of(line))}" if line.test_id else ""
         return f"{replace(line, path=str(path))}{test}"
 
     def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
         """
-        Return tests of a run that damaged lines are of; a module where a line names none.
+        Return the tests of a run with damaged lines, or modules for lines that name no test.
 
-        A line that names a test which is in no other line either may have lost its name.
+        A line that names a test unknown to all other lines may have lost the correct
+        name.
 
         Args:
             test_ids: The ids of the tests of the run.
 
-            slugs: The GPUs, chips and hosts that it measures on.
+            slugs: The GPUs, chips and hosts that the run measures on.
         """
         if self._store is None or not self._store.damage:
             return []
@@ -425,16 +434,16 @@ class Memory:
         return [*found]
 
     def forget(self) -> None:
-        """Forget what was read, so that it is read again."""
+        """Forget all sessions, so that they are read again."""
         self._loaded = {}
         self._usual = {}
 
     def write(self, changes: Mapping[str, list[StoreChange]]) -> None:
         """
-        Store what was measured, by GPU, chip or host.
+        Store the measured values, by GPU, chip or host.
 
         Raises:
-            BaselineError: A file cannot be read or written; it stays as it was.
+            BaselineError: A file cannot be read or written. The file is unchanged.
         """
         store = self.store()
         if store is None:
@@ -444,14 +453,12 @@ class Memory:
             store.write(folder, [*self._moves(store, folder), *keyed])
 
     def _keyed(self, change: StoreChange) -> StoreChange:
-        """Return a change of a measurement with the key under which it is stored."""
         key = self._stored_key(change.key)
         if key == change.key or not isinstance(change, (Append, Restart)):
             return change
         return replace(change, record=replace(change.record, key=key))
 
     def _moves(self, store: Store, folder: str) -> Iterator[Move]:
-        """Yield the moves of sessions of this run's tests that stand under their ids."""
         if not self._keys:
             return
         for old, records in store.load(folder).items():
@@ -461,28 +468,29 @@ class Memory:
 
 
 def _test_of(line: Damage) -> str:
-    """Return the test that a damaged line names; "": none."""
-    within = line.test_id.startswith("::")  # its section is its module
+    """Return the test named by a damaged line, or ""."""
+    # The section of such a line is its module.
+    within = line.test_id.startswith("::")
     return f"{line.section}{line.test_id}" if within else line.test_id
 
 
 def _is_of_machine(record: StoredRecord) -> bool:
-    """Return whether a session was measured on a machine, not read from code or a report."""
+    """Return True if a session was measured on a machine, not read from code or a report."""
     return any(_OF_MACHINE & facts.keys() for facts in record.facts.values())
 
 
 def _python_of(record: StoredRecord) -> str | None:
-    """Return the Python that a session depends on; None: on any, or it is unknown."""
+    """Return the Python version that a session depends on, or None if any or unknown."""
     facts = record.facts.values()
     return next((f["python_minor"] for f in facts if "python_minor" in f), None)
 
 
 def damage_remedy(place: str) -> str:
     """
-    Return what to do about damaged lines of a store.
+    Return the remedy for damaged lines of a store.
 
     Args:
-        place: The store, as a person would write it.
+        place: The store, as the user would write it.
     """
     return (
         "restore these lines from version control, or accept them: "
@@ -491,10 +499,11 @@ def damage_remedy(place: str) -> str:
 
 
 def slug_of(record: Record) -> str:
-    """Return the name of what a record was measured on: a GPU, a chip or a host."""
+    """Return the name of the GPU, chip or host that a record was measured on."""
     if record.kind is Kind.BINARY:
         return slug("-".join(sorted({kernel.target for kernel in record.kernels})))
-    facts: dict[str, str] = {}  # of whichever family has them
+    # Merged from all families.
+    facts: dict[str, str] = {}
     for of_family in record.facts.values():
         facts |= of_family
     gpu = facts.get("gpu_name")
@@ -505,17 +514,16 @@ def slug_of(record: Record) -> str:
 
 def slugs_of_machine(environment: Environment, gpu_name: str | None) -> frozenset[str]:
     """
-    Return the names of what a machine has to measure on: its host, and its GPU.
+    Return the names of the host and the GPU that a machine measures on.
 
     Args:
         environment: The machine.
 
-        gpu_name: The GPU that tests are to run on; None: there is none.
+        gpu_name: The GPU used by the tests, or None without a GPU.
     """
     host = _host_slug(environment.cpu_model, environment.core_count)
     return frozenset({host} if gpu_name is None else {host, slug(gpu_name)})
 
 
 def _host_slug(cpu_model: str | None, core_count: object) -> str:
-    """Return the name of a host."""
     return slug(f"{cpu_model or 'host'} {core_count or ''}".strip())

@@ -1,4 +1,4 @@
-"""Run the tests whose counters are wanted under Nsight Compute, or find their values again."""
+"""Count hardware counters of tests under Nsight Compute, or find cached values."""
 
 from __future__ import annotations
 
@@ -66,20 +66,24 @@ if TYPE_CHECKING:
 
 __all__ = ["CountCache", "Timeout", "counted", "refused", "timeout_of"]
 
-_LEAST_S = 600.0  # the imports of a framework, compilation, all passes of its kernels
-_TEST_S = 60.0  # and for each test
-_LONGEST_S = 21_600.0  # 36 starts of the least: whoever waits for a whole night is told
-_NO_CHIP = "off"  # of the option: nothing is checked for a chip
+# Enough for the imports of a framework, compilation and all passes of its kernels.
+_LEAST_S = 600.0
+# Additional time per test.
+_TEST_S = 60.0
+# 6 h, which is 36 of the shortest starts. A hung application replay must fail during the night.
+_LONGEST_S = 21_600.0
+# The value of --gpuperf-chip that switches the check off.
+_NO_CHIP = "off"
 
 
 class Timeout(Frozen, frozen=True, kw_only=True):
     """
-    How long all of a command of ncu may take.
+    The time limit of a whole ncu command.
 
     Attributes:
-        timeout_s: So long [s], > 0.
+        timeout_s: The limit [s], > 0.
 
-        why: How that came to be, as a fragment; "" where the number says it all.
+        why: The reason for the limit, as a fragment, or "" if the number says it all.
     """
 
     timeout_s: float
@@ -87,7 +91,6 @@ class Timeout(Frozen, frozen=True, kw_only=True):
 
 
 def _predicted(chip: str, names: Sequence[str]) -> PassCost:
-    """Return what counters cost on a chip."""
     return Catalogue(chip).cost(names)
 
 
@@ -100,18 +103,18 @@ def timeout_of(
     predicted: Callable[[str, Sequence[str]], PassCost] = _predicted,
 ) -> Timeout:
     """
-    Return how long counting may take: under application replay, so many starts more.
+    Return the time limit for counting, multiplied by the starts of an application replay.
 
     Args:
-        config: The run's settings; a timeout in it takes precedence.
+        config: The settings of the run. A timeout set there takes precedence.
 
         names: The counters.
 
-        test_count: The tests of the process, >= 1.
+        test_count: The number of tests in the process, >= 1.
 
-        device: The GPU; None: not known.
+        device: The GPU, or None if unknown.
 
-        predicted: Returns what counters cost on a chip.
+        predicted: Returns the cost of counters on a chip.
     """
     if config.ncu_timeout_s:
         return Timeout(timeout_s=config.ncu_timeout_s)
@@ -126,7 +129,7 @@ def timeout_of(
 
 
 def _chip(config: Config, device: Device | None) -> str | None:
-    """Return the chip that counts; None: not known."""
+    """Return the chip that counts, or None if unknown."""
     if device is not None and device.compute_capability is not None:
         return "sm_{}{}".format(*device.compute_capability)
     return None if config.chip == _NO_CHIP else config.chip
@@ -137,7 +140,9 @@ def _starts(
     names: Sequence[str],
     predicted: Callable[[str, Sequence[str]], PassCost],
 ) -> tuple[int, str]:
-    """Return how often the program is started, one a pass; and how unsure that is."""
+    """
+    Return the number of program starts, one per pass, and a remark if the number is a guess.
+    """
     why = "the chip is not known"
     if chip is not None:
         try:
@@ -148,18 +153,21 @@ def _starts(
             if cost.replays is not None:
                 return cost.replays, ""
             why = cost.note
-    # one for each counter: most need less, and ncu's own one more
+    # One start per counter, although most need fewer, and one more for ncu itself.
     return len(names) + 1, f"; a guess: the number of passes is unknown ({why})"
 
 
 _NAME = "ncu"
-_ATTEMPTS = 3  # where another profiler has the counters for a moment
+# Repeated if another profiler uses the counters for a moment.
+_ATTEMPTS = 3
 _VERSION_TIMEOUT_S = 30.0
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
 
 
 def refused(site: Site) -> Gap | None:
-    """Return why no process may be started under ncu; None: it may."""
+    """
+    Return the reason against starting a process under ncu, or None if a process may start.
+    """
     collectors = site.config.collectors
     if collectors and _NAME not in collectors:
         return Gap(
@@ -189,22 +197,24 @@ def counted(
     in_block: bool = False,
 ) -> NcuCounters:
     """
-    Return the counters of some tests: found, or counted now.
+    Return the counters of some tests, cached or counted now.
 
-    Of several processes that ask for the same (the workers of xdist, those of one side of
-    a comparison), one counts and the others wait for it. A process that measures again, to
-    confirm, counts again too: what it would find is what it is to confirm.
+    Several processes may request the same counters: xdist workers, or the processes of
+    a side in a comparison. One of these counts and the others wait. A process that
+    measures again to confirm also counts again, because cached values are the ones to
+    confirm.
 
     Args:
-        site: This process.
+        site: The site of this process.
 
-        command: How the run was started.
+        command: The command line of the run.
 
         requests: The tests.
 
-        announce: Told of how many tests are going to be counted.
+        announce: Called with the number of tests to be counted.
 
-        in_block: Whether this process is one of a block, whose sides are counted once.
+        in_block: True if this process is part of a block. The sides of a block are
+            counted once.
     """
     collectors = site.config.collectors
     refusal = refused(site) or command.launcher.gap
@@ -228,31 +238,32 @@ def counted(
             store,
             identity=ncu.identity(),
             files=ncu.files,
-            keeps=not in_block,  # their files lie in folders that no other run has
+            # The files of a block are in folders that no other run has.
+            keeps=not in_block,
         )
         results = cache.filled(fill)
         site.remark("ncu-cache", *_cache_remarks(store.remarks))
-    except GpuPerfError as error:  # around counting; no test has done wrong
+    except GpuPerfError as error:  # Raised around counting, not by a test.
         results = refuse_all(requests, Gap.of(error))
     return NcuCounters(results, collectors=collectors)
 
 
 def _cache_remarks(remarks: Sequence[str]) -> list[str]:
-    """Return what kept a cache from its work: what it costs is time, and no result."""
+    """Return remarks about cache errors, which cost time but do not change results."""
     first, *rest = remarks or ("",)
     more = [f"and {len(rest)} more entries"] if len(rest) > 1 else rest
     return [f"ncu's cache: {remark}" for remark in (first, *more) if remark]
 
 
 class _Ncu:
-    """Nsight Compute on one site: it runs tests, and says of which version it is."""
+    """Nsight Compute at a site, with its version."""
 
     def __init__(self, site: Site, command: CommandLine) -> None:
         self.site = site
         self.command = command
         self.path = shutil.which(_NAME) or _NAME
         self.version = self._version()
-        # of each test, by the processes that counted it: None: one did not say
+        # The files used by each test, or None if a process did not report its files.
         self.files: dict[str, frozenset[LoadedFile] | None] = {}
         self.modes = {
             "replay_mode": site.config.ncu_replay.value,
@@ -260,17 +271,17 @@ class _Ncu:
         }
 
     def _version(self) -> str:
-        """Return ncu's version; "" where it does not say."""
+        """Return the version of ncu, or "" if unknown."""
         argv = (self.path, "--version")
         try:
             finished = self.site.runner.run(argv, timeout_s=_VERSION_TIMEOUT_S)
-        except CollectError:  # the same will be said when it is to count
+        except CollectError:  # Counting will report the same error.
             return ""
         match = _VERSION.search(finished.stdout.decode("utf-8", "replace"))
         return match[1] if match else ""
 
     def identity(self) -> dict[str, object]:
-        """Return what all counters depend on besides files, by name."""
+        """Return the named conditions, apart from files, that all counters depend on."""
         more = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
         return {
             "python": (sys.implementation.cache_tag, sys.version),
@@ -315,7 +326,7 @@ class _Ncu:
                 errors.append(error)
                 if isinstance(error, CollectError):
                     raise
-                # a command that cannot be built
+                # The command cannot be built.
                 raise CollectorUnavailableError(
                     error.message, remedy=error.remedy
                 ) from error
@@ -338,7 +349,6 @@ class _Ncu:
         )
 
     def _note_files(self, ran: ChildRun, files: tuple[LoadedFile, ...] | None) -> None:
-        """Note what the tests depend on that came to their end in a process."""
         files = files and tuple(file for file in files if is_own(file))
         for test_id, answer in ran.answers.items():
             earlier = self.files.get(test_id, frozenset())
@@ -356,7 +366,6 @@ class _Ncu:
         cache_control: str,
         test_count: int,
     ) -> tuple[Path, Finished]:
-        """Run a command under ncu; return its report and how it ended."""
         config, device = self.site.config, self.site.device()
         timeout = timeout_of(config, collect, test_count, device=device)
         command = Command(
@@ -386,7 +395,6 @@ class _Ncu:
     def _read(
         self, report: Path, metrics: Sequence[str]
     ) -> dict[str, tuple[CapturedLaunch, ...]]:
-        """Return the launches of a report, by the ranges that were open."""
         counters = report_counters(metrics)
         capture = read_capture(report, runner=self.site.runner, metrics=counters)
         by_range: dict[str, list[CapturedLaunch]] = {}
@@ -398,7 +406,6 @@ class _Ncu:
 
 
 def _device_options(site: Site) -> tuple[str, ...]:
-    """Return ncu's option for the GPU that was asked for; empty: none was."""
     chosen = site.config.device is not None and site.device() is not None
     return ("--devices", str(site.chosen.ordinal)) if chosen else ()
 
@@ -406,10 +413,12 @@ def _device_options(site: Site) -> tuple[str, ...]:
 def _refusal(
     error: GpuPerfError | None, answers: Mapping[str, ChildAnswer]
 ) -> Gap | None:
-    """Return why ncu did not count; None: it did, or a test kept it from it."""
+    """
+    Return the reason why ncu did not count, or None if ncu counted or a test prevented that.
+    """
     if error is None or isinstance(error, CollectorTimeoutError):
         return None
-    # ncu ends the program for a name that it does not know
+    # ncu ends the program if a counter name is unknown.
     named = isinstance(error, UnknownCounterError)
     begun = any(not answer.ended for answer in answers.values())
     died = isinstance(error, (CollectorFailedError, CaptureFormatError))
@@ -422,31 +431,35 @@ def _refusal(
 
 
 _LOCK = "counting"
-_REFUSALS = "not-counted.jsonl"  # in the folder of the run: no other run reads it
-_LONGEST_WAIT_S = 86_400.0  # for another run that counts: it has timeouts of its own
-_COUNTED = "counted.json"  # of an entry of the cache
-# what pytest reads of a folder on the way to a test: one that appears changes the test
+# In the folder of the run, so that no other run reads the file.
+_REFUSALS = "not-counted.jsonl"
+# The longest wait for another run that counts, which has its own time limits.
+_LONGEST_WAIT_S = 86_400.0
+# The file in a cache entry.
+_COUNTED = "counted.json"
+# Files that pytest reads in the folders above a test. A new file changes the test.
 _SETTINGS = ("conftest.py", "pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini")
 _TEST_FILE = re.compile(r"test_\w+\.py|\w+_test\.py")
 
 
 class CountCache:
     """
-    What was counted before, by this run and by earlier ones.
+    The counters from this run and earlier runs.
 
     Args:
-        site: This process.
+        site: The site of this process.
 
         requests: The tests.
 
         store: The entries.
 
-        identity: What all counters depend on besides files, by name.
+        identity: The named conditions, apart from files, that all counters depend on.
 
-        files: What the processes used that counted a test, by its id; None: one of them
-            did not say. It is filled while tests are counted.
+        files: The files used by the processes that counted a test, by test id, or None
+            if a process did not report its files. Filled while tests are counted.
 
-        keeps: Whether later runs may find it; else this run's processes alone.
+        keeps: True if later runs may find the entries. Otherwise only processes of this
+            run may.
     """
 
     def __init__(
@@ -475,7 +488,7 @@ class CountCache:
     def filled(
         self, fill: Callable[[Sequence[CounterRequest]], list[CountedTest]]
     ) -> list[CountedTest]:
-        """Return what is cached, and what is counted now by one process at a time."""
+        """Return cached counters, and count the rest in one process at a time."""
         counted = self._cached(self._requests)
         if len(counted) == len(self._requests):
             return list(counted.values())
@@ -485,10 +498,12 @@ class CountCache:
             except CollectorTimeoutError as error:
                 missing = [r for r in self._requests if r.test_id not in counted]
                 return [*counted.values(), *refuse_all(missing, Gap.of(error))]
-            except CollectError as error:  # others may count the same meanwhile
+            except CollectError as error:
+                # Without the lock, other processes may count the same tests.
                 self._store.remark(str(error))
             missing = [r for r in self._requests if r.test_id not in counted]
-            counted |= self._cached(missing)  # whoever had the lock may have counted
+            # The process that held the lock may have counted these tests.
+            counted |= self._cached(missing)
             counted |= self._refused_before(missing)
             missing = [r for r in missing if r.test_id not in counted]
             self._since_unix_s = self._store.now_unix_s()
@@ -497,7 +512,6 @@ class CountCache:
             return [*counted.values(), *fresh]
 
     def _cached(self, requests: Sequence[CounterRequest]) -> dict[str, CountedTest]:
-        """Return what is cached of some tests."""
         cached: dict[str, CountedTest] = {}
         sets = self._sets()
         states: dict[str, tuple[str, ...]] = {}
@@ -508,14 +522,19 @@ class CountCache:
                 content = self._store.get("values", self._key(request, state))
                 if content is None:
                     continue
-                with contextlib.suppress(RecordError):  # of another version of ours
+                # Written by another version of the plugin.
+                with contextlib.suppress(RecordError):
                     counted = codec.from_text(content.files[_COUNTED], CountedTest)
                     if self._will_do(counted):
                         cached[request.test_id] = counted
         return cached
 
     def _will_do(self, counted: CountedTest) -> bool:
-        """Return whether it need not be counted again: what a baseline keeps, must be."""
+        """
+        Return whether cached counters can be used.
+
+        A run that updates a baseline accepts only its own.
+        """
         site = self._site
         is_of_this_run = counted.session_id == site.identity.session.id
         return site.config.update is None or is_of_this_run
@@ -523,7 +542,7 @@ class CountCache:
     def _refused_before(
         self, requests: Sequence[CounterRequest]
     ) -> dict[str, CountedTest]:
-        """Return what another process of this run has tried to count and was refused."""
+        """Return the results of this run that are not in the cache, by test id."""
         if self._refusals is None or not self._refusals.exists():
             return {}
         lines = self._refusals.read_bytes().splitlines()
@@ -535,7 +554,11 @@ class CountCache:
     def _keep(
         self, requests: Sequence[CounterRequest], fresh: Sequence[CountedTest]
     ) -> None:
-        """Keep what would be the same again; tell this run's processes of all else."""
+        """
+        Cache the counters that would be the same again.
+
+        All other results go to the file shared by the processes of this run.
+        """
         by_id = {request.test_id: request for request in requests}
         sets = self._sets()
 
@@ -561,7 +584,7 @@ class CountCache:
         text: bytes,
         state_of: Callable[[str, frozenset[LoadedFile]], str | None],
     ) -> bool:
-        """Keep what was counted of a test; return whether that was possible."""
+        """Cache the counters of a test, and return False if that was impossible."""
         files = self._files.get(test.test_id)
         if files is None:
             self._store.remark(
@@ -579,11 +602,9 @@ class CountCache:
         return state is not None
 
     def _sets(self) -> FileSets:
-        """Return a look at the files as they are now."""
         return FileSets(self._store, self._root, os.environ)
 
     def _module_identities(self) -> dict[str, str]:
-        """Return what the counters of each module depend on besides files, as a key."""
         paths = {Path(test.path) for test in self._requests}
         return {
             str(path): key_of({**self._identity, "settings": self._settings(path)})
@@ -591,7 +612,6 @@ class CountCache:
         }
 
     def _settings(self, path: Path) -> tuple[str, ...]:
-        """Return a test module and the settings on the way to it, by name."""
         path = path.resolve()
         folders = [f for f in path.parents if f.is_relative_to(self._root)]
         paths = (folder / name for folder in folders for name in _SETTINGS)
@@ -600,9 +620,10 @@ class CountCache:
 
     def _files_of(self, path: str, files: Iterable[LoadedFile]) -> list[LoadedFile]:
         """
-        Return the files of a process without the test modules of others.
+        Return the files of a process without the modules of other tests.
 
-        pytest imports all of them. They stay where a file of the project names one.
+        pytest imports all test modules. They stay if a file of the project mentions one
+        of them.
         """
         test_path = os.path.realpath(path)
         paths = {file: Path(file.path) for file in files}
@@ -618,7 +639,6 @@ class CountCache:
         return list(paths) if is_named else remaining
 
     def _key(self, test: CounterRequest, state: str) -> str:
-        """Return the key of a test's counters in a state of its files."""
         fields = {
             "identity": self._identities[test.path],
             "files": state,
@@ -630,6 +650,6 @@ class CountCache:
 
 
 def _words(path: Path) -> frozenset[bytes]:
-    """Return the words in a Python file; one that is gone has none."""
+    """Return the words in a Python file, or an empty set if the file is gone."""
     text = path.read_bytes() if path.suffix == ".py" and path.exists() else b""
     return frozenset(re.findall(rb"\w+", text))

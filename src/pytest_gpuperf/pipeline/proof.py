@@ -1,7 +1,7 @@
-"""Whose files a process has loaded: the proof that a side runs its own.
+"""Prove from the loaded files that every side runs its own code.
 
-No layout of a project is detected: what counts is the files that a process reports. And
-which tests need no comparison, since they use no file that differs from the revision.
+No project layout is detected. Only the files reported by a process count. The module also
+finds the tests that need no comparison, because they use no changed file.
 """
 
 from __future__ import annotations
@@ -35,23 +35,26 @@ __all__ = [
     "unrecorded",
 ]
 
-_SOURCES = (  # of an extension module, whose file has another suffix
-    *(".c", ".cc", ".cpp", ".cu", ".cxx", ".f", ".f90", ".pyx", ".rs", ".zig"),
-)
+# Suffixes of the sources of extension modules.
+_SOURCES = (*(".c", ".cc", ".cpp", ".cu", ".cxx", ".f", ".f90", ".pyx", ".rs", ".zig"),)
 _CODE = (
     *(".py", *_SOURCES, ".cl", ".cubin", ".cuh", ".fatbin", ".h", ".hip", ".hpp"),
     *(".metal", ".mojo", ".pxd", ".ptx", ".s"),
 )
-_LIBRARY = os.path.realpath(Path(os.__file__).parent)  # its names are nobody's
-_INSTALLED = ("site-packages", "dist-packages")  # may lie in that folder
+# The standard library. Its module names never belong to a project.
+_LIBRARY = os.path.realpath(Path(os.__file__).parent)
+# Installed packages may lie inside the folder of the standard library.
+_INSTALLED = ("site-packages", "dist-packages")
 BUILD_REMEDY = "build both sides with the ini option gpuperf_build_command"
-_LEAST_FREE_BYTES = 1 << 20  # with less a process cannot write what it has loaded
-_PATH_REMEDY = (  # level 1 has moved what editable installations name
+# With less space, a process cannot write the list of loaded files.
+_LEAST_FREE_BYTES = 1 << 20
+# Level 1 has already redirected the folders of editable installations.
+_PATH_REMEDY = (
     "let what adds its folder to Python's path, as a conftest.py, find it from its own "
     "__file__"
 )
-# of a file that says what is installed or how the project is built: another one means
-# another environment, which the files of tests do not show
+# Files that define what is installed or how the project is built. A change of such a
+# file means a different environment, which the files used by tests do not show.
 _INSTALLS = re.compile(
     r"""(?:^|/)(?:
     [^/]*requirements[^/]*\.(?:txt|in) | requirements/.* | [^/]*constraints[^/]*\.txt
@@ -65,23 +68,28 @@ _INSTALLS = re.compile(
     )$""",
     re.VERBOSE,
 )
-_SETTINGS = frozenset(  # of pytest, which every run reads
+# Settings of pytest, read by every run.
+_SETTINGS = frozenset(
     {
         *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"),
         *("pyproject.toml", "setup.cfg", "tox.ini"),
     }
 )
-_BUILT = (  # from which something else is built, which may lie anywhere
+# Sources of built files, and the built file may be anywhere.
+_BUILT = (
     *(suffix for suffix in _CODE if suffix != ".py"),
     *(".capnp", ".cppm", ".cs", ".d", ".fbs", ".go", ".hs", ".in", ".ixx", ".j2"),
     *(".java", ".jinja", ".kt", ".l", ".m", ".ml", ".mm", ".nim", ".proto", ".scala"),
     *(".swift", ".thrift", ".tmpl", ".y"),
 )
-_INSTALLATION = (".dist-info", ".egg-info", ".egg-link", ".pth")  # names no module
+# Suffixes in site-packages that do not name a module.
+_INSTALLATION = (".dist-info", ".egg-info", ".egg-link", ".pth")
 _PROSE = (".md", ".rst", ".adoc")
 _BYTE_CODE = "__pycache__"
-_NO_INPUTS = frozenset({".git", ".pytest_cache"})  # what git and pytest keep
-_METADATA = (".egg-info", ".dist-info")  # of what is installed
+# Folders of git and pytest, which are no input of a test.
+_NO_INPUTS = frozenset({".git", ".pytest_cache"})
+# Folders with metadata of installed packages.
+_METADATA = (".egg-info", ".dist-info")
 _LISTS = re.compile(rb"\b(?:listdir|scandir|r?glob|iterdir|f?walk)\b")
 _REPEAT = {
     Side.OLD: "let its tests write to another folder, as that of tmp_path",
@@ -91,10 +99,10 @@ _REPEAT = {
 
 class Loaded(Frozen, frozen=True, kw_only=True):
     """
-    The code that the processes of one side have loaded.
+    The code loaded by the processes of a side.
 
     Attributes:
-        modules: The name and the file, without links, of each module; two processes may
+        modules: The name and the file, without links, of each module. Two processes may
             have found a module in two places.
 
         libraries: The mapped libraries that are not modules.
@@ -105,7 +113,7 @@ class Loaded(Frozen, frozen=True, kw_only=True):
 
     @staticmethod
     def of(files: Iterable[LoadedFile]) -> Loaded:
-        """Return what a recording of files says."""
+        """Create from the recorded files."""
         files = list(files)
         modules = {
             (file.name, file.path)
@@ -120,21 +128,21 @@ class Loaded(Frozen, frozen=True, kw_only=True):
 
     @property
     def files(self) -> list[tuple[str, str]]:
-        """Every file with what messages call it, in order."""
+        """All loaded files with the names used in messages, sorted."""
         libraries = ((Path(path).name, path) for path in self.libraries)
         return sorted([*self.modules, *libraries])
 
 
 class Tree(Frozen, frozen=True, kw_only=True):
     """
-    The files of one side.
+    The files of a side.
 
     Attributes:
-        root: The root of its tree, without links.
+        root: The root of the tree, without links.
 
-        tracked: What git has of it, relative to the root.
+        tracked: The files that git tracks, relative to the root.
 
-        built: The folder that it was built into; "": none.
+        built: The folder of the build, or "" if not built.
     """
 
     root: str
@@ -144,14 +152,14 @@ class Tree(Frozen, frozen=True, kw_only=True):
 
 class FileState(Frozen, frozen=True, kw_only=True):
     """
-    What a file was like.
+    The state of a file at some point in time.
 
     Attributes:
         size_bytes: Its size [B].
 
-        mtime_ns: When it was changed [ns since the epoch].
+        mtime_ns: Its modification time [ns since the epoch].
 
-        digest: Of its content; None: it cannot be read.
+        digest: The digest of the content, or None if the file cannot be read.
     """
 
     size_bytes: int
@@ -160,7 +168,7 @@ class FileState(Frozen, frozen=True, kw_only=True):
 
     @staticmethod
     def of(path: str) -> FileState:
-        """Return what a file is like now."""
+        """Return the current state of a file."""
         try:
             state = Path(path).stat()
         except OSError:
@@ -177,13 +185,13 @@ class Project:
     A project with two sides, and the names of its modules.
 
     Args:
-        old: The revision's tree.
+        old: The tree of the revision.
 
         new: The working tree.
 
-        environments: Folders in the working tree that are not code of it.
+        environments: Folders in the working tree that are not part of its code.
 
-        scratch: The run's folder, which the old tree lies in.
+        scratch: The folder of the run, which contains the old tree.
     """
 
     def __init__(
@@ -197,7 +205,7 @@ class Project:
         }
 
     def owner(self, path: str) -> Side | None:
-        """Return the side that a file belongs to; None: neither."""
+        """Return the side that a file belongs to, or None."""
         for side, tree in self.trees.items():
             if tree.built and inside(path, tree.built):
                 return side
@@ -208,11 +216,11 @@ class Project:
         return Side.NEW if is_new and not is_neither else None
 
     def files_of(self, side: Side, loaded: Loaded) -> list[tuple[str, str]]:
-        """Return what was loaded of a side's own files, with its name."""
+        """Return the names and paths of loaded files that belong to a side."""
         return [file for file in loaded.files if self.owner(file[1]) is side]
 
     def modules_of(self, side: Side, loaded: Loaded) -> frozenset[tuple[str, str]]:
-        """Return the modules that are the project's, wherever they were loaded from."""
+        """Return the modules of the project, from any place they were loaded from."""
         packages = {
             name
             for name, path in loaded.modules
@@ -228,7 +236,7 @@ class Project:
         )
 
     def foreign(self, side: Side, loaded: Loaded) -> Gap | None:
-        """Return that a side loaded a file of the other one; None: it has not."""
+        """Return a gap if a side loaded a file of the other side, else None."""
         for name, path in loaded.files:
             owner = self.owner(path)
             if owner and owner is not side:
@@ -244,7 +252,9 @@ class Project:
         return None
 
     def shared(self, side: Side, loaded: Loaded) -> Gap | None:
-        """Return that a module of the project is of neither tree; None: there is none."""
+        """
+        Return a gap if a module of the project was loaded from outside both trees, else None.
+        """
         for name, path in sorted(self.modules_of(side, loaded)):
             if self.owner(path) is None:
                 reason = (
@@ -257,12 +267,12 @@ class Project:
         self, side: Side, loaded: Loaded, differing: frozenset[str]
     ) -> Gap | None:
         """
-        Return that a side loaded no code of its own, though it differs; None: it has.
+        Return a gap if a side loaded no code of its own although the trees differ, else None.
 
         Args:
             side: The side.
 
-            loaded: What it loaded.
+            loaded: The code loaded by the side.
 
             differing: The files that differ between the trees, relative to the root.
         """
@@ -273,23 +283,24 @@ class Project:
         tests = set(filter(is_test_file, differing))
         others = differing.difference(tests)
         if tests and not any(path.endswith(".py") for path in others):
-            return None  # what is measured stands in the tests
+            return None  # The tests contain the measured code.
         reason = f"the {side.value} side loads no code of this repository"
         remedy = "put the code that is measured into a module of the repository"
         return Gap(code=GapCode.NO_OWN_CODE, reason=reason, remedy=remedy)
 
     def other_code(self, usual: Loaded, loaded: Loaded) -> tuple[tuple[str, str], ...]:
         """
-        Return which modules the new side does not load as the user's own run does.
+        Return the modules that the new side loads differently from the user's own run.
 
         Args:
-            usual: What that run loads.
+            usual: The code loaded by the user's run.
 
-            loaded: What the new side loads.
+            loaded: The code loaded by the new side.
 
         Returns:
-            Name and file, in the user's own run, of those whose content is another one.
-            Only what git has the source of: a build may make the rest anew.
+            Name and file, as in the user's run, of modules with different content. Only
+            modules with a source in git are included, because a build may create the
+            rest again.
         """
         places: dict[str, set[str]] = {}
         for name, path in self.files_of(Side.NEW, loaded):
@@ -304,11 +315,13 @@ class Project:
         )
 
     def import_roots(self, loaded: Loaded) -> tuple[str, ...]:
-        """Return where the project's modules are found, relative to the tree's root."""
+        """
+        Return the folders where the project's modules are found, relative to the tree's root.
+        """
         roots: set[str] = set()
         root = self.trees[Side.NEW].root
         for name, path in loaded.modules:
-            if is_test_file(path):  # pytest finds them by their path
+            if is_test_file(path):  # pytest finds test files by path.
                 continue
             if self.owner(path) is Side.NEW and inside(path, root):
                 stem = _stem(name, path)
@@ -321,7 +334,6 @@ class Project:
         return tuple(sorted(roots))
 
     def _import_roots(self, side: Side, name: str, path: str) -> frozenset[str]:
-        """Return where a side's tree has a file that could be a module of that name."""
         is_installed = any(folder in path for folder in _INSTALLED)
         if inside(path, _LIBRARY) and not is_installed:
             return frozenset()
@@ -332,16 +344,16 @@ def unrecorded(
     side: Side, folder: str, *, free_bytes: int, most_bytes: int | None = None
 ) -> Gap:
     """
-    Return that a process did not say what it has loaded, and what may help.
+    Return the gap of a process that wrote no list of loaded files, with a remedy.
 
     Args:
-        side: Its side.
+        side: The side of the process.
 
-        folder: The folder that it writes to.
+        folder: The folder the process writes to.
 
-        free_bytes: The room that is left there [B].
+        free_bytes: The free space of that folder [B].
 
-        most_bytes: The largest file that a process may write [B]; None: any.
+        most_bytes: The largest file that a process may write [B], or None for any size.
     """
     reason = f"a process of the {side.value} side did not say what it has loaded"
     if free_bytes < _LEAST_FREE_BYTES:
@@ -368,16 +380,17 @@ def edited(
     since_ns: int,
 ) -> Gap | None:
     """
-    Return that a side's file has changed or gone while it was measured; None: none has.
+    Return a gap if a file of a side was edited or deleted during the measurement, else None.
 
     Args:
         side: The side.
 
-        own_files: Its files, with their names.
+        own_files: The files of the side, with their names.
 
-        states: What they were like, by path.
+        states: Earlier states of the files, by path.
 
-        since_ns: When that was [ns since the epoch], for files without a state.
+        since_ns: The time of these states [ns since the epoch], for files without a
+            state.
     """
     for name, path in own_files:
         before, now = states.get(path), FileState.of(path)
@@ -397,13 +410,13 @@ def modules_that_differ(
     own_files: Iterable[tuple[str, str]], differing: Iterable[str]
 ) -> tuple[str, ...]:
     """
-    Return what differs: loaded modules by their names, other files with code by path.
+    Return the names of loaded modules that differ, and the paths of other code that differs.
 
     Args:
-        own_files: The files that both sides have loaded, with their names.
+        own_files: The files loaded by both sides, with their names.
 
         differing: The files and submodules that differ between the trees, relative to
-            the root; submodules end with a slash.
+            the root. Submodules end with a slash.
     """
     stems: dict[str, set[str]] = {}
     for name, path in own_files:
@@ -413,7 +426,8 @@ def modules_that_differ(
     for path in differing:
         if is_test_file(path) and not path.endswith("conftest.py"):
             continue
-        if not path.endswith((*_CODE, ".so", ".pyd", "/")):  # a stored baseline, data
+        # Other files are data, for example a stored baseline.
+        if not path.endswith((*_CODE, ".so", ".pyd", "/")):
             continue
         bare = path.rpartition(".")[0]
         matches = {
@@ -428,22 +442,23 @@ def modules_that_differ(
 
 class UsedFiles(Frozen, frozen=True, kw_only=True):
     """
-    What the processes of a run have used, to say which tests use nothing that differs.
+    The files used by the processes of a run, to find tests that use no changed file.
 
     Attributes:
-        opened: What was opened by the end of each test.
+        opened: The files opened by the end of each test.
 
         modules: The file of each test, relative to the root, by node id.
 
-        loaded: What this process has loaded.
+        loaded: The code loaded by this process.
 
-        python_path: Python's path, where a copy of the project may be installed.
+        python_path: Python's path, on which a copy of the project may be installed.
 
         editable: The names and folders of editable installations.
 
         environments: Folders of the tree that are environments of Python.
 
-        baseline: The store of the run, which is no file of a test; None: there is none.
+        baseline: The store of the run, which no test uses as an input, or None without
+            a store.
     """
 
     opened: OpenedByTest
@@ -456,18 +471,18 @@ class UsedFiles(Frozen, frozen=True, kw_only=True):
 
 
 def installs(differing: Iterable[str]) -> tuple[str, ...]:
-    """Return the files among some that say what is installed, or how, in order."""
+    """Return the changed files that define what is installed or how, sorted."""
     return tuple(sorted(path for path in differing if _INSTALLS.search(path)))
 
 
 def same_tests(used: UsedFiles, changes: Changes) -> frozenset[str]:
     """
-    Return the node ids of the tests that used no file that differs from the revision.
+    Return the node ids of the tests that used no file changed since the revision.
 
-    What a test has used is all that was opened by its end, whichever process of the run
-    opened it. A run that is equal in all that it has looked at does the same work. What
-    cannot be seen counts as a difference: an installed copy of the project, a file that
-    git ignores, a file that the revision alone has.
+    A test has used everything that was opened by its end, in any process of the run.
+    Runs that are equal in everything they have looked at do the same work. Anything
+    that cannot be seen counts as a difference: an installed copy of the project, a file
+    that git ignores, a file that only the revision has.
     """
     opened = used.opened
     if not changes.differing:
@@ -481,27 +496,26 @@ def same_tests(used: UsedFiles, changes: Changes) -> frozenset[str]:
     return frozenset(
         node_id
         for node_id, position in opened.ended.items()
-        # one that ran on another host has opened nothing here
+        # A test that ran on another host has opened nothing here.
         if used.modules.get(node_id) in names and (first is None or position < first)
     )
 
 
 def _is_unseen(used: UsedFiles, changes: Changes) -> bool:
-    """Return whether a difference may have an effect that no opened file shows."""
+    """Return whether a change may have an effect that no opened file shows."""
     root = Path(changes.root)
     for path in changes.differing:
         if _INSTALLS.search(path) or path.endswith(_BUILT):
             return True
         if PurePosixPath(path).name in _SETTINGS or (root / path).is_symlink():
             return True
-        # a test that looks for a file in vain opens nothing
+        # A test that looks for a missing file opens nothing.
         if not os.path.lexists(root / path) and not path.endswith(_PROSE):
             return True
     return not _are_prose(changes) and _is_installed(used, changes)
 
 
 def _is_installed(used: UsedFiles, changes: Changes) -> bool:
-    """Return whether Python finds a module of the project outside of its tree, too."""
     own_names = {
         stem.partition("/")[0]
         for stem in _roots_by_stem(changes.listed)
@@ -511,8 +525,6 @@ def _is_installed(used: UsedFiles, changes: Changes) -> bool:
 
 
 def _names_outside(used: UsedFiles, root: str) -> Iterator[str]:
-    """Yield the names of modules and packages that Python finds outside of a tree."""
-
     def is_outside(path: str) -> bool:
         is_own = inside(path, root) and not inside(path, *used.environments)
         is_python = inside(path, _LIBRARY) and not any(n in path for n in _INSTALLED)
@@ -528,12 +540,12 @@ def _names_outside(used: UsedFiles, root: str) -> Iterator[str]:
 
 class _Usage:
     """
-    Which of the used files differ.
+    The changed files among the used files.
 
     Args:
-        used: What a run has used.
+        used: The files used by a run.
 
-        changes: What differs between the revision and the working tree.
+        changes: The changes between the revision and the working tree.
     """
 
     def __init__(self, used: UsedFiles, changes: Changes) -> None:
@@ -551,7 +563,7 @@ class _Usage:
             for path in changes.before
             for folder in PurePosixPath(path).parents
         }
-        # the folder in which a name is missing on one side, and that name
+        # Names that are missing on one side, with their folders.
         self._one_sided = dict(
             self._missing(path.rstrip("/"))
             for path in changes.differing
@@ -560,21 +572,24 @@ class _Usage:
         )
 
     def first_difference(self) -> int | None:
-        """Return how many tests had ended before a file was used that differs, or None."""
+        """
+        Return the number of tests that ended before the first use of a changed file, or None.
+        """
         positions = self._used.opened.positions
         differing = [at for file, at in positions.items() if self._differs(file)]
         opened = {self._relative(file.path) for file in positions}
         for _, path in self._used.loaded.files:
-            # nothing was opened of a module whose byte code lies elsewhere
+            # If the byte code of a module is in another place, its source was not opened.
             if self._differs(OpenedFile(path)) and self._relative(path) not in opened:
                 return 0
         return min(differing, default=None)
 
     def may_look_for_others(self) -> bool:
         """
-        Return whether used code may look for a file that one side alone has.
+        Return whether used code may look for a file that exists on one side only.
 
-        That a file exists can be seen without opening it, by its name or in its folder.
+        The existence of a file can be checked without opening it, by its name or in its
+        folder.
         """
         if not self._one_sided:
             return False
@@ -598,7 +613,7 @@ class _Usage:
         )
 
     def _missing(self, path: str) -> tuple[str, str]:
-        """Return the outermost part of a path that a side does not have, and its folder."""
+        """Return the outermost part of a path that a side lacks, and the folder of the part."""
         part = PurePosixPath(path)
         while part.parent.as_posix() not in self._before or not (
             Path(self._changes.root, part.parent).is_dir()
@@ -607,7 +622,6 @@ class _Usage:
         return part.as_posix(), part.parent.as_posix()
 
     def _differs(self, file: OpenedFile) -> bool:
-        """Return whether a used file or folder is not the same in the revision."""
         path = self._relative(file.path)
         if path is None:
             return False
@@ -616,7 +630,7 @@ class _Usage:
             return is_changed or f"{path}/".startswith(self._folders)
         if path in self._same:
             return False
-        # what git ignores may be generated, though from no prose
+        # Files that git ignores may be generated, but not from prose.
         return path in self._changes.differing or not self._is_prose
 
     @property
@@ -628,7 +642,6 @@ class _Usage:
         return frozenset(name for name in names if name is not None)
 
     def _texts(self) -> Iterator[bytes]:
-        """Yield the content of each file of the project that was used, but settings."""
         for name in self.names:
             path = Path(self._changes.root, name)
             if path.name not in _SETTINGS and path.is_file():
@@ -636,7 +649,11 @@ class _Usage:
                     yield path.read_bytes()
 
     def _relative(self, path: str) -> str | None:
-        """Return the path in the tree of a file that may matter; for byte code its source."""
+        """
+        Return the path of a relevant file in the tree, or None.
+
+        For byte code, the path of the source is returned.
+        """
         root, used = self._changes.root, self._used
         outside = (*used.environments, *filter(None, (used.baseline,)))
         if not inside(path, root) or inside(path, *outside):
@@ -655,14 +672,14 @@ class _Usage:
 
 def _are_prose(changes: Changes) -> bool:
     """
-    Return whether all that differs is text for people, from which nothing is built.
+    Return whether all changed files are text for people, from which nothing is built.
 
-    Text beside modules may be data of their package, such as prompts.
+    Text next to modules may be data of the package, such as prompts.
     """
     folders = {
         PurePosixPath(path).parent
         for path in changes.listed
-        if path.endswith(".py") and PurePosixPath(path).name != "conf.py"  # of Sphinx
+        if path.endswith(".py") and PurePosixPath(path).name != "conf.py"  # Sphinx.
     }
     folders.discard(PurePosixPath())
     return all(
@@ -672,20 +689,20 @@ def _are_prose(changes: Changes) -> bool:
 
 
 def is_test_file(path: str) -> bool:
-    """Return whether pytest finds a file by its name, with its own settings."""
+    """Return True if pytest, with default settings, collects a file by name."""
     name = PurePosixPath(path).name
     is_named = name.startswith("test_") or name.endswith("_test.py")
     return name == "conftest.py" or (is_named and name.endswith(".py"))
 
 
 def _stem(name: str, path: str) -> str:
-    """Return what a module's file is called below its import root, without suffix."""
+    """Return the path of a module's file below the import root, without suffix."""
     stem = name.replace(".", "/")
     return stem + "/__init__" if Path(path).name.startswith("__init__.") else stem
 
 
 def _parents(name: str) -> Iterator[str]:
-    """Yield the packages that a module lies in."""
+    """Yield the packages of a module, innermost first."""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name
@@ -693,10 +710,10 @@ def _parents(name: str) -> Iterator[str]:
 
 def _roots_by_stem(tracked: frozenset[str]) -> dict[str, frozenset[str]]:
     """
-    Return the import roots of each module that the trees may have, by its stem.
+    Return the import roots of all modules that the trees may have, by stem.
 
-    A folder with an `__init__.py` is a package, not a root: what it vendors has the name
-    of another project's module.
+    A folder with an `__init__.py` is a package and not a root. A vendored copy inside a
+    package has the name of a module of another project.
     """
     packages = {p.rpartition("/")[0] for p in tracked if p.endswith("__init__.py")}
     roots: dict[str, set[str]] = {}

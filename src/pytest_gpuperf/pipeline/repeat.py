@@ -1,7 +1,7 @@
-"""Tests run again in fresh processes: the one way to do so.
+"""Run tests again in fresh processes. All modules use this one.
 
-A child gets the parent's own command line, so that plugins, paths and ini values are the
-same, and a file that names the tests; it answers in a file, one line a test.
+A child gets the command line of the parent, so that plugins, paths and ini values are the
+same, and a file that names the tests. It writes one line per test to an answer file.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ __all__ = [
     "run_child",
 ]
 
-# starts a child: its command line, a folder that is removed after it, its environment
+# Starts a child with a command line, a folder that is removed afterwards, and an environment.
 Start: TypeAlias = "Callable[[tuple[str, ...], str, Mapping[str, str]], Finished]"
 
-LAUNCHED = "launched"  # a child was started as its parent was
+# The code of a child that was started like its parent.
+LAUNCHED = "launched"
 _DROPPED = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST")
-# where compilers keep what they compiled and what they chose, by their own documentation
+# Cache folders of compilers and autotuners, from their documentation.
 _CACHES = (
     "CUDA_CACHE_PATH",
     "CUPY_CACHE_DIR",
@@ -68,36 +69,39 @@ _CACHES = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
 )
-# naming a folder would switch these on where they are off
+# Setting these variables would switch on caches that are off.
 _CACHES_IF_USED = ("JAX_COMPILATION_CACHE_DIR",)
-_SHOWN_LINES = 15  # of what a failed child printed
-_TOLD_LINES = 3  # of them, in a sentence
+# Lines of output kept of a failed child.
+_SHOWN_LINES = 15
+# Lines of output shown in a sentence.
+_TOLD_LINES = 3
 
 
 class CommandLine(Frozen, frozen=True, kw_only=True):
     """
-    How the parent was started.
+    The command line of the parent.
 
     Attributes:
-        args: Its arguments, as pytest got them.
+        args: The arguments, as passed to pytest.
 
-        folder: Where it was started.
+        folder: The start folder.
 
-        variable: The environment variable that names a child's file.
+        variable: The environment variable with the task file of a child.
 
-        launcher: What started pytest in it.
+        launcher: The program that started pytest.
 
-        others: Its arguments without this plugin's options.
+        others: The arguments without this plugin's options.
 
-        paths: Those of its arguments that name tests.
+        paths: The arguments that name tests.
 
-        plugins: Those of xdist, cacheprovider, pytest_cov and randomly that are there to
-            be told something.
+        plugins: The active plugins that need extra arguments, among xdist,
+            cacheprovider, pytest_cov and randomly.
 
-        own_basetemp: Whether it was given a --basetemp, which a child must not clear.
+        own_basetemp: True if --basetemp was given. A child must not clear that folder.
 
-        fresh_caches: Whether a child that confirms has compilation and autotuning caches
-            of its own: else all would repeat one choice, which may be chance.
+        fresh_caches: True if a confirming child gets empty compilation and autotuning
+            caches. Otherwise all processes would repeat one choice, which may be
+            chance.
     """
 
     args: tuple[str, ...]
@@ -111,7 +115,7 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
     fresh_caches: bool = False
 
     def for_child(self, scratch: str) -> tuple[str, ...]:
-        """Return a child's command; what it writes goes to `scratch`."""
+        """Return the command line of a child that writes its files to `scratch`."""
         extra: list[str] = []
         if "xdist" in self.plugins:
             extra.append("-n0")
@@ -119,13 +123,15 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
             extra += ["-o", f"cache_dir={scratch}/cache"]
         if self.own_basetemp:
             extra.append(f"--basetemp={scratch}/base")
-        # the last -n wins; behind "--" pytest would take options for paths
+        # The last -n wins. After "--", pytest would take options for paths.
         end = self.args.index("--") if "--" in self.args else len(self.args)
         args = (*self.args[:end], *extra, *self.args[end:])
         return (*self.launcher.command(scratch), *args)
 
     def launch(self, argv: Sequence[str]) -> Launch | None:
-        """Return what a child must find of its own start; None: pytest itself starts it."""
+        """
+        Return the start that a child must find, or None if pytest starts the child directly.
+        """
         if self.launcher.is_pytest:
             return None
         words = argv[len(self.launcher.command("")) :]
@@ -134,12 +140,12 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
 
 class Launch(Frozen, frozen=True, kw_only=True):
     """
-    How a child was started that pytest itself did not start.
+    The expected start of a child that is not started by pytest directly.
 
     Attributes:
-        argv: Its command, without the interpreter.
+        argv: The command line, without the interpreter.
 
-        args: What pytest must get of it.
+        args: The arguments that must reach pytest.
     """
 
     argv: tuple[str, ...]
@@ -148,28 +154,28 @@ class Launch(Frozen, frozen=True, kw_only=True):
 
 class ChildSpec(Frozen, frozen=True, kw_only=True):
     """
-    What a child is told.
+    The task of a child.
 
     Attributes:
         test_ids: The tests to run, in this order.
 
-        keys: The keys of these tests, by which they are found in another checkout; empty:
-            their ids are those of pytest here.
+        keys: The keys that identify these tests in another checkout, or empty to use
+            pytest's ids.
 
-        identity: Which process of the run it is.
+        identity: The identity of the child within the run.
 
-        out: The file to answer in, which is there as soon as a test begins.
+        out: The answer file, which exists as soon as a test begins.
 
-        cache_control: What the profiler that it runs under does about caches; None: it
-            runs under none.
+        cache_control: The cache control of the profiler around the child, or None
+            without a profiler.
 
-        turns: The file descriptor over which it asks for turns; None: it measures without
-            waiting for others.
+        turns: The file descriptor for requesting turns, or None to measure without
+            waiting for other processes.
 
-        loaded: The file to write there, before each test, which code it has loaded so
-            far; None: it does not.
+        loaded: The file for the code loaded so far, written before each test, or None.
 
-        launch: What it must find of its own start, or run nothing; None: it need not look.
+        launch: The start the child must find, or else it runs nothing. None to skip
+            this check.
     """
 
     test_ids: tuple[str, ...]
@@ -183,24 +189,25 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
 
     @property
     def names(self) -> dict[str, str]:
-        """The ids of the tests by their keys; empty: there are no keys."""
+        """The ids of the tests by key, or empty without keys."""
         return dict(zip(self.keys, self.test_ids, strict=True)) if self.keys else {}
 
 
 class ChildRun(Frozen, frozen=True, kw_only=True):
     """
-    One child that has ended.
+    A child that has ended.
 
     Attributes:
-        answers: By test id.
+        answers: The answers by test id.
 
-        failure: The last lines that it printed where it said nothing of a test.
+        failure: The last lines of output, for tests without an answer.
 
-        began: Whether it began any test: else it says nothing of them.
+        began: True if the child began any test. Otherwise it has no results.
 
-        refusal: Why it does not count: it was not started as its parent; None: it was.
+        refusal: The reason for rejecting a child that was not started like its parent,
+            or None.
 
-        unstarted: Why the system could not start it; None: it did.
+        unstarted: The reason why the system could not start the child, or None.
     """
 
     answers: Mapping[str, ChildAnswer] = {}
@@ -210,7 +217,7 @@ class ChildRun(Frozen, frozen=True, kw_only=True):
     unstarted: Gap | None = None
 
     def failure_of(self, test_id: str) -> str:
-        """Return why a test gave no value; "" where it gave one."""
+        """Return the reason for a missing value of a test, or ""."""
         answer = self.answers.get(test_id)
         if answer is None:
             return self.failure or "the process never reached it"
@@ -229,15 +236,15 @@ def repeat(
     Run some tests once in each of several fresh processes, one after another.
 
     Args:
-        command: How this process was started.
+        command: The command line of this process.
 
         test_ids: The tests, in the order to run them.
 
-        identities: One for each process.
+        identities: The identities of the processes.
 
-        runner: Starts them.
+        runner: Starts the processes.
 
-        timeout_s: How long each may take [s].
+        timeout_s: Time limit of a process [s].
     """
 
     def start(argv: tuple[str, ...], _: str, env: Mapping[str, str]) -> Finished:
@@ -246,7 +253,8 @@ def repeat(
     runs: list[ChildRun] = []
     for identity in identities:
         run = run_child(command, test_ids, identity, start=start)
-        if run.refusal is not None:  # the others would be started in the same way
+        # The other processes would be started in the same way.
+        if run.refusal is not None:
             return [run] * len(identities)
         runs.append(run)
     return runs
@@ -261,22 +269,22 @@ def run_child(
     cache_control: str | None = None,
 ) -> ChildRun:
     """
-    Run some tests in one fresh process.
+    Run some tests in a fresh process.
 
     Args:
-        command: How this process was started.
+        command: The command line of this process.
 
         test_ids: The tests, in the order to run them.
 
-        identity: The fresh process's own.
+        identity: The identity of the fresh process.
 
-        start: Starts it, maybe under a profiler.
+        start: Starts the process, possibly under a profiler.
 
-        cache_control: What that profiler does about caches; None: there is none.
+        cache_control: The cache control of that profiler, or None without a profiler.
     """
     try:
         return _child_run(command, test_ids, identity, start, cache_control)
-    except OSError as error:  # no file can be opened, so that it gets no task
+    except OSError as error:  # No file can be opened for the task.
         why = f"a fresh process gets no folder ({error.strerror})"
         gap = Gap(code=GapCode.FAILED, reason=why, remedy=start_remedy(error, "python"))
         return ChildRun(failure=gap.text, began=False, unstarted=gap)
@@ -290,10 +298,10 @@ def _child_run(
     cache_control: str | None,
 ) -> ChildRun:
     """
-    Run some tests in one fresh process; see `run_child`.
+    Run some tests in a fresh process, for `run_child`.
 
     Raises:
-        OSError: No file can be opened for it.
+        OSError: No file can be opened for the process.
     """
     unstarted = None
     with ScratchFolder("child") as scratch:
@@ -316,13 +324,14 @@ def _child_run(
         }
         try:
             finished = start(argv, scratch, environment)
-        except CollectError as error:  # it did not start, or did not end
+        except CollectError as error:  # The process did not start or did not end.
             failure = str(error)
             if isinstance(error, CollectorUnavailableError):
                 unstarted = Gap.of(error)
         else:
             failure = last_lines(finished.log_tail, _SHOWN_LINES)
-            if finished.exit_code < 0:  # what a process that is killed cannot print
+            # A killed process cannot print a message.
+            if finished.exit_code < 0:
                 failure = f"{failure}\n{_killed(finished.exit_code)}".lstrip()
         refusal = launch_refusal(command, out)
         if refusal is not None:
@@ -336,15 +345,15 @@ def _child_run(
 
 
 def launch_file(out: str) -> Path:
-    """Return the file in which a child says how it was started; `out`: its answers'."""
+    """Return the file in which a child reports its own start, next to the answer file `out`."""
     return Path(out).with_name("launch")
 
 
 def launch_refusal(command: CommandLine, out: str) -> Gap | None:
     """
-    Return why a child does not count that a launcher was to start; None: it may count.
+    Return the reason for rejecting a child that a launcher was to start, or None.
 
-    A child that never came to the plugin began no test, which is told elsewhere.
+    A child that never loaded the plugin began no test, and is reported elsewhere.
     """
     file = launch_file(out)
     found = file.read_text("utf-8").split() if file.exists() else []
@@ -353,7 +362,7 @@ def launch_refusal(command: CommandLine, out: str) -> Gap | None:
 
 
 def _killed(exit_code: int) -> str:
-    """Return which signal ended a process; `exit_code`: minus its number."""
+    """Return a sentence with the signal that ended a process. `exit_code` is negative."""
     number = -exit_code
     known = number in {member.value for member in signal.Signals}
     name = signal.Signals(number).name if known else f"signal {number}"
@@ -362,12 +371,12 @@ def _killed(exit_code: int) -> str:
 
 def not_begun(command: CommandLine, run: ChildRun) -> Unmeasured:
     """
-    Return why fresh processes that began no test have measured none.
+    Return the reason why fresh processes began no test.
 
     Args:
-        command: How they were started.
+        command: The command line of the processes.
 
-        run: One of them.
+        run: One of the processes.
     """
     words = shlex.join(("python", *command.launcher.start[1:], *command.args))
     told = last_lines(run.failure, _TOLD_LINES, in_a_sentence=True)
@@ -384,33 +393,33 @@ def not_begun(command: CommandLine, run: ChildRun) -> Unmeasured:
 
 def last_lines(text: str, count: int, *, in_a_sentence: bool = False) -> str:
     """
-    Return the last lines of what a process printed, those that are blank left out.
+    Return the last lines of a process's output, without blank lines.
 
     Args:
-        text: What it printed.
+        text: The output.
 
-        count: How many lines, at most.
+        count: The largest number of lines.
 
-        in_a_sentence: Whether to have them as one line, which says so where there is
-            none, and not as they are.
+        in_a_sentence: True to join the lines into one line, with a phrase if there are
+            none. False to keep the lines as they are.
     """
     lines = [line for line in text.splitlines() if line.strip()][-count:]
     if not in_a_sentence:
         return "\n".join(lines)
-    # a line of pytest's progress is as wide as the terminal, and mostly blank
+    # A line of pytest's progress is as wide as the terminal, and mostly blank.
     return " | ".join(" ".join(line.split()) for line in lines) or "it printed nothing"
 
 
 def _inherited() -> dict[str, str]:
-    """Return the parent's environment, without what xdist put there."""
     return {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
 
 
 def own_coverage(command: CommandLine, scratch: str) -> dict[str, str]:
     """
-    Return where a child that coverage traces, as its parent, keeps what was covered.
+    Return the environment variable for the coverage data of a traced child, or {}.
 
-    It begins by erasing what is there: the parent's, and that of xdist's workers.
+    Coverage erases existing data at the start. Without a separate file, that would be
+    the data of the parent and of xdist workers.
     """
     if "pytest_cov" not in command.plugins and command.launcher.is_pytest:
         return {}
@@ -418,12 +427,12 @@ def own_coverage(command: CommandLine, scratch: str) -> dict[str, str]:
 
 
 def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:
-    """Return whether a child must not find what earlier processes compiled."""
+    """Return True if a child must not use code compiled by earlier processes."""
     return command.fresh_caches and identity.role is Role.CONFIRM
 
 
 def empty_caches(scratch: str) -> dict[str, str]:
-    """Return an empty cache folder for every compiler, by its variable."""
+    """Create empty cache folders for all compilers, and return them by environment variable."""
     used = (name for name in _CACHES_IF_USED if name in os.environ)
     folders = {name: Path(scratch, "jit", name) for name in (*_CACHES, *used)}
     for folder in folders.values():
@@ -432,7 +441,7 @@ def empty_caches(scratch: str) -> dict[str, str]:
 
 
 def answers_in(out: str) -> dict[str, ChildAnswer]:
-    """Return what a child wrote; the line that a crash cut off is left out."""
+    """Return the answers of a child, without a line cut off by a crash."""
     path = Path(out)
     if not path.exists():
         return {}
@@ -440,7 +449,7 @@ def answers_in(out: str) -> dict[str, ChildAnswer]:
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
             answer = codec.from_text(line, ChildAnswer)
-        except RecordError:  # a line half written when the process was killed
+        except RecordError:  # The process was killed while writing the line.
             continue
         earlier = answers.get(answer.test_id)
         answers[answer.test_id] = answer if earlier is None else _both(earlier, answer)
@@ -448,7 +457,6 @@ def answers_in(out: str) -> dict[str, ChildAnswer]:
 
 
 def _both(earlier: ChildAnswer, later: ChildAnswer) -> ChildAnswer:
-    """Return one answer out of two: what was measured, and the failure after it."""
     return replace(
         later,
         records=earlier.records + later.records,
@@ -463,7 +471,7 @@ def _both(earlier: ChildAnswer, later: ChildAnswer) -> ChildAnswer:
 def identities_of(
     identity: ProcessIdentity, role: Role, count: int
 ) -> list[ProcessIdentity]:
-    """Return the identities of some fresh processes of one run."""
+    """Return the identities of some fresh processes of a run."""
     return [
         replace(
             identity,

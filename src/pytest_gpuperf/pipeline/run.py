@@ -1,4 +1,4 @@
-"""One run, step by step; each step's work is done in another room."""
+"""The steps of a run. The work of each step is done in other modules."""
 
 from __future__ import annotations
 
@@ -50,19 +50,22 @@ __all__ = [
     "report_so_far",
 ]
 
-_USUAL_PAUSE_S = 30.0  # what a killed run loses, unless a report takes long
-_THE_TEST = "the test"  # what lacks, where a whole process counts for nothing
-_REPORT_FRACTION = 0.02  # of a run's time that such reports may take
+# The measuring time that a killed run loses, unless a report takes long.
+_USUAL_PAUSE_S = 30.0
+# The name of the missing metric if a whole process does not count.
+_THE_TEST = "the test"
+# The largest fraction of a run's time spent on such reports.
+_REPORT_FRACTION = 0.02
 
 
 def held_as(suite: Suite, measured: Measured) -> str | None:
     """
-    Return why a test's outcome must wait for the end of the run; None: it need not.
+    Return the reason to hold the outcome of a test until the end of the run, or None.
 
-    Generous and no verdict: a limit that is straddled is confirmed, and so is what looks
-    worse (SUSPECT); a strict run and one that compares with a revision decide all at the
-    end, --gpuperf-runs changes every value, and JUnit takes the properties of a test once,
-    when it is logged (PENDING).
+    The check is generous and not a verdict. SUSPECT: a straddled limit or a suspected
+    change is going to be confirmed. PENDING: a strict run or a comparison with a
+    revision decides everything at the end, --gpuperf-runs changes every value, or JUnit
+    takes the properties of a test only once, when the test is logged.
     """
     straddling = suite.config.confirm > 0 and any(map(straddles, measured.verdicts))
     worsened = verdicts.worsened(suite, measured)
@@ -77,7 +80,7 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
 
 
 def _decides_all_at_end(suite: Suite) -> bool:
-    """Return whether no test of a run may be logged before the run is decided."""
+    """Return True if no test may be logged before the end of the run."""
     config = suite.config
     if config.strict or config.runs > 1 or config.against is not None:
         return True
@@ -86,20 +89,22 @@ def _decides_all_at_end(suite: Suite) -> bool:
 
 def report_so_far(suite: Suite) -> None:
     """
-    Write what was measured so far, where JSON is asked for.
+    Write the measurements so far, if a JSON report is requested.
 
-    After the first test, and then when the run has doubled, at most half a minute later;
-    a report that takes long waits until it is a small share of the run.
+    The first report follows the first test. Further reports follow whenever the run has
+    doubled, but at most half a minute later. A slow report waits until its time is a
+    small fraction of the run.
     """
     if suite.config.json is None or not suite.results:
         return
+    # A fixture of several tests may have replaced the file system.
     if suite.elapsed_s() < suite.next_report_s or not suite.sees_files():
-        return  # while a fixture of several tests replaces the file system, too
+        return
     from pytest_gpuperf.pipeline import keeping
 
     begun_s = suite.elapsed_s()
-    # The report at the end says what is wrong. Until then fixtures may have put anything into
-    # the place of what opens files, and it may raise anything.
+    # The report at the end of the run shows the error. Until then a fixture may have
+    # replaced the functions that open files, and these may raise anything.
     with contextlib.suppress(Exception):
         keeping.write_so_far(suite)
     ended_s = suite.elapsed_s()
@@ -111,16 +116,16 @@ def decide(
     suite: Suite, announce: Callable[[bool, float], object] = lambda *_: None
 ) -> tuple[MachineShift, ...]:
     """
-    Measure again what needs it, and decide every verdict of the run.
+    Repeat measurements that need it, and decide every verdict of the run.
 
     Args:
-        suite: All that the run has gathered.
+        suite: The collected data of the run.
 
-        announce: Called before anything is measured again, with whether there are
-            suspects for fresh processes, and how long these are going to take [s].
+        announce: Called before anything is measured again, with a flag for suspects
+            that fresh processes confirm, and with the expected duration [s].
 
     Returns:
-        What the machine did meanwhile, by class of tests.
+        The machine drift during the run, by class of tests.
     """
     suite.sort()
     suite.count_ran()
@@ -137,13 +142,15 @@ def decide(
         announce(complete and bool(first.suspects), _confirmation_s(suite, first))
     suite.suspects = frozenset(first.suspects)
     by_revision = _confirm_by_revision(suite, first) if complete else Confirmed()
-    complete = complete and not suite.stopped  # by Ctrl-C in that comparison
+    # Ctrl-C in the comparison stops the run.
+    complete = complete and not suite.stopped
     retests = _confirm(suite, first, by_revision) if complete else {}
     compared = _compare(suite, complete=complete)
     with collector_paused():
         limits = verdicts.limits(suite, retests)
         confirmed = confirmations(first, retests, suite.site.host)
-        references = verdicts.references_of(suite)  # of the fresh processes, too
+        # Includes the reference workloads of fresh processes.
+        references = verdicts.references_of(suite)
         strict = suite.config.strict
         changes = verdicts.changes(
             first, confirmed, references, complete=complete, strict=strict
@@ -156,12 +163,12 @@ def decide(
 
 
 def _confirmation_s(suite: Suite, first: FirstLook) -> float:
-    """Return how long fresh processes are going to take for suspects and controls [s]."""
+    """Return the expected duration of fresh processes for suspects and controls [s]."""
     return suite.config.confirm * suite.took_s((*first.suspects, *first.controls))
 
 
 def _worded(suite: Suite, decided: Sequence[Verdict]) -> Iterator[Verdict]:
-    """Yield verdicts in words, with their tests as arguments where their ids are none."""
+    """Yield verdicts in words, with the command-line argument of a test if the id is none."""
     beside = suite.config.against is not None
     typed = {t: m.typed for t, m in suite.results.items() if m.typed}
     for verdict in decided:
@@ -177,14 +184,14 @@ def finish(
     shifts: Sequence[MachineShift] = (),
 ) -> Run:
     """
-    Return the whole run, stored and reported; what goes wrong fails the run.
+    Store, report and return the whole run. Errors fail the run.
 
     Args:
-        suite: All that the run has gathered.
+        suite: The collected data of the run.
 
-        xfailed: Ids of the tests that failed, and were expected to.
+        xfailed: Ids of the tests that failed as expected.
 
-        shifts: What the machine did, by class of tests.
+        shifts: The machine drift, by class of tests.
     """
     header = replace(suite.header(), jit_cache=suite.config.jit_cache.value)
     run = replace(
@@ -215,7 +222,6 @@ def finish(
 
 
 def _complain_of_damage(suite: Suite) -> None:
-    """Fail a run that would have judged its tests by damaged lines of the baseline."""
     config = suite.config
     if not config.baseline_named or config.update is not None or config.disable:
         return
@@ -225,7 +231,7 @@ def _complain_of_damage(suite: Suite) -> None:
 
 
 def _tell_of_identity(suite: Suite) -> None:
-    """Say where a value may be of another thing than the stored ones of its id."""
+    """Remark on values that may belong to a different test than the stored values of the id."""
     improved = [v for v in suite.verdicts if v.outcome is Outcome.IMPROVED]
     changed = [str(v.key) for v in improved if changed_test(v)]
     if changed and suite.config.update is not Update.ALL:
@@ -238,7 +244,6 @@ def _tell_of_identity(suite: Suite) -> None:
 
 
 def _keep_references(suite: Suite, run: Run) -> None:
-    """Put the references of a run into its recording, and the session as it ended."""
     folder = suite.config.record
     if folder is None:
         return
@@ -250,7 +255,6 @@ def _keep_references(suite: Suite, run: Run) -> None:
 
 
 def _keep(suite: Suite, run: Run) -> Run:
-    """Store and report a run, where that was asked for; return it as it is reported."""
     reports = bool(suite.config.reports)
     if suite.config.update is None and not reports:
         return run
@@ -260,7 +264,7 @@ def _keep(suite: Suite, run: Run) -> Run:
         run = keeping.with_sessions(suite, run)
     try:
         run = keeping.store(suite, run, partial(_measure_alone, suite))
-    except GpuPerfError as error:  # the report is written all the same
+    except GpuPerfError as error:  # The report is still written.
         suite.complain_of(error)
     try:
         keeping.write_reports(suite, run)
@@ -270,7 +274,6 @@ def _keep(suite: Suite, run: Run) -> Run:
 
 
 def _measure_again(suite: Suite) -> None:
-    """Measure every test once more in each of --gpuperf-runs processes but the first."""
     passed = [m for m in suite.results.values() if m.test_id in suite.passed]
     here = [m for m in passed if all(r.host is None for r in m.records)]
     if len(here) < len(passed):
@@ -283,7 +286,7 @@ def _measure_again(suite: Suite) -> None:
     gaps = [
         retest.unmeasured[0]
         for retest in retests.values()
-        # a test that ended early has told what it measured before
+        # A test that ended early has reported the values measured before.
         if retest.unmeasured
         and not (retest.records and retest.unmeasured[0].metric == _THE_TEST)
     ]
@@ -295,11 +298,11 @@ def _measure_again(suite: Suite) -> None:
 
 def _ask_for_parameters(suite: Suite) -> None:
     """
-    Ask a fresh process for parameters that no stored session has, and drop unequal ones.
+    Compare parameters with a fresh process, and drop parameter digests that differ.
 
-    A parameter may be made of random numbers, or of the time: then no session has the
-    values of another, and nothing would ever be compared. The process collects the tests
-    and runs none.
+    Only tests whose stored sessions all have other digests are checked. A parameter may
+    be made of random numbers or of the time. Then every session has different values,
+    and nothing would ever be compared. The process collects the tests and runs none.
     """
     if suite.config.replay is not None or suite.command.launcher.gap is not None:
         return
@@ -322,10 +325,12 @@ def _ask_for_parameters(suite: Suite) -> None:
 
 
 def _doubted(suite: Suite) -> dict[str, str]:
-    """Return the digests of tests that have stored sessions, and none of that digest."""
+    """
+    Return parameter digests of tests whose stored sessions all have other digests, by test id.
+    """
     doubted: dict[str, str] = {}
     config = suite.config
-    # what was only found decides nothing
+    # A store found by default decides nothing.
     judges = config.baseline_named or config.update is not None
     if config.disable or not judges or suite.memory.store() is None:
         return doubted
@@ -341,7 +346,6 @@ def _doubted(suite: Suite) -> dict[str, str]:
 
 
 def _confirm_by_revision(suite: Suite, first: FirstLook) -> Confirmed:
-    """Return what comparisons with stored commits decide."""
     if suite.config.confirm_by is ConfirmBy.FRESH or not first.suspects:
         return Confirmed()
     from pytest_gpuperf.pipeline.against import confirm_suspects
@@ -350,7 +354,6 @@ def _confirm_by_revision(suite: Suite, first: FirstLook) -> Confirmed:
 
 
 def _compare(suite: Suite, *, complete: bool) -> tuple[Verdict, ...]:
-    """Return the verdicts against a revision; empty where none was named."""
     if suite.config.against is None:
         return ()
     from pytest_gpuperf.pipeline.against import compare_suite
@@ -362,15 +365,15 @@ def _confirm(
     suite: Suite, first: FirstLook, by_revision: Confirmed
 ) -> Mapping[str, Retest]:
     """
-    Return what fresh processes gave for each suspect, and for the controls.
+    Return the retests of suspects and controls in fresh processes.
 
     Args:
         suite: The run.
 
-        first: The first look at it.
+        first: The first look at the run.
 
-        by_revision: What comparisons with revisions decide; suspects with a limit that
-            one process could not decide are measured all the same.
+        by_revision: The decisions of comparisons with revisions. Suspects with a limit
+            that one process could not decide are still measured.
     """
     decided = by_revision.test_ids
     changed = [test_id for test_id in first.suspects if test_id not in decided]
@@ -384,16 +387,15 @@ def _confirm(
 
 
 def _measure_alone(suite: Suite, test_ids: Sequence[str]) -> Mapping[str, Retest]:
-    """Return what fresh processes that confirm nothing gave for some tests."""
     recorded = suite.site.recording is not None
-    count = 1 if recorded else suite.config.alone  # a recorded value costs no process
+    # A recorded value needs no process.
+    count = 1 if recorded else suite.config.alone
     return _again(suite, test_ids, Role.ALONE, count)
 
 
 def _again(
     suite: Suite, test_ids: Sequence[str], role: Role, count: int
 ) -> Mapping[str, Retest]:
-    """Return what fresh processes of one role gave; the suite keeps their records."""
     if not count or not test_ids:
         return {}
     recording = suite.site.recording
@@ -408,7 +410,8 @@ def _again(
         test_ids = list(dict.fromkeys(record.key.test_id for record in records))
     else:
         identities = identities_of(suite.site.identity, role, count)
-        release_unused()  # what this process holds, fresh ones cannot have
+        # Memory held by this process is not available to fresh processes.
+        release_unused()
         runs = repeat(
             suite.command,
             test_ids,
@@ -420,7 +423,8 @@ def _again(
         for identity, run in zip(identities, runs, strict=True):
             for answer in run.answers.values():
                 suite.add_references(role, identity.process_index, answer.references)
-        for run in reversed(runs):  # the first failure is the one that is told
+        # Reversed, so that the first failure is reported.
+        for run in reversed(runs):
             lacking |= _lacking_in(run, test_ids, suite.command)
             if run.began:
                 texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
@@ -440,14 +444,13 @@ def _again(
 
 
 def _complain_of_none(suite: Suite, role: Role, runs: Sequence[ChildRun]) -> None:
-    """Fail a run whose fresh processes began no test, unless a launcher kept them from it."""
+    """Fail a run whose fresh processes began no test, unless the launcher prevented that."""
     none = not any(run.began for run in runs)
     if none and role is not Role.ALONE and runs[0].refusal is None:
         suite.complain(none_began(len(runs), not_begun(suite.command, runs[0])))
 
 
 def _alike(suite: Suite, records: Sequence[Record]) -> list[Record]:
-    """Return the records of repeated tests that the suite measured under equal facts."""
     firsts = {r.key: r for m in suite.results.values() for r in m.records}
     across = suite.config.compare_across
     alike = [
@@ -468,7 +471,11 @@ def _alike(suite: Suite, records: Sequence[Record]) -> list[Record]:
 def _lacking_in(
     run: ChildRun, test_ids: Sequence[str], command: CommandLine
 ) -> dict[str, tuple[Unmeasured, ...]]:
-    """Return what tests lack in one fresh process: any value, where it began none."""
+    """
+    Return the missing values of tests in a fresh process, by test id.
+
+    If the process began no test, every test lacks all values.
+    """
     if run.refusal is not None:
         gap = Unmeasured.of_metric(_THE_TEST, run.refusal)
         return dict.fromkeys(test_ids, (gap,))

@@ -1,7 +1,7 @@
-"""The processes of one side: what builds it, how others start, what they load and collect.
+"""Build a side of a comparison, start its processes, and collect its tests.
 
-What was built into a folder is kept between runs, by the content of its sources and what
-it was built with: a revision that is compared again is not compiled again.
+Builds are kept between runs, keyed by the content of their sources and by the build
+tools. A revision that is compared again is not built again.
 """
 
 from __future__ import annotations
@@ -64,26 +64,34 @@ __all__ = [
     "root_folder",
 ]
 
-LISTING_VARIABLE = "PYTEST_GPUPERF_LISTING"  # the file to write the tests to
-ROOT_VARIABLE = "PYTEST_GPUPERF_ROOT"  # the file to write pytest's root folder to
+# The file to write the tests to.
+LISTING_VARIABLE = "PYTEST_GPUPERF_LISTING"
+# The file to write pytest's root folder to.
+ROOT_VARIABLE = "PYTEST_GPUPERF_ROOT"
 _PLUGIN = "pytest_gpuperf.hooks.listing"
-_SHOWN_LINES = 10  # of what a process printed that did not do what it was started for
-# whoever sends these is not the side's own code; others, as SIGSEGV, are of a crash
+# Lines of output shown of a failed process.
+_SHOWN_LINES = 10
+# Signals sent from outside. Other signals, such as SIGSEGV, come from a crash of the code.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
 _ENDED_REMEDY = "see what ended it, as a lack of memory, and run it again"
-_USAGE_ERROR = 4  # pytest.ExitCode
-_SHELL_SIGNALS = 128  # a POSIX shell adds it to the signal that ended its command
-# of an error that pytest or a program that it calls tells
+# The value in pytest.ExitCode.
+_USAGE_ERROR = 4
+# A POSIX shell adds this number to the signal that ended its command.
+_SHELL_SIGNALS = 128
+# Matches a line in which pytest or a called program reports an error.
 _ERROR = re.compile(r"E {2,}|.*error: ", re.IGNORECASE)
-_TABLES = ("[build-system]", "[project]", "[tool.poetry]")  # of a pyproject.toml
-_MOST_CACHED = 8  # builds; one of CUDA sources may be 100 MB
-# a copy has no .git, from which these tools read the version; it is not what is measured
+# Tables of a pyproject.toml that can be built.
+_TABLES = ("[build-system]", "[project]", "[tool.poetry]")
+# Builds. A build of CUDA sources may take 100 MB.
+_MOST_CACHED = 8
+# A copy has no .git folder for these tools to read a version from. The version does not
+# affect the measurement.
 _VERSIONS = {
     "SETUPTOOLS_SCM_PRETEND_VERSION": "0",
     "PBR_VERSION": "0",
     "POETRY_DYNAMIC_VERSIONING_BYPASS": "0",
 }
-# what compilers and build backends read, by the beginning of its name
+# Prefixes of environment variables read by compilers and build backends.
 _COMPILERS = (
     *("CARGO", "CC", "CFLAGS", "CMAKE", "CPPFLAGS", "CUDA", "CXX", "FC", "LDFLAGS"),
     *("MESON", "NVCC", "PATH", "RUST", "SKBUILD", "TORCH_"),
@@ -92,46 +100,50 @@ _REMEDY = (
     "build both sides with the ini option gpuperf_build_command, or install what the "
     "build needs into this environment"
 )
-# of git's hooks, of xdist and of coverage, which belong to the parent; and what makes
-# Python wait for a person or print
+# Prefixes of variables of git hooks, xdist and coverage, which apply to the parent only,
+# and variables that make Python wait for a user or print.
 _DROPPED = (
     *("GIT_", "PYTEST_XDIST_", "PYTEST_CURRENT_TEST", "COV_CORE_", "COVERAGE_PROCESS_"),
     *("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPROFILEIMPORTTIME"),
 )
-_BOOT = "boot"  # in a process's folder: its sitecustomize, and what it recorded
-LOADED_SO_FAR = "so-far/loaded.json"  # there, too: what it has loaded before each test
-# what takes back options that spoil times, by the plugin that has them
+# In the folder of a process, the subfolder with its sitecustomize and its recording.
+_BOOT = "boot"
+# Also in the folder of a process: the code loaded so far, written before each test.
+LOADED_SO_FAR = "so-far/loaded.json"
+# Arguments that undo options that distort times, by plugin.
 _UNDO = {
-    "pytest_cov": ("--no-cov",),  # tracing is not what is measured
-    "randomly": ("--randomly-seed=1",),  # the same data on both sides
+    "pytest_cov": ("--no-cov",),  # Tracing would slow down the code.
+    "randomly": ("--randomly-seed=1",),  # The same data on both sides.
 }
 
 
 class SideCommand(Frozen, frozen=True, kw_only=True):
     """
-    How a process of one side is started.
+    The command that starts processes of a side.
 
     Attributes:
-        side: Which side.
+        side: The side.
 
-        folder: The folder to start it in.
+        folder: The folder to start in.
 
-        command: How the parent was started.
+        command: The command line of the parent.
 
-        tree: The root of its own tree, without links.
+        tree: The root of this side's tree, without links.
 
         other_tree: The root of the other side's tree.
 
-        environments: Folders of the other tree that are for both sides.
+        environments: Folders of the other tree shared by both sides.
 
-        scratch: A folder of its own, which lasts as long as the run.
+        scratch: A folder of the side, which lasts as long as the run.
 
-        front: The folders in which Python looks first, where cwd is not enough.
+        front: The folders in which Python looks first, if the current folder is not
+            enough.
 
         level: As `Sides.level`.
 
-        has_overlay: Whether Python is started in an environment of the process's own, on
-            top of the user's: it reaches programs that get no environment variables.
+        has_overlay: True if Python is started in a separate environment of the process,
+            on top of the user's. This reaches programs that get no environment
+            variables.
     """
 
     side: Side
@@ -147,19 +159,20 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
 
     def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
         """
-        Return the command of a process.
+        Return the command line of a process.
 
         Args:
-            scratch: Its own folder, which exists; one for each process.
+            scratch: The folder of the process, which exists. Every process has a
+                different folder.
 
-            extra: More arguments of pytest.
+            extra: Additional arguments of pytest.
         """
         command = self.command
         undo = [w for n, words in _UNDO.items() if n in command.plugins for w in words]
         args = tuple(mapped for arg in command.args if (mapped := self._argument(arg)))
         end = args.index("--") if "--" in args else len(args)
         args = (*args[:end], *undo, *extra, *args[end:])
-        # without a folder of its own, pytest would clear those of the user's last runs
+        # Without a separate folder, pytest would remove the folders of the user's last runs.
         command = replace(command, args=args, own_basetemp=True)
         launcher = command.launcher
         start = tuple(map(self._moved, launcher.start[1:]))
@@ -172,19 +185,20 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
 
     def environment(self, scratch: str, hash_seed: int) -> dict[str, str]:
         """
-        Return the environment of a process, to which the caller adds its own variables.
+        Return the environment of a process, to be extended by the caller.
 
-        The process writes which files it loaded below `scratch`, where its caches of
-        compiled kernels are, too.
+        The process writes the list of loaded files below `scratch`. Its caches of
+        compiled kernels are there, too.
 
         Args:
-            scratch: Its own folder, as for `argv`.
+            scratch: The folder of the process, as for `argv`.
 
-            hash_seed: Of Python's hashes, 0 to 4294967295: one for a whole block.
+            hash_seed: The seed of Python's hashes, 0 to 4294967295. A whole block has
+                the same seed.
         """
         inherited = self.inherited()
         paths = inherited.pop("PYTHONPATH", "")
-        if paths:  # an empty entry is the folder where Python is started
+        if paths:  # An empty entry means the folder where Python is started.
             moved_paths = (self._moved(path or ".") for path in paths.split(os.pathsep))
             inherited["PYTHONPATH"] = os.pathsep.join(moved_paths)
         moved = (self.tree, self.other_tree, self.environments, self.front, self.level)
@@ -197,7 +211,7 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             **empty_caches(scratch),
             **own_coverage(self.command, scratch),
             **recording.variables(inherited),
-            # a build of minutes, which must be of the own sources, and once is enough
+            # A build may take minutes and must use this side's sources. Once is enough.
             "TORCH_EXTENSIONS_DIR": str(Path(self.scratch, "torch_extensions")),
             "PWD": self.folder,
             "PYTHONHASHSEED": str(hash_seed),
@@ -205,30 +219,31 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
 
     @staticmethod
     def inherited() -> dict[str, str]:
-        """Return the parent's environment without what belongs to the parent alone."""
+        """Return the parent's environment without variables that apply to the parent only."""
         return {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
 
     def has(self, argument: str) -> bool:
-        """Return whether this side has the file that an argument names, if it names one."""
+        """
+        Return True if the file named by an argument exists on the side, or no file is named.
+        """
         path = argument.partition("::")[0]
         if not Path(self.command.folder, path).exists():
-            return (
-                True  # the name of a module (--pyargs), which its own Python looks for
-            )
+            # The name of a module (--pyargs), which Python looks for on each side.
+            return True
         return Path(self.folder, self._moved(path)).exists()
 
     def loaded(self, scratch: str, *, so_far: bool = False) -> Loaded:
         """
-        Return what a process and those that it started have loaded.
+        Return the code loaded by a process and its child processes.
 
         Args:
-            scratch: Its own folder, as for `argv`.
+            scratch: The folder of the process, as for `argv`.
 
-            so_far: Whether it did not come to its end by itself, and counts up to where
-                it has said what it has loaded.
+            so_far: True for a process that did not end by itself. Only the lists
+                written before the start of a test then count.
 
         Returns:
-            Nothing where it has not said so.
+            Nothing if the process wrote no list.
         """
         recorded = loaded_files.read(Path(scratch, _BOOT))
         if so_far:
@@ -240,14 +255,17 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         return Loaded.of(files if is_said else ())
 
     def _argument(self, arg: str) -> str:
-        """Return an argument for this side; "": it names a test file that is not there."""
-        if arg in self.command.paths:  # which tests of a file run is said by their ids
+        """Return an argument for the side, or "" if the argument names a missing test file."""
+        # Test ids select the tests within a file, so only the file is passed.
+        if arg in self.command.paths:
             return self._moved(arg.partition("::")[0]) if self.has(arg) else ""
         name, equals, value = arg.rpartition("=")
         return name + equals + self._moved(value)
 
     def _moved(self, path: str) -> str:
-        """Return a path of the other tree in the own one, if it is there."""
+        """
+        Return the path in this side's tree for a path of the other tree, if it exists there.
+        """
         if not Path(path).is_absolute() or self.side is Side.NEW:
             return path
         place = redirection.moved(path, self.tree, self.other_tree, self.environments)
@@ -255,17 +273,14 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
 
 
 def _own_base(scratch: str) -> str:
-    """Return the argument by which a process is known among those that it starts."""
     return f"--basetemp={scratch}/base"
 
 
 def _overlay_python(scratch: str) -> Path:
-    """Return the interpreter of a process's own environment."""
     return Path(scratch, "environment", "bin", Path(sys.executable).name)
 
 
 def _make_overlay(scratch: str) -> None:
-    """Make an environment that has the packages of this one, and our sitecustomize."""
     python = _overlay_python(scratch)
     folder = python.parents[1]
     scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
@@ -293,16 +308,16 @@ def _make_overlay(scratch: str) -> None:
 
 class CollectedTest(Frozen, frozen=True, kw_only=True):
     """
-    A test that was collected.
+    A collected test.
 
     Attributes:
         test_id: The test.
 
-        key: Its key, by which the tests of two sides are matched.
+        key: The key used to match the tests of two sides.
 
-        source: The digest of its own source.
+        source: The digest of the test's own source.
 
-        measures: Whether it uses the plugin.
+        measures: True if the test uses the plugin.
     """
 
     test_id: str
@@ -313,14 +328,14 @@ class CollectedTest(Frozen, frozen=True, kw_only=True):
 
 class CollectedTests(Frozen, frozen=True, kw_only=True):
     """
-    What a process has collected.
+    The collected tests of a process.
 
     Attributes:
-        tests: In the order to run them.
+        tests: The tests, in the order to run them.
 
-        failures: Why something could not be collected, by its id.
+        failures: The reasons for failed collections, by node id.
 
-        is_import_error: Whether each of them is an import that found nothing.
+        is_import_error: True if every failure is an import that found nothing.
     """
 
     tests: tuple[CollectedTest, ...]
@@ -330,18 +345,21 @@ class CollectedTests(Frozen, frozen=True, kw_only=True):
 
 class Collection(Frozen, frozen=True, kw_only=True):
     """
-    What a side collects.
+    The collected tests of a side.
 
     Attributes:
-        tests: Those that were collected, by the id by which the caller knows them.
+        tests: The collected tests, by the id the caller uses.
 
-        loaded: The code that was loaded for it.
+        loaded: The code loaded during the collection.
 
-        failure: What the side did not do, to follow its name; "": it is complete.
+        failure: The failure as a verb phrase to follow the name of the side, or "" if
+            complete.
 
-        is_import_error: Whether that is because imports found nothing, or not known.
+        is_import_error: True if imports that found nothing are the reason, or the
+            reason is unknown.
 
-        is_usage_error: Whether pytest did not take its arguments, as the name of a file.
+        is_usage_error: True if pytest rejected the arguments, for example the name of a
+            file.
     """
 
     tests: Mapping[str, CollectedTest]
@@ -360,24 +378,25 @@ def collect(
     names: Mapping[str, str] | None = None,
 ) -> Collection:
     """
-    Collect the tests of a side, in a process of its own.
+    Collect the tests of a side in a separate process.
 
     Args:
-        command: The side's.
+        command: The command of the side.
 
-        identity: This process's.
+        identity: The identity of this process.
 
-        runner: Starts the side's.
+        runner: Starts the process.
 
-        timeout_s: How long it may take [s].
+        timeout_s: Time limit of the process [s].
 
-        names: The ids by which the caller knows tests, by their keys; other tests are
-            known by their keys.
+        names: The ids the caller uses for tests, by key. Other tests get their keys as
+            ids.
 
     Raises:
-        SidesRefusedError: There is no room for its files, or it was ended from outside.
+        SidesRefusedError: There is no space for its files, or a signal from outside
+            ended the process.
 
-        CollectError: It did not start, or did not end.
+        CollectError: The process did not start or did not end.
     """
     with tempfile.TemporaryDirectory(dir=command.scratch, prefix="collect-") as scratch:
         listing = Path(scratch, "listing.json")
@@ -414,7 +433,6 @@ def _list_tests(
     *,
     timeout_s: float,
 ) -> Finished:
-    """Run a side's process that writes its tests to a file, in a folder of its own."""
     scratch = str(listing.parent)
     spec = Path(scratch, "spec.json")
     argv = command.argv(scratch, ("-p", _PLUGIN, "--collect-only", "-q"))
@@ -445,7 +463,7 @@ def _list_tests(
 
 
 def _listed(listing: Path) -> CollectedTests | None:
-    """Return what a process listed; None: it wrote nothing, or not all of it."""
+    """Return the tests listed by a process, or None if the list is missing or incomplete."""
     try:
         return codec.from_text(listing.read_bytes(), CollectedTests)
     except (FileNotFoundError, RecordError):
@@ -456,19 +474,19 @@ def root_folder(
     command: CommandLine, scratch: str, runner: Runner, *, timeout_s: float
 ) -> str | None:
     """
-    Return the folder that pytest's test ids are relative to; None: pytest does not start.
+    Return the folder that pytest's test ids are relative to, or None if pytest does not start.
 
     Args:
-        command: How pytest is started.
+        command: The command line of pytest.
 
-        scratch: A folder for what it writes, which exists.
+        scratch: An existing folder for the files of the process.
 
-        runner: Starts it.
+        runner: Starts the process.
 
-        timeout_s: How long it may take [s].
+        timeout_s: Time limit of the process [s].
 
     Raises:
-        CollectError: It did not start, or did not end.
+        CollectError: The process did not start or did not end.
     """
     file = Path(scratch, "root")
     options = replace(command, args=("-p", _PLUGIN, *command.args))
@@ -482,7 +500,7 @@ def root_folder(
 
 
 def _last_error(text: str) -> str:
-    """Return the last line that tells of an error; where none does, the last lines."""
+    """Return the last line that reports an error, or the last lines if there is none."""
     lines = [line.strip() for line in text.splitlines()]
     errors = [line for line in lines if _ERROR.match(line)]
     if errors:
@@ -491,7 +509,9 @@ def _last_error(text: str) -> str:
 
 
 def _check_end(finished: Finished, command: SideCommand) -> None:
-    """Refuse if a process had no room to write in, or was ended from outside."""
+    """
+    Raise an error if a process ran out of disk space or was ended by a signal from outside.
+    """
     text = os.strerror(errno.ENOSPC)
     if text.encode() in finished.stdout + finished.stderr:
         message = f"a process could not write below {command.scratch} ({text})"
@@ -504,12 +524,14 @@ def _check_end(finished: Finished, command: SideCommand) -> None:
 
 
 def _signal_of(finished: Finished) -> str:
-    """Return the name of the signal that ended a process; "": it ended by itself."""
+    """
+    Return the name of the signal that ended a process, or "" if the process ended by itself.
+    """
     return "" if finished.exit_code >= 0 else signal_name(-finished.exit_code)
 
 
 def cache_folder() -> Path:
-    """Return the folder of the built sides, in this user's cache."""
+    """Return the folder of built sides in the cache of the user."""
     return user_cache("sides")
 
 
@@ -520,18 +542,18 @@ def build_in_place(
     Build a side in its own tree.
 
     Args:
-        text: A shell command; it is run in the root of the tree.
+        text: A shell command, run in the root of the tree.
 
-        command: The side's.
+        command: The command of the side.
 
-        runner: Starts it.
+        runner: Starts the build.
 
-        timeout_s: How long it may take [s].
+        timeout_s: Time limit of the build [s].
 
     Raises:
-        SidesRefusedError: It fails.
+        SidesRefusedError: The build failed.
 
-        CollectError: It did not end, or was ended from outside.
+        CollectError: The build did not end, or a signal from outside ended it.
     """
     finished = runner.run(
         ("/bin/sh", "-c", text),
@@ -539,25 +561,26 @@ def build_in_place(
         cwd=command.tree,
         env={**command.inherited(), "PWD": command.tree},
     )
-    if finished.exit_code > _SHELL_SIGNALS:  # a shell's word for its command's signal
+    # The shell reports the signal that ended its command in this way.
+    if finished.exit_code > _SHELL_SIGNALS:
         finished = finished._replace(exit_code=_SHELL_SIGNALS - finished.exit_code)
     _check(finished, command, "correct the ini option gpuperf_build_command")
 
 
 class Builder:
     """
-    Builds sides into folders of their own.
+    Build sides into separate folders.
 
     Args:
-        repository: The working tree's.
+        repository: The repository of the working tree.
 
         carry: The carried files, relative to the root.
 
         runner: Starts the builds.
 
-        timeout_s: How long each may take [s].
+        timeout_s: Time limit of a build [s].
 
-        cache: Where what was built is kept between runs.
+        cache: The folder that keeps builds between runs.
     """
 
     def __init__(
@@ -577,12 +600,13 @@ class Builder:
 
     def build(self, command: SideCommand) -> str:
         """
-        Build a side, or take it from the cache; return the folder that holds it.
+        Build a side or take it from the cache, and return its folder.
 
         Raises:
-            SidesRefusedError: It cannot be built.
+            SidesRefusedError: The side cannot be built.
 
-            CollectError: A process did not start, did not end, or was ended from outside.
+            CollectError: A process did not start, did not end, or was ended by a signal
+                from outside.
         """
         source, site = Path(command.scratch, "source"), Path(command.scratch, "site")
         files = self._copied(command.tree, source)
@@ -595,9 +619,10 @@ class Builder:
 
     def _copied(self, tree: str, target: Path) -> list[str]:
         """
-        Copy what git would add, and return it.
+        Copy the files that git would add, and return the paths.
 
-        A build leaves files behind, and would find those of an earlier one.
+        A build leaves files behind, and would find the files of an earlier build in the
+        tree.
         """
         repository = self._repository.within(tree)
         files = [*repository.listed(), *self._carry]
@@ -609,7 +634,6 @@ class Builder:
         return sorted(files)
 
     def _install(self, command: SideCommand, folder: Path, site: Path) -> None:
-        """Install a project's sources into a folder."""
         argv = (*_installer(), "-q", "--no-deps", "--no-build-isolation", "--no-index")
         finished = self._runner.run(
             (*argv, "--target", str(site), str(folder)),
@@ -619,14 +643,13 @@ class Builder:
                 **_VERSIONS,
                 **command.inherited(),
                 "PWD": str(folder),
-                "TMPDIR": command.scratch,  # uv leaves files there
+                "TMPDIR": command.scratch,  # uv leaves files in this folder.
             },
         )
         _check(finished, command, _REMEDY)
 
     @staticmethod
     def _key(source: Path, files: Iterable[str], folder: Path) -> str:
-        """Return what a build depends on: sources, interpreter, tools, settings."""
         purelib = Path(sysconfig.get_path("purelib"))
         settings = {k: v for k, v in os.environ.items() if k.startswith(_COMPILERS)}
         parts = [
@@ -643,10 +666,10 @@ class Builder:
 
 def project_folder(tree: str, folder: str) -> str | None:
     """
-    Return the folder of a tree that can be built, relative to its root.
+    Return the folder of a tree that can be built, relative to the root, or None.
 
-    It is the nearest one, from the folder where the tests are started upwards; None:
-    there is none.
+    The nearest such folder is used, searching upwards from the start folder of the
+    tests.
     """
     place = Path(folder)
     while place.is_relative_to(tree):
@@ -659,10 +682,10 @@ def project_folder(tree: str, folder: str) -> str | None:
 
 
 def _installer() -> tuple[str, ...]:
-    """Return the command that installs a project into this environment's folders."""
     if importlib.util.find_spec("pip") is not None:
         return (sys.executable, "-m", "pip", "install")
-    if shutil.which("uv") is not None:  # which would look for an environment by itself
+    # Without --python, uv would look for an environment by itself.
+    if shutil.which("uv") is not None:
         return ("uv", "pip", "install", "--python", sys.executable)
     message = "there is no pip in this environment to build the sides with"
     raise SidesRefusedError(
@@ -671,7 +694,12 @@ def _installer() -> tuple[str, ...]:
 
 
 def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
-    """Refuse a build that failed; one that was ended from outside shows nothing."""
+    """
+    Raise an error for a failed build.
+
+    A build ended by a signal from outside gets a different error, because that says
+    nothing about the code.
+    """
     side, name = command.side.value, _signal_of(finished)
     if name in _FROM_OUTSIDE:
         message = f"{name} ended the build of the {side} side in {command.tree}"
@@ -690,17 +718,17 @@ def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
 
 
 def _copy_entry(entry: Path, site: Path) -> bool:
-    """Copy a cached build; return whether there is one."""
+    """Copy a cached build, and return False if there is none."""
     if not entry.is_dir():
         return False
     shutil.copytree(entry, site)
-    with contextlib.suppress(OSError):  # another run may have removed it since
+    with contextlib.suppress(OSError):  # Another run may have removed the entry.
         os.utime(entry)
     return True
 
 
 def _keep(entry: Path, site: Path) -> None:
-    """Keep a build in the cache, as far as there is room; the oldest go."""
+    """Keep a build in the cache if there is space, and remove the oldest builds."""
     with contextlib.suppress(OSError, shutil.Error):
         entry.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=entry.parent, prefix="new-") as staging:

@@ -1,7 +1,8 @@
 """The two sides of a comparison with a revision, each proven to run its own files.
 
-Three levels are tried, and the first that is proven is used, on both sides alike: the
-folder alone; the own import roots in front; both sides built into folders of their own.
+Three levels are tried, and the first proven level is used on both sides. Level 0 starts in
+the folder of each side. Level 1 puts each side's import roots in front. Level 2 builds both
+sides into separate folders.
 """
 
 from __future__ import annotations
@@ -56,52 +57,59 @@ if TYPE_CHECKING:
 
 __all__ = ["SideCommand", "Sides", "SidesRequest", "loaded_here", "open_sides"]
 
-_LEAST_PATIENCE_S = 20.0  # a fresh tree has no byte code yet
-_PATIENCE_FACTOR = 10.0  # the machine may be busier than a moment ago
-_BUILD_FACTOR = 10.0  # a build of CUDA sources takes minutes, a collection seconds
-# an environment that is written out and does not begin with the inherited one, or an
-# option by which Python ignores its variables
+# Long enough for a fresh tree, which has no byte code yet.
+_LEAST_PATIENCE_S = 20.0
+# Large, because the machine may be busier than a moment ago.
+_PATIENCE_FACTOR = 10.0
+# A build of CUDA sources takes minutes, a collection seconds.
+_BUILD_FACTOR = 10.0
+# Matches an environment that is written out without the inherited variables, or an option
+# that makes Python ignore its variables.
 _CLEAN = re.compile(
     r"""env\s*=\s*(?:\{(?![^}]*environ)|dict\(\s*\))|["']-[a-zA-Z]*[IE][a-zA-Z]*["']"""
 )
-_CACHES = frozenset({"__pycache__", ".pytest_cache"})  # each process writes to them
+# Folders that every process writes to.
+_CACHES = frozenset({"__pycache__", ".pytest_cache"})
 _TEST_FOLDERS = ("test", "tests", "testing")
 
 
 class SidesRequest(Frozen, frozen=True, kw_only=True):
     """
-    What is compared with what.
+    The parameters of a comparison with a revision.
 
     Attributes:
         revision: The revision as the user wrote it.
 
-        commit: Its commit, where that is known already: a name may mean another one by
-            the time that tests have run; "": it is looked up.
+        commit: The commit of the revision, or "" to look it up. A name may point to a
+            different commit after the tests have run.
 
         test_ids: The tests to compare, in order.
 
-        keys: The keys of these tests, in the same order, by which each side has them;
-            empty: their ids are their keys.
+        keys: The keys that identify these tests on each side, in the same order, or
+            empty if the ids are the keys.
 
-        identity: This process's; its session is that of every process of a side.
+        identity: The identity of this process. All processes of a side use its session.
 
-        tests_mine: Whether the working tree's tests run on both sides.
+        tests_mine: True to run the tests of the working tree on both sides.
 
-        build_command: Builds a tree in place, a shell command run in its root; None: a
-            side is built only where nothing else separates the two.
+        build_command: A shell command that builds a tree in place, run in its root.
+            With None, a side is built only if nothing else separates the two.
 
-        carry: Generated files that git does not have, relative to the repository's root,
-            or patterns of them; they are copied to the revision's tree.
+        carry: Generated files that git does not track, relative to the repository's
+            root, or patterns of such files. They are copied to the tree of the
+            revision.
 
-        timeout_s: How long a process that only collects may take [s] at most, and a
-            build ten times as long.
+        timeout_s: Time limit of a process that only collects [s]. The limit of a build
+            is ten times as long.
 
-        cache_folder: Where built sides are kept between runs; None: the user's cache.
+        cache_folder: The folder that keeps built sides between runs, or None for the
+            user's cache.
 
-        checkout: The working tree, by which keys of other tests are shown.
+        checkout: The working tree, used to display the keys of other tests.
 
-        own_root: The user's repository, where the new side is a worktree of it: what an
-            installed package loads from there is the same project; "": the new side is it.
+        own_root: The user's repository if the new side is a worktree of it, so that
+            files loaded from there by an installed package belong to the same project.
+            "" if the new side is the repository itself.
     """
 
     revision: str
@@ -119,7 +127,7 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
 
     @property
     def names(self) -> dict[str, str]:
-        """The ids of the tests by their keys."""
+        """The ids of the tests by key."""
         return dict(zip(self.keys or self.test_ids, self.test_ids, strict=True))
 
 
@@ -128,47 +136,48 @@ class Sides(Frozen, frozen=True, kw_only=True):
     Two sides that are proven to run their own files.
 
     Attributes:
-        revision: The old side's revision as the user wrote it.
+        revision: The revision of the old side as the user wrote it.
 
-        commit: Its commit.
+        commit: The commit of the revision.
 
-        level: 0: each side's folder is enough; 1: its import roots come first; 2: it was
-            built into a folder of its own.
+        level: 0 if the folder of each side is enough, 1 if its import roots come first,
+            2 if it was built into a separate folder.
 
-        old: Starts a process of the revision.
+        old: Starts processes of the revision.
 
-        new: Starts a process of the working tree.
+        new: Starts processes of the working tree.
 
-        test_ids: The tests to compare, in order: on both sides, and equal in source
-            unless the working tree's tests run on both.
+        test_ids: The tests to compare, in order. They exist on both sides and have
+            equal source, unless the tests of the working tree run on both.
 
-        keys: The keys of tests by their ids.
+        keys: The keys of tests by id.
 
-        changed: The tests whose source differs.
+        changed: The tests with different source.
 
-        only_old: The tests that the working tree does not have.
+        only_old: The tests missing from the working tree.
 
-        only_new: The tests that the revision does not have.
+        only_new: The tests missing from the revision.
 
-        modules: What differs between the sides: modules that a side loads by their names,
-            other files with code by their paths; empty: the two are the same code.
+        modules: The differences between the sides: names of loaded modules, and paths
+            of other files with code. Empty if both sides have the same code.
 
         differing: The files that differ, relative to the root.
 
-        remarks: What else the user should know, one sentence each.
+        remarks: Further sentences for the user.
 
-        project: Whose files are whose.
+        project: Decides to which side a file belongs.
 
-        collections: What each side has collected.
+        collections: The collected tests of each side.
 
-        states: What the own files of both sides were like, by path.
+        states: The states of the files of both sides, by path.
 
-        opened_ns: When they were proven [ns since the epoch].
+        opened_ns: The time of the proof [ns since the epoch].
 
-        changed_files: Returns what else changed of both trees since, a sentence each.
+        changed_files: Returns a sentence per side about other files changed since then.
 
-        built: Both sides built into folders of their own, or why they are not, for tests
-            that load what both share when they run; None: there is nothing else to try.
+        built: Both sides built into separate folders, or the reason why they are not,
+            for tests that load shared files only when they run. None if there is
+            nothing else to try.
     """
 
     revision: str
@@ -192,23 +201,24 @@ class Sides(Frozen, frozen=True, kw_only=True):
     built: Sides | Gap | None = None
 
     def of(self, side: Side) -> SideCommand:
-        """Return how a process of a side is started."""
+        """Return the command that starts processes of a side."""
         return self.old if side is Side.OLD else self.new
 
     def proof(self, side: Side, scratch: str, *, so_far: bool = False) -> Gap | None:
         """
-        Return why a process of a side must not count; None: its files are right.
+        Return the reason for rejecting a process of a side, or None if its files are right.
 
         Args:
-            side: The process's.
+            side: The side of the process.
 
-            scratch: The folder that `SideCommand.environment` got.
+            scratch: The folder passed to `SideCommand.environment`.
 
             so_far: As for `SideCommand.loaded`.
         """
         project = self.project
         loaded = self.of(side).loaded(scratch, so_far=so_far)
-        # of those that were collected, too: a process cannot load what is gone by now
+        # Files loaded during the collection count, too, because a process cannot load a
+        # file that is gone by now.
         collected = project.files_of(side, self.collections[side].loaded)
         own_files = sorted({*collected, *project.files_of(side, loaded)})
         change = edited(side, own_files, self.states, since_ns=self.opened_ns)
@@ -231,23 +241,23 @@ def open_sides(
     request: SidesRequest, command: CommandLine, runner: Runner, clock: Clock
 ) -> Iterator[Sides]:
     """
-    Make the two sides, and remove what was made at the end, also after an error.
+    Create the two sides, and remove all created files at the end or after an error.
 
     Args:
-        request: What is compared with what.
+        request: The parameters of the comparison.
 
-        command: How this process was started.
+        command: The command line of this process.
 
         runner: Starts git, builds, and the processes that only collect.
 
-        clock: Tells how long the new side collects, which limits the old side.
+        clock: Times the collection of the new side, which limits the old side.
 
     Raises:
         RevisionError: There is no tree of the revision.
 
         SidesRefusedError: The sides are not proven to run their own files.
 
-        CollectError: A process did not start, or did not end.
+        CollectError: A process did not start or did not end.
     """
     command.launcher.check()
     repository = Repository.at(command.folder, runner, revision=request.revision)
@@ -299,8 +309,13 @@ def open_sides(
 def _collector(
     request: SidesRequest, runner: Runner, clock: Clock
 ) -> Callable[[SideCommand], Collection]:
-    """Return what makes a side collect; the old one may take a few times as long as the new."""
-    patience_s = 0.0  # with the old side, as the new one's collections say
+    """
+    Return a function that collects a side.
+
+    The old side may take a few times as long as the new side.
+    """
+    # The time limit of the old side [s], from the durations of the new side.
+    patience_s = 0.0
 
     def collected(command: SideCommand) -> Collection:
         nonlocal patience_s
@@ -330,7 +345,7 @@ def _built(
     commands: Mapping[Side, SideCommand],
     runner: Runner,
 ) -> Callable[[SideCommand], str]:
-    """Build both trees by the user's command, if any; return what builds them elsewhere."""
+    """Run the user's build command, if any, and return a function that builds into a folder."""
     timeout_s = request.timeout_s * _BUILD_FACTOR
     if request.build_command is not None:
         for command in commands.values():
@@ -347,7 +362,6 @@ def _built(
 def _commands(
     command: CommandLine, root: str, tree: Worktree
 ) -> dict[Side, SideCommand]:
-    """Return how a process of each side is started where nothing is redirected."""
     below = os.path.relpath(os.path.realpath(command.folder), root)
     trees = {Side.OLD: tree.path, Side.NEW: root}
     other_trees = {Side.OLD: root, Side.NEW: tree.path}
@@ -368,7 +382,6 @@ def _commands(
 
 
 def _check_folder(old: SideCommand) -> None:
-    """Refuse a revision without the folder where pytest was started."""
     if not Path(old.folder).is_dir():
         message = f"the revision has no folder {os.path.relpath(old.folder, old.tree)}"
         raise SidesRefusedError(message, remedy="compare with a revision that has it")
@@ -377,7 +390,6 @@ def _check_folder(old: SideCommand) -> None:
 def _check_paths(
     old: SideCommand, repository: Repository, request: SidesRequest
 ) -> None:
-    """Refuse a revision that has nothing of what pytest was told to run."""
     paths = old.command.paths
     if not paths or any(map(old.has, paths)):
         return
@@ -396,7 +408,6 @@ def _check_paths(
 
 
 def _of_tests(files: Iterable[str], keys: Iterable[str]) -> list[str]:
-    """Return the files of a repository that have some tests, named by their keys."""
     places = {key.partition("::")[0] for key in keys}
     return [
         path
@@ -409,10 +420,10 @@ def _copy_tests(
     commands: Mapping[Side, SideCommand], keys: Iterable[str], files: Sequence[str]
 ) -> None:
     """
-    Copy the working tree's tests over those of the revision.
+    Copy the tests of the working tree over the tests of the revision.
 
-    A folder of tests is copied with its helpers and data; of other folders the test files
-    and each conftest.py.
+    A folder of tests is copied with helpers and data. From other folders, only test
+    files and conftest.py are copied.
     """
     old, new = commands[Side.OLD].tree, commands[Side.NEW].tree
     named = set(_of_tests(files, keys))
@@ -426,7 +437,6 @@ def _copy_tests(
 
 
 def _starts_clean_programs(repository: Repository, keys: Iterable[str]) -> bool:
-    """Return whether a test's file starts programs without our environment variables."""
     files = [
         Path(repository.root, path) for path in _of_tests(repository.listed(), keys)
     ]
@@ -443,7 +453,6 @@ def _sides(
     remarks: tuple[str, ...],
     changed_files: Callable[[], tuple[str, ...]],
 ) -> Sides:
-    """Return two proven sides with what differs between them."""
     old, new = (settled.collections[side].tests for side in (Side.OLD, Side.NEW))
     common = [test_id for test_id in request.test_ids if test_id in old]
     changed = {i for i in common if not _is_same(old[i], new[i])}
@@ -467,7 +476,7 @@ def _sides(
         keys={test_id: key for key, test_id in request.names.items()},
         changed=tuple(i for i in common if i in changed),
         only_old=tuple(
-            # as pytest would show them in the working tree
+            # The ids as pytest would show them in the working tree.
             request.checkout.id_of(i)
             for i, test in old.items()
             if test.measures and i not in new
@@ -485,7 +494,7 @@ def _sides(
 
 
 def _other_code(settled: Settled, own_root: str) -> tuple[str, ...]:
-    """Return which code of the user's own run is not compared, a sentence."""
+    """Return a sentence about code of the user's run that is not compared, or ()."""
     usual = Loaded(modules=settled.usual.modules | loaded_here().modules)
     loaded = settled.collections[Side.NEW].loaded
     modules = settled.project.other_code(usual, loaded)
@@ -508,16 +517,15 @@ def _other_code(settled: Settled, own_root: str) -> tuple[str, ...]:
 
 
 def loaded_here() -> Loaded:
-    """Return what this process has loaded, which runs the tests where no worker does."""
+    """Return the code loaded by this process, which runs the tests unless there are workers."""
     return Loaded.of(FileRecorder(None).snapshot())
 
 
 def _file_states(tree: Repository, commit: str) -> dict[str, FileState]:
-    """Return what the files of a tree that are not as in a commit are like now."""
     try:
         paths = tree.differing(commit)
     except RevisionError:
-        # a filter of git's fails, as where objects of LFS are missing
+        # A git filter failed, for example because LFS objects are missing.
         return {}
     return {
         path: FileState.of(str(Path(tree.root, path)))
@@ -531,7 +539,6 @@ def _changed_files(
     commit: str,
     before: Mapping[Side, Mapping[str, FileState]],
 ) -> tuple[str, ...]:
-    """Return which files of each tree have changed, a sentence for each side."""
     sentences = []
     for side, tree in trees.items():
         states = _file_states(tree, commit)
@@ -545,5 +552,4 @@ def _changed_files(
 
 
 def _is_same(old: CollectedTest, new: CollectedTest) -> bool:
-    """Return whether a test is the same on both sides."""
     return old.source == new.source and old.measures

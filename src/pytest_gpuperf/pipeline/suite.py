@@ -1,6 +1,6 @@
-"""All that one run gathers, from its first test to its last report.
+"""The collected data of a run, from its first test to its last report.
 
-The hooks tell it what arrived; the steps of pipeline/run read it and write into it.
+The hooks report events to the suite. The steps of pipeline/run read from and write to it.
 """
 
 from __future__ import annotations
@@ -53,72 +53,77 @@ if TYPE_CHECKING:
 
 __all__ = ["Suite"]
 
-# a process that times reference workloads, and its host; None: where the run is judged
+# A process that times reference workloads, with its host, or None for the judging host.
 _Origin: TypeAlias = "tuple[Role, int, Host | None]"
-_LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
-_TIMEOUT_RATIO = 10  # so many times what the whole run took so far
+# A process may have to compile everything again.
+_LEAST_TIMEOUT_S = 300.0
+# The time limit of a process, in durations of the run so far.
+_TIMEOUT_RATIO = 10
 
 
 class Suite:
     """
-    One run of a suite of tests.
+    The collected data of a run of tests.
 
     Args:
-        site: The process that judges.
+        site: The site of the judging process.
 
-        command: How it was started, for the processes that measure again.
+        command: The command line of the run, for processes that measure again.
 
-        scratch: Its folder, which it removes; None: another has it.
+        scratch: The folder of the run, removed at the end, or None if another object
+            owns it.
 
     Attributes:
-        results: What each test measured, by test id.
+        results: The measurements of each test, by test id.
 
-        passed: Ids of the tests whose body did not fail and that missed no limit; what a
-            skip ended may be among them.
+        passed: Ids of tests whose body did not fail and that missed no limit. A test
+            ended by a skip may be included.
 
-        failed_alone: Why a test gave no value in a fresh process, by test id.
+        failed_alone: Reasons why tests gave no value in a fresh process, by test id.
 
-        first_cases: What its first process gives to judge, by measurement.
+        first_cases: The cases to judge from the first process, by measurement.
 
-        repeated: What fresh processes measured of the same tests.
+        repeated: The records of the same tests from fresh processes.
 
         suspects: Ids of the tests that fresh processes had to confirm.
 
-        failed_fresh: Ids of the tests that failed in a fresh process, or never came to be
-            measured there.
+        failed_fresh: Ids of tests that failed in a fresh process, or were never reached
+            there.
 
-        worker_ran_counts: Test bodies that ran in each xdist worker that has ended.
+        worker_ran_counts: Numbers of test bodies run, one per finished xdist worker.
 
         unsteady: Ids of the tests whose parameters differ between processes of the run.
 
-        verdicts: What was decided; empty until the tests have run.
+        verdicts: The verdicts, empty until the tests have run.
 
-        run: The whole run; None until it has ended.
+        run: The whole run, or None until it has ended.
 
-        remarks: What else it has to say.
+        remarks: Further sentences for the user.
 
-        verbose_remarks: The same, if the user asks for details.
+        verbose_remarks: Further sentences for a user who asks for details.
 
-        complaints: Why the run as a whole fails; empty where it does not.
+        complaints: The reasons why the run as a whole fails, or empty.
 
-        against: Its comparison with a revision; None: there is none.
+        against: The comparison with a revision, or None.
 
-        against_commit: The commit that the revision named when the run began; "": none was
-            named.
+        against_commit: The commit of the revision at the start of the run, or ""
+            without a revision.
 
-        next_report_s: When what was measured is reported next, in the run's time [s].
+        next_report_s: The time of the next report, in seconds since the start of the
+            run.
 
-        stopped: What has ended such a comparison, and so the run: KeyboardInterrupt, or
-            the name of a signal; "": nothing has.
+        stopped: The interrupt that ended a comparison and so the run,
+            "KeyboardInterrupt" or the name of a signal, or "".
 
-        tell: Told how far it is.
+        tell: Called with the progress of a comparison.
 
-        looks_into: Whether pytest looked for tests in the module of a key, wherever that is
-            now.
+        looks_into: Returns whether pytest looked for tests in the module of a key, even
+            if the file is gone.
 
-        opened: What was opened by the end of each test; None: that is not known.
-        looked_into: Finds the files and folders whose tests pytest runs; None: a part of
-            their tests.
+        opened: The files opened by the end of each test, or None if unknown.
+
+        looked_into: Returns the files and folders from which pytest runs all tests, or
+            None if only a part of their tests runs.
     """
 
     def __init__(  # noqa: PLR0915 - one statement a field
@@ -153,7 +158,8 @@ class Suite:
         self.opened: OpenedByTest | None = None
         self.looked_into: Callable[[], Sequence[Path] | None] = lambda: None
         self._references: dict[_Origin, list[ReferenceSamples]] = {}
-        self._took_s: dict[tuple[str, str], float] = {}  # by test and phase
+        # By test and phase.
+        self._took_s: dict[tuple[str, str], float] = {}
         self._reported: set[str] = set()
         self._held: set[str] = set()
         self._interrupted = ""
@@ -161,14 +167,14 @@ class Suite:
     @classmethod
     def of_pytest(cls, config: Config, command: CommandLine) -> Suite:
         """
-        Return the suite of a run that begins now.
+        Create the suite of a run that begins now.
 
         Raises:
-            GpuPerfError: The recording, the store or the spool cannot be used; told now
-                rather than when all tests have run.
+            GpuPerfError: The recording, the store or the spool cannot be used. Raised
+                now rather than after all tests have run.
         """
         scratch = ScratchFolder("run")
-        # who writes something of them
+        # Samples are only kept if an output uses them.
         samples = config.json or config.html or config.update or config.shows_samples
         spool = config.record or (scratch.path if samples else None)
         site = Site.in_main(config, spool=spool, expected=scratch.path)
@@ -183,15 +189,23 @@ class Suite:
         suite.site.open_folders()
         return suite
 
-    # while tests run
+    # The methods below are called while tests run.
 
     def receive(self, measured: Measured, *, passed: bool) -> None:
-        """Take what a test measured; `passed`: no limit was missed, no body failed."""
+        """
+        Add the measurements of a test.
+
+        Args:
+            measured: The measurements.
+
+            passed: True if no limit was missed and the body did not fail.
+        """
         if not self.results:
-            _ = self.site.session  # the commit is that of now, not of the run's end
+            # Read the commit now and not at the end of the run.
+            _ = self.site.session
         host = measured.records[0].host if measured.records else None
         if host is not None and host == self.site.host:
-            # a worker that was told nothing of its controller's host names its own
+            # A worker that does not know the controller's host sends the name of its own.
             host, records = None, [replace(r, host=None) for r in measured.records]
             measured = replace(measured, records=tuple(records))
         self.results[measured.test_id] = measured
@@ -202,7 +216,7 @@ class Suite:
             self.passed.add(measured.test_id)
 
     def withdraw(self, test_id: str) -> None:
-        """Take a test out of what is judged and stored: pytest fails it after all."""
+        """Exclude a test from judging and storing, because pytest fails the test after all."""
         self.passed.discard(test_id)
         measured = self.results[test_id]
         self.results[test_id] = replace(measured, body_failed=True, skipped=False)
@@ -210,13 +224,15 @@ class Suite:
         self._by_test.clear()
 
     def drop_unsteady(self) -> None:
-        """Drop the digests of parameters on which two processes of the run disagree."""
+        """Drop the digests of parameters that differ between processes of the run."""
         unsteady = unsteady_tests(self.records())
         if unsteady:
             self.drop_parameters(unsteady)
 
     def drop_parameters(self, test_ids: Iterable[str]) -> None:
-        """Drop the digests of parameters that are others in each process."""
+        """
+        Drop the parameter digests of some tests, because every process has different values.
+        """
         dropped = dict.fromkeys(t for t in test_ids if t in self.results)
         self.unsteady |= dropped
         for test_id in dropped:
@@ -228,58 +244,60 @@ class Suite:
         self.repeated = tuple(map(self.steady, self.repeated))
 
     def steady(self, record: Record) -> Record:
-        """Return a record without the digest of parameters that are others elsewhere."""
+        """
+        Return a record, without the parameter digest if processes disagree on the parameters.
+        """
         if record.key.test_id not in self.unsteady:
             return record
         return replace(record, parameters_digest=None)
 
     def positional_ids(self) -> dict[str, str]:
-        """Return the part of an id that counts a position, by test id."""
+        """Return the part of a test id that counts a position, by test id."""
         tests = self.results.values()
         return {t.test_id: t.positional_id for t in tests if t.positional_id}
 
     def reported(self, node_id: str) -> None:
-        """Note that a test has ended, as xdist spells its id."""
+        """Note the end of a test, by the id that xdist uses."""
         self._reported.add(node_id)
 
     def took(self, test_id: str, phase: str, duration_s: float) -> None:
-        """Note how long a phase of a test has taken [s]: "setup", "call" or "teardown"."""
+        """Note the duration of a phase [s]: "setup", "call" or "teardown"."""
         self._took_s[test_id, phase] = duration_s
 
     def took_s(self, test_ids: Collection[str]) -> float:
-        """Return how long some tests have taken, with what they set up [s]."""
+        """Return the total duration of some tests, setup and teardown included [s]."""
         durations_s = self.durations_s()
         return sum(durations_s.get(test_id, 0.0) for test_id in frozenset(test_ids))
 
     def durations_s(self) -> dict[str, float]:
-        """Return how long each test has taken, with what it set up [s]."""
+        """Return the durations of all tests by id, setup and teardown included [s]."""
         durations_s: dict[str, float] = {}
         for (test_id, _), phase_s in self._took_s.items():
             durations_s[test_id] = durations_s.get(test_id, 0.0) + phase_s
         return durations_s
 
     def hold(self, test_id: str) -> None:
-        """Note that a test's outcome waits for the end of the run."""
+        """Note that the outcome of a test waits for the end of the run."""
         self._held.add(test_id)
 
     def will_measure_again(self) -> bool:
-        """Return whether fresh processes are going to need the machine."""
+        """Return True if fresh processes are going to need the machine."""
         replaying = self.config.replay is not None
         return not replaying and (bool(self._held) or self.config.update is not None)
 
     def interrupt(self, reason: str) -> None:
-        """Note what ended the run early; the first reason stays."""
+        """Note the reason for an early end of the run. The first reason is kept."""
         self._interrupted = self._interrupted or reason
 
     def stop(self, name: str) -> None:
-        """Note that Ctrl-C or a signal of that name has ended the run while it compared."""
+        """Note that Ctrl-C or a signal ended the run during a comparison."""
         self.stopped = name
         self.interrupt(f"{name} ended the run")
 
-    # when they have run
+    # The methods below are called after the tests have run.
 
     def sort(self) -> None:
-        """Put results into the order of collection: workers finish in any order."""
+        """Sort the results in the order of collection, because workers finish in any order."""
         expected = self.site.all_expected().test_ids
         place = {test_id: index for index, test_id in enumerate(expected)}
         last = len(place)
@@ -288,21 +306,22 @@ class Suite:
 
     def count_ran(self) -> None:
         """
-        Note in the session how many test bodies ran in its process.
+        Store the number of test bodies run per process in the session.
 
-        Of several workers it is their mean: how tests are spread over them differs from
-        run to run, and how many there are together does not.
+        With several workers, the mean is stored. The distribution of tests over workers
+        differs from run to run, but the total does not.
         """
         counts = self.worker_ran_counts or [self.site.ran_count]
-        if self.results and any(counts):  # else every worker crashed, or none measured
+        # Otherwise every worker crashed, or no test measured.
+        if self.results and any(counts):
             self.site.note_ran(round(sum(counts) / len(counts)))
 
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """
-        Return the verdicts for which a test fails.
+        Return the verdicts that make a test fail.
 
-        What an expected failure has ended is never stored, so that it would stay *new* and
-        undecided in each strict run.
+        A test ended by an expected failure is never stored, and would therefore stay
+        *new* and undecided in every strict run.
         """
         measured = self.results.get(test_id)
         loud = measured is not None and measured.xfailed
@@ -314,29 +333,32 @@ class Suite:
         )
 
     def may_store(self, test_id: str) -> bool:
-        """Return whether the values of a test may become a baseline."""
+        """Return True if the values of a test may become a baseline."""
         return test_id in self.passed and not self.results[test_id].xfailed
 
     def test_of(self, node_id: str) -> str | None:
-        """Return the measured test of a node id, to which xdist may append a group."""
+        """
+        Return the measured test of a node id, or None.
+
+        xdist may append a group to a node id.
+        """
         for test_id in (node_id, node_id.rpartition("@")[0]):
             if test_id in self.results:
                 return test_id
         return None
 
     def _of_test(self, test_id: str) -> Sequence[Verdict]:
-        """Return the verdicts of one test."""
         if not self._by_test:
             for verdict in self.verdicts:
                 self._by_test.setdefault(verdict.key.test_id, []).append(verdict)
         return self._by_test.get(test_id, ())
 
     def measured_anything(self) -> bool:
-        """Return whether this run had tests that measure."""
+        """Return True if the run had tests that measure."""
         return bool(self.results) or bool(self.site.all_expected().test_ids)
 
     def forget(self) -> None:
-        """Free what was measured: pytest collects garbage as it ends, twice."""
+        """Free the measurements, because pytest collects garbage twice at the end."""
         self.results.clear()
         self.first_cases.clear()
         self._by_test.clear()
@@ -347,7 +369,7 @@ class Suite:
         self.run = None
 
     def sees_files(self) -> bool:
-        """Return whether the file system is the one that the run began with."""
+        """Return False if a test has replaced the file system the run began with."""
         if self._scratch is None:
             return True
         try:
@@ -356,17 +378,17 @@ class Suite:
             return False
 
     def tidy(self) -> None:
-        """Close and remove what was kept for this run alone."""
+        """Close and remove the files kept for the run alone."""
         self.site.close()
         if self._scratch is not None:
             self._scratch.remove()
 
     def remark(self, text: str) -> None:
-        """Say something at the end that fails nothing."""
+        """Add a sentence to the end of the output, without failing the run."""
         self.remarks += (text,)
 
     def remark_if_verbose(self, text: str) -> None:
-        """Say something at the end to a user who asks for details."""
+        """Add a sentence to the end of the output for a user who asks for details."""
         self.verbose_remarks += (text,)
 
     def complain(self, *texts: str) -> None:
@@ -378,7 +400,7 @@ class Suite:
         self.complain(f"gpuperf: {error}")
 
     def gathered(self, header: Header, verdicts: tuple[Verdict, ...]) -> Run:
-        """Return the run as it is so far, with a header and verdicts."""
+        """Return the run so far, with a header and verdicts."""
         return Run(
             schema=SCHEMA_VERSION,
             header=header,
@@ -392,7 +414,6 @@ class Suite:
         )
 
     def _asserted(self) -> tuple[str, ...]:
-        """Return the ids of the tests whose own assert on a measured value held."""
         return tuple(
             test_id
             for test_id, measured in self.results.items()
@@ -400,7 +421,9 @@ class Suite:
         )
 
     def _broken(self) -> tuple[str, ...]:
-        """Return the ids of the tests whose body failed by no assert on its values."""
+        """
+        Return the ids of tests whose body failed other than by an assert on a measured value.
+        """
         return tuple(
             t
             for t, test in self.results.items()
@@ -408,16 +431,14 @@ class Suite:
         )
 
     def _missed(self) -> tuple[MissedAssert, ...]:
-        """Return the asserts on a measured value that failed their tests."""
         tests = self.results.values()
         return tuple(test.missed for test in tests if test.missed is not None)
 
     def _skipped(self) -> tuple[str, ...]:
-        """Return the ids of the tests that a skip or an expected failure ended."""
         return tuple(t for t, test in self.results.items() if test.skipped)
 
     def add(self, records: Sequence[Record]) -> None:
-        """Take what fresh processes measured."""
+        """Add the records of fresh processes."""
         self.repeated += tuple(records)
 
     def add_references(
@@ -428,28 +449,28 @@ class Suite:
         host: Host | None = None,
     ) -> None:
         """
-        Take what a process timed of reference workloads; workers of a host are one process.
+        Add the reference workloads timed by a process. Workers of a host count as one process.
 
         Args:
-            role: What the process measured for.
+            role: The purpose of the process.
 
             process_index: 0 for the main process and its workers.
 
-            samples: What it timed.
+            samples: The timed samples.
 
-            host: Where it ran; None: here.
+            host: The host of the process, or None for this host.
         """
         if samples:
             origin = role, process_index, host
             self._references.setdefault(origin, []).extend(samples)
 
     def reference_records(self) -> tuple[Record, ...]:
-        """Return one record for each process and reference workload."""
+        """Return one record per process and reference workload."""
         if self.site.recording is not None:
             return self.site.recording.references()
         if not self._references:
             return ()
-        # who measures nothing does not load it
+        # Imported here, so that runs without measurements do not load it.
         from pytest_gpuperf.measure.references import reference_records
 
         return tuple(
@@ -467,34 +488,38 @@ class Suite:
         )
 
     def workers_count(self) -> int:
-        """Return how many xdist workers measured host times; 1: there were none."""
-        first = self._first_host_time()  # all of a run have the same number
+        """Return the number of xdist workers that measured host times, or 1 without workers."""
+        # All records of a run have the same number of workers.
+        first = self._first_host_time()
         return 1 if first is None else int(first.soft_facts.get("xdist_workers", "1"))
 
     def _conditions(self) -> Mapping[str, str]:
-        """Return what changed how fast all code of the run ran; empty: nothing."""
-        first = self._first_host_time()  # the controller of workers may have none
+        """Return the conditions that changed the speed of all code in the run, or {}."""
+        # The controller of workers may have no such record.
+        first = self._first_host_time()
         facts = {} if first is None else first.facts[Family.HOST_TIME.value]
         return {name: facts[name] for name in CONDITIONS if name in facts}
 
     def _first_host_time(self) -> Record | None:
-        """Return the first record with a time by the host's clock."""
+        """Return the first record with a host time, or None."""
         measured = (r for test in self.results.values() for r in test.records)
         return next((r for r in measured if Family.HOST_TIME.value in r.facts), None)
 
     @property
     def option_texts(self) -> Mapping[str, str]:
-        """The options that were set, and `arguments`: the others, as a shell reads them."""
+        """
+        The options that were set, and under `arguments` the other options in shell syntax.
+        """
         texts = self.config.option_texts
         others = shlex.join(self.command.others)
         return {**texts, "arguments": others} if others else texts
 
     def elapsed_s(self) -> float:
-        """Return how long the run has taken so far [s]."""
+        """Return the duration of the run so far [s]."""
         return self.site.clock.unix_s() - self.site.identity.session.started_unix_s
 
     def timeout_s(self) -> float:
-        """Return how long a fresh process may take [s]."""
+        """Return the time limit of a fresh process [s]."""
         return max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * self.elapsed_s())
 
     def properties_of(self, node_id: str) -> list[tuple[str, object]]:
@@ -502,7 +527,7 @@ class Suite:
         measured = self.results.get(node_id)
         if measured is None:
             return []
-        # changes are known at the end alone, which only held tests wait for
+        # Changes are known only at the end of the run, and only held tests wait for the end.
         verdicts = self._of_test(node_id) or measured.verdicts
         values: list[tuple[str, object]] = []
         for record in measured.records:
@@ -510,7 +535,7 @@ class Suite:
                 if estimate.kernel is None:
                     values += _value_properties(record.key, estimate, verdicts)
         for v in verdicts:
-            if not v.decides:  # only shown
+            if not v.decides:  # Shown in reports only.
                 continue
             kind, name = (
                 "against" if v.of_revision else "verdict",
@@ -521,11 +546,10 @@ class Suite:
             )
             if note := _note_of(v):
                 values.append((f"gpuperf.note.{name}", note))
-        # pytest escapes the values alone
+        # pytest escapes only the values, so the names are escaped here.
         return [(escape(name), value) for name, value in values]
 
     def _places(self) -> tuple[TestPlace, ...]:
-        """Return where each test stands in the project, and in reports."""
         return tuple(
             TestPlace(
                 test_id=test_id,
@@ -538,12 +562,12 @@ class Suite:
         )
 
     def records(self) -> tuple[Record, ...]:
-        """Return everything that was measured, by whichever process."""
+        """Return all records of the run, from all processes."""
         first = [r for measured in self.results.values() for r in measured.records]
         return (*first, *self.repeated)
 
     def peak_device_bytes(self) -> int | None:
-        """Return the most device memory that a test had in use [B]; None: not known."""
+        """Return the largest device memory use of a test [B], or None if unknown."""
         peaks = (
             int(estimate.value)
             for record in self.records()
@@ -553,11 +577,11 @@ class Suite:
         return max(peaks, default=None)
 
     def of_role(self, role: Role) -> list[Record]:
-        """Return what the fresh processes of one role measured."""
+        """Return the records of fresh processes with a given role."""
         return [record for record in self.repeated if record.role is role]
 
     def completeness(self) -> Completeness:
-        """Return which tests reported."""
+        """Return the completeness of the run: expected, reported and missing tests."""
         expected = self.site.all_expected().test_ids
         missing = [test_id for test_id in expected if not self._has_reported(test_id)]
         return Completeness(
@@ -568,9 +592,10 @@ class Suite:
         )
 
     def header(self) -> Header:
-        """Return what the run says before its first record."""
+        """Return the header of the run."""
         values = (e for record in self.records() for e in record.estimates)
-        # counters say nothing of who records what the device does: that is CUPTI, too
+        # CUPTI also records device activity, so counters alone do not show which
+        # collectors were used for that.
         used = {
             e.source for e in values if e.source != Source.CUPTI or not _is_counter(e)
         }
@@ -587,7 +612,6 @@ class Suite:
         )
 
     def _with_stored(self, completeness: Completeness) -> Completeness:
-        """Return a completeness with what the baseline has and this run did not measure."""
         expected = self.site.all_expected()
         records = self.results.values()
         measured = {m.test_id for m in records if m.records}
@@ -618,7 +642,6 @@ class Suite:
         )
 
     def _whole_completeness(self) -> Completeness:
-        """Return which tests reported, which stored ones are gone, and where these were."""
         absent, scope = self._absent_keys(), self.scope()
         id_of = self.config.checkout.id_of
         return replace(
@@ -629,15 +652,15 @@ class Suite:
         )
 
     def absent(self) -> tuple[str, ...]:
-        """Return the stored tests that are gone from what ran as a whole, by their ids."""
+        """Return the ids of stored tests that are missing from modules run as a whole."""
         return tuple(map(self.config.checkout.id_of, self._absent_keys()))
 
     def _absent_keys(self) -> tuple[str, ...]:
         """
-        Return the keys of the stored tests that are gone from what ran as a whole.
+        Return the keys of stored tests that are missing from modules run as a whole.
 
-        A module may no longer have them; or it is gone itself, was skipped as a whole, or
-        could not be collected.
+        The tests may be gone from their module. The module may also be gone, skipped as
+        a whole, or impossible to collect.
         """
         expected = self.site.all_expected()
         for test_id, key in expected.keys.items():
@@ -649,12 +672,12 @@ class Suite:
         return tuple(key for key in gone if _module_of(key) in whole)
 
     def damaged(self) -> list[str]:
-        """Return the tests of this run, or their modules, of which stored lines are damaged."""
+        """Return the tests or modules of the run with damaged lines in the store."""
         slugs = self.slugs_here() or frozenset()
         return self.memory.damaged(self.site.all_expected().test_ids, slugs)
 
     def scope(self) -> Scope:
-        """Return where the run looked for tests, of the modules that it or the store has."""
+        """Return the scope of the search for tests, limited to known modules."""
         expected, checkout = self.site.all_expected(), self.config.checkout
         unsure = frozenset(expected.unsure_modules)
         stored = map(_module_of, self.memory.keys(expected.test_ids))
@@ -679,7 +702,9 @@ class Suite:
         )
 
     def slugs_here(self) -> frozenset[str] | None:
-        """Return where this run can measure; None, for anywhere: it measured nothing."""
+        """
+        Return the machines the run can measure on, or None for any if nothing was measured.
+        """
         measured = frozenset(map(slug_of, self.records()))
         if not measured or self.site.recording is not None:
             return measured or None
@@ -688,18 +713,16 @@ class Suite:
         return measured | slugs_of_machine(self.site.environment, gpu_name)
 
     def _has_reported(self, test_id: str) -> bool:
-        """Return whether a test has ended; loadgroup appends @group to its id."""
+        """Return True if a test has ended. loadgroup appends @group to ids."""
         return test_id in self._reported or any(
             node_id.startswith(f"{test_id}@") for node_id in self._grouped()
         )
 
     def _grouped(self) -> Sequence[str]:
-        """Return the ids to which xdist has appended a group."""
         return [node_id for node_id in self._reported if "@" in node_id]
 
 
 def _environment_of(host: Host | None, here: Environment) -> Environment:
-    """Return the machine of a worker's host, of whose software nothing is known."""
     if host is None:
         return here
     return replace(
@@ -712,7 +735,9 @@ def _environment_of(host: Host | None, here: Environment) -> Environment:
 
 
 def _below(checkout: Checkout, path: Path) -> str | None:
-    """Return a path as keys have it, "" for the whole checkout; None: it lies elsewhere."""
+    """
+    Return a path relative to the checkout, "" for the checkout itself, or None if outside.
+    """
     for place in (os.path.normpath(path), os.path.realpath(path)):
         text = Path(place).as_posix()
         if text in {checkout.root, *checkout.spellings}:
@@ -724,17 +749,15 @@ def _below(checkout: Checkout, path: Path) -> str | None:
 
 
 def _module_of(key: str) -> str:
-    """Return the module of a test's key."""
     return key.partition("::")[0]
 
 
 def _is_counter(estimate: Estimate) -> bool:
-    """Return whether a value was made of hardware counters."""
     return family_of(estimate.metric, estimate.source) is Family.COUNTER
 
 
 def _note_of(verdict: Verdict) -> str:
-    """Return how a test alone differs from the suite, as a property; "": it does not."""
+    """Return the difference between suite and fresh process as a JUnit property, or ""."""
     if text := words.in_suite(verdict):
         return f"{Reason.SLOWER_IN_SUITE.value}: {text}"
     if text := words.alone(verdict):
@@ -743,7 +766,7 @@ def _note_of(verdict: Verdict) -> str:
 
 
 def _named(key: RecordKey, metric: str) -> str:
-    """Return a metric behind the name of its measurement; a recorded number is its own."""
+    """Return the metric after the name of the measurement, or alone for a recorded number."""
     if key.name == metric and metric not in METRICS:
         return metric
     return f"{key.name} {metric}".strip()
@@ -752,7 +775,6 @@ def _named(key: RecordKey, metric: str) -> str:
 def _value_properties(
     key: RecordKey, first: Estimate, verdicts: Sequence[Verdict]
 ) -> list[tuple[str, object]]:
-    """Return the value that counts, and the first one where others have decided."""
     unit = f" [{first.unit}]" if first.unit else ""
     name = f"{_named(key, first.metric)}{unit}"
     judged = judged_value(first, [v for v in verdicts if v.key == key])

@@ -1,9 +1,10 @@
-"""Shares out turns among processes of this run that measure the same tests.
+"""Give turns to processes of a run that measure the same tests.
 
-One measurement after another, and one process at a time: each prepares it alone, then all
-take samples by turns, then each finishes it alone. Only between two measurements do they
-run side by side, for imports and fixtures. Whoever ends is waited for no longer; whoever
-does not come to a measurement is waited for at a later one.
+Measurements follow one another, and only one process works at a time. Each process prepares
+a measurement alone, then all take samples in alternation, then each finishes alone. The
+processes run concurrently only between two measurements, for imports and fixtures. A
+process that has ended is not waited for. A process that does not reach a measurement is
+waited for at a later measurement.
 """
 
 from __future__ import annotations
@@ -32,36 +33,42 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Patience", "Rotation", "TurnServer"]
 
-_POLL_S = 0.1  # how often it is looked for processes that have ended, or hang
-_MOST_BYTES = 1 << 16  # at once; a request is much shorter
-_PAUSE_S = 0.01  # between two looks at a process that is about to end
-_LEAST_PATIENCE_S = 60.0  # a revision may need its time where the other side needs none
-_PATIENCE_FACTOR = 10.0  # times what the other side took for the same
-_LEAST_PATIENCE_AGAIN_S = 10.0  # where another process of its side has hung
+# The interval of checks for ended or hanging processes.
+_POLL_S = 0.1
+# Bytes per read. A request is much shorter.
+_MOST_BYTES = 1 << 16
+# The interval of checks while a process is about to end.
+_PAUSE_S = 0.01
+# The shortest limit, because a step may be slow on only one side.
+_LEAST_PATIENCE_S = 60.0
+# In durations of the same step on the other side.
+_PATIENCE_FACTOR = 10.0
+# The shortest limit if another process of the side has hung in the step.
+_LEAST_PATIENCE_AGAIN_S = 10.0
 
 
 class _TurnState(Enum):
-    """What a process of a rotation does."""
+    """The state of a process in a rotation."""
 
-    FREE = "free"  # works between two measurements, beside others
-    RUNNING = "running"  # has the machine alone
-    WAITING = "waiting"  # has asked for something
+    FREE = "free"  # Works between two measurements, at the same time as others.
+    RUNNING = "running"  # Has the machine alone.
+    WAITING = "waiting"  # Has sent a request.
     GONE = "gone"
 
 
 class _Process(msgspec.Struct, kw_only=True):
     """
-    One process.
+    A process of a rotation.
 
     Attributes:
-        state: What it does.
+        state: The current state.
 
-        stage: What it asked for last.
+        stage: The stage requested last.
 
-        key: The measurement that it is in: test and name; of what it asks for to begin,
-            too. None: it is in none.
+        key: The current measurement, as test and name, or the measurement the process
+            asks to begin. None outside of measurements.
 
-        count: How many measurements of its test it has begun.
+        count: Number of measurements of the test that the process has begun.
     """
 
     state: _TurnState = _TurnState.FREE
@@ -75,13 +82,13 @@ class Rotation:
     The turns of some processes.
 
     Args:
-        names: The processes, in the order of a round; the next round is reversed.
+        names: The processes, in the order of a round. The next round is reversed.
 
         test_ids: The tests, in the order in which each process runs them.
 
     Attributes:
-        left_out: Measurements of a test to which a process did not come that was there,
-            and those that did not: (test, name, processes).
+        left_out: Measurements not reached by all processes that were present, as (test,
+            name, missing processes).
     """
 
     def __init__(self, names: Sequence[str], test_ids: Sequence[str]) -> None:
@@ -89,13 +96,19 @@ class Rotation:
         self._place = {test_id: place for place, test_id in enumerate(test_ids)}
         self._processes = {name: _Process() for name in names}
         self._order = list(names)
-        self._round: list[str] = []  # who has not had a turn in this round
-        self._members: set[str] = set()  # of the measurement that is made now
+        # The processes without a turn in this round.
+        self._round: list[str] = []
+        # The processes in the current measurement.
+        self._members: set[str] = set()
 
     def ask(self, name: str, request: TurnRequest) -> None:
-        """Note what a process asks for: from now on it waits, or a test of it has begun."""
+        """
+        Record a request, after which the process waits for its turn.
+
+        The announcement of a test does not make a process wait.
+        """
         process = self._processes[name]
-        # what one that is gone has sent comes late
+        # Late requests of a process that is gone are ignored.
         if process.state is _TurnState.GONE or request.stage is Stage.TEST:
             return
         process.state, process.stage = _TurnState.WAITING, request.stage
@@ -106,14 +119,14 @@ class Rotation:
             process.key = (request.test_id, request.name)
 
     def close(self, name: str) -> None:
-        """Note that a process asks for nothing more: it works until it has ended."""
+        """Note that a process sends no more requests and works until the end."""
         process = self._processes[name]
         if process.state is not _TurnState.GONE:
             process.state = _TurnState.FREE
             self._members.discard(name)
 
     def leave(self, name: str) -> None:
-        """Drop a process from the rotation: it has ended."""
+        """Drop a process that has ended from the rotation."""
         self._processes[name].state = _TurnState.GONE
         self._members.discard(name)
 
@@ -126,7 +139,7 @@ class Rotation:
 
     @property
     def at_work(self) -> tuple[str, ...]:
-        """The processes that have been told to go on, or were never stopped."""
+        """The processes that are working, after an answer or before their first request."""
         return tuple(
             name
             for name, process in self._processes.items()
@@ -134,7 +147,7 @@ class Rotation:
         )
 
     def grants(self) -> Iterator[tuple[str, bytes]]:
-        """Yield who may go on, each with the answer that it gets."""
+        """Yield the processes that may go on, with the answers to send."""
         if self.at_work or not self.present:
             return
         if not self._members:
@@ -147,7 +160,6 @@ class Rotation:
         yield name, answer
 
     def _choose(self) -> None:
-        """Choose the earliest measurement that a process waits for."""
         first = min(self.present, key=self._position)
         key = self._processes[first].key
         self._members = {n for n in self.present if self._processes[n].key == key}
@@ -157,10 +169,10 @@ class Rotation:
 
     def _position(self, name: str) -> tuple[int, int, bool]:
         """
-        Return how far a process has come: its test, and its measurement in that.
+        Return the progress of a process: the index of the test and of the measurement in it.
 
-        References lie between two measurements: a process that has no time left for them
-        must not be ahead of one that has.
+        References run between two measurements. A process without time left for
+        references must not be ahead of a process that has some.
         """
         process = self._processes[name]
         test_id, part = process.key or ("", "")
@@ -168,7 +180,6 @@ class Rotation:
         return place, process.count, part == TURN_NAME
 
     def _next(self) -> tuple[str, bytes]:
-        """Return the member whose turn it is, with its answer."""
         for stages in ({Stage.BEGIN}, {Stage.TURN, Stage.ENOUGH}, {Stage.ALONE}):
             asking = {n for n in self._members if self._stage(n) in stages}
             if asking:
@@ -177,7 +188,6 @@ class Rotation:
         raise AssertionError("unreachable")
 
     def _in_turn(self, asking: set[str]) -> str:
-        """Return the first of some processes that has not had a turn in this round."""
         if asking.isdisjoint(self._round):
             self._round = list(self._order)
             self._order.reverse()
@@ -186,29 +196,29 @@ class Rotation:
         return name
 
     def _release(self) -> Iterator[tuple[str, bytes]]:
-        """Let all members go on to what comes between two measurements."""
         for name in sorted(self._members):
             self._processes[name].state = _TurnState.FREE
             yield name, GO
         self._members = set()
 
     def _stage(self, name: str) -> Stage:
-        """Return what a process asked for last."""
         return self._processes[name].stage
 
 
-Step = TurnRequest  # the last one: what a process does from its answer to the next
+# A step is the work of a process between the answer to a request and the next request.
+Step = TurnRequest
 
 
 class Patience:
     """
-    How long a process may be silent: the other side's processes do the same.
+    The time limits of silent processes, derived from the same steps on the other side.
 
     Args:
-        timeout_s: The most, and where the other side has not done it yet [s].
+        timeout_s: The largest limit, also used if the other side has not done the step
+            yet [s].
 
     Attributes:
-        spent_s: How long processes that hung were waited for [s].
+        spent_s: Total time spent waiting for hanging processes [s].
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -220,7 +230,7 @@ class Patience:
 
     def begin(self, test_ids: Sequence[str]) -> None:
         """
-        Forget what other tests took: fixtures that tests share are made by the first.
+        Forget the durations of other tests, because the first test creates shared fixtures.
 
         Args:
             test_ids: The tests, in the order in which all processes run them.
@@ -231,26 +241,28 @@ class Patience:
             self._hung.clear()
 
     def note(self, side: Side, step: Step, elapsed_s: float) -> None:
-        """Note how long a process of a side took for a step [s]."""
+        """Note the duration of a step on a side [s]."""
         longest_s = self._taken_s.get((side, step), 0.0)
         self._taken_s[side, step] = max(longest_s, elapsed_s)
 
     def note_hang(self, side: Side, step: Step, waited_s: float) -> None:
         """
-        Note that a process of a side has hung in a step.
+        Note that a process of a side hangs in a step.
 
         Args:
             side: The side.
 
-            step: What it was at.
+            step: The step.
 
-            waited_s: How long nothing but such processes was waited for [s].
+            waited_s: Time spent waiting for nothing but hanging processes [s].
         """
         self._hung.add((side, step))
         self.spent_s += waited_s
 
     def with_step(self, side: Side, step: Step) -> tuple[float, str]:
-        """Return how long a side has for a step [s], and why, to end a sentence."""
+        """
+        Return the time limit of a step on a side [s], and the reason to end a sentence, or "".
+        """
         other = Side.NEW if side is Side.OLD else Side.OLD
         taken_s = self._taken_s.get((other, step))
         if taken_s is None:
@@ -273,25 +285,25 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
     Attributes:
         process: The process.
 
-        side: Whose files it runs.
+        side: The side of the process.
 
-        socket: Our end of the connection to it.
+        socket: Our end of the connection.
 
-        unread: What came of a request that is not complete.
+        unread: The received part of an incomplete request.
 
-        since_ns: Since when it works on its own [ns].
+        since_ns: Start of the current work [ns].
 
-        step: What it asked for last: what it works at, once it is answered.
+        step: The last request, which is also the current work once answered.
 
-        test_id: The test that it runs, or ran last; "": it has come to none.
+        test_id: The current or last test, or "" before the first test.
 
-        ended_tests: Those that it ran before that one.
+        ended_tests: The tests that ended before `test_id`.
 
-        is_over: Whether its last test has run.
+        is_over: True if the last test has run.
 
-        is_closed: Whether it can ask for nothing any more.
+        is_closed: True if the process can send no more requests.
 
-        fate: Why it was ended; "": it was not.
+        fate: The reason for ending the process, or "".
     """
 
     process: LiveProcess
@@ -299,7 +311,7 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
     socket: socket.socket
     unread: bytes = b""
     since_ns: int = 0
-    step: Step = Step(stage=Stage.END)  # before its first request: it starts
+    step: Step = Step(stage=Stage.END)  # Starting, before the first request.
     test_id: str = ""
     ended_tests: list[str] = []
     is_over: bool = False
@@ -308,11 +320,11 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def is_outside(self) -> bool:
-        """Whether it has come to no test yet, or has run its last one."""
+        """True before the first test and after the last test."""
         return self.is_over or not self.test_id
 
     def begin(self, test_id: str) -> None:
-        """Note which test it runs from now on; "": none any more."""
+        """Note the start of a test, or "" after the last test."""
         self.is_over = not test_id
         if self.is_over:
             return
@@ -322,12 +334,12 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def where(self) -> str:
-        """How far it has come, to follow a verb."""
+        """The progress of the process, to follow a verb."""
         if not self.test_id:
             return " before its first test"
         if self.is_over:
             return " after its last test"
-        # a test's references are not a measurement that its author knows
+        # The author of a test does not know the reference workloads.
         name = "" if self.step.name == TURN_NAME else self.step.name
         if not name:
             return f" in {self.test_id}"
@@ -338,16 +350,16 @@ class Connection(msgspec.Struct, kw_only=True, eq=False):
 
 class TurnServer:
     """
-    Shares out turns until all processes have ended.
+    Give turns until all processes have ended.
 
     Args:
         connections: The processes by name, in the order of a round.
 
-        test_ids: The tests, in the order in which each runs them.
+        test_ids: The tests, in the order in which each process runs them.
 
-        clock: Gives the time.
+        clock: The clock.
 
-        patience: How long a process may work without asking for anything.
+        patience: The time limits of silent processes.
     """
 
     def __init__(
@@ -363,16 +375,16 @@ class TurnServer:
         self._places = {test_id: place for place, test_id in enumerate(test_ids)}
         self._clock = clock
         self._patience = patience
-        self._ended_ns = 0  # when the last process was ended that hung
+        # The time at which the last hanging process was ended.
+        self._ended_ns = 0
         patience.begin(test_ids)
 
     def serve(self) -> tuple[str, ...]:
         """
-        Share out turns until the last process has ended.
+        Give turns until the last process has ended.
 
         Returns:
-            Which measurements were not made by all processes that were there, a sentence
-            each.
+            A sentence for each measurement that was not made by all present processes.
         """
         begun_ns = self._clock.now_ns()
         with selectors.DefaultSelector() as selector:
@@ -388,7 +400,8 @@ class TurnServer:
                         selector.unregister(key.fileobj)
                         self._connections[key.data].is_closed = True
                         self._rotation.close(key.data)
-                if not heard:  # whoever has asked meanwhile is heard first
+                # Pending requests are read before processes are declared hanging.
+                if not heard:
                     self._end_those_that_hang()
         return tuple(
             f"{', '.join(names)} did not measure {_place(test_id, name)} with the others"
@@ -396,21 +409,22 @@ class TurnServer:
         )
 
     def _poll_s(self) -> float:
-        """Return how long to wait for requests [s]: less while a process is ending."""
+        """
+        Return how long to wait for requests [s], which is shorter while a process is ending.
+        """
         present = (self._connections[name] for name in self._rotation.present)
         return _PAUSE_S if any(c.is_closed for c in present) else _POLL_S
 
     def _answer(self, name: str, answer: bytes) -> None:
-        """Let a process go on."""
         connection = self._connections[name]
         connection.since_ns = self._clock.now_ns()
         try:
             connection.socket.sendall(answer)
-        except OSError:  # it has died; reading finds out
+        except OSError:  # The process has died, which the next read detects.
             return
 
     def _read(self, name: str) -> bool:
-        """Read what a process asks for; return whether it can still ask."""
+        """Read the requests of a process, and return False if no more can arrive."""
         connection = self._connections[name]
         try:
             received = connection.socket.recv(_MOST_BYTES)
@@ -431,11 +445,11 @@ class TurnServer:
         return bool(received)
 
     def _note(self, connection: Connection, request: TurnRequest) -> None:
-        """Note how long a process worked, where all of them do the same until then."""
+        """Note the duration of a step, if all processes do the same work until then."""
         step, stage = connection.step, request.stage
         place = self._places.get
         begins = stage in {Stage.TEST, Stage.BEGIN}
-        # one that skips a test, or has no time for references, says nothing of the others
+        # A process that skips a test or has no time for references gives no limit for others.
         is_next = place(request.test_id, 0) <= place(step.test_id, -1) + 1
         skips = stage is step.stage is Stage.TEST
         if not begins or (is_next and not skips and request.name != TURN_NAME):
@@ -443,11 +457,11 @@ class TurnServer:
         connection.step = request if begins else replace(step, stage=stage)
 
     def _silent_s(self, connection: Connection) -> float:
-        """Return how long a process has worked on its own [s]."""
+        """Return the time a process has worked without a request [s]."""
         return (self._clock.now_ns() - connection.since_ns) / NS_PER_S
 
     def _leave(self, name: str) -> None:
-        """Drop a process; note how long its end took, if it ended well."""
+        """Drop a process, and note the duration of a regular end."""
         connection = self._connections[name]
         ends_well = (connection.process.exit_code or 0) >= 0 and not connection.fate
         if connection.is_over and ends_well:
@@ -456,7 +470,7 @@ class TurnServer:
         self._rotation.leave(name)
 
     def _end_those_that_hang(self) -> None:
-        """Drop processes that have ended, or were silent for too long."""
+        """Drop processes that have ended, and end processes that were silent for too long."""
         for name in self._rotation.present:
             connection = self._connections[name]
             if connection.process.exit_code is not None:
@@ -475,19 +489,17 @@ class TurnServer:
                     self._leave(name)
 
     def _note_hang(self, connection: Connection) -> None:
-        """Note that a process hangs; several that hang at once are waited for once."""
+        """Note that a process hangs. Processes that hang at the same time are counted once."""
         now_ns = self._clock.now_ns()
         waited_ns = now_ns - max(connection.since_ns, self._ended_ns)
         self._ended_ns = now_ns
         self._patience.note_hang(connection.side, connection.step, waited_ns / NS_PER_S)
 
     def _end(self, name: str, reason: str) -> None:
-        """End a process, and keep the reason."""
         connection = self._connections[name]
         connection.fate = f"the process {reason}, and was ended"
         connection.process.end()
 
 
 def _place(test_id: str, name: str) -> str:
-    """Return what is measured where, for a sentence."""
     return f"{name} of {test_id}" if name else test_id

@@ -1,4 +1,4 @@
-"""What judge is asked about a run: cases, first look, limits and changes."""
+"""The inputs that a run gives to judge: cases, first look, limits and changes."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _DOUBTED = frozenset({PARAMETERS})
 
 class Confirmed(Frozen, frozen=True, kw_only=True):
     """
-    What comparisons with stored commits said of suspects.
+    The results of comparing suspects with stored commits.
 
     Attributes:
-        verdicts: By measurement and metric.
+        verdicts: The verdicts by measurement and metric.
 
-        test_ids: The suspects that fresh processes of the working tree do not decide.
+        test_ids: The suspects that fresh processes of the working tree must not decide.
     """
 
     verdicts: Mapping[tuple[RecordKey, str], Verdict] = {}
@@ -64,7 +64,7 @@ class Confirmed(Frozen, frozen=True, kw_only=True):
 
 
 def grouped(records: Iterable[Record]) -> dict[RecordKey, list[Record]]:
-    """Return records by their key, the main process's first."""
+    """Return records by key, the main process first."""
     groups: dict[RecordKey, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.process_index):
         groups.setdefault(record.key, []).append(record)
@@ -72,12 +72,13 @@ def grouped(records: Iterable[Record]) -> dict[RecordKey, list[Record]]:
 
 
 def gates(measured: Measured, config: Config) -> Mapping[str, float | None]:
-    """Return the largest change by metric that a test allows; None: it is only shown."""
+    """
+    Return the largest accepted change of a test [fraction] by metric, or None to only show it.
+    """
     return measured.max_regression or {"time": config.max_regression}
 
 
 def _cases_of_suite(suite: Suite) -> list[ComparedCase]:
-    """Return the cases of a whole run: of tests whose body passed, if there is a store."""
     if suite.config.disable or suite.memory.store() is None:
         return []
     records = [r for r in suite.records() if r.role.of_suite]
@@ -106,7 +107,6 @@ def _cases_of_suite(suite: Suite) -> list[ComparedCase]:
 def _in_company(
     suite: Suite, cases: tuple[ComparedCase, ...]
 ) -> tuple[ComparedCase, ...]:
-    """Return cases by the stored sessions that ran about as many tests as the whole run."""
     session = suite.site.session
     if session.ran_count is None or all(
         same_company(session, stored.session)
@@ -120,7 +120,7 @@ def _in_company(
 
 
 def _cases_of_test(suite: Suite, measured: Measured) -> list[ComparedCase]:
-    """Return the cases of one test by its first process alone; the suite keeps them."""
+    """Return the cases of a test from the first process, also kept in the suite."""
     cases: list[ComparedCase] = []
     for key, several in grouped(measured.records).items():
         suite.first_cases[key] = _cases(suite, measured, several)
@@ -136,7 +136,7 @@ def _cases(
     other_machines: tuple[str, ...] = (),
     across: frozenset[str] = frozenset(),
 ) -> tuple[ComparedCase, ...]:
-    """Return the cases of one measurement of a test; `across`: further such facts."""
+    """Return the cases of a measurement. `across` adds facts that may differ."""
     stored = suite.memory.sessions(records[0])
     policy = look_policy(suite.config)
     cases = (
@@ -159,7 +159,7 @@ def _cases(
 def _compared(
     measured: Measured, record: Record, config: Config
 ) -> Mapping[str, float | None]:
-    """Return what a test allows its metrics; its own number is shown at the least."""
+    """Return the largest accepted changes by metric, with a recorded number at least shown."""
     held = gates(measured, config)
     if record.kind is not Kind.RECORD or record.key.name in held:
         return held
@@ -167,31 +167,30 @@ def _compared(
 
 
 def _has(records: Sequence[Record], metric: str) -> bool:
-    """Return whether any of some records has a metric."""
     return any(e.metric == metric for r in records for e in r.estimates)
 
 
 def _stands_for(record: Record, metric: str, measured: Measured) -> bool:
-    """Return whether a record tells of a metric that its test has no value of."""
+    """Return True if a record has to report a metric for which the test has no value."""
     first = not record.key.name
     return metric != "time" and first and not _has(measured.records, metric)
 
 
 def worsened(suite: Suite, measured: Measured) -> list[Case]:
     """
-    Return the cases of a test that fresh processes may have to confirm; no verdict.
+    Return the cases of a test that fresh processes may have to confirm.
 
-    A run that accepts changes confirms those for the better, too, and the test may fail
-    there.
+    No verdict is given here. A run that accepts changes confirms improvements as well,
+    and the test may fail in a fresh process.
     """
     update = suite.config.update
-    # what was only found never fails a test
+    # A store found by default never fails a test.
     if not suite.config.baseline_named and update is None:
         return []
     policy = look_policy(suite.config)
     cases = _cases_of_test(suite, measured)
     if any(PARAMETERS in case.differences for case, _ in cases):
-        # the end of the run may drop a digest that is another in each process
+        # The end of the run may drop a digest that differs between processes.
         several = grouped(measured.records).values()
         made = (_cases(suite, measured, r, across=_DOUBTED) for r in several)
         cases = [pair for of_key in made for pair in of_key]
@@ -207,12 +206,13 @@ def references_of(
     suite: Suite, *, session_id: str | None = None
 ) -> tuple[Reference, ...]:
     """
-    Return what this run and the stored sessions timed of reference workloads.
+    Return the reference workloads of the run and of the stored sessions.
 
     Args:
-        suite: All that the run has gathered.
+        suite: The collected data of the run.
 
-        session_id: The session that is not among the stored ones; None: the run's own.
+        session_id: The session excluded from the stored sessions, or None for the
+            session of the run.
     """
     if suite.config.disable or suite.memory.store() is None:
         return ()
@@ -229,7 +229,7 @@ def references_of(
 def _reference(
     suite: Suite, records: Sequence[Record], session_id: str | None
 ) -> Reference | None:
-    """Return one workload; None: fresh processes alone timed it."""
+    """Return a reference workload, or None if only fresh processes timed it."""
     measured = [record for record in records if record.role.of_suite]
     fresh = [record for record in records if record.role is Role.CONFIRM]
     if not measured:
@@ -243,7 +243,7 @@ def _reference(
         session_id=(
             suite.site.session_of(host).id if session_id is None else session_id
         ),
-        # what coverage adds to Python's work is not the machine's
+        # The overhead of coverage is not part of the machine drift.
         across=suite.config.compare_across.difference(CONDITIONS),
     )
     times = [estimate for record in fresh for estimate in record.estimates]
@@ -258,12 +258,12 @@ def _reference(
 
 
 def look(suite: Suite) -> FirstLook:
-    """Return what the first measurements suggest, and which tests to measure again."""
+    """Return the first look at a run, with the tests to measure again."""
     straddling = [
         measured.test_id
         for measured in suite.results.values()
         if any(map(straddles, measured.verdicts))
-        # fresh processes run here
+        # Only tests measured on this host, because fresh processes run here.
         and all(record.host is None for record in measured.records)
     ]
     cases = _cases_of_suite(suite)
@@ -277,7 +277,7 @@ def look(suite: Suite) -> FirstLook:
 
 
 def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
-    """Return the verdicts of the limits, and of values that tests did not get."""
+    """Return the verdicts of limits, and of missing values."""
     ended_early = bool(suite.config.confirm) and not suite.completeness().complete
     verdicts: list[Verdict] = []
     for measured in suite.results.values():
@@ -294,7 +294,8 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
             for verdict in measured.verdicts
         ]
         lacks = lacking(measured)
-        if measured.skipped:  # that it has no more values is what its skip says
+        # The skip already says that values are missing.
+        if measured.skipped:
             lacks = [v for v in lacks if v.outcome is not Outcome.UNMEASURED]
         verdicts += lacks
     return verdicts + [lost_alone(*lost) for lost in suite.failed_alone.items()]
@@ -309,19 +310,19 @@ def changes(
     strict: bool = False,
 ) -> tuple[Verdict, ...]:
     """
-    Return the verdicts against the baseline, and the changes that are only shown.
+    Return the verdicts against the baseline, and changes that are only shown.
 
     Args:
         first: The first look at the run.
 
-        confirmed: What fresh processes gave, by the case's name.
+        confirmed: The results of fresh processes, by the name of the case.
 
-        references: What the run, its fresh processes and the stored sessions timed of
-            reference workloads.
+        references: The reference workloads of the run, its fresh processes and the
+            stored sessions.
 
-        complete: Whether every test reported.
+        complete: True if every test reported.
 
-        strict: Whether what only the suite found slower is undecided.
+        strict: True if a slowdown found only in the suite is undecided.
     """
     if not first.cases:
         return ()
@@ -338,7 +339,7 @@ def changes(
 
 
 def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """Return verdicts with the kernels of then and now, where others ran."""
+    """Add the earlier and current kernels to verdicts if other kernels ran."""
     told = {Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE}
     if all(verdict.outcome not in told for verdict in changes):
         return tuple(changes)
@@ -357,7 +358,7 @@ def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...
 def as_confirmed(
     changes: Sequence[Verdict], by_revision: Confirmed
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts against a baseline with those that comparisons decided."""
+    """Replace verdicts against a baseline by the verdicts of comparisons with commits."""
     decided = by_revision.verdicts
     if not decided:
         return tuple(changes)
@@ -374,7 +375,7 @@ def shifts(
     confirmed: Mapping[tuple[RecordKey, str], Confirmation],
     references: Sequence[Reference],
 ) -> tuple[MachineShift, ...]:
-    """Return what the machine did to each class of tests whose controls were measured."""
+    """Return the machine drift of the classes of tests with measured controls."""
     if not confirmed:
         return ()
     return machine_shifts(first.cases, confirmed, references=references)
@@ -389,18 +390,19 @@ def judge_limits(
     grades: Mapping[str, Bands] | None = None,
 ) -> tuple[Verdict, ...]:
     """
-    Return a verdict for each limit of a test and each measurement that it is for.
+    Return a verdict for each limit of a test and each matching measurement.
 
     Args:
-        plan: The limits.
+        plan: The plan of the test, with the limits.
 
         test_id: The test.
 
-        records: What it measured.
+        records: The records of the test.
 
-        memory: Stored sessions, for how far they lie apart.
+        memory: The stored sessions, which show the usual spread.
 
-        grades: Where grades begin, by roof; those not named are the plugin's own.
+        grades: The thresholds of grades, by roof. For other roofs, the plugin's
+            defaults apply.
     """
     verdicts = limit.judge_limits(
         plan,
@@ -413,6 +415,6 @@ def judge_limits(
 
 
 def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
-    """Return how much stored sessions of a metric differ; None: too few are stored."""
+    """Return the spread of a metric in stored sessions, or None if too few are stored."""
     stored = memory.sessions(record)
     return limit.spread_of(metric, record, stored, lambda: memory.usual_spreads(record))

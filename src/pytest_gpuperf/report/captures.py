@@ -1,4 +1,4 @@
-"""The launches of a captured report, in each form."""
+"""The launches of a captured report, in every form."""
 
 from __future__ import annotations
 
@@ -64,15 +64,16 @@ __all__ = [
 
 _BLANK = "n/a"
 _ROOFS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "sm": "SM"}
-_PIPES = {"sm": "SM", "issue": "issue slots"}  # no pipes, and limiters all the same
+# These two limit a kernel as well, although they are no pipes.
+_PIPES = {"sm": "SM", "issue": "issue slots"}
 
 
 def _limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
     """
-    Return time, bound, fraction, limiter and evidence of some launches.
+    Return the columns time, bound, fraction, limiter and evidence of some launches.
 
     Args:
-        analyses: One for each launch; None: it was not measured.
+        analyses: An analysis per launch, or None for a launch that was not measured.
     """
     return (
         _column("time", analyses, _time, right=True, blank=_BLANK),
@@ -93,7 +94,7 @@ def _limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
 
 
 def limiter_text(limiter: Limiter | CounterGap) -> str:
-    """Return a limiter's name as it is printed; "" where it is not known."""
+    """Return the display name of a limiter, or "" if unknown."""
     if isinstance(limiter, CounterGap):
         return ""
     if limiter.name is LimiterName.PIPE:
@@ -105,7 +106,7 @@ def limiter_text(limiter: Limiter | CounterGap) -> str:
 
 
 def limiter_facts(analysis: Analysis) -> tuple[str, ...]:
-    """Return the roof that a launch is nearest to, and what limits it, as fragments."""
+    """Return the closest roof and the limiter of a launch, as fragments."""
     facts = []
     if analysis.bound is not None:
         side, closest = _bound(analysis.bound), _fraction(analysis.bound)
@@ -117,7 +118,6 @@ def limiter_facts(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _gap_text(gap: CounterGap) -> str:
-    """Return why there is no limiter, and what to collect."""
     if not gap.missing:
         return f"limiter n/a: {gap.reason}"
     counters = ",".join(gap.missing)
@@ -133,44 +133,39 @@ def _column(
     blank: str = "",
     below: int = 0,
 ) -> Column:
-    """Return one column; a launch that was not measured has nothing in it."""
     cells = tuple("" if analysis is None else text(analysis) for analysis in analyses)
     return Column(head=head, cells=cells, right=right, blank=blank, below=below)
 
 
 def _time(analysis: Analysis) -> str:
-    """Return the time of the kernel."""
     if analysis.duration_s is None:
         return ""
     return display.value(analysis.duration_s, "s")
 
 
 def _bound(bound: Bound | None) -> str:
-    """Return whether memory or arithmetic is busier."""
     return "" if bound is None else bound.side.value
 
 
 def _fraction(bound: Bound | None) -> str:
-    """Return the fraction of the closest roof, and its name."""
     if bound is None:
         return ""
     return f"{display.value(bound.fraction, 'fraction')} {roof_text(bound.roof)}"
 
 
 def evidence_text(limiter: Limiter | CounterGap) -> str:
-    """Return the numbers behind a limiter, the deciding one first."""
+    """Return the numbers behind a limiter, the deciding number first."""
     if isinstance(limiter, CounterGap):
         return ""
     return ", ".join(map(_number, limiter.evidence))
 
 
 def _number(evidence: Evidence) -> str:
-    """Return one number of the evidence."""
     return f"{roof_text(evidence.name)} {display.value(evidence.value, evidence.unit)}"
 
 
 def roof_text(name: str) -> str:
-    """Return a roof, or what limits the occupancy, as people write it."""
+    """Return the display name of a roof or of an occupancy limit."""
     figure, by, limits = name.partition(_BY)
     if by:
         return f"{figure}{by}{limits_text(limits.split(_AND))}"
@@ -178,15 +173,15 @@ def roof_text(name: str) -> str:
 
 
 _BY, _AND = " by ", " and "
-_LIMITS = {"threads": "warps", "shared": "shared memory"}  # as ncu calls them
+_LIMITS = {"threads": "warps", "shared": "shared memory"}  # Names used by ncu.
 
 
 def limits_text(names: Iterable[str]) -> str:
-    """Return what limits the blocks of a multiprocessor, as people write it."""
+    """Return the display names of the resources that limit the blocks of a multiprocessor."""
     return _AND.join(_LIMITS.get(name, name) for name in names)
 
 
-# the counters shown where no metric is asked for, and their heads
+# Counters shown by default, with their headings.
 _FIRST = {
     "gpu__time_duration.sum": "time",
     "launch__grid_size": "grid",
@@ -199,9 +194,12 @@ _FIRST = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM throughput",
 }
 _UNIT_IN_HEAD = frozenset({"launch__registers_per_thread"})
-KERNEL_WIDTH = 40  # of a kernel's name in a table: less does not tell two apart
-_NAME_WIDTH = 60  # a template's whole name fills a screen
-_DEVICE = "device__attribute_display_name"  # where a report says the GPU's name
+# Characters of a kernel name in a table. With fewer, two kernels may look alike.
+KERNEL_WIDTH = 40
+# The whole name of a template fills a screen.
+_NAME_WIDTH = 60
+# The metric of a report that holds the GPU's name.
+_DEVICE = "device__attribute_display_name"
 
 Analyses = Sequence[Sequence[Analysis | None]]
 
@@ -214,11 +212,11 @@ class _ValueLike(Protocol):
 
 
 class LaunchLike(Protocol):
-    """A launch, as far as a table needs to know it; collect has the class."""
+    """The part of a launch that tables need. The class itself is in collect."""
 
     @property
     def index(self) -> int:
-        """Its place in its range."""
+        """The position in the range."""
 
     @property
     def kernel(self) -> str:
@@ -230,11 +228,11 @@ class LaunchLike(Protocol):
 
     @property
     def measured(self) -> bool:
-        """Whether profiling it succeeded."""
+        """True if profiling succeeded."""
 
     @property
     def metrics(self) -> Mapping[str, _ValueLike]:
-        """Its counters by the report's names."""
+        """The counters, by the names in the report."""
 
 
 class _RangeLike(Protocol):
@@ -243,7 +241,7 @@ class _RangeLike(Protocol):
 
 
 class CaptureLike(Protocol):
-    """A capture, as far as a table needs to know it; collect has the class."""
+    """The part of a capture that tables need. The class itself is in collect."""
 
     @property
     def ranges(self) -> Sequence[_RangeLike]:
@@ -260,21 +258,21 @@ def capture_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return a capture as it is printed [UTF-8].
+    Return a capture as printed output [UTF-8].
 
     Args:
         capture: The capture.
 
-        form: text or markdown; as JSON it is printed as its reader wrote it.
+        form: text or markdown. JSON is printed in the form of the capture's reader.
 
-        metrics: What was asked for; None: the few that say most.
+        metrics: The requested metrics, or None for the most important metrics.
 
-        analyses: What limits each launch of each range; None: not known.
+        analyses: The analysis of each launch of each range, or None if unknown.
 
-        remarks: What is to be said of the metrics that were asked for, a sentence each.
+        remarks: Sentences about the requested metrics.
 
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none.
+        width: Characters of a line of text, or None for the width of the terminal, 100 without a
+            terminal.
     """
     if form == "markdown":
         return capture_markdown(
@@ -304,14 +302,14 @@ def capture_lines(
     Args:
         capture: The capture.
 
-        metrics: What was asked for; None: the few that say most.
+        metrics: The requested metrics, or None for the most important metrics.
 
-        analyses: What limits each launch of each range, shown where no metric was asked
-            for; None: not known.
+        analyses: The analysis of each launch of each range, shown if no metric was requested. None
+            if unknown.
 
-        remarks: What is to be said of the metrics that were asked for, a sentence each.
+        remarks: Sentences about the requested metrics.
 
-        width: Characters of a line. What has no room in a row stands below it.
+        width: Characters of a line. Columns that do not fit in a row go below it.
     """
     shown = analyses if metrics is None and _is_telling(analyses) else None
     for number, heading, launches in captured_ranges(capture):
@@ -338,7 +336,7 @@ def capture_markdown(
     analyses: Analyses | None = None,
     remarks: Sequence[str] = (),
 ) -> str:
-    """Return a capture as Markdown; the arguments are those of `capture_lines`."""
+    """Return a capture as Markdown. The arguments are those of `capture_lines`."""
     shown = analyses if metrics is None and _is_telling(analyses) else None
     lines: list[str] = []
     for number, heading, launches in captured_ranges(capture):
@@ -357,7 +355,9 @@ def capture_markdown(
 
 
 def _is_telling(analyses: Analyses | None) -> bool:
-    """Return whether any launch has a roof or a limiter: else its counters say more."""
+    """
+    Return whether any launch has a roof or a limiter. If none has, counters are shown instead.
+    """
     return any(
         analysis is not None
         and (analysis.bound is not None or isinstance(analysis.limiter, Limiter))
@@ -371,12 +371,10 @@ def _analysed(
     analyses: Sequence[Analysis | None],
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
-    """Return the columns of what limits launches, or that one was not measured."""
     return (*_named(launches, spelled), *_limiter_columns(analyses))
 
 
 def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
-    """Return why launches have no limiter and what to collect, each sentence once."""
     limiters = (a.limiter for part in analyses or () for a in part if a is not None)
     texts = (_gap_text(gap) for gap in limiters if isinstance(gap, CounterGap))
     return tuple(dict.fromkeys(texts))
@@ -385,9 +383,14 @@ def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
 def captured_ranges(
     capture: CaptureLike,
 ) -> Iterator[tuple[int, str, Sequence[LaunchLike]]]:
-    """Yield each range with its heading: the GPU, and its number if there are more."""
+    """
+    Yield the number, the heading and the launches of every range that is not empty.
+
+    The heading is the GPU, preceded by the number of the range if there are several ranges.
+    """
     for number, captured in enumerate(capture.ranges):
-        if not captured.launches:  # none of it was chosen
+        # No launch of the range was chosen.
+        if not captured.launches:
             continue
         devices = map(device_of, captured.launches)
         device = display.escape(next(filter(None, devices), ""))
@@ -396,7 +399,7 @@ def captured_ranges(
 
 
 def device_of(launch: LaunchLike) -> str:
-    """Return the name of the GPU of a launch; "": the report does not say."""
+    """Return the name of the GPU of a launch, or "" if the report does not have it."""
     value = launch.metrics.get(_DEVICE)
     return "" if value is None or value.value is None else str(value.value)
 
@@ -408,7 +411,6 @@ class _Spelled(Protocol):
 def _columns(
     launches: Sequence[LaunchLike], metrics: Sequence[str] | None, spelled: _Spelled
 ) -> tuple[Column, ...]:
-    """Return the table of some launches."""
     heads = dict(_FIRST) if metrics is None else {name: name for name in metrics}
     present = {name for launch in launches for name in launch.metrics}
     names = [name for name in heads if metrics is not None or name in present]
@@ -431,7 +433,6 @@ def _columns(
 
 
 def _named(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[Column, ...]:
-    """Return which launch a row is of."""
     return (
         Column(
             head="launch",
@@ -449,7 +450,11 @@ def _named(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[Column, .
 
 
 def kernel_names(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[str, ...]:
-    """Return what each launch's kernel is called: in full where templates share a name."""
+    """
+    Return the display names of the launched kernels.
+
+    The name is given in full if templates share a base name.
+    """
     full: dict[str, set[str]] = {}
     for launch in launches:
         full.setdefault(launch.kernel, set()).add(launch.demangled)
@@ -465,12 +470,12 @@ def kernel_names(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[str
 
 def told_apart(names: Iterable[str]) -> Mapping[str, str]:
     """
-    Return demangled kernels' names that are short and differ where they begin.
+    Return short names of demangled kernels that differ near the beginning.
 
-    Instances of one template differ somewhere in the middle, which is cut out otherwise.
+    Instances of a template differ somewhere in the middle, which is otherwise cut out.
     """
     plain = {name: plain_name(name) for name in names}
-    # overloads differ by their parameters alone
+    # Overloads differ only in their parameters.
     if len({*plain.values()}) < len(plain):
         plain = {name: name for name in plain}
     alike: dict[str, list[str]] = {}
@@ -484,18 +489,16 @@ def told_apart(names: Iterable[str]) -> Mapping[str, str]:
 
 
 def _beginning(name: str) -> str:
-    """Return what a narrow table has room for, before the dots."""
     cut = kernel_name(name, KERNEL_WIDTH)
     return cut if cut == name else cut.partition(_DOTS)[0]
 
 
 def _whole(name: str) -> str:
-    """Return a name that no other in the table is taken for."""
     return kernel_name(name, _NAME_WIDTH)
 
 
 def _from_its_own(name: str, siblings: Sequence[str]) -> str:
-    """Return the head of a name, and what follows from where it is like no sibling."""
+    """Return the head of a name, and the part from the first difference to all siblings on."""
     others = (other for other in siblings if other != name)
     common = max(_common_count(name, other) for other in others)
     start = max(name.rfind(mark, 0, common) + 1 for mark in _MARKS)
@@ -506,26 +509,27 @@ def _from_its_own(name: str, siblings: Sequence[str]) -> str:
 
 
 def _common_count(name: str, other: str) -> int:
-    """Return how many letters two names begin with in common."""
     pairs = enumerate(zip(name, other, strict=False))
     shorter = min(len(name), len(other))
     return next((place for place, (a, b) in pairs if a != b), shorter)
 
 
-_MARKS = "<,:"  # what a part of a name begins behind
-_HEAD_WIDTH = 15  # characters of what instances of a template have in common
+# A part of a name begins after one of these characters.
+_MARKS = "<,:"
+# Characters shown of the part that instances of a template share.
+_HEAD_WIDTH = 15
 
 
-_OUTER = re.compile(r"(?:\w+::)+(?=\w+::)")  # all but the innermost of its namespaces
+_OUTER = re.compile(r"(?:\w+::)+(?=\w+::)")  # All namespaces but the innermost.
 _DOTS = "…"
 
 
 def kernel_name(name: str, width: int) -> str:
     """
-    Return a demangled kernel's name that is no wider, by leaving out what tells least.
+    Shorten a demangled kernel name to a width by leaving out the least important parts.
 
-    That is the return type, the parameters and outer namespaces, and then the end of the
-    template arguments but for a last few letters.
+    Return type, parameters and outer namespaces go first, then the end of the template arguments
+    except for the last few letters.
 
     Example:
         >>> kernel_name(
@@ -548,7 +552,7 @@ def plain_name(name: str) -> str:
 
 
 def _unparametrised(name: str) -> str:
-    """Return a name without the parameters at its end, whose brackets are balanced."""
+    """Return a name without the parameter list at the end, up to the matching bracket."""
     depth = 0
     for place in range(len(name) - 1, 0, -1):
         if name[-1] != ")":
@@ -560,7 +564,7 @@ def _unparametrised(name: str) -> str:
 
 
 def _cell(launch: LaunchLike, name: str) -> str:
-    """Return a metric of ours, or a counter with its number and unit unconverted."""
+    """Return a metric of the plugin as text, or a counter with number and unit unconverted."""
     entry = launch.metrics.get(name)
     if entry is None or entry.value is None:
         return ""
@@ -573,7 +577,6 @@ def _cell(launch: LaunchLike, name: str) -> str:
 
 
 def _count(capture: CaptureLike, metrics: Sequence[str] | None) -> str:
-    """Return how much the capture holds."""
     launches = [launch for captured in capture.ranges for launch in captured.launches]
     text = display.plural(len(launches), "launch", "launches")
     failed = sum(not launch.measured for launch in launches)
@@ -593,7 +596,7 @@ def _count(capture: CaptureLike, metrics: Sequence[str] | None) -> str:
 def mismatch_gap(
     mismatch: Mismatch, paths: Sequence[str], was: CaptureSide, now: CaptureSide
 ) -> Gap:
-    """Return why two captures are not compared, and what to do."""
+    """Return the reason for not comparing two captures, and the remedy."""
     if mismatch is Mismatch.DEVICE:
         gpus = (" ".join(c.device.values()) or "an unknown GPU" for c in (was, now))
         return Gap(
@@ -611,7 +614,7 @@ def mismatch_gap(
 
 
 def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
-    """Return a row for each metric that is not the same in both captures."""
+    """Return the table of the metrics that differ between both captures."""
     rows = [d for d in differences if d.direction is not Direction.SAME]
     full = [display.escape(row.kernel) for row in rows]
     short = told_apart(full)
@@ -637,7 +640,6 @@ def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
 
 
 def _change(difference: Difference) -> str:
-    """Return a change: of shares the difference, of amounts the ratio."""
     was, now = difference.was, difference.now
     if was is None or now is None or was == now:
         return ""
@@ -647,14 +649,14 @@ def _change(difference: Difference) -> str:
 
 
 def launch_number(index: int, range_index: int | None) -> str:
-    """Return the number of a launch, and of its range; None: its report has one."""
+    """Return the number of a launch and of its range, which is None if the report has one range."""
     return f"launch {index}" + (
         "" if range_index is None else f" of range {range_index}"
     )
 
 
 def launch_failure(index: int, kernel: str, range_index: int | None = None) -> str:
-    """Return that a launch was not measured; its range as in its number."""
+    """Return the sentence about a launch that was not measured, numbered as in `launch_number`."""
     place = launch_number(index, range_index)
     return f"{place} ({kernel}) was not measured: ncu failed"
 
@@ -662,7 +664,7 @@ def launch_failure(index: int, kernel: str, range_index: int | None = None) -> s
 def difference_remarks(
     differences: Iterable[Difference], clocks: Iterable[float | None]
 ) -> list[str]:
-    """Return what stands below the table, a sentence each; clocks in Hz."""
+    """Return the sentences printed below a comparison. Clocks are in Hz."""
     compared = list(differences)
     same_count = sum(d.direction is Direction.SAME for d in compared)
     same = display.plural(same_count, "metric")

@@ -1,7 +1,7 @@
 """Numbers and names as people read them.
 
-The only place that multiplies by 100, and writes microseconds or gigabytes. A number is
-never rounded past its limit: it gets more digits until it shows the right side.
+Only this module multiplies by 100, and writes microseconds or gigabytes. A number is never rounded
+past its limit: it gets more digits until it shows the right side.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
     "whole_percent",
 ]
 
-# what a time line shows, in order: name and unit by the field of a CanonicalRecord
+# Sensors of a time line, in order: name and unit by the field of a CanonicalRecord.
 SENSORS = {
     "sm_clock_hz": ("SM clock", "Hz"),
     "power_watts": ("power", "W"),
@@ -65,24 +65,33 @@ SENSORS = {
     "gpu_busy_fraction": ("GPU busy", "fraction"),
 }
 
-_MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
-_NAMED = 3  # of the tests or files that a sentence is about
-_SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
-_COMMIT_DIGITS = 7  # as git shortens them
-_DOUBLED = 2.0  # a factor above it is easier to read than a percentage
-_ROUND_FACTOR = 10.0  # from it on a factor needs no decimal
-_MOST_FACTOR = 1000  # a larger one is not a figure that anybody can use
-_DIGITS = 3  # significant digits of a measured value
-_LIMIT_DIGITS = 6  # of a limit: people write fewer, computed limits have more
-_SAME_SHARE = 1e-9  # two values nearer than that differ by rounding, not by measurement
-_ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
-_PLAIN_EXPONENTS = range(-4, 16)  # outside, 1.23e-09 is shorter than the zeros
+# From here on, seconds are too fine for a waiting time.
+_MINUTES_FROM_S = 120
+_NAMED = 3  # Tests or files named in a sentence.
+# Classes shown in a line about utilization. The rest is a single part.
+_SHOWN_CLASSES = 3
+_COMMIT_DIGITS = 7  # As in git.
+# A larger factor is easier to read than a percentage.
+_DOUBLED = 2.0
+# From here on, a factor needs no decimal.
+_ROUND_FACTOR = 10.0
+# A larger factor is useless to a reader.
+_MOST_FACTOR = 1000
+_DIGITS = 3  # Significant digits of a measured value.
+# Significant digits of a limit. People write fewer, computed limits have more.
+_LIMIT_DIGITS = 6
+# Values with a smaller relative difference differ by rounding, not by measurement.
+_SAME_SHARE = 1e-9
+# The shortest text of a float has at most 17 digits, so nothing is rounded here.
+_ALL_DIGITS = 18
+# Outside this range, 1.23e-09 is shorter than the zeros.
+_PLAIN_EXPONENTS = range(-4, 16)
 
-_KIB = int(
-    KiB
-)  # [B]; limits alone are written in it, and from a MiB on they are decimal
+# [B]. Only limits are written in KiB, and from a MiB on they are decimal.
+_KIB = int(KiB)
 
-_WIDE = Context(prec=1100)  # every float written out has fewer digits
+# Every float written out has fewer digits.
+_WIDE = Context(prec=1100)
 
 Prefixes = tuple[tuple[str, int], ...]
 
@@ -90,12 +99,11 @@ _LARGE = (("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15))
 
 
 def _prefixed(unit: str, *exponents: int) -> Prefixes:
-    """Return the spellings of a unit with the SI prefixes of some powers of ten."""
     letters = {-3: "m", **{exponent: letter for letter, exponent in _LARGE}}
     return tuple((letters[exponent] + unit, exponent) for exponent in exponents)
 
 
-# by SI unit: its spellings and their powers of ten, small to large
+# Spellings with powers of ten, from small to large, by SI unit.
 _SPELLINGS: dict[str, Prefixes] = {
     "s": (("ns", -9), ("us", -6), ("ms", -3), ("s", 0)),
     "bytes": _prefixed("B", 0, 3, 6, 9, 12, 15),
@@ -110,7 +118,7 @@ _SPELLINGS: dict[str, Prefixes] = {
     "Hz": _prefixed("Hz", 0, 3, 6, 9),
 }
 
-# how names of facts end whose values are numbers in a unit, and how a peak is written
+# Units of facts by the suffix of their names, and the patterns of a number and a peak.
 _OF_FACTS = {"_bytes": "bytes", "_hz": "Hz", "_watts": "W"}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _PEAK = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?(?:e\+?\d+)?) G(FLOP/s|B/s)")
@@ -118,10 +126,11 @@ _GIGA = 1e9
 
 _FINE = {"s": ("us", 6), "fraction": ("%", 2), "J": ("mJ", 3)}
 
-# how Nsight Compute spells amounts of bytes, which nobody reads in nine digits
+# Units of bytes in Nsight Compute. These are converted, because nine digits are unreadable.
 _BYTES = re.compile(r"[KMGT]?byte(?:/[mun]?s(?:econd)?)?|B(?:/s)?")
 
-# of these, a value that needs no rounding needs no zeros either: 40 B, not 40.0 B
+# Trailing zeros of these units show the precision. In other units, a value that needs
+# no rounding needs no zeros either: 40 B, not 40.0 B.
 _MEASURED = frozenset({"s", "bytes/s", "FLOP/s", "fraction", "J", "W", "Hz"})
 
 
@@ -132,15 +141,15 @@ def value(
     Return a value with its unit, as 41.2 us or 1.07 GB.
 
     Args:
-        number: The value, in `unit`; finite.
+        number: The value in `unit`, finite.
 
-        unit: An SI unit; a tool's unit of bytes is read as one. Any other is written as
-            it is, the number unconverted.
+        unit: An SI unit, or a tool's unit of bytes, which is converted. Any other unit is written
+            unchanged, with the number unconverted.
 
-        digits: Significant digits, >= 1; whole numbers keep all of theirs, rates do not.
+        digits: Significant digits, >= 1. Whole numbers keep all digits, rates do not.
 
-        limits: Numbers that the text must stay on the right side of; a fraction also
-            keeps to its side of 0 and 1.
+        limits: Numbers that the text must stay on the right side of. A fraction also keeps to its
+            side of 0 and 1.
 
     Example:
         >>> value(0.0000412, "s"), value(0.99996, "fraction"), value(76.8, "Mbyte")
@@ -155,7 +164,7 @@ def value(
 
 
 def signed(number: float, unit: str) -> str:
-    """Return a difference of two values with its sign, as +12.8 us; "": there is none."""
+    """Return a difference of two values with its sign, as +12.8 us, or "" for no difference."""
     if not number:
         return ""
     return f"{'-' if number < 0 else '+'}{value(abs(number), unit)}"
@@ -163,7 +172,7 @@ def signed(number: float, unit: str) -> str:
 
 def in_fine_unit(number: float, unit: str) -> tuple[float, str]:
     """
-    Return a value in one and the same unit for all of its kind, for who shows 3 decimals.
+    Return a value in a fixed unit per quantity, for programs that show only 3 decimals.
 
     Example:
         >>> in_fine_unit(2.5e-6, "s"), in_fine_unit(64.0, "bytes")
@@ -175,12 +184,12 @@ def in_fine_unit(number: float, unit: str) -> tuple[float, str]:
 
 def time_in(number_s: float, unit: str | None) -> str:
     """
-    Return a time in a unit that was asked for.
+    Return a time in a requested unit.
 
     Args:
         number_s: The time [s].
 
-        unit: ns, us, ms or s; None: the one that suits it.
+        unit: ns, us, ms or s, or None to choose a suitable unit.
 
     Example:
         >>> time_in(0.0000412, "ms"), time_in(0.0000412, None)
@@ -195,7 +204,7 @@ def time_in(number_s: float, unit: str | None) -> str:
 
 def exactly(number: float, unit: str) -> str:
     """
-    Return a number that a person wrote, with all digits that it has.
+    Return a number written by a person, with all its digits.
 
     Example:
         >>> exactly(60e-6, "s"), exactly(0.05, "fraction")
@@ -207,12 +216,12 @@ def exactly(number: float, unit: str) -> str:
 
 def verbatim(number: float, unit: str) -> str:
     """
-    Return a tool's own number with its own unit, unconverted.
+    Return a number of a tool with the tool's own unit, unconverted.
 
     Args:
-        number: As the tool gave it; whole numbers keep their digits, others have six.
+        number: The number of the tool. Whole numbers keep their digits, others have six.
 
-        unit: As the tool spells it.
+        unit: The unit in the tool's spelling.
     """
     exact = _exact(number)
     rounded = _rounded(exact, "", _LIMIT_DIGITS)
@@ -223,7 +232,7 @@ def pair(
     number: float, reference: float, unit: str, *, is_limit: bool = False
 ) -> tuple[str, str]:
     """
-    Return two values in one unit, with enough digits to show which is larger.
+    Return two values in a common unit, with enough digits to show which is larger.
 
     A value that differs from an older one by less than 1e-9 of it is shown as equal.
 
@@ -234,7 +243,7 @@ def pair(
 
         unit: The unit of both.
 
-        is_limit: Whether `reference` is a limit, and so is shown as it was written.
+        is_limit: Whether `reference` is a limit, to be shown as it was written.
 
     Example:
         >>> pair(60.0001e-6, 60e-6, "s", is_limit=True)
@@ -245,7 +254,8 @@ def pair(
     if is_limit and all(kib):
         return kib
     if not is_limit and math.isclose(number, reference, rel_tol=_SAME_SHARE):
-        left = right  # what arithmetic has left of equal values
+        # The values are equal except for rounding errors.
+        left = right
     shown, shown_reference = left, right
     for digits in range(_DIGITS, _ALL_DIGITS):
         shown = _rounded(left, unit, digits)
@@ -268,9 +278,9 @@ def interval(
     Return both ends of an interval, as 61.1 … 61.5 us.
 
     Args:
-        low: Its lower end, in `unit`.
+        low: The lower end, in `unit`.
 
-        high: Its upper end.
+        high: The upper end.
 
         unit: The unit of both.
 
@@ -292,10 +302,10 @@ def interval(
 
 def spread(estimate: Estimate) -> str:
     """
-    Return how far a value's interval reaches, as ±0.3 %; "" where there is none.
+    Return the half-width of a value's interval, as ±0.3 %, or "" without an interval.
 
-    The longer half counts; one digit says enough, two where the first is a 1. Thousands
-    have their commas: what reaches far is ±2,500 %.
+    The longer half counts. It has a single digit, or two if the first digit is a 1. Large numbers
+    have commas: ±2,500 %.
     """
     if estimate.low is None or estimate.high is None or estimate.value == 0:
         return ""
@@ -326,7 +336,7 @@ def change(effect: float, *, limits: Iterable[float] = (), signed: bool = True) 
 
 def least(effect: float, limits: Iterable[float] = ()) -> str:
     """
-    Return the smallest change that is found; beyond a doubling as a factor.
+    Return the smallest detectable change, as a factor if larger than a doubling.
 
     Example:
         >>> least(0.244), least(2.31), least(191979.64)
@@ -349,7 +359,7 @@ def change_interval(low: float, high: float, *, limits: Iterable[float] = ()) ->
 
 def whole_percent(fraction: float) -> str:
     """
-    Return a part of a whole in whole percent; a small part is never shown as none.
+    Return a fraction in whole percent. A small fraction is never shown as 0.
 
     Example:
         >>> whole_percent(0.254), whole_percent(0.002)
@@ -370,18 +380,18 @@ def points(difference: float) -> str:
 
 
 def css_percent(share: float) -> str:
-    """Return a share of a width as CSS has it: two decimals, a hundredth of a percent."""
+    """Return a share of a width as a CSS percentage with two decimals."""
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 def commit(name: str | None) -> str:
-    """Return a commit as git shortens it, safe to print; "" where there is none."""
+    """Return a commit shortened like git does, escaped for printing, or "" without a commit."""
     return escape(name or "")[:_COMMIT_DIGITS]
 
 
 def extent(numbers: tuple[int, int, int]) -> str:
     """
-    Return a grid or a block, its trailing ones left out.
+    Return a grid or a block as text, without trailing dimensions of 1.
 
     Example:
         >>> extent((1024, 4, 1)), extent((256, 1, 1))
@@ -393,7 +403,7 @@ def extent(numbers: tuple[int, int, int]) -> str:
 
 def fact_label(name: str) -> str:
     """
-    Return a fact's name as people read it, without the unit that its value has.
+    Return the display name of a fact, without the unit.
 
     Example:
         >>> fact_label("max_sm_clock_hz")
@@ -406,10 +416,10 @@ def fact_label(name: str) -> str:
 
 def fact(name: str, text: str) -> str:
     """
-    Return a value of a fact as people read it.
+    Return the value of a fact as people read it.
 
     Args:
-        name: The fact's name, whose last word may be a unit.
+        name: The fact's name. Its last word may be a unit.
 
         text: The value, as a record has it.
 
@@ -426,43 +436,43 @@ def fact(name: str, text: str) -> str:
 
 
 def moved_fact(name: str, was: str, now: str) -> tuple[str, str]:
-    """Return two values of a fact as people read them; as they are if they look alike."""
-    if name == TEST:  # Nobody can read a digest.
+    """Return two values of a fact as people read them, or unchanged if both would look alike."""
+    if name == TEST:  # A digest is unreadable.
         return "another source", "this source"
     shown = fact(name, was), fact(name, now)
     return (was, now) if shown[0] == shown[1] else shown
 
 
 def date(unix_s: float) -> str:
-    """Return the day of a time since the epoch [s], in UTC; "?" where it has none."""
+    """Return the day of a time since the epoch [s], in UTC, or "?" if out of range."""
     return _in_utc(unix_s, "%Y-%m-%d")
 
 
 def moment(unix_s: float) -> str:
-    """Return the minute of a time since the epoch [s], in UTC; "?" where it has none."""
+    """Return the minute of a time since the epoch [s], in UTC, or "?" if out of range."""
     return _in_utc(unix_s, "%Y-%m-%d %H:%M UTC")
 
 
 def second(unix_s: float) -> str:
-    """Return the second of a time since the epoch [s], in UTC; "?" where it has none."""
+    """Return the second of a time since the epoch [s], in UTC, or "?" if out of range."""
     return _in_utc(unix_s, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def about(duration_s: float) -> str:
-    """Return a waiting time, rounded."""
+    """Return a waiting time, rounded to seconds or minutes."""
     if duration_s < _MINUTES_FROM_S:
         return f"{duration_s:.0f} s"
     return f"{duration_s / 60:.0f} min"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
-    """Return a count with its noun, as 1 session or 5 processes."""
+    """Return a count with a noun, as 1 session or 5 processes."""
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def some_of(names: Sequence[str]) -> str:
     """
-    Return the first names of many, and how many more there are.
+    Return the first few names, and the number of further names.
 
     Example:
         >>> some_of(["a", "b", "c", "d", "e"])
@@ -474,10 +484,10 @@ def some_of(names: Sequence[str]) -> str:
 
 def utilization_lines(windows: Sequence[UtilizationWindow]) -> list[str]:
     """
-    Return a line for each GPU: its score, and where its time went, longest first.
+    Return a line per GPU: the score, and the classes of its time, longest first.
 
     Args:
-        windows: What each GPU did; the GPU is named where there are several.
+        windows: The utilization of each GPU. The GPU is named if there are several.
 
     Example:
         >>> from pytest_gpuperf.model.telemetry import UtilizationWindow
@@ -507,15 +517,15 @@ def utilization_parts(
     window: UtilizationWindow, *, most_classes: int | None = None
 ) -> list[tuple[str, float]]:
     """
-    Return where the time of a GPU went: the longest class first, the unobserved last.
+    Return the classes of a GPU's time, the longest first, unobserved time last.
 
     Args:
-        window: What it did.
+        window: The utilization of the GPU.
 
-        most_classes: How many classes have a part of their own; None: all.
+        most_classes: Number of classes with a separate part, or None for all classes.
 
     Returns:
-        Name and length [s] of each part that there is.
+        Name and length [s] of each part that is not empty.
     """
     classes = sorted(window.class_s.items(), key=lambda part: (-part[1], part[0]))
     shown = classes[:most_classes]
@@ -530,7 +540,6 @@ def utilization_parts(
 
 
 def _in_utc(unix_s: float, form: str) -> str:
-    """Return a time since the epoch [s] in a form of strftime; "?" where it has none."""
     try:
         utc = datetime.datetime.fromtimestamp(unix_s, tz=datetime.timezone.utc)
     except (OverflowError, OSError, ValueError):
@@ -539,7 +548,6 @@ def _in_utc(unix_s: float, form: str) -> str:
 
 
 def _gpu_line(window: UtilizationWindow, *, numbered: bool) -> str:
-    """Return what one GPU did."""
     head = f"GPU {window.gpu_index} utilization" if numbered else "utilization"
     if window.reading_count == 0 or window.duration_s <= 0:
         return f"{head} n/a: no reading during the test"
@@ -551,7 +559,6 @@ def _gpu_line(window: UtilizationWindow, *, numbered: bool) -> str:
 
 
 def _score(window: UtilizationWindow) -> str:
-    """Return the score with its spread."""
     if window.real_util is None:
         return "n/a"
     ends = {"p50": window.real_util_p50, "p95": window.real_util_p95}
@@ -561,12 +568,12 @@ def _score(window: UtilizationWindow) -> str:
 
 
 def _exact(number: float) -> Decimal:
-    """Return the shortest decimal that reads back as this float; keeps the order."""
-    return Decimal(repr(float(number))) + 0  # + 0: minus zero is zero
+    """Return the shortest decimal that reads back as the same float. The order is kept."""
+    return Decimal(repr(float(number))) + 0  # Adding 0 turns minus zero into zero.
 
 
 def _in_si(unit: str, *numbers: float) -> tuple[str, list[Decimal]]:
-    """Return a unit as people read it, and numbers in it; most units stay as they are."""
+    """Convert numbers in a tool's unit of bytes to the SI unit. Other units stay unchanged."""
     exact = [_exact(number) for number in numbers]
     scale = counter_unit(unit) if _BYTES.fullmatch(unit) else None
     if scale is None:
@@ -576,7 +583,7 @@ def _in_si(unit: str, *numbers: float) -> tuple[str, list[Decimal]]:
 
 
 def _in_kib(number: Decimal, unit: str) -> str:
-    """Return a whole number of KiB as limits of shared memory are written; "": it is none."""
+    """Return a limit of shared memory in whole KiB as text, or "" if it is no such number."""
     if unit != "bytes" or not _KIB <= number < _KIB**2 or number % _KIB:
         return ""
     return f"{int(number) // _KIB} KiB"
@@ -587,7 +594,6 @@ def _keeps_order(
     ends: tuple[Decimal, Decimal],
     bounds: Iterable[Decimal],
 ) -> bool:
-    """Return whether rounded ends keep their order, and their side of all bounds."""
     low, high = ends
     return shown[0].compare(shown[1]) == low.compare(high) and all(
         rounded.compare(bound) == end.compare(bound)
@@ -599,7 +605,6 @@ def _keeps_order(
 def _rounded_within(
     number: Decimal, unit: str, digits: int, bounds: Iterable[Decimal]
 ) -> Decimal:
-    """Return a number rounded as far as it stays on its side of all bounds."""
     sides = [(bound, number.compare(bound)) for bound in bounds]
     for more in range(digits, _ALL_DIGITS):
         rounded = _rounded(number, unit, more)
@@ -609,7 +614,7 @@ def _rounded_within(
 
 
 def _rounded(number: Decimal, unit: str, digits: int) -> Decimal:
-    """Return a number at some significant digits, whole digits all kept."""
+    """Round a number to significant digits. Digits before the point are all kept."""
     if number == 0:
         return Decimal(0)
     first = _WIDE.plus(number.normalize(_context(digits)))
@@ -617,7 +622,7 @@ def _rounded(number: Decimal, unit: str, digits: int) -> Decimal:
     if first.adjusted() - exponent not in _PLAIN_EXPONENTS:
         return first
     places = max(0, digits - 1 - (first.adjusted() - exponent))
-    if unit not in _SPELLINGS and unit.endswith("/s"):  # it has no prefixes
+    if unit not in _SPELLINGS and unit.endswith("/s"):  # A rate without prefixes.
         places = digits - 1 - first.adjusted()
     elif unit not in _SPELLINGS and number == number.to_integral_value():
         places = 0
@@ -626,12 +631,10 @@ def _rounded(number: Decimal, unit: str, digits: int) -> Decimal:
 
 @functools.cache
 def _context(digits: int) -> Context:
-    """Return what rounds to some significant digits."""
     return Context(prec=digits)
 
 
 def _spelling(number: Decimal, unit: str) -> tuple[str, int]:
-    """Return the spelling of a unit that suits a number, and its power of ten."""
     spellings = _SPELLINGS.get(unit) or ((escape(unit), 0),)
     if number == 0:
         return min(spellings, key=lambda spelling: abs(spelling[1]))
@@ -640,19 +643,18 @@ def _spelling(number: Decimal, unit: str) -> tuple[str, int]:
 
 
 def _written(rounded: Decimal, unit: str, number: Decimal) -> str:
-    """Return a rounded number in its unit; zeros at the end say how far it is known."""
+    """Return a rounded number with its unit. Trailing zeros show the precision."""
     if number == 0 or (rounded == number and unit not in _MEASURED):
         return _bare(rounded, unit)
     return _spelled(rounded, unit)
 
 
 def _bare(number: Decimal, unit: str) -> str:
-    """Return a number in its unit without zeros at the end."""
+    """Return a number with its unit, without trailing zeros."""
     return _spelled(number.normalize(_WIDE), unit)
 
 
 def _spelled(number: Decimal, unit: str) -> str:
-    """Return the digits of a number behind its unit's power of ten, and the unit."""
     name, exponent = _spelling(number, unit)
     scaled = number.scaleb(-exponent, context=_WIDE)
     small = number == 0 or scaled.adjusted() in _PLAIN_EXPONENTS
@@ -661,7 +663,7 @@ def _spelled(number: Decimal, unit: str) -> str:
 
 
 def _percent(effect: float, limits: Iterable[float], *, signed: bool) -> str:
-    """Return a change in percent, one place behind the point or as many as it takes."""
+    """Return a change in percent, with as many decimals as the limits require."""
     exact = _exact(effect).scaleb(2, context=_WIDE)
     sides = [
         (bound, exact.compare(bound))

@@ -1,4 +1,4 @@
-"""What the doctor finds on a machine, and the peaks of its GPUs, in each form."""
+"""The doctor's findings on a machine, and the peaks of the GPUs, in every form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_gpuperf.report.lines import (
 
 __all__ = ["doctor_bytes", "peaks_bytes"]
 
-_BAD = (Status.STOPS, Status.BENDS)  # shown with cause, evidence and remedy
+_BAD = (Status.STOPS, Status.BENDS)  # Shown with cause, evidence and remedy.
 _STYLES = {Status.STOPS: Style.BAD, Status.BENDS: Style.DOUBT}
 _OBSTACLES = {
     Obstacle.PEAKS_FAILED: "--measure-peaks failed",
@@ -32,8 +32,9 @@ _OBSTACLES = {
     Obstacle.NO_TIMING: "there is a GPU, but its time cannot be measured",
     Obstacle.LOST: "cannot be measured here: ",
 }
-_INDENT = "  "  # before a table, and between its columns
-_LEAST_SOURCE = 16  # characters of a line: no word of a source is longer
+_INDENT = "  "  # Before a table, and between columns.
+# Characters of a line. No word of a source is longer.
+_LEAST_SOURCE = 16
 
 
 def doctor_bytes(
@@ -46,12 +47,12 @@ def doctor_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return the findings and peaks of a machine as they are printed [UTF-8].
+    Return the findings and peaks of a machine as printed output [UTF-8].
 
     Args:
-        findings: All of them, good ones too.
+        findings: All findings, good findings included.
 
-        peaks: Those of each device.
+        peaks: The peaks of each device.
 
         remarks: Further sentences.
 
@@ -59,8 +60,8 @@ def doctor_bytes(
 
         condition: Whether the machine is ready, and why it is not.
 
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none.
+        width: Characters of a line of text, or None for the width of the terminal, 100 without a
+            terminal.
     """
     state = condition.state
     verdict = _verdict(condition)
@@ -84,7 +85,6 @@ def doctor_bytes(
 
 
 def _verdict(condition: Condition) -> str:
-    """Return why a machine is ready or not."""
     if condition.of_host:
         can = "can" if condition.obstacle is None else "cannot"
         return f"calls and loops {can} be timed by the host's clock"
@@ -94,7 +94,6 @@ def _verdict(condition: Condition) -> str:
 
 
 def _lines(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]:
-    """Yield lines of text: the worst first, unknown findings by their cause."""
     yield from wrapped(escape(head), width=width, style=Style.TITLE)
     for status in _BAD:
         for finding in _of(findings, status):
@@ -117,7 +116,6 @@ def _lines(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]
 
 
 def _markdown(title: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield lines of Markdown: a table of all that is not as it should be."""
     yield f"### {prose(title)}"
     yield ""
     shown = [finding for status in _BAD for finding in _of(findings, status)]
@@ -139,12 +137,11 @@ def _markdown(title: str, findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _of(findings: Sequence[Finding], status: Status) -> list[Finding]:
-    """Return the findings of a status, in their order."""
     return [finding for finding in findings if finding.status is status]
 
 
 def _by_reason(findings: Sequence[Finding]) -> Mapping[str, list[Finding]]:
-    """Return unknown findings by cause: a missing library hides many."""
+    """Return unknown findings by cause, because a missing library hides many."""
     reasons: dict[str, list[Finding]] = {}
     for finding in _of(findings, Status.UNKNOWN):
         reasons.setdefault(finding.cause, []).append(finding)
@@ -152,7 +149,6 @@ def _by_reason(findings: Sequence[Finding]) -> Mapping[str, list[Finding]]:
 
 
 def _plain(finding: Finding) -> Mapping[str, object]:
-    """Return a finding as builtins."""
     return {
         "id": finding.id,
         "status": finding.status.value,
@@ -171,7 +167,7 @@ def peaks_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return peaks as they are printed [UTF-8]; what is not known stands there with why.
+    Return peaks as printed output [UTF-8]. An unknown peak is shown with the reason.
 
     Args:
         devices: The devices.
@@ -180,8 +176,8 @@ def peaks_bytes(
 
         form: text, json or markdown.
 
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none.
+        width: Characters of a line of text, or None for the width of the terminal, 100 without a
+            terminal.
     """
     if form == "json":
         return json_bytes(_peaks_plain(devices, remarks))
@@ -195,7 +191,6 @@ def peaks_bytes(
 
 
 def _peaks_lines(peaks: Peaks, width: int) -> Iterator[Line]:
-    """Yield the peaks of a device; a source goes on below itself."""
     yield Line(escape(peaks.device), Style.TITLE)
     *figures, source = _columns(peaks)
     table = text_table(figures, width=width)
@@ -210,7 +205,6 @@ def _peaks_lines(peaks: Peaks, width: int) -> Iterator[Line]:
 
 
 def _peaks_markdown(devices: Sequence[Peaks], remarks: Sequence[str]) -> Iterator[str]:
-    """Yield peaks as Markdown lines."""
     for peaks in devices:
         yield from (f"### {escape(peaks.device)}", "")
         yield from markdown_table(_columns(peaks))
@@ -220,7 +214,7 @@ def _peaks_markdown(devices: Sequence[Peaks], remarks: Sequence[str]) -> Iterato
 
 
 def _columns(peaks: Peaks) -> tuple[Column, ...]:
-    """Return the table of a device: what is known first, in the order of the fields."""
+    """Return the table of a device's peaks, with memory before compute."""
     fields = [*_fields(peaks)]
     return (
         Column(head="peak", cells=tuple(name for name, _, _ in fields)),
@@ -239,20 +233,18 @@ def _columns(peaks: Peaks) -> tuple[Column, ...]:
 
 
 def _fields(peaks: Peaks) -> list[tuple[str, Peak, str]]:
-    """Return every peak with its name and unit."""
     memory = [(n, p, "bytes/s") for n, p in reversed([*peaks.bytes_per_s.items()])]
     return [*memory, *((n, p, "FLOP/s") for n, p in peaks.flop_per_s.items())]
 
 
 def _value(peak: Peak, unit: str) -> str:
-    """Return a peak as text; "" where it is not known."""
+    """Return a peak as text, or "" if unknown."""
     return "" if peak.value is None else display.value(peak.value, unit)
 
 
 def _peaks_plain(
     devices: Sequence[Peaks], remarks: Sequence[str]
 ) -> Mapping[str, object]:
-    """Return the peaks of devices as builtins."""
     return {
         "devices": [_device_plain(peaks) for peaks in devices],
         "remarks": list(remarks),
@@ -260,7 +252,6 @@ def _peaks_plain(
 
 
 def _device_plain(peaks: Peaks) -> Mapping[str, object]:
-    """Return the peaks of a device as builtins."""
     return {
         "device": peaks.device,
         "l2_bytes": peaks.l2_bytes,

@@ -1,4 +1,4 @@
-"""Foreign text made safe to print, for commands that load no records, too."""
+"""Escaping of foreign text for output. Commands that load no records use this module, too."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import unicodedata
 __all__ = ["code", "csv_cell", "escape", "inert", "prose", "quoted"]
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# how a line begins that a CI runner takes for a command, blanks before it left out
+# A CI runner takes a line with such a beginning for a command, leading blanks ignored.
 _COMMANDS = ("::", "##[")
-_FORMULA = ("=", "+", "-", "@")  # what a spreadsheet computes begins so
-# below this character: digits and letter of its escape, as Python writes them
+# A spreadsheet computes a cell that begins with one of these.
+_FORMULA = ("=", "+", "-", "@")
+# Digits and letter of an escape, as Python writes them, for characters below a bound.
 _ESCAPES = ((0x100, (2, "x")), (0x10000, (4, "u")), (0x110000, (8, "U")))
 
 
 def escape(text: str) -> str:
     r"""
-    Return a text that can do nothing to a terminal.
+    Escape a text so that it cannot control a terminal.
 
-    Control characters, line breaks, marks of writing direction, invisible characters,
-    noncharacters (which no XML may hold) and lone surrogates are written as Python would:
-    \x1b, \u202e.
+    Control characters, line breaks, marks of writing direction, invisible characters, noncharacters
+    (which no XML may hold) and lone surrogates are written as Python would: \x1b, \u202e.
     """
     if text.isprintable():
         return text
@@ -29,7 +29,7 @@ def escape(text: str) -> str:
 
 def inert(line: str) -> str:
     r"""
-    Return a line that no CI runner takes for one of its commands.
+    Escape a line that a CI runner would take for a command.
 
     Example:
         >>> inert("  ::error::x")
@@ -43,7 +43,7 @@ def inert(line: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return a name as Markdown code that is safe in a cell: nothing in it is markup."""
+    """Return a name as Markdown code for a table cell, with all markup escaped."""
     plain = escape(text).replace("|", "\\|")
     fence = "`"
     while fence in plain:
@@ -54,7 +54,7 @@ def code(text: str) -> str:
 
 def csv_cell(text: str) -> str:
     """
-    Return a text that no spreadsheet takes for a formula.
+    Escape a text that a spreadsheet would take for a formula.
 
     Example:
         >>> csv_cell("=1+1")
@@ -66,7 +66,7 @@ def csv_cell(text: str) -> str:
 
 def prose(text: str) -> str:
     r"""
-    Return a text that Markdown shows as it is, on one line.
+    Escape a text so that Markdown shows it unchanged, on a single line.
 
     Example:
         >>> prose("a_b | c")
@@ -75,14 +75,15 @@ def prose(text: str) -> str:
     text = escape(text)
     for letter in "\\`*_{}[]<>|~&":
         text = text.replace(letter, f"\\{letter}")
-    for letter in "@#":  # a forge looks for people and issues after Markdown is read
+    # A forge looks for people and issues after rendering the Markdown.
+    for letter in "@#":
         text = text.replace(letter, f"{letter}\u200b")
     return text
 
 
 def quoted(text: str) -> str:
     """
-    Return a text as one word of a shell, in double quotes where these are enough.
+    Quote a text as a single word of a shell, in double quotes if sufficient.
 
     Example:
         >>> quoted("test_a.py::test_b[4]"), quoted(".gpuperf")
@@ -96,7 +97,7 @@ def quoted(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """Return a character, or its code where it is not one that is seen."""
+    """Return a character, or an escape if invisible."""
     number = ord(character)
     is_no_character = number & 0xFFFE == 0xFFFE  # noqa: PLR2004 - of each plane
     if is_no_character or unicodedata.category(character) in _UNSEEN:

@@ -1,4 +1,4 @@
-"""Why a test failed or is not judged: its verdict, a plain assert, what to type next."""
+"""Explanations of failed or undecided tests: the verdict, a plain assert, the next commands."""
 
 from __future__ import annotations
 
@@ -52,23 +52,32 @@ __all__ = [
 ]
 
 _NO_OPTIONS: Mapping[str, str] = {}
-_WIDTH = 100  # of a failure that may be read in a log, where nobody knows the width
-_FIRST_LINE = 120  # characters: what lists of failures show of each
-_NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kernel's
-_LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
+# A failure may be read in a log of unknown width.
+_WIDTH = 100
+# Characters that lists of failures show of a failure.
+_FIRST_LINE = 120
+# Characters of a test, metric or kernel name in a list.
+_NAME_WIDTH = 60
+# Characters of the outcome before a test's name, and of a word after the name.
+_LABEL_WIDTH = 20
 _REPRODUCE, _ACCEPT = "reproduce", "accept"
-# how lines begin that are typed again
+# Lines with these prefixes are commands to type.
 _COMMANDS = tuple(
     f"{word}:"
     for word in (_REPRODUCE, _ACCEPT, "if removed", "if renamed", "take back")
 )
-_SHOWN_NAMES = 8  # measurements that share a block; more are counted
-_SHOWN_FACTS = 6  # changed facts of one line; more are counted
-_WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
-_LONGEST_REPR = 200  # characters of an operand that is not a number
-_MANY_TIMES = 10.0  # from here on percent are thousands, which nobody reads
+# Measurements listed in a shared block. The rest is counted.
+_SHOWN_NAMES = 8
+# Changed facts listed on a line. The rest is counted.
+_SHOWN_FACTS = 6
+# An interval more than 10 times as wide as the value or the change bounds neither.
+_WIDE = 10.0
+# Characters of an operand that is not a number.
+_LONGEST_REPR = 200
+# From this factor on, percentages would be in the thousands and unreadable.
+_MANY_TIMES = 10.0
 
-# the options that decide what a run measures and how it judges
+# Options that decide what a run measures and how it judges.
 _JUDGING = (
     "baseline",
     "against",
@@ -83,7 +92,7 @@ _JUDGING = (
     "replay",
     "strict",
 )
-# an update changes the store that is compared with, and nothing else
+# Options of an update, which changes only the store that is compared with.
 _ACCEPTING = ("baseline", "compare-across", "runs", "collectors", "replay")
 
 _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
@@ -96,7 +105,7 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 
 _QUIET = frozenset({Outcome.BLIND, Outcome.UNCHANGED, Outcome.PASSED})
 
-# reasons that their evidence does not show by itself
+# Outcomes with evidence that does not show the reason.
 _UNDECIDED = frozenset(
     {Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NEW, Outcome.UNMEASURED}
 )
@@ -110,17 +119,17 @@ def explanation(
     width: int = _WIDTH,
 ) -> Iterator[Line]:
     """
-    Yield the block of one verdict: its numbers, its reason and the next commands.
+    Yield the block of a verdict: numbers, reason and next commands.
 
     Args:
         verdict: The judgement.
 
         name: The measurement's name in the report.
 
-        options: The plugin's options that were set; a command repeats what matters.
-            None: no commands, as when files are compared.
+        options: The plugin's options that were set. A command repeats the relevant options. None
+            omits the commands, as when files are compared.
 
-        width: Characters of a line; commands are never broken.
+        width: Characters of a line. Commands are never broken.
     """
     implied = verdict.metric == "time" and verdict.change is not None
     subject = "" if implied else f" {_subject(verdict)}{'' if _shows(verdict) else ':'}"
@@ -135,10 +144,10 @@ def joint_explanation(
     verdicts: Sequence[Verdict], *, called: Sequence[str], width: int = _WIDTH
 ) -> Iterator[Line]:
     """
-    Yield one block for verdicts that share outcome, reason and remedy.
+    Yield a single block for verdicts that share outcome, reason and remedy.
 
     Args:
-        verdicts: One or more.
+        verdicts: The verdicts, >= 1.
 
         called: The names of their measurements in the report.
 
@@ -165,7 +174,7 @@ def joint_explanation(
 
 
 def listed(texts: Iterable[str], *, most: int = _SHOWN_NAMES) -> str:
-    """Return distinct texts, and how many more there are than so many."""
+    """Join distinct texts, and count the texts beyond `most`."""
     shown = list(dict.fromkeys(texts))
     if len(shown) > most:
         shown[most:] = [f"{len(shown) - most} more"]
@@ -179,7 +188,7 @@ def longrepr_lines(
     width: int = _WIDTH,
 ) -> Iterator[Line]:
     """
-    Yield the failure text of a test; JUnit takes its first line as message.
+    Yield the failure text of a test. JUnit takes the first line as message.
 
     Args:
         verdict: The judgement.
@@ -189,7 +198,8 @@ def longrepr_lines(
         width: Characters of a line, from the second on.
     """
     style = STYLES[verdict.outcome]
-    if verdict.outcome is Outcome.UNMEASURED:  # a skip's reason is one line
+    # The reason of a skip is a single line.
+    if verdict.outcome is Outcome.UNMEASURED:
         parts = (
             f"{_subject(verdict)}: {_reason(verdict)}",
             display.escape(verdict.remedy),
@@ -205,16 +215,17 @@ def longrepr_lines(
 
 
 def first_line(verdict: Verdict) -> str:
-    """Return the whole story of a verdict in at most 120 characters."""
+    """Return a verdict as a single line of at most 120 characters."""
     head = f"{_subject(verdict)} {verdict.outcome.value}: "
     text = head + evidence(verdict)
-    if len(text) > _FIRST_LINE:  # the rest can wait for the next line
+    # The rest goes to the next line.
+    if len(text) > _FIRST_LINE:
         text = head + _brief_evidence(verdict)
     return text if len(text) <= _FIRST_LINE else f"{text[: _FIRST_LINE - 1]}…"
 
 
 def _brief_evidence(verdict: Verdict) -> str:
-    """Return the numbers of a verdict without how sure they are, and what moved them."""
+    """Return the numbers of a verdict without intervals and corrections."""
     change, estimate, limit = verdict.change, verdict.estimate, verdict.limit
     if limit is not None and estimate is not None:
         shown, _ = display.pair(
@@ -228,9 +239,9 @@ def _brief_evidence(verdict: Verdict) -> str:
 
 
 def _rest(verdict: Verdict, head: str, whole: str) -> str:
-    """Return the evidence without the numbers that the first line has already."""
     change, limit = verdict.change, verdict.limit
-    if not head.endswith(_brief_evidence(verdict)):  # it was cut
+    # The first line was cut.
+    if not head.endswith(_brief_evidence(verdict)):
         return whole
     if limit is not None:
         return whole.replace(f", limit {_limit_text(limit)}", "", 1)
@@ -242,7 +253,7 @@ def _rest(verdict: Verdict, head: str, whole: str) -> str:
 
 
 def _allowed(verdict: Verdict) -> str:
-    """Return the largest change that passes, behind the change; "": none is set."""
+    """Return the largest change that passes, for use after the change, or "" without a limit."""
     if verdict.threshold is None:
         return ""
     return f", limit {display.exactly(verdict.threshold, 'fraction')}"
@@ -250,10 +261,10 @@ def _allowed(verdict: Verdict) -> str:
 
 def fitted(text: str, *, width: int) -> Iterator[Line]:
     """
-    Yield the failure text of a test as terminal lines; commands are never broken.
+    Yield the failure text of a test as terminal lines. Commands are never broken.
 
     Args:
-        text: One line for each thing that it says, indented by what it belongs to.
+        text: A line per fact, indented by its place.
 
         width: Characters of a line.
     """
@@ -267,7 +278,7 @@ def fitted(text: str, *, width: int) -> Iterator[Line]:
 
 
 def evidence(verdict: Verdict) -> str:
-    """Return the numbers of a verdict, and its reason where they do not show it."""
+    """Return the numbers of a verdict, and the reason if the numbers do not show it."""
     text = _numbers(verdict)
     tells = verdict.reason is not Reason.CHILD_GAVE_NO_VALUE
     if verdict.outcome not in _UNDECIDED and text and tells:
@@ -278,12 +289,12 @@ def evidence(verdict: Verdict) -> str:
 
 def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[NextCommand, ...]:
     """
-    Return what to type next about a verdict.
+    Return the commands to type next for a verdict.
 
     Args:
         verdict: The judgement.
 
-        options: The plugin's options that were set; a command repeats what matters.
+        options: The plugin's options that were set. A command repeats the relevant options.
     """
     if verdict.outcome is Outcome.UNMEASURED:
         return ()
@@ -292,22 +303,25 @@ def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[NextCommand,
         _REPRODUCE, verdict, options, flags, whole=_repeats_run(verdict)
     )
     if options.get("gpuperf_update") == "all" or verdict.of_revision:
-        return (reproduce,)  # it is accepted already, or nothing can be stored
+        # The change is already accepted, or nothing can be stored.
+        return (reproduce,)
     if verdict.outcome not in {Outcome.REGRESSED, Outcome.IMPROVED}:
         return (reproduce,)
     flags = (*_flags(options, _ACCEPTING), "--gpuperf-update=all")
-    # a value of the test alone would begin a series that no run of the suite goes on
+    # A value of the test alone would begin a series that no run of the suite continues.
     whole = verdict.baseline is not None and verdict.baseline.of_suite
     return reproduce, _command(_ACCEPT, verdict, options, flags, whole=whole)
 
 
 def command_text(command: NextCommand) -> str:
-    """Return a command as it is typed into a shell, safe to print."""
+    """Return a command as typed into a shell, escaped for printing."""
     return display.escape(" ".join(map(display.quoted, command.argv)))
 
 
 def completed(run: Run) -> Run:
-    """Return a run whose verdicts say why and what to type next, but for those that pass."""
+    """
+    Add sentences and next commands to the verdicts, except blind, unchanged and passed verdicts.
+    """
     options = run.header.options
     verdicts = tuple(
         verdict
@@ -323,7 +337,7 @@ def completed(run: Run) -> Run:
 
 
 def _reason(verdict: Verdict) -> str:
-    """Return the reason as a fragment; the tool's own words for an unmeasured metric."""
+    """Return the reason as a fragment, or the tool's own text for an unmeasured metric."""
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return display.escape(verdict.detail[0])
     sentence = words.sentence(verdict).rstrip(".")
@@ -331,12 +345,11 @@ def _reason(verdict: Verdict) -> str:
 
 
 def _shows(verdict: Verdict) -> bool:
-    """Return whether the first line begins with a number."""
     return verdict.limit is not None or verdict.estimate is not None
 
 
 def _numbers(verdict: Verdict) -> str:
-    """Return the numbers of a verdict; "" where it has none."""
+    """Return the numbers of a verdict as text, or "" without numbers."""
     if verdict.limit is not None:
         return _limit_evidence(verdict)
     if verdict.change is not None:
@@ -348,9 +361,9 @@ def _numbers(verdict: Verdict) -> str:
 def _body(
     verdict: Verdict, options: Mapping[str, str] | None, width: int
 ) -> Iterator[Line]:
-    """Yield what stands below the first line."""
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
-    details = verdict.detail[1:] if is_unmeasured else verdict.detail  # first: in head
+    # The first detail of an unmeasured metric is in the head.
+    details = verdict.detail[1:] if is_unmeasured else verdict.detail
     texts = [*map(display.escape, details)]
     texts += [words.in_suite(verdict), words.alone(verdict)]
     texts += [_confirmed(verdict), words.blocks(verdict)]
@@ -369,7 +382,6 @@ def _body(
 
 
 def _subject(verdict: Verdict) -> str:
-    """Return the metric, and the kernel where it is one's alone."""
     kernel = verdict.estimate.kernel if verdict.estimate is not None else None
     if kernel is None and verdict.limit is not None:
         kernel = verdict.limit.kernel
@@ -377,7 +389,6 @@ def _subject(verdict: Verdict) -> str:
 
 
 def _limit_evidence(verdict: Verdict) -> str:
-    """Return a value with its interval, and its limit."""
     limit, estimate = verdict.limit, verdict.estimate
     if limit is None or estimate is None:
         return "" if limit is None else f"limit {_limit_text(limit)}"
@@ -394,13 +405,16 @@ def _limit_evidence(verdict: Verdict) -> str:
 
 
 def _limit_text(limit: Limit) -> str:
-    """Return a limit as it was written, long words shortened."""
     written = display.escape(limit.text).split(" ")
     return " ".join(shorten(word, _NAME_WIDTH) for word in written)
 
 
 def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
-    """Return by how much a limit was missed; no percentage of a percentage."""
+    """
+    Return the excess over a missed limit as text, or "".
+
+    Fractions have no excess, because a percentage of a percentage is misleading.
+    """
     if verdict.outcome is not Outcome.FAILED or not threshold:
         return ""
     if estimate.unit in {"fraction", "%"}:
@@ -413,7 +427,7 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
 
 
 def _without(verdict: Verdict, change: Change) -> str:
-    """Return the value without the machine's part, and that part; "": none was taken out."""
+    """Return the value corrected for CPU speed and machine drift as text, or "" if uncorrected."""
     parts = words.taken_out(change)
     if not parts or change.adjusted is None:
         return ""
@@ -422,11 +436,10 @@ def _without(verdict: Verdict, change: Change) -> str:
 
 
 def _moved(verdict: Verdict, change: Change) -> str:
-    """Return the value now and before, and the change."""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     current = change.measured
     if verdict.estimate is not None and not change.is_of_others:
-        current = verdict.estimate.value  # as the table has it
+        current = verdict.estimate.value  # As in the table.
     if change.effect == 0:
         return f"{display.value(current, unit)}, as before"
     now, was = display.pair(current, change.reference, unit)
@@ -439,7 +452,6 @@ def _moved(verdict: Verdict, change: Change) -> str:
 
 
 def _brief(verdict: Verdict) -> str:
-    """Return what a change is, behind the name of its test; "" where there is none."""
     change = verdict.change
     if change is None:
         return ""
@@ -448,12 +460,14 @@ def _brief(verdict: Verdict) -> str:
 
 
 def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> str:
-    """Return the smallest change that is seen by so much; "" where it is not known."""
+    """Return the smallest detectable change as text, or ""."""
     if change.detectable_effect is None or change.exact:
         return ""
     decided = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
     if decided and abs(change.effect or 0.0) < change.detectable_effect:
-        return ""  # it was found all the same: what is found in most runs is no news
+        # The change was found although it is below the detection limit, so the limit is
+        # of no interest.
+        return ""
     least = display.least(change.detectable_effect, limits)
     if verdict.against is not None:
         return f", these blocks see >= {least}"
@@ -461,7 +475,6 @@ def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> st
 
 
 def _change_evidence(verdict: Verdict, change: Change) -> str:
-    """Return the value now and before, the change with its interval, and the limit."""
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
     text = _moved(verdict, change)
@@ -476,7 +489,6 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
 
 
 def _confirmed(verdict: Verdict) -> str:
-    """Return the changes that fresh processes measured, and how many confirm it."""
     effects = verdict.confirmations
     if not effects:
         return ""
@@ -493,7 +505,6 @@ def _confirmed(verdict: Verdict) -> str:
 
 
 def _how_many(verdict: Verdict) -> str:
-    """Return how many fresh processes confirm a verdict, of how many that measured it."""
     effects = verdict.confirmations
     processes = display.plural(len(effects), "fresh process", "fresh processes")
     if verdict.outcome in _UNDECIDED:
@@ -505,7 +516,6 @@ def _how_many(verdict: Verdict) -> str:
 
 
 def _confirms(verdict: Verdict, effect: float) -> bool:
-    """Return whether a process by itself is on the side that a verdict is on."""
     if verdict.limit is not None:
         inside = _HOLDS[verdict.limit.operator](effect, 0.0)
         return inside is (verdict.outcome is Outcome.PASSED)
@@ -517,7 +527,6 @@ def _confirms(verdict: Verdict, effect: float) -> bool:
 
 
 def _baseline(span: BaselineSpan | None) -> str:
-    """Return the sessions of the baseline, and the facts that changed since."""
     if span is None:
         return ""
     parts = [display.plural(span.session_count, "session")]
@@ -533,7 +542,7 @@ def _baseline(span: BaselineSpan | None) -> str:
         (
             display.escape(f"{name} {' -> '.join(display.moved_fact(name, *moved))}")
             for name, moved in sorted(span.moved.items())
-            if name != TEST  # It has a line of its own.
+            if name != TEST  # Printed on a separate line.
         ),
         most=_SHOWN_FACTS,
     )
@@ -541,7 +550,6 @@ def _baseline(span: BaselineSpan | None) -> str:
 
 
 def _range(first: str, last: str) -> str:
-    """Return two ends, once where they are equal."""
     return first if first == last else f"{first} … {last}"
 
 
@@ -553,7 +561,6 @@ def _command(
     *,
     whole: bool,
 ) -> NextCommand:
-    """Return a pytest command for one test, or for the whole of what the run ran."""
     tests = [verdict.typed or from_root(verdict.key.test_id, options)]
     if whole:
         tests = shlex.split(options.get("arguments", ""))
@@ -564,9 +571,9 @@ def _command(
 
 def _repeats_run(verdict: Verdict) -> bool:
     """
-    Return whether a run of the test alone would not come to a verdict again.
+    Return whether only the whole run, and not the test alone, would give the verdict again.
 
-    Alone it is not slower, or nothing stored says how fast it was alone.
+    Alone, the test is not slower, or no stored session measured its time alone.
     """
     if verdict.of_revision or verdict.change is None:
         return False
@@ -577,7 +584,7 @@ def _repeats_run(verdict: Verdict) -> bool:
 
 
 def _repeated(commands: Sequence[NextCommand], verdict: Verdict) -> str:
-    """Return why commands repeat the run; "" if they name the test."""
+    """Return the reason for commands that repeat the run, or "" if the commands name the test."""
     if verdict.in_suite is not None:
         return "the commands repeat this run: alone this test is not slower"
     if _repeats_run(verdict):
@@ -589,18 +596,18 @@ def _repeated(commands: Sequence[NextCommand], verdict: Verdict) -> str:
 
 
 def from_root(path: str, options: Mapping[str, str]) -> str:
-    """Return a path below the root as it is typed where pytest was started."""
+    """Return a path below the root relative to the folder in which pytest was started."""
     place = options.get("rootdir")
     return path if place is None else f"{place}/{path}"
 
 
 def store_name(options: Mapping[str, str]) -> str:
-    """Return the store of a run, named or the usual one, as it is typed there."""
+    """Return the store of a run, or the default store, as typed on a command line."""
     return options.get("gpuperf_baseline") or from_root(".gpuperf", options)
 
 
 def typed_command(*words: str) -> str:
-    """Return a command as it is typed into a shell."""
+    """Return a command as typed into a shell."""
     return display.escape(" ".join(map(display.quoted, words)))
 
 
@@ -608,16 +615,16 @@ def removal_lines(
     store: str, removed: Sequence[str], *, kept: Collection[str], new: Collection[str]
 ) -> tuple[str, str]:
     """
-    Return what to type if tests were removed, and if the first was renamed.
+    Return the commands to type if tests were removed, and if the first test was renamed.
 
     Args:
         store: The store, as a person would write it.
 
         removed: Ids of stored tests that are no longer in the code.
 
-        kept: Ids of its other tests.
+        kept: Ids of the other stored tests.
 
-        new: Ids of tests that it does not have.
+        new: Ids of tests that are not in the store.
     """
     names = selecting(removed, kept=kept)
     tests = [f"--test={name}" for name in names[:_SHOWN_NAMES]]
@@ -630,7 +637,11 @@ def removal_lines(
 def _renamed(
     removed: Sequence[str], *, kept: Collection[str], new: Collection[str]
 ) -> tuple[str, str]:
-    """Return what was probably renamed and to what: a module, else a function."""
+    """
+    Return the most likely renaming, as old and new name.
+
+    Modules are tried before functions. The new name is "NEW" if no name is similar.
+    """
     old = ""
     for modules in (True, False):
         old = selecting(removed, kept=kept, modules=modules)[0]
@@ -646,12 +657,12 @@ def selecting(
     test_ids: Iterable[str], *, kept: Collection[str], modules: bool = True
 ) -> list[str]:
     """
-    Return the fewest arguments of pytest that select some tests and none of others.
+    Return the fewest pytest arguments that select some tests and no other test.
 
     Args:
         test_ids: Ids of the tests.
 
-        kept: Ids of the others.
+        kept: Ids of the other tests.
 
         modules: Whether an argument may be a module.
     """
@@ -670,7 +681,7 @@ def selecting(
 def _with_store(
     verdict: Verdict, options: Mapping[str, str], flags: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return flags with the store's name: a store that is not named never fails a test."""
+    """Add the name of the store to the flags, because an unnamed store never fails a test."""
     named = any(
         flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
     )
@@ -680,7 +691,6 @@ def _with_store(
 
 
 def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the chosen options that are set, as on a command line."""
     values = {_option_name(name): text for name, text in options.items()}
     return tuple(
         f"--gpuperf-{name}"
@@ -692,7 +702,6 @@ def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ..
 
 
 def _option_name(name: str) -> str:
-    """Return an option's name without its common prefix."""
     plain = name.lstrip("-").replace("_", "-")
     return plain.removeprefix("gpuperf-")
 
@@ -706,18 +715,18 @@ def assert_lines(
     right_estimate: Estimate | None = None,
 ) -> list[str]:
     """
-    Return the lines of a failed plain assert on measured values; it never raises.
+    Return the lines about a failed plain assert on measured values. Never raises.
 
     Args:
         op: The operator, as `<=`.
 
-        left: The left operand; a number is in the unit of the measured one.
+        left: The left operand. A number is in the unit of the measured operand.
 
         right: The right operand.
 
-        left_estimate: The measurement on the left; None: it is something else.
+        left_estimate: The measurement on the left, or None for any other operand.
 
-        right_estimate: The measurement on the right.
+        right_estimate: The measurement on the right, or None for any other operand.
 
     Returns:
         The comparison with units, then the source of each measured operand.
@@ -744,14 +753,12 @@ def assert_lines(
 
 
 def _end(number: float | None, estimate: Estimate) -> str:
-    """Return which end of an interval a number is, as a test names it; "" for none."""
     if number is None or number == estimate.value:
         return ""
     return {estimate.low: ".low", estimate.high: ".high"}.get(number, "")
 
 
 def _origin(estimate: Estimate) -> str:
-    """Return a value with its interval, sample count and source, indented."""
     parts = [display.value(estimate.value, estimate.unit)]
     spread = display.spread(estimate)
     if spread and estimate.low is not None and estimate.high is not None:
@@ -766,7 +773,6 @@ def _origin(estimate: Estimate) -> str:
 def _operands(
     numbers: tuple[float | None, float | None], unit: str, *, is_limit: bool
 ) -> tuple[str, str]:
-    """Return both operands in their unit; "" for one that is not a number."""
     left, right = numbers
     if left is not None and right is not None:
         return display.pair(left, right, unit, is_limit=is_limit)
@@ -777,7 +783,7 @@ def _operands(
 
 
 def _difference(op: str, left: float | None, right: float | None) -> list[str]:
-    """Return the relative difference of the operands; empty where it has no meaning."""
+    """Return the relative difference as a line, or an empty list if it has no meaning."""
     if left is None or not right or op not in {"<", "<=", ">", ">=", "=="}:
         return []
     fraction = (left - right) / abs(right)
@@ -789,12 +795,11 @@ def _difference(op: str, left: float | None, right: float | None) -> list[str]:
 
 
 def _name(metric: str, kernel: str | None) -> str:
-    """Return a metric, with its kernel where it belongs to one."""
     return display.escape(metric if kernel is None else f'{metric}["{kernel}"]')
 
 
 def _finite(operand: object) -> float | None:
-    """Return a finite number; None for anything else."""
+    """Return a finite number as a float, or None for anything else."""
     if isinstance(operand, bool) or not isinstance(operand, (int, float)):
         return None
     try:
@@ -805,7 +810,7 @@ def _finite(operand: object) -> float | None:
 
 
 def _repr(operand: object) -> str:
-    """Return an operand as text, whatever it is."""
+    """Return an operand as text. Never raises."""
     try:
         text = repr(operand)
     except Exception:  # noqa: BLE001 - somebody else's repr may raise anything

@@ -46,14 +46,17 @@ __all__ = [
     "without_times",
 ]
 
-_LONGEST_BENCHMARK = 1024  # of a name that Bencher takes [bytes of UTF-8]
+# Bencher accepts names up to this size [bytes of UTF-8].
+_LONGEST_BENCHMARK = 1024
 _LONGEST_MEASURE = 64
-_DIGEST_BYTES = 4  # of what tells shortened names apart
-_DIGITS = 3  # significant ones of OpenMetrics: GitLab compares texts
+_DIGEST_BYTES = 4  # Of the suffix that keeps shortened names distinct.
+# Significant digits of OpenMetrics values. GitLab compares the texts.
+_DIGITS = 3
 _BROKEN = "the test itself failed: see the output of pytest"
-_MOST_ANNOTATIONS = 10  # errors of a step that GitHub shows
+# GitHub shows at most 10 errors of a step.
+_MOST_ANNOTATIONS = 10
 
-# by SI unit: its name as OpenMetrics ends a metric's
+# Suffixes of OpenMetrics metric names, by SI unit.
 _BASE_UNITS = {
     "s": "seconds",
     "bytes": "bytes",
@@ -68,24 +71,24 @@ _BASE_UNITS = {
 
 
 class _Value(NamedTuple):
-    """A value of a run, as it counts: of fresh processes where these have decided."""
+    """A value of a run, taken from fresh processes if these decided."""
 
     row: Row
     place: TestPlace | None
-    first: Estimate  # what the suite measured
+    first: Estimate  # The value of the suite.
     number: float
     verdict: Verdict | None
 
     @property
     def interval(self) -> tuple[float | None, float | None]:
-        """Its ends; None where fresh processes have decided."""
+        """The lower and the upper end, or None and None if fresh processes decided."""
         if self.number != self.first.value:
             return None, None
         return self.first.low, self.first.high
 
     @property
     def metric(self) -> str:
-        """The metric, and the kernel where it is one's alone."""
+        """The metric, followed by the kernel for a value of one kernel."""
         first = self.first
         return (
             first.metric if first.kernel is None else f"{first.metric}[{first.kernel}]"
@@ -93,13 +96,13 @@ class _Value(NamedTuple):
 
     @property
     def better(self) -> Better:
-        """Which way it gets better."""
+        """The direction in which the metric improves."""
         own = self.first.better
         return Better(own) if own else metric_of(self.first.metric).better
 
 
 def csv_bytes(run: Run) -> bytes:
-    """Return one row for each test and metric [UTF-8]; no cell is a formula."""
+    """Return a CSV table with a row per test and metric [UTF-8]. No cell is a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
@@ -123,7 +126,6 @@ _COLUMNS = (
 
 
 def _cells(value: _Value) -> Iterator[str | float | None]:
-    """Yield the cells of a value, from the test on."""
     key, place, first = value.row.key, value.place, value.first
     file = key.test_id.partition("::")[0] if place is None else place.file
     yield from (key.test_id, key.name, value.row.group, file)
@@ -136,7 +138,7 @@ def _cells(value: _Value) -> Iterator[str | float | None]:
     if verdict is None:
         return
     limit, change = verdict.limit, verdict.change
-    # the outcome of a change that nothing gates says nothing
+    # The outcome of a change without a gate means nothing.
     decided = (verdict.outcome.value, verdict.reason.value)
     yield from decided if verdict.decides else (None, None)
     yield limit.text if limit is not None else None
@@ -162,7 +164,7 @@ def bencher_bytes(run: Run) -> bytes:
 
 
 def _shortened(name: str, most_bytes: int) -> str:
-    """Return a name as Bencher takes it: short, no space at its ends; still unique."""
+    """Return a name that Bencher accepts: short, without spaces at the ends, and still unique."""
     name = escape(name)
     if len(name.encode()) <= most_bytes and name == name.strip():
         return name
@@ -179,13 +181,12 @@ _ALLURE_BETTER = {
 
 
 def allure_bytes(run: Run) -> bytes:
-    """Return a run as Allure's performance metrics, which it shows with 3 decimals."""
+    """Return a run as performance metrics of Allure, which shows 3 decimals."""
     began_ms = round(run.header.session.started_unix_s * 1000)
     return json_bytes([_allure_metric(value, began_ms) for value in _best(run)])
 
 
 def _allure_metric(value: _Value, began_ms: int) -> dict[str, object]:
-    """Return one value as Allure reads it."""
     number, unit = display.in_fine_unit(value.number, value.first.unit)
     return {
         "id": escape(str(value.row.key)),
@@ -200,7 +201,7 @@ def _allure_metric(value: _Value, began_ms: int) -> dict[str, object]:
 
 def pytorch_bytes(run: Run) -> bytes:
     """
-    Return a run as records of PyTorch's benchmark database: one for each metric.
+    Return a run as records of PyTorch's benchmark database, one record per metric.
 
     Its pages show two decimals, and its maps hold texts only.
     """
@@ -217,7 +218,6 @@ def pytorch_bytes(run: Run) -> bytes:
 
 
 def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object]:
-    """Return one value as a record."""
     record, first, verdict = value.row.record, value.first, value.verdict
     device = "" if record is None else _device(record)
     dtype = record.work.dtype if record is not None and record.work else None
@@ -243,26 +243,25 @@ def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object
 
 
 def _device(record: Record) -> str:
-    """Return what a measurement is of: a GPU, a chip, or the host; "": not known."""
     if record.device is not None:
         return record.device.name
     names = (facts.get("gpu_name") for facts in record.facts.values())
     named = next(filter(None, names), "") or ", ".join(
         dict.fromkeys(kernel.target for kernel in record.kernels)
     )
-    # of another machine than this one
+    # A captured report or a binary may come from another machine.
     is_foreign = record.kind in {Kind.CAPTURE, Kind.BINARY}
     return escape(named) if named or is_foreign else "cpu"
 
 
 def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
     """
-    Return a run as OpenMetrics text: a gauge for each metric, a sample for each test.
+    Return a run as OpenMetrics text, with a gauge per metric and a sample per test.
 
     Args:
         run: The run.
 
-        digits: Significant digits, >= 1: GitLab takes values of other texts for changed.
+        digits: Significant digits, >= 1. GitLab reports a value as changed if its text differs.
     """
     families: dict[tuple[str, str], dict[str, str]] = {}
     for value in _best(run):
@@ -284,7 +283,7 @@ def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
 
 
 def _family(estimate: Estimate) -> tuple[str, str]:
-    """Return the name of a gauge, and the unit that it ends with; "" for none."""
+    """Return the name of a gauge and its unit suffix, or "" without a suffix."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", estimate.metric)
     unit = _BASE_UNITS.get(estimate.unit, "")
     if unit and not name.endswith(f"_{unit}"):
@@ -294,7 +293,7 @@ def _family(estimate: Estimate) -> tuple[str, str]:
 
 def _labels(labels: Mapping[str, str]) -> str:
     r"""
-    Return labels as OpenMetrics writes them; empty ones are left out.
+    Return labels in OpenMetrics syntax, without the empty labels.
 
     A `#` is written \x23: GitLab cuts a line there, and refuses the whole file.
     """
@@ -307,25 +306,24 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as it stands between quotation marks."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _rounded(number: float, digits: int) -> str:
-    """Return a number at some significant digits; whole ones keep theirs."""
+    """Round a number to significant digits. Whole numbers keep all digits."""
     return repr(int(number)) if number == int(number) else f"{number:.{digits}g}"
 
 
-# as platform.system() names them
+# As platform.system() names them.
 _SYSTEMS = {"darwin": "Darwin", "linux": "Linux", "win32": "Windows"}
 
 
 def pytest_benchmark_bytes(run: Run) -> bytes:
     """
-    Return the sampled times of a run as pytest-benchmark saves them.
+    Return the sampled times of a run in the file format of pytest-benchmark.
 
-    Other metrics are in `extra_info`. A measurement without samples of its time, as a
-    binary's, is left out: pytest-benchmark has nothing for it.
+    Other metrics are in `extra_info`. A measurement without time samples, such as a binary, is left
+    out, because pytest-benchmark has no field for it.
     """
     environment, session = run.header.environment, run.header.session
     benchmarks = [
@@ -346,20 +344,18 @@ def pytest_benchmark_bytes(run: Run) -> bytes:
         },
         "benchmarks": benchmarks,
         "datetime": _moment(session.started_unix_s),
-        "version": "5.3.1",  # the format's, by the version that was tried
+        "version": "5.3.1",  # The tested version of pytest-benchmark.
     }
     return json_bytes(content)
 
 
 def _known(facts: Mapping[str, object]) -> dict[str, object]:
-    """Return the facts that a run knows: pytest-benchmark leaves the others out, too."""
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def _benchmark(row: Row) -> dict[str, object]:
-    """Return a measurement as pytest-benchmark has it."""
     path, _, name = row.key.test_id.partition("::")
-    function, bracket, parameter = name.partition("[")  # which may hold :: as well
+    function, bracket, parameter = name.partition("[")  # May contain ::, too.
     short = f"{function.rpartition('::')[2]}{bracket}{parameter}"
     suffix = f" {row.key.name}" if row.key.name else ""
     estimates = row.record.estimates if row.record is not None else ()
@@ -377,7 +373,7 @@ def _benchmark(row: Row) -> dict[str, object]:
 
 
 def without_times(run: Run) -> list[str]:
-    """Return the measurements of the main processes without samples of their time."""
+    """Return the measurements of the main processes without time samples."""
     return [
         str(row.key)
         for row in rows(run)
@@ -391,7 +387,6 @@ def void_measurements(run: Run) -> list[str]:
 
 
 def _is_void(row: Row) -> bool:
-    """Return whether a measurement must not be judged."""
     return row.record is not None and row.record.void is not None
 
 
@@ -403,13 +398,13 @@ def annotations_bytes(run: Run, *, below: str | None = None) -> bytes:
 
 def annotation_lines(run: Run, *, below: str | None = None) -> list[str]:
     """
-    Return a command for each failure, as GitHub's runner reads them from a log.
+    Return the failures of a run as commands that GitHub's runner reads from a log.
 
     Args:
         run: The run.
 
-        below: The folder of the checkout, relative to that of the repository; None: it is
-            unknown, and files are named from where pytest was started.
+        below: The folder of the checkout, relative to the folder of the repository. None if
+            unknown: files are then named relative to the folder in which pytest was started.
     """
     places = {test.test_id: test for test in run.tests}
     loud = [row for row in rows(run) if row.is_loud]
@@ -428,11 +423,10 @@ def annotation_lines(run: Run, *, below: str | None = None) -> list[str]:
 def _annotation(
     row: Row, name: str, place: TestPlace | None, run: Run, below: str | None
 ) -> str:
-    """Return the failure of a test as a command."""
     path, _, _ = row.key.test_id.partition("::")
     file = from_root(path, run.header.options)
     module = ((place and place.key) or row.key.test_id).partition("::")[0]
-    # what lies outside of the checkout has the name that it is imported by
+    # A file outside the checkout is known only by its import name.
     if below is not None and ("/" in module or module.endswith(".py")):
         file = normpath(f"{below or '.'}/{module}")
     elif place is not None and place.typed:
@@ -450,7 +444,7 @@ def _annotation(
 
 
 def _command_text(text: str, *, also: str = "") -> str:
-    """Return a text that ends neither its command nor its property."""
+    """Escape a text so that it cannot end its command or property."""
     text = escape(text).replace("%", "%25")
     for letter in also:
         text = text.replace(letter, f"%{ord(letter):02X}")
@@ -458,7 +452,6 @@ def _command_text(text: str, *, also: str = "") -> str:
 
 
 def _values(run: Run) -> Iterator[_Value]:
-    """Yield all that the main processes measured, in the order of their tests."""
     places = {test.test_id: test for test in run.tests}
     for row in rows(run):
         place = places.get(row.key.test_id)
@@ -469,7 +462,7 @@ def _values(run: Run) -> Iterator[_Value]:
 
 
 def _best(run: Run) -> Iterator[_Value]:
-    """Yield the value of the best source of each metric; none of what is void."""
+    """Yield each metric's value from the best source. Void measurements are left out."""
     written = set()
     for value in _values(run):
         name = value.row.key, value.metric
@@ -479,7 +472,7 @@ def _best(run: Run) -> Iterator[_Value]:
 
 
 def _verdict(row: Row, first: Estimate) -> Verdict | None:
-    """Return the first verdict of a value; None: it was not judged."""
+    """Return the first verdict on a value, or None if the value was not judged."""
     return next(
         (
             verdict
@@ -492,11 +485,11 @@ def _verdict(row: Row, first: Estimate) -> Verdict | None:
 
 
 def _moment(unix_s: float) -> str:
-    """Return a time since the epoch [s] as ISO 8601 has it, in UTC."""
+    """Return a time since the epoch [s] in ISO 8601 format, in UTC."""
     return datetime.fromtimestamp(unix_s, tz=timezone.utc).isoformat()
 
 
-# by the names of `gpuperf export --to`; chrome-trace is of a recording
+# By the names of `gpuperf export --to`. chrome-trace is missing, because it needs a recording.
 EXPORTS: Mapping[str, Callable[[Run], bytes]] = {
     "allure": allure_bytes,
     "annotations": annotations_bytes,
@@ -511,8 +504,10 @@ EXPORTS: Mapping[str, Callable[[Run], bytes]] = {
 _NS_PER_US = 1000
 _NS_PER_S = 1e9
 _US_PER_S = 1e6
-_GAP = 0.02  # between two measurements, of the first one's length
+# The gap between two measurements, as a fraction of the length of the first.
+_GAP = 0.02
 _MEASUREMENTS = "measurements"
+# From cause to effect.
 _TRACKS = (
     _MEASUREMENTS,
     "nvtx",
@@ -520,11 +515,11 @@ _TRACKS = (
     "kernel",
     "copy",
     "memset",
-)  # from cause to effect
+)
 
 
 class _Slice(NamedTuple):
-    """Something that took its time on a track."""
+    """An interval of time on a track."""
 
     track: str
     name: str
@@ -548,18 +543,18 @@ def chrome_trace_bytes(
     demangle: Callable[[str], str | None] = lambda _: None,
 ) -> bytes:
     """
-    Return measurements as trace events [JSON]: a process a test, a thread a stream.
+    Return measurements as trace events [JSON], with a process per test and a thread per stream.
 
-    Kernels, copies, memsets, graphs and NVTX ranges are slices, and the readings of the
-    GPU's sensors are counters. What has no start or end is left out. Measurements follow
-    one another in the order in which they began, with small gaps: what ran between them
-    is not in the traces, and would make them too small to be seen. Each has a slice, which
-    says when it really began.
+    Kernels, copies, memsets, graphs and NVTX ranges are slices, and the readings of the GPU's
+    sensors are counters. Events without a start or an end are left out. Measurements follow one
+    another in the order in which they began, with small gaps: the time between two measurements is
+    not in the traces, and would make the measurements too small to be seen. A slice per measurement
+    has the real start time.
 
     Args:
         traces: Measurements with their traces.
 
-        demangle: Returns a readable name; None: it does not know.
+        demangle: Returns a readable name, or None if it does not know the name.
     """
     ordered = sorted(traces, key=lambda measured: measured[1].begun_ns)
     processes: dict[tuple[str, Role, int], _TraceProcess] = {}
@@ -595,7 +590,7 @@ def chrome_trace_bytes(
 
 
 def _ended_ns(record: Record, trace: Trace, slices: Iterable[_Slice]) -> int:
-    """Return when a measurement ended, with all that belongs to it [ns]."""
+    """Return the end of a measurement, slices and sensor readings included [ns]."""
     ends_s = [0.0]
     for line in record.time_lines:
         ends_s += line.since_s
@@ -607,7 +602,6 @@ def _ended_ns(record: Record, trace: Trace, slices: Iterable[_Slice]) -> int:
 
 
 def _slices(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Slice]:
-    """Yield all that has a start and an end."""
     yield from _kernels(trace, demangle)
     for copy in trace.copies:
         details = {
@@ -630,7 +624,6 @@ def _slices(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Sl
 
 
 def _kernels(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Slice]:
-    """Yield the kernels, by device and stream."""
     shapes = trace.launches.shapes
     names = [escape(demangle(shape.name) or shape.name) for shape in shapes]
     details: list[dict[str, object]] = [
@@ -654,7 +647,11 @@ def _kernels(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_S
 
 
 class _TraceProcess:
-    """A test's rows of a trace: slices that overlap and do not nest stand on several."""
+    """
+    The rows of one test in a trace.
+
+    Slices that overlap without nesting are placed on separate rows.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -663,8 +660,10 @@ class _TraceProcess:
     def slice_events(
         self, slices: Iterable[_Slice], shift_ns: int
     ) -> Iterator[dict[str, object]]:
-        """Yield the slices of a measurement, moved to its place in the trace."""
-        open_ns: dict[str, list[list[int]]] = {}  # ends of each lane's open slices [ns]
+        """Yield the slices of a measurement, shifted to the measurement's place in the trace."""
+        open_ns: dict[
+            str, list[list[int]]
+        ] = {}  # End times of each lane's open slices [ns].
         for piece in sorted(slices, key=lambda item: (item.start_ns, -item.end_ns)):
             lane = _lane(open_ns.setdefault(piece.track, []), piece)
             thread = _Thread(_TRACKS.index(piece.category), piece.track, lane)
@@ -680,7 +679,7 @@ class _TraceProcess:
             yield event | ({"args": piece.details} if piece.details else {})
 
     def name_events(self, name: str) -> Iterator[dict[str, object]]:
-        """Yield the names and places of the process and its threads."""
+        """Yield the names and positions of the process and the threads."""
         named = [(0, "process", name, self.number)]
         for place, thread in enumerate(sorted(self._threads, key=_in_order)):
             text = (
@@ -702,7 +701,11 @@ class _TraceProcess:
 
 
 def _lane(lanes: list[list[int]], piece: _Slice) -> int:
-    """Return the first lane that holds a slice; ranges nest, as their code does."""
+    """
+    Put a slice on the first free lane and return the index of the lane.
+
+    Only NVTX ranges may nest on a lane, as their code does.
+    """
     for place, ends_ns in enumerate(lanes):
         while ends_ns and ends_ns[-1] <= piece.start_ns:
             ends_ns.pop()
@@ -715,7 +718,7 @@ def _lane(lanes: list[list[int]], piece: _Slice) -> int:
 
 
 def _in_order(thread: _Thread) -> tuple[int, list[tuple[int, str]], int]:
-    """Return by what threads are sorted: stream 7 stands before stream 13."""
+    """Return the sort key of a thread. Numbers sort by value, so stream 7 precedes stream 13."""
     words = re.split(r"(\d+)", thread.track)
     return (
         thread.rank,
@@ -727,7 +730,6 @@ def _in_order(thread: _Thread) -> tuple[int, list[tuple[int, str]], int]:
 def _counter_events(
     number: int, record: Record, since_us: float
 ) -> Iterator[dict[str, object]]:
-    """Yield what sensors said of the GPUs."""
     for line in record.time_lines:
         for reading, values in line.readings.items():
             name, unit = display.SENSORS.get(reading, (escape(reading), "value"))
@@ -752,7 +754,7 @@ def _counter_events(
 
 
 def _steps(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, int]]:
-    """Yield 1 at the begin of each span [s], 0 at its end."""
+    """Yield 1 at the start of a span [s] and 0 at the end."""
     for begin_s, end_s in spans:
         yield begin_s, 1
         yield end_s, 0

@@ -1,4 +1,4 @@
-"""Kernels: those of a capture or a binary, a row each, and those behind a change."""
+"""Kernels: a row per kernel of a capture or a binary, and the kernels behind a change."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ class KernelLaunches(Frozen, frozen=True, kw_only=True):
     All launches of one kernel.
 
     Attributes:
-        name: The kernel, safe to print.
+        name: The escaped name of the kernel.
 
-        launches_count: Its launches, >= 1, those that failed included.
+        launches_count: Number of launches, >= 1, failed launches included.
 
-        times_s: Of the launches that were timed [s].
+        times_s: Times of the launches that were timed [s].
 
-        share_fraction: Of the time of all kernels; None: it was not timed.
+        share_fraction: Share of the time of all kernels, or None if the kernel was not timed.
 
-        limiter: What limits most of its time; "": not known.
+        limiter: The limiter of most of the time, or "" if unknown.
 
-        longest: Number of its longest launch.
+        longest: Number of the longest launch.
     """
 
     name: str
@@ -107,14 +107,14 @@ def kernel_rows(
     sort: str = "total",
 ) -> list[KernelLaunches]:
     """
-    Return a row for each kernel; template instances are kernels of their own.
+    Return a row per kernel. Every template instance is a separate kernel.
 
     Args:
         launches: The launches of one range, >= 1.
 
-        analyses: What limits each of them; None: it was not measured.
+        analyses: The analysis of each launch, or None for a launch that was not measured.
 
-        spelled: Writes a name.
+        spelled: Formats a name.
 
         sort: A key of SORTS.
     """
@@ -143,20 +143,20 @@ def kernels_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return the kernels of a capture as they are printed [UTF-8].
+    Return the kernels of a capture as printed output [UTF-8].
 
     Args:
         capture: The capture.
 
         form: text or markdown.
 
-        analyses: What limits each launch of each range.
+        analyses: The analysis of each launch of each range.
 
         sort: A key of SORTS.
 
-        top: Rows of each range; None: all.
+        top: Rows of each range, or None for all rows.
 
-        width: Characters of a line of text; None: the terminal's.
+        width: Characters of a line of text, or None for the width of the terminal.
     """
     if form == "markdown":
         return "\n".join(_markdown(capture, analyses, sort, top)).encode() + b"\n"
@@ -166,7 +166,6 @@ def kernels_bytes(
 def _lines(
     capture: CaptureLike, analyses: Analyses, sort: str, top: int | None, width: int
 ) -> Iterator[Line]:
-    """Yield the kernels of each range as lines of a terminal."""
     for number, heading, launches in captured_ranges(capture):
         if heading:
             yield Line(heading, Style.TITLE)
@@ -181,7 +180,6 @@ def _lines(
 def _markdown(
     capture: CaptureLike, analyses: Analyses, sort: str, top: int | None
 ) -> Iterator[str]:
-    """Yield the kernels of each range as lines of Markdown."""
     for number, heading, launches in captured_ranges(capture):
         if heading:
             yield from (f"### {prose(heading)}", "")
@@ -195,7 +193,6 @@ def _markdown(
 def _row(
     name: str, members: Sequence[tuple[LaunchLike, Analysis | None]], whole_s: float
 ) -> KernelLaunches:
-    """Return all launches of one kernel."""
     times = [(_time_s(analysis), launch.index) for launch, analysis in members]
     timed = [(time_s, index) for time_s, index in times if time_s is not None]
     total_s = math.fsum(time_s for time_s, _ in timed)
@@ -210,12 +207,11 @@ def _row(
 
 
 def _time_s(analysis: Analysis | None) -> float | None:
-    """Return the time of a launch [s]."""
+    """Return the time of a launch [s], or None if unknown."""
     return None if analysis is None else analysis.duration_s
 
 
 def _main_limiter(analyses: Sequence[Analysis | None]) -> str:
-    """Return what limits most of a kernel's time, and how many launches where it varies."""
     times: dict[str, float] = {}
     counts: dict[str, int] = {}
     for analysis in analyses:
@@ -229,8 +225,6 @@ def _main_limiter(analyses: Sequence[Analysis | None]) -> str:
 
 
 def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
-    """Return the table of some kernels."""
-
     def column(
         head: str, text: Callable[[KernelLaunches], str], *, rank: int = 0
     ) -> Column:
@@ -262,19 +256,16 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
 
 
 def _seconds(time_s: float | tuple[float, ...]) -> str:
-    """Return a time; "" of no time at all."""
     return display.value(time_s, "s") if isinstance(time_s, float) else ""
 
 
 def _share(row: KernelLaunches) -> str:
-    """Return the share of the time of all kernels."""
     if row.share_fraction is None:
         return ""
     return display.value(row.share_fraction, "fraction")
 
 
 def _left_out(rows: Sequence[KernelLaunches], top: int | None) -> tuple[str, ...]:
-    """Return what --top hides, as a sentence."""
     rest = rows[top:] if top is not None else ()
     if not rest:
         return ()
@@ -285,7 +276,6 @@ def _left_out(rows: Sequence[KernelLaunches], top: int | None) -> tuple[str, ...
 
 
 def _count(launches: Sequence[LaunchLike], rows: Sequence[KernelLaunches]) -> str:
-    """Return how much a range holds."""
     text = (
         f"{display.plural(len(launches), 'launch', 'launches')} of "
         f"{display.plural(len(rows), 'kernel')}"
@@ -297,25 +287,27 @@ def _count(launches: Sequence[LaunchLike], rows: Sequence[KernelLaunches]) -> st
     return f"{text}, {failed} not measured" if failed else text
 
 
-# kernels behind a change
+# Kernels behind a change.
 
-NAME_WIDTH = 60  # of a kernel in a list of several
-_SHOWN_NAMES = 3  # kernels that only one side ran; more are counted
-_SHOWN_MOVES = 4  # kernels that explain a change; more are counted
-_TOLD_SHARE = 0.1  # of what all kernels differ by: less explains nothing
-_REST_SHARE = (
-    0.2  # of a change of time that is not the kernels': less is noise of two runs
-)
-_HASH = 8  # characters of a choice of kernels that a reader needs to tell two apart
+NAME_WIDTH = 60  # Characters of a kernel name in a list.
+# Names shown of the kernels that only one side ran. The rest is counted.
+_SHOWN_NAMES = 3
+# Kernels shown to explain a change. The rest is counted.
+_SHOWN_MOVES = 4
+# Share of the largest difference. A kernel with a smaller difference explains nothing.
+_TOLD_SHARE = 0.1
+# Share of a change of time outside the kernels. Less is the noise of two runs.
+_REST_SHARE = 0.2
+# Characters of a hash that suffice to distinguish two choices of kernels.
+_HASH = 8
 
 
 def choice_text(most: KernelChoice, others: KernelChoice) -> str:
-    """Return the kernels that most sessions or processes ran, and the others did not."""
+    """Return the kernels missing in the other choice, with the number of sessions or processes."""
     return f"{_choice_names(most, others)} in {most.count} of {most.total_count}"
 
 
 def _choice_names(most: KernelChoice, others: KernelChoice) -> str:
-    """Return the names that tell a choice from another; else its hash."""
     if most.choice is None:
         return "unknown kernels"
     choice = f"kernels {most.choice[:_HASH]}"
@@ -323,7 +315,8 @@ def _choice_names(most: KernelChoice, others: KernelChoice) -> str:
         return choice
     own = [name for name in most.names if name not in others.names]
     shared = len(most.names) - len(own)
-    if not own:  # fewer of the same, or the same with another grid, block or count
+    # Fewer of the same kernels, or the same kernels with another grid, block or count.
+    if not own:
         same = "the same names" if shared == len(others.names) else "no other name"
         return f"{choice} ({same})"
     texts = [shorten(name, NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
@@ -334,7 +327,7 @@ def _choice_names(most: KernelChoice, others: KernelChoice) -> str:
 
 
 def account_lines(account: KernelAccount, verdict: Verdict) -> Iterator[str]:
-    """Yield what the kernels have to do with a change: all of them, then the worst."""
+    """Yield the contribution of kernels to a change: the total first, then the worst kernels."""
     told = [move for move in account.moves if _is_told(move, account)]
     between = _between_kernels(account, verdict)
     if not (told or between):
@@ -349,7 +342,6 @@ def account_lines(account: KernelAccount, verdict: Verdict) -> Iterator[str]:
 
 
 def _is_told(move: KernelMove, account: KernelAccount) -> bool:
-    """Return whether a kernel has to do with a change, or is launched otherwise."""
     if move.then is None or move.now is None or move.then.name != move.now.name:
         return True
     largest_s = max(abs(account.moves[0].difference_s), abs(account.difference_s))
@@ -358,11 +350,12 @@ def _is_told(move: KernelMove, account: KernelAccount) -> bool:
 
 
 def _between_kernels(account: KernelAccount, verdict: Verdict) -> str:
-    """Return how much of a change of time lies between kernels; "": little, not known."""
+    """Return the change of time between kernels as text, or "" if small or unknown."""
     change = verdict.change
     if change is None or verdict.metric != "time":
         return ""
-    if account.then_s > change.reference:  # of a loop, or of kernels side by side
+    # The kernels belong to a loop, or ran side by side.
+    if account.then_s > change.reference:
         return ""
     whole_s = change.measured - change.reference
     rest_s = whole_s - account.difference_s
@@ -372,7 +365,6 @@ def _between_kernels(account: KernelAccount, verdict: Verdict) -> str:
 
 
 def _moved_kernel(move: KernelMove) -> str:
-    """Return a kernel then and now."""
     difference = display.signed(move.difference_s, "s")
     if move.then is None or move.now is None:
         word, kernel = ("gone", move.then) if move.now is None else ("new", move.now)
@@ -391,7 +383,7 @@ def _moved_kernel(move: KernelMove) -> str:
 
 
 def launch_change(move: KernelMove) -> str:
-    """Return what of a kernel's launch has changed; "": nothing, or it is not known."""
+    """Return the changed launch parameters of a kernel as text, or "" if unchanged or unknown."""
     then = None if move.then is None else move.then.launch
     now = None if move.now is None else move.now.launch
     if then is None or now is None:
@@ -411,31 +403,32 @@ def launch_change(move: KernelMove) -> str:
     )
 
 
-# kernels of a binary
+# Kernels of a binary.
 
 _KIB = 1024
-_MOST_CLASSES = 2  # of instructions in a row: the most frequent ones
-_ALL = "compiled"  # the class of every instruction
+# Instruction classes shown in a row, the most frequent first.
+_MOST_CLASSES = 2
+_ALL = "compiled"  # The class of every instruction.
 
 
 class MixLike(Protocol):
-    """The instructions of a kernel, as far as a table needs them; collect has the class."""
+    """The part of a kernel's instruction mix that tables need. The class itself is in collect."""
 
     @property
     def counts(self) -> Mapping[str, int] | None:
-        """How many of each class; None: not known."""
+        """The number of instructions by class, or None if unknown."""
 
     @property
     def spills_bytes(self) -> int | None:
-        """Spilled registers of a thread [B]; None: not known."""
+        """Spilled registers of a thread [B], or None if unknown."""
 
     @property
     def doubt(self) -> str | None:
-        """Why something is not known; None: all is."""
+        """The reason for unknown values, or None if all values are known."""
 
 
 class CompiledKernel(Frozen, frozen=True, kw_only=True):
-    """A kernel compiled for one chip; what is None is not known."""
+    """A kernel compiled for one chip. None is unknown."""
 
     kernel: KernelResources
     mix: MixLike | None
@@ -443,17 +436,17 @@ class CompiledKernel(Frozen, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its readable name."""
+        """The readable name."""
         return self.kernel.demangled or self.kernel.name
 
     @property
     def spills_bytes(self) -> int | None:
-        """Spilled registers of a thread [B], where its code tells them."""
+        """Spilled registers of a thread [B], or None if unknown."""
         return None if self.mix is None else self.mix.spills_bytes
 
     @property
     def classes(self) -> Mapping[str, int]:
-        """The instructions that it has, by class; the most frequent first."""
+        """The number of instructions by class, the most frequent class first."""
         counts = (self.mix and self.mix.counts) or {}
         present = {
             name: counts[name] for name in INSTRUCTION_CLASSES if counts.get(name)
@@ -462,7 +455,7 @@ class CompiledKernel(Frozen, frozen=True, kw_only=True):
 
 
 def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column, ...]:
-    """Return the table of some kernels; a column without any value is left out."""
+    """Return the table of some kernels, without columns that have no value."""
 
     def column(
         head: str, text: Callable[[CompiledKernel], str], *, right: bool = True
@@ -472,7 +465,7 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
     spelled = code if form == "markdown" else str
     full = [escape(row.name) for row in rows]
     plain = [plain_name(name) for name in full]
-    # overloads differ by their parameters alone
+    # Overloads differ only in their parameters.
     called = plain if len(set(plain)) == len(set(full)) else full
     short = told_apart(called)
     names = tuple(spelled(short[name]) for name in called)
@@ -491,17 +484,16 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
 
 
 def _bytes(number: int | None) -> str:
-    """Return a number of bytes; "" where it is not known."""
+    """Return a number of bytes as text, or "" if unknown."""
     return "" if number is None else f"{number} B"
 
 
 def _kib(number: int) -> str:
-    """Return shared memory as its limits are written: in KiB."""
+    """Return shared memory in KiB, like the limits of a chip, or in bytes if not whole."""
     return f"{number // _KIB} KiB" if number and not number % _KIB else f"{number} B"
 
 
 def _occupancy_text(row: CompiledKernel) -> str:
-    """Return the occupancy of a kernel with what limits it."""
     if row.occupancy is None:
         return ""
     share = display.value(row.occupancy.fraction, "fraction")
@@ -511,13 +503,12 @@ def _occupancy_text(row: CompiledKernel) -> str:
 
 
 def _classes_text(row: CompiledKernel) -> str:
-    """Return the most frequent classes of instructions of a kernel."""
     if row.mix is not None and row.mix.doubt is not None:
         return f"n/a: {row.mix.doubt}"
     classes = [
         f"{name} {count}"
         for name, count in row.classes.items()
-        # without the widths of accesses, which their class has already
+        # Widths of accesses are left out, because their class has them already.
         if name != _ALL and not name.rpartition("_")[2].isdecimal()
     ]
     return ", ".join(classes[:_MOST_CLASSES])

@@ -1,4 +1,4 @@
-"""Launches: all of a recording, a line each, and those of a capture in detail."""
+"""Launches: all launches of a recording, a line each, and launches of a capture in detail."""
 
 from __future__ import annotations
 
@@ -59,20 +59,23 @@ __all__ = [
 
 _UNKNOWN = "n/a"
 _HEADS = ("start us", "duration us", "gap us", "device", "stream", "grid", "block")
-# characters of these columns: launches are printed while they are read
+# Widths of these columns [characters], fixed because launches are printed while being read.
 _WIDTHS = (14, 12, 12, 6, 6, 14, 10)
 _BETWEEN = "  "
-_DROPPED = ("device", "stream", "block", "grid")  # by what a narrow line loses first
+# Columns that a narrow line drops, the first one first.
+_DROPPED = ("device", "stream", "block", "grid")
 _NAME = "kernel"
-_LEAST_NAME = 30  # characters of a kernel's name beside the columns, else it is above
-_WIDEST = 1_000_000  # of a line where there is no terminal: names are whole
+# Characters of a kernel name next to the columns. With less room, the name goes above.
+_LEAST_NAME = 30
+# Width of a line without a terminal, so that names stay whole.
+_WIDEST = 1_000_000
 
 
 class _TraceRow(NamedTuple):
-    """A launch; None: not known."""
+    """A launch. Unknown times are None."""
 
     shape: KernelShape
-    start_ns: int | None  # since the window began
+    start_ns: int | None  # Since the start of the window.
     duration_ns: int | None
     gap_ns: int | None
     device: int
@@ -88,16 +91,17 @@ def launch_blocks(
     width: int | None = None,
 ) -> Iterator[bytes]:
     """
-    Yield all launches as they are printed [UTF-8], in blocks.
+    Yield all launches as printed output [UTF-8], in blocks.
 
     Args:
         traces: Measurements with their traces.
 
-        form: text, markdown, or json: one object, with a launch a line.
+        form: text, markdown, or json (one object, with a launch per line).
 
-        demangle: Returns a readable name; None: it does not know.
+        demangle: Returns a readable name, or None if it does not know the name.
 
-        width: Characters of a line of text; None: the terminal's, or as many as it takes.
+        width: Characters of a line of text, or None for the width of the terminal, unlimited
+            without a terminal.
     """
     names = _Names(demangle)
     if form == "json":
@@ -116,23 +120,23 @@ def launch_blocks(
 
 
 class _Names(dict[str, str]):
-    """Readable names by what the device's code has."""
+    """Readable kernel names, by the names in the device code."""
 
     def __init__(self, demangle: Callable[[str], str | None]) -> None:
         super().__init__()
         self._demangle = demangle
 
     def __missing__(self, name: str) -> str:
-        """Demangle a name once: a kernel is launched many times."""
+        """Demangle a name once, because a kernel is launched many times."""
         self[name] = self._demangle(name) or name
         return self[name]
 
 
 def _rows(trace: Trace) -> Iterator[list[_TraceRow]]:
-    """Yield launches, in the order of CUPTI's records, some thousands at a time."""
+    """Yield launches in the order of CUPTI's records, some thousands at a time."""
     begun_ns = trace.begun_ns
     shapes = trace.launches.shapes
-    ends: dict[tuple[int, int], int] = {}  # of the last launch of each stream [ns]
+    ends: dict[tuple[int, int], int] = {}  # End of each stream's last launch [ns].
     for piece in trace.launches.pieces():
         rows = []
         for place, start, end, device, stream, graph in zip(
@@ -158,7 +162,6 @@ def _rows(trace: Trace) -> Iterator[list[_TraceRow]]:
 
 
 def _json(traces: Iterable[tuple[Record, Trace]], names: _Names) -> Iterator[bytes]:
-    """Yield one object in blocks."""
     encode = msgspec.json.encode
     yield b'{"schema":"%b","measurements":[' % SCHEMAS["show FILE --launches"].encode()
     for number, (record, trace) in enumerate(traces):
@@ -182,7 +185,6 @@ def _json(traces: Iterable[tuple[Record, Trace]], names: _Names) -> Iterator[byt
 
 
 def _plain(row: _TraceRow, names: _Names) -> dict[str, object]:
-    """Return a launch as JSON has it."""
     shape = row.shape
     return {
         "kernel": shape.name,
@@ -205,12 +207,11 @@ def _plain(row: _TraceRow, names: _Names) -> dict[str, object]:
 def _text(
     record: Record, trace: Trace, names: _Names, width: int
 ) -> Iterator[Iterable[str]]:
-    """Yield the lines of one measurement; the name of a kernel is beside or above them."""
     places, room = _layout(width)
     title = wrapped(escape(_title(record, trace)), width=width, is_name=True)
     yield (f"{line.text}\n" for line in title)
     yield (f"{_aligned(_HEADS, places)}{_BETWEEN + _NAME if room else ''}\n",)
-    called: dict[str, str] = {}  # a kernel is launched many times
+    called: dict[str, str] = {}  # A kernel is launched many times.
     above = ""
     for rows in _rows(trace):
         lines = []
@@ -230,14 +231,14 @@ def _text(
 
 def _layout(width: int) -> tuple[tuple[int, ...], int]:
     """
-    Return what stands in a line of text.
+    Return the layout of a line of text.
 
     Args:
-        width: Its characters.
+        width: Characters of the line.
 
     Returns:
-        The places of its columns; the characters of the kernel's name behind them, 0: it
-        stands above.
+        The places of the shown columns, and the characters of the kernel's name behind them, or 0
+        if the name goes above.
     """
     places = [*range(len(_HEADS))]
     room = width - sum(_WIDTHS) - len(_BETWEEN) * len(places)
@@ -251,12 +252,10 @@ def _layout(width: int) -> tuple[tuple[int, ...], int]:
 
 
 def _aligned(cells: Sequence[str], places: Sequence[int]) -> str:
-    """Return some of the cells, each at its place of a line."""
     return _BETWEEN.join(cells[place].rjust(_WIDTHS[place]) for place in places)
 
 
 def _markdown(record: Record, trace: Trace, names: _Names) -> Iterator[Iterable[str]]:
-    """Yield a heading and a table of one measurement."""
     yield (
         f"### {prose(_title(record, trace))}\n\n",
         f"| {' | '.join(_HEADS)} | {_NAME} |\n",
@@ -270,7 +269,6 @@ def _markdown(record: Record, trace: Trace, names: _Names) -> Iterator[Iterable[
 
 
 def _title(record: Record, trace: Trace) -> str:
-    """Return whose launches these are, and how many."""
     count = display.plural(len(trace.launches), "launch", "launches")
     process = f"{record.role.value} process {record.process_index}"
     made_by = "" if record.role is Role.MAIN else f" ({process})"
@@ -278,7 +276,6 @@ def _title(record: Record, trace: Trace) -> str:
 
 
 def _cells(row: _TraceRow) -> tuple[str, ...]:
-    """Return what stands before the kernel's name."""
     return (
         _microseconds(row.start_ns),
         _microseconds(row.duration_ns),
@@ -291,31 +288,32 @@ def _cells(row: _TraceRow) -> tuple[str, ...]:
 
 
 def _microseconds(time_ns: int | None) -> str:
-    """Return a time to the nanosecond; a column of them has one unit."""
+    """Return a time in us with three decimals, so that a column has a single unit."""
     return _UNKNOWN if time_ns is None else f"{time_ns / 1000:.3f}"
 
 
-_LONGEST_NAME = 200  # characters: a lambda of torch has a thousand
-_LONGEST_NVTX = 120  # characters of the ranges of a launch
-_LABEL_WIDTH = 11  # of the longest label
+# Characters. The name of a lambda of torch has a thousand.
+_LONGEST_NAME = 200
+_LONGEST_NVTX = 120  # Characters of the ranges of a launch.
+_LABEL_WIDTH = 11  # Of the longest label.
 
 
 class DetailedLaunch(Frozen, frozen=True, kw_only=True):
     """
-    A launch with what names it.
+    A launch with its names.
 
     Attributes:
-        device: The name of its GPU; "": not in the report.
+        device: The name of the GPU, or "" if the report does not have it.
 
         name: The kernel's whole name.
 
-        index: Its number in its range.
+        index: The number of the launch in its range.
 
-        range_index: The number of its range; None: the report has one.
+        range_index: The number of the range, or None if the report has only one range.
 
-        nvtx: The NVTX ranges it ran in, outermost first, as filters of launches name them.
+        nvtx: The enclosing NVTX ranges, outermost first, in the syntax of launch filters.
 
-        details: What the report has of it.
+        details: The values in the report.
     """
 
     device: str
@@ -328,16 +326,16 @@ class DetailedLaunch(Frozen, frozen=True, kw_only=True):
 
 class CapturedReport(Frozen, frozen=True, kw_only=True):
     """
-    A report of Nsight Compute as a page shows it.
+    A report of Nsight Compute, as shown on a page.
 
     Attributes:
-        record: What it has as a whole, and its kernels.
+        record: The record of the report, with its kernels.
 
-        launches: Its launches in detail, the longest first: some, where they are many.
+        launches: Launches in detail, the longest first. Only some launches if there are many.
 
-        launches_count: All of them, also those that were not measured.
+        launches_count: Number of all launches, unmeasured launches included.
 
-        failures: A sentence for each that was not.
+        failures: A sentence per launch that was not measured.
     """
 
     record: Record
@@ -354,16 +352,16 @@ def details_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return launches in detail as they are printed [UTF-8].
+    Return launches in detail as printed output [UTF-8].
 
     Args:
         launches: The launches, >= 1.
 
         form: text or markdown.
 
-        remarks: What stands below them, a sentence each.
+        remarks: Sentences printed below the launches.
 
-        width: Characters of a line of text; None: the terminal's.
+        width: Characters of a line of text, or None for the width of the terminal.
     """
     if form == "markdown":
         lines = [
@@ -377,7 +375,6 @@ def details_bytes(
 def _details_text(
     launches: Sequence[DetailedLaunch], remarks: Sequence[str], width: int
 ) -> Iterator[Line]:
-    """Yield launches as lines of a terminal."""
     device = ""
     for launch in launches:
         if launch.device != device:
@@ -397,7 +394,6 @@ def _details_text(
 
 
 def _details_markdown(launches: Sequence[DetailedLaunch]) -> Iterator[str]:
-    """Yield launches as lines of Markdown."""
     device = ""
     for launch in launches:
         if launch.device != device:
@@ -411,7 +407,7 @@ def _details_markdown(launches: Sequence[DetailedLaunch]) -> Iterator[str]:
 
 
 def launch_place(launch: DetailedLaunch) -> str:
-    """Return what tells a launch from the others of its kernel in its report."""
+    """Return the text that distinguishes a launch from other launches of the same kernel."""
     place = launch_number(launch.index, launch.range_index)
     if not launch.nvtx:
         return place
@@ -419,7 +415,7 @@ def launch_place(launch: DetailedLaunch) -> str:
 
 
 def launch_facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a launch: a label and a text each."""
+    """Yield the known facts of a launch, as label and text."""
     facts = (
         ("time", _time(details)),
         ("clocks", _clocks(details)),
@@ -440,13 +436,11 @@ def launch_facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:
 
 
 def _time(details: LaunchDetails) -> str:
-    """Return the time of a launch."""
     time_s = details.analysis.duration_s
     return "" if time_s is None else display.value(time_s, "s")
 
 
 def _clocks(details: LaunchDetails) -> str:
-    """Return the clocks, and whether the one of the SMs was held down."""
     sm_hz, dram_hz = (
         details.values.get(name) for name in ("sm_clock_hz", "dram_clock_hz")
     )
@@ -469,20 +463,19 @@ _HELD_CLOCK = (
     ": below its boost clock, as where ncu locks the base clock; outside ncu the time "
     "differs"
 )
-# ncu divides cycles by a time that begins before the first and ends after the last one:
-# 13 us on a V100 gave 612 MHz instead of 1290, beside an HBM2 at 416 MHz instead of 877
+# ncu divides the cycles by a time that begins before the first cycle and ends after the
+# last. On a V100, a launch of 13 us showed 612 MHz instead of 1290, and HBM2 416 MHz
+# instead of 877.
 _SHORT_S = 100e-6
 _SHORT_CLOCK = ": cycles over time, which are less than the clock in so short a launch"
 
 
 def _is_short(details: LaunchDetails) -> bool:
-    """Return whether a launch was too short for its clock to be known."""
     time_s = details.analysis.duration_s
     return time_s is not None and time_s < _SHORT_S
 
 
 def _launch(details: LaunchDetails) -> str:
-    """Return how a kernel was launched, or what was counted instead of one."""
     if details.whole is not None:
         return f"a whole {details.whole}: ncu counted its kernels as one"
     derived = details.derived
@@ -502,7 +495,6 @@ def _launch(details: LaunchDetails) -> str:
 
 
 def _occupancy(details: LaunchDetails) -> str:
-    """Return the achieved and the theoretical occupancy, and what allows no more."""
     derived, occupancy = details.derived, details.occupancy
     parts = [
         f"{word} {display.value(derived[name], 'fraction')}"
@@ -528,7 +520,6 @@ def _occupancy(details: LaunchDetails) -> str:
 
 
 def _throughput(details: LaunchDetails) -> str:
-    """Return how busy the parts of the GPU were, of what they sustain."""
     values, derived = details.values, details.derived
     return _numbers(
         (
@@ -543,7 +534,6 @@ def _throughput(details: LaunchDetails) -> str:
 
 
 def _memory(details: LaunchDetails) -> str:
-    """Return the traffic of DRAM, the hit rates and what was needless."""
     values, derived = details.values, details.derived
     moved, time_s = derived.get("dram.bytes"), details.analysis.duration_s
     parts = []
@@ -560,7 +550,6 @@ def _memory(details: LaunchDetails) -> str:
 
 
 def _rooflines(details: LaunchDetails) -> Iterator[tuple[str, str]]:
-    """Yield where a launch stands under the report's own roofs, by data type."""
     gap = details.analysis.roofline_gap
     if gap is not None and details.rooflines:
         yield "roof", f"n/a: {gap.reason}"
@@ -581,7 +570,6 @@ def _rooflines(details: LaunchDetails) -> Iterator[tuple[str, str]]:
 
 
 def _limiter(details: LaunchDetails) -> str:
-    """Return what limits a launch with its numbers, or why that is not known."""
     limiter = details.analysis.limiter
     if isinstance(limiter, CounterGap):
         return f"n/a: {limiter.reason}"
@@ -589,7 +577,6 @@ def _limiter(details: LaunchDetails) -> str:
 
 
 def _numbers(pairs: Iterable[tuple[str, float | None]]) -> str:
-    """Return the shares that are known, each with its name."""
     return ", ".join(
         f"{roof_text(name)} {display.value(share, 'fraction')}"
         for name, share in pairs
@@ -597,19 +584,20 @@ def _numbers(pairs: Iterable[tuple[str, float | None]]) -> str:
     )
 
 
-_MOST_RULES = (
-    3  # of ncu's rules: a report has some twenty, the first are worth the rest
-)
-_MOST_RULES_OF_FAILURES = 2  # the failure itself takes lines too
-_LONGEST_RULE = 300  # characters: a rule's message goes on for a paragraph
+# A report has some twenty rules of ncu, and the first few are worth the rest.
+_MOST_RULES = 3
+# The failure itself takes lines, too.
+_MOST_RULES_OF_FAILURES = 2
+# Characters. The message of a rule may be a whole paragraph.
+_LONGEST_RULE = 300
 
 
 def advice_texts(advised: AdvisedLaunch | FailedKernel | Gap) -> Iterator[str]:
     """
-    Yield what explains a value that failed, a line each.
+    Yield the lines that explain a failed value.
 
     Args:
-        advised: A launch of a report or a kernel of a binary; a gap: why the report was
+        advised: A launch of a report, a kernel of a binary, or a gap that says why the report was
             not read.
     """
     if isinstance(advised, Gap):
@@ -628,14 +616,13 @@ def advice_texts(advised: AdvisedLaunch | FailedKernel | Gap) -> Iterator[str]:
 
 
 def _failed_value(failed: Evidence) -> str:
-    """Return a value that failed; a counter's in its own unit."""
     if failed.name in METRICS:
         return f"{failed.name} {display.value(failed.value, failed.unit)}"
     return f"{failed.name} {failed.value:g} {failed.unit}"
 
 
 def _failed_kernel(failed: FailedKernel) -> str:
-    """Return what a kernel takes as its compiler prints it: bytes in whole, and in KiB."""
+    """Return a kernel's resources like the compiler: bytes as a whole number, and in KiB."""
     text = display.value(failed.value, failed.unit)
     if failed.unit == "bytes":
         is_whole = failed.value and not failed.value % KiB
@@ -651,26 +638,22 @@ def _failed_kernel(failed: FailedKernel) -> str:
 
 
 def _stall(stall: StallLine) -> str:
-    """Return where the warps of a launch waited most."""
     share = display.value(stall.samples_fraction, "fraction")
     return f"{share} of the waiting was at {_place(stall)}, most for {stall.reason}"
 
 
 def _source(stall: StallLine) -> str:
-    """Return a line of the source with its share of the waiting."""
     share = display.value(stall.samples_fraction, "fraction")
     return f"{_place(stall)} {share} ({stall.reason})"
 
 
 def _place(stall: StallLine) -> str:
-    """Return the place of a line of the source, or its instruction."""
     if stall.file is not None and stall.line is not None:
         return f"{PurePath(stall.file).name}:{stall.line}"
     return stall.sass or "an instruction that the report does not name"
 
 
 def _rule(rule: RuleResult) -> str:
-    """Return what one of ncu's rules says, and what it would gain."""
     message = " ".join(rule.text.split())
     if len(message) > _LONGEST_RULE:
         message = f"{message[:_LONGEST_RULE].rsplit(' ', 1)[0]} …"

@@ -41,9 +41,9 @@ __all__ = [
 
 INDENT = "    "
 
-# What a command prints as JSON, and the schema that it names: the number is raised when a
-# key goes or means something else. docs/tables.py makes a table of these; runs are
-# `SCHEMA_VERSION`, and scorecards have the keys of the reference alone.
+# JSON schemas by command. The number is raised when a key is removed or changes its
+# meaning. docs/tables.py makes a table of these. Runs use `SCHEMA_VERSION`, and
+# scorecards have only the keys of the reference.
 SCHEMAS = {
     "show FILE.ncu-rep": "pytest-gpuperf/capture/1",
     "show BINARY": "pytest-gpuperf/binary/1",
@@ -69,14 +69,15 @@ SCHEMAS = {
     "cache verify": "pytest-gpuperf/cache-verify/1",
     "cache clear": "pytest-gpuperf/cache-clear/1",
 }
-_NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
+_NO_BREAK = "\u00a0"  # Keeps a number and its unit on one line.
 
 _GAP = "  "
-_LEAST_WIDTH = 20  # of a shortened column: less of a test's name says nothing
+# Characters of a shortened column. A shorter test name is useless.
+_LEAST_WIDTH = 20
 
 
 class Style(str, Enum):
-    """What a line means to its reader; the terminal chooses the colour."""
+    """The meaning of a line. The terminal chooses the colour."""
 
     TITLE = "title"
     PLAIN = "plain"
@@ -105,16 +106,16 @@ class Line(Frozen, frozen=True):
     One line of a report.
 
     Attributes:
-        text: What it says; safe to print.
+        text: The escaped text.
 
-        style: What it means.
+        style: The meaning of the line.
     """
 
     text: str
     style: Style = Style.PLAIN
 
     def __post_init__(self) -> None:
-        """Let no line be a command of a CI runner."""
+        """Escape a text that a CI runner would take for a command."""
         force_setattr(self, "text", inert(self.text))
 
     def __str__(self) -> str:
@@ -131,26 +132,27 @@ def wrapped(
     is_name: bool = False,
 ) -> Iterator[Line]:
     """
-    Yield a text as lines no wider than the terminal; a number stays with its unit.
+    Yield a text as lines that fit the terminal, with numbers and units kept together.
 
     Args:
         text: One sentence or list.
 
         width: Characters of a line.
 
-        depth: How far its first line is indented; what follows is one further.
+        depth: Indent of the first line. Further lines are indented by one more.
 
-        style: The style of all of them.
+        style: The style of all lines.
 
-        is_name: Whether a word that is wider than a line is broken, as only what nobody
-            types may be.
+        is_name: Whether to break a word that is wider than a line. Allowed only for names that are
+            never typed.
     """
     glued = re.sub(
         r"(?<=\d) (?=\S)| (?=…)|(?<=…) |(?<=[<>]=) |(?<=limit) (?=\d)", _NO_BREAK, text
     )
     for part in textwrap.wrap(
         glued,
-        width=max(width, 40),  # narrower, a line would hold its indent alone
+        # A narrower line would hold only its indent.
+        width=max(width, 40),
         initial_indent=INDENT * depth,
         subsequent_indent=INDENT * (depth + 1),
         break_long_words=is_name,
@@ -164,29 +166,29 @@ class Column(Frozen, frozen=True, kw_only=True):
     One column of a table.
 
     Attributes:
-        head: What stands above it.
+        head: The heading.
 
-        cells: Its text, from the first row to the last.
+        cells: The texts, from the first row to the last.
 
-        blank: What stands for a cell without text.
+        blank: Text of an empty cell.
 
-        shrinks: Whether its cells may be shortened.
+        shrinks: Whether cells may be shortened.
 
-        cut: Shortens a cell to a width; None: in its middle.
+        cut: Shortens a cell to a width, or None to cut the middle.
 
-        wanted: Characters to which they are shortened before a column is dropped, or one
-            that wants fewer is shortened further.
+        wanted: Width to which cells are shortened before any column is dropped, or shortened to
+            less than its own `wanted`.
 
-        right: Whether it is set to the right, as whole numbers are.
+        right: Whether cells are aligned to the right, as whole numbers are.
 
-        rank: Columns of the highest rank go first where the width is too small; 0 is
-            never dropped.
+        rank: Columns of the highest rank are dropped first if the table is too wide. 0 is never
+            dropped.
 
-        below: Where all that can be dropped is, columns of the highest go into a line
-            below each row; 0 never does.
+        below: If the table is still too wide, columns with the highest number move to a line below
+            each row. 0 never moves.
 
-        above: Whether its cells stand in a line above their rows where the width is still
-            too small, once for neighbours that are equal.
+        above: Whether cells move to a line above their rows if the table is still too wide. Equal
+            neighbours share a line.
     """
 
     head: str
@@ -203,14 +205,14 @@ class Column(Frozen, frozen=True, kw_only=True):
 
 def text_table(columns: Sequence[Column], *, width: int) -> tuple[str, ...]:
     """
-    Return a table as lines: the heads, then one line a row.
+    Return a table as lines: the headings, then a line per row.
 
     Args:
-        columns: The columns; one without any text is dropped.
+        columns: The columns. A column without any text is dropped.
 
-        width: Characters of a line. What does not fit is first shortened to what it
-            wants; then columns are dropped by their rank, or stand below or above the
-            rows; then it is shortened further. A table that still does not fit is wider.
+        width: Characters of a line. A table that is too wide is first shortened to the wanted
+            widths. Then columns are dropped by rank, or moved below or above the rows. Then cells
+            are shortened further. A table that still does not fit is printed wider.
     """
     shown = [column for column in columns if any(column.cells)]
     while _wanted(shown) > width and any(column.rank for column in shown):
@@ -237,7 +239,6 @@ def _table_lines(
     below: Sequence[Column],
     width: int,
 ) -> Iterator[str]:
-    """Yield the heads, then each row with what stands above and below it."""
     indent = _GAP if titles else ""
     widths = _widths(shown, width - len(indent))
     yield indent + _row([column.head for column in shown], shown, widths)
@@ -257,7 +258,7 @@ def _table_lines(
 
 
 def markdown_table(columns: Sequence[Column]) -> Iterator[str]:
-    """Yield a table as Markdown lines; the cells are Markdown already."""
+    """Yield a table as Markdown lines. The cells must be Markdown already."""
     shown = [column for column in columns if any(column.cells)]
     if not shown:
         return
@@ -269,7 +270,7 @@ def markdown_table(columns: Sequence[Column]) -> Iterator[str]:
 
 def shorten(text: str, width: int) -> str:
     """
-    Return a text that is no wider, its middle left out: both ends tell tests apart.
+    Shorten a text to a width by cutting the middle, because both ends distinguish tests.
 
     Example:
         >>> shorten("test_attention[bfloat16-4096-causal]", 20)
@@ -287,12 +288,12 @@ def shorten(text: str, width: int) -> str:
 
 
 def text_bytes(lines: Iterable[str | Line]) -> bytes:
-    """Return lines as they are printed [UTF-8]."""
+    """Return lines as printed output [UTF-8]."""
     return "".join(f"{inert(str(line))}\n" for line in lines).encode()
 
 
 def document(command: str, content: Mapping[str, object]) -> dict[str, object]:
-    """Return what a command prints as JSON, its schema first."""
+    """Return the JSON document of a command, with the schema first."""
     return {"schema": SCHEMAS[command], **content}
 
 
@@ -302,17 +303,15 @@ def json_bytes(content: Mapping[str, object] | Sequence[object]) -> bytes:
 
 
 def line_width(width: int | None = None, *, elsewhere: int = 100) -> int:
-    """Return a width [characters]; None: the terminal's, `elsewhere` where there is none."""
+    """Return a width [characters]. None is the width of the terminal, else `elsewhere`."""
     return width or shutil.get_terminal_size((elsewhere, 24)).columns
 
 
 def _filled(column: Column) -> tuple[str, ...]:
-    """Return a column's cells, empty ones as its `blank`."""
     return tuple(cell or column.blank for cell in column.cells)
 
 
 def _wanted(columns: Sequence[Column]) -> int:
-    """Return the width that columns want when all that shrinks has shrunk."""
     needs = [
         min(_natural(column), column.wanted) if column.shrinks else _natural(column)
         for column in columns
@@ -321,12 +320,11 @@ def _wanted(columns: Sequence[Column]) -> int:
 
 
 def _natural(column: Column) -> int:
-    """Return the width of a column's widest text."""
     return max(_width(text) for text in (column.head, *column.cells))
 
 
 def _widths(columns: Sequence[Column], width: int) -> list[int]:
-    """Return the width of every column; those that shrink share what is too much."""
+    """Return the width of every column. Columns that shrink share the excess."""
     widths = [_natural(column) for column in columns]
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     wanted = [(place, c.wanted) for place, c in enumerate(columns) if c.shrinks]
@@ -339,7 +337,6 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
 
 
 def _row(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
-    """Return one line of a table."""
     padded = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
         text = (column.cut or shorten)(cell, width)
@@ -349,19 +346,17 @@ def _row(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int])
 
 
 def _barred(cells: Sequence[str]) -> str:
-    """Return one line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
 def _width(text: str) -> int:
-    """Return how many places a text takes: wide letters two, combining marks none."""
+    """Return the columns that a text occupies: 2 for wide letters, 0 for combining marks."""
     if text.isascii():
         return len(text)
     return sum(_places(character) for character in text)
 
 
 def _places(character: str) -> int:
-    """Return how many places a character takes."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
@@ -372,9 +367,9 @@ class SheetTable(Frozen, frozen=True, kw_only=True):
     One table.
 
     Attributes:
-        columns: Its columns; their cells are foreign text.
+        columns: The columns. Their cells are foreign text.
 
-        names: Heads of the columns whose cells are names: code in Markdown.
+        names: Headings of columns with names, which are code in Markdown.
     """
 
     columns: tuple[Column, ...]
@@ -386,11 +381,11 @@ class SheetItem(Frozen, frozen=True, kw_only=True):
     One point of a list.
 
     Attributes:
-        text: A sentence; it may be foreign.
+        text: A sentence, which may be foreign text.
 
-        name: What it is about; "" for nothing.
+        name: The subject, or "" for none.
 
-        strong: Whether it must be seen.
+        strong: Whether to emphasize the point.
     """
 
     text: str
@@ -405,7 +400,7 @@ class SheetList(Frozen, frozen=True, kw_only=True):
     Attributes:
         heading: The heading.
 
-        items: Its points.
+        items: The points.
     """
 
     heading: str
@@ -414,16 +409,16 @@ class SheetList(Frozen, frozen=True, kw_only=True):
 
 class Sheet(Frozen, frozen=True, kw_only=True):
     """
-    A page. What is empty is not shown.
+    A page. Empty parts are not shown.
 
     Attributes:
-        title: What it is.
+        title: The title.
 
-        facts: Labels with their values; a value that begins the page is strong.
+        facts: Labels with values. The first value is strong.
 
-        tables: Its tables.
+        tables: The tables.
 
-        listings: Its lists.
+        listings: The lists.
     """
 
     title: str
@@ -458,7 +453,7 @@ def sheet_text(sheet: Sheet, *, width: int) -> str:
 
 
 def sheet_markdown(sheet: Sheet) -> str:
-    """Return a page as Markdown; no name or text in it is markup."""
+    """Return a page as Markdown, with markup in names and texts escaped."""
     (first, grade), *rest = sheet.facts
     facts = [(first, f"**{prose(grade)}**")]
     facts += [(label, prose(fact)) for label, fact in rest]
@@ -481,22 +476,18 @@ def sheet_markdown(sheet: Sheet) -> str:
 
 
 def _mapped(column: Column, safe: Callable[[str], str]) -> Column:
-    """Return a column with its cells made safe."""
     return replace(column, cells=tuple(safe(cell) for cell in column.cells))
 
 
 def _joined(item: SheetItem) -> str:
-    """Return a point of a list in one line."""
     return f"{item.name}: {item.text}" if item.name else item.text
 
 
 def _points(items: Iterable[SheetItem]) -> list[str]:
-    """Return the points of a list as Markdown."""
     return [_point(item) for item in items]
 
 
 def _point(item: SheetItem) -> str:
-    """Return one point as Markdown."""
     text = prose(item.text)
     named = f"{code(item.name)}: {text}" if item.name else text
     return f"- **{named}**" if item.strong and not item.name else f"- {named}"

@@ -1,4 +1,4 @@
-"""The metrics of chips, and the passes that they need, in each form."""
+"""The metrics of chips and the required passes, in every form."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = [
 
 def chip_bytes(chips: Sequence[ChipEntry], form: str) -> bytes:
     """
-    Return the chips as they are printed [UTF-8].
+    Return the chips as printed output [UTF-8].
 
     Args:
         chips: The chips.
 
-        form: text, json or markdown; text is as wide as the terminal.
+        form: text, json or markdown. Text is as wide as the terminal.
     """
     if form == "json":
         plain = {"chips": [_chip(chip) for chip in chips]}
@@ -60,7 +60,11 @@ def chip_bytes(chips: Sequence[ChipEntry], form: str) -> bytes:
 
 
 def entry_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> bytes:
-    """Return metrics as a list [UTF-8], a line each; see `chip_bytes`."""
+    """
+    Return metrics as a list [UTF-8], a line per metric.
+
+    The forms are those of `chip_bytes`.
+    """
     if form == "json":
         plain = {"chip": chip, "metrics": [_listed(entry) for entry in entries]}
         return json_bytes(document("metrics list", plain))
@@ -77,7 +81,11 @@ def entry_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> bytes:
 
 
 def described_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> bytes:
-    """Return metrics with their endings, parts and passes [UTF-8]; see `chip_bytes`."""
+    """
+    Return metrics with endings, parts and passes [UTF-8].
+
+    The forms are those of `chip_bytes`.
+    """
     if form == "json":
         metrics = [
             {
@@ -103,7 +111,11 @@ def described_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> byt
 
 
 def check_bytes(chip: str, checks: Sequence[NameCheck], form: str) -> bytes:
-    """Return whether names are metrics [UTF-8], a line each; see `chip_bytes`."""
+    """
+    Return the check of metric names [UTF-8], a line per name.
+
+    The forms are those of `chip_bytes`.
+    """
     if form == "json":
         names = [
             {
@@ -135,7 +147,11 @@ def check_bytes(chip: str, checks: Sequence[NameCheck], form: str) -> bytes:
 
 
 def cost_bytes(cost: PassCost, form: str) -> bytes:
-    """Return the passes that metrics need together [UTF-8]; see `chip_bytes`."""
+    """
+    Return the passes that metrics need together [UTF-8].
+
+    The forms are those of `chip_bytes`.
+    """
     if form == "json":
         plain = {
             "chip": cost.chip,
@@ -168,12 +184,12 @@ def cost_bytes(cost: PassCost, form: str) -> bytes:
 
 def replay_sentence(chip: str, groups: Sequence[ReplayGroup]) -> str:
     """
-    Return the passes that a suite needs, in one sentence.
+    Return the passes that a suite needs, as a sentence.
 
     Args:
         chip: The chip.
 
-        groups: Its tests, in groups that are collected together.
+        groups: The tests, in groups that are collected together.
     """
     tests = sum(len(group.tests) for group in groups)
     names = {name for group in groups for name in group.cost.names}
@@ -188,7 +204,6 @@ def replay_sentence(chip: str, groups: Sequence[ReplayGroup]) -> str:
 
 
 def _described(entry: MetricEntry, head: str) -> Iterator[str]:
-    """Yield the lines that describe a metric."""
     yield f"{head.format(escape(entry.name))} {escape(entry.description)}"
     unit = f", in {escape(entry.unit)}" if entry.unit else ""
     yield f"  a {entry.kind} of {escape(entry.hardware_unit)}{unit}"
@@ -204,7 +219,7 @@ def _described(entry: MetricEntry, head: str) -> Iterator[str]:
 
 
 def _endings(endings: Sequence[str]) -> str:
-    """Return endings in few words: most metrics take all of them with every roll-up."""
+    """Shorten a list of endings, because most metrics have all endings with every roll-up."""
     pairs = [ending[1:].partition(".") for ending in endings]
     rollups = dict.fromkeys(rollup for rollup, _, _ in pairs)
     rest = dict.fromkeys(rest for _, _, rest in pairs)
@@ -216,13 +231,11 @@ def _endings(endings: Sequence[str]) -> str:
 
 
 def _checked(check: NameCheck) -> str:
-    """Return a name with its kind and a note."""
     note = f": {escape(check.explanation)}" if check.note else ""
     return f"{escape(check.name)}: {_kind(check)}{note}"
 
 
 def _kind(check: NameCheck) -> str:
-    """Return the kind of a name."""
     if not check.known:
         return "not a counter" if check.kind == "gpuperf" else "unknown"
     return {"ncu": "computed by Nsight Compute", "base": "without an ending"}.get(
@@ -231,7 +244,6 @@ def _kind(check: NameCheck) -> str:
 
 
 def _passes(cost: PassCost) -> str:
-    """Return the passes of a list of metrics."""
     passes = plural(cost.passes, "pass", "passes")
     if cost.replays is None:
         return f"{passes} and those that Nsight Compute adds"
@@ -240,14 +252,12 @@ def _passes(cost: PassCost) -> str:
 
 
 def _alone(cost: PassCost, name: str) -> str:
-    """Return the passes of one metric."""
     if name in cost.refused:
         return "not for a kernel"
     return str(cost.alone.get(name, "not counted"))
 
 
 def _chip(entry: ChipEntry) -> Mapping[str, object]:
-    """Return a chip as builtins."""
     return {
         "name": entry.name,
         "capability": _capability(entry),
@@ -258,13 +268,12 @@ def _chip(entry: ChipEntry) -> Mapping[str, object]:
 
 
 def _capability(entry: ChipEntry) -> str | None:
-    """Return a compute capability as `sm_90`."""
+    """Return a compute capability as `sm_90`, or None if unknown."""
     pair = entry.capability
     return None if pair is None else f"sm_{pair[0]}{pair[1]}"
 
 
 def _listed(entry: MetricEntry) -> dict[str, object]:
-    """Return a metric as builtins."""
     return {
         "name": entry.name,
         "base": entry.base,
@@ -276,12 +285,10 @@ def _listed(entry: MetricEntry) -> dict[str, object]:
 
 
 def _numbers(head: str, values: Sequence[int]) -> Column:
-    """Return a column of counts."""
     return Column(head=head, cells=tuple(map(str, values)), right=True)
 
 
 def _table(columns: Sequence[Column], form: str) -> bytes:
-    """Return a table in a form."""
     if form == "markdown":
         return text_bytes(markdown_table(columns))
     return text_bytes(text_table(columns, width=line_width()))

@@ -1,4 +1,4 @@
-"""A run in each form, alone or beside older ones; and as a file, written whole."""
+"""A run in every form, alone or compared with older runs, and as a file written atomically."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ _DESCRIPTOR = re.compile(
     r"/(?:dev/fd|proc/(?P<process>self|thread-self|\d+)/fd)/(?P<number>\d{1,9})"
 )
 _OWN: frozenset[str | None] = frozenset({None, "self", "thread-self"})
-_MOST_LINKS = 40  # as the system follows
-_READER_TRIES = 100  # 2 s: a reader that was started beside the run is there by then
+# The limit of the operating system.
+_MOST_LINKS = 40
+# 2 s, enough for a reader that was started together with the run.
+_READER_TRIES = 100
 _TRY_AGAIN_S = 0.02
 _REMEDY = "name a file in a folder that exists and can be written to"
 _FREE = "free space, or name a file on another disk"
@@ -76,25 +78,28 @@ def run_bytes(
     metrics: Sequence[str] | None = None,
 ) -> bytes:
     """
-    Return a run as it is printed [UTF-8]; without commands: they belong to its machine.
+    Return a run as printed text [UTF-8], without commands.
+
+    Commands are left out because they work only on the machine of the run.
 
     Args:
         run: The run.
 
         form: text, json or markdown.
 
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none.
+        width: Characters of a line of text, or None for the width of the terminal, 100 without a
+            terminal.
 
-        of_files: Whether it was compared with files: text has no table then, it stands
-            elsewhere.
+        of_files: Whether the run was compared with files. The text then has no table, because the
+            table is printed elsewhere.
 
-        metrics: Those whose values are shown; None: all. What was judged stays.
+        metrics: Metrics with values to show, or None for all metrics. Verdicts are always shown.
     """
     cut = run if metrics is None else _only_metrics(run, metrics)
     if form == "json":
         return encode_run(cut)
-    counted = tally(run)  # of all its values
+    # Counted from all values, not only from the shown metrics.
+    counted = tally(run)
     if form == "markdown":
         text = run_markdown(cut, commands=False, of_files=of_files, counted=counted)
         return text.encode()
@@ -121,21 +126,23 @@ def comparison_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return a run beside older ones as it is printed [UTF-8]: what moved, then the run.
+    Return a run and its comparison with older runs as printed text [UTF-8].
+
+    The table of changes comes first, then the run.
 
     Args:
-        run: The run, judged against them.
+        run: The run, judged against the older runs.
 
-        pairs: What was and is.
+        pairs: The old and new values.
 
         form: text, json or markdown.
 
-        title: What is compared.
+        title: The title of the comparison.
 
-        remarks: What else is to be said of it, a sentence each.
+        remarks: Sentences printed below the table.
 
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none.
+        width: Characters of a line of text, or None for the width of the terminal, 100 without a
+            terminal.
     """
     if form == "json":
         content = json.loads(run_bytes(run, form))
@@ -147,40 +154,41 @@ def comparison_bytes(
 
 def write_report(run: Run, form: str, path: str) -> None:
     """
-    Write a run to a file, or to standard output.
+    Write a run to a file or to standard output.
 
     Args:
         run: The run.
 
         form: json, html, markdown or csv.
 
-        path: The file, "-" for standard output; an older file of that name is replaced
-            when all is written.
+        path: The file, or "-" for standard output. An existing file is replaced after the report is
+            complete.
 
     Raises:
-        ReportError: It cannot be written, or Jinja2 is not installed; an older file is
-            left as it was.
+        ReportError: The file cannot be written, or Jinja2 is not installed. An existing file is
+            left unchanged.
     """
     write_whole(path, report_bytes(run, form))
 
 
 def report_bytes(run: Run, form: str, *, older: Sequence[Run] = ()) -> bytes:
     """
-    Return a run as a report file has it [UTF-8].
+    Return the content of a report file [UTF-8].
 
     Args:
         run: The run.
 
         form: json, html, markdown or csv.
 
-        older: Earlier runs whose samples are shown beside it in HTML, oldest first.
+        older: Earlier runs with samples to show next to the run in HTML, oldest first.
 
     Raises:
         ReportError: Jinja2 is not installed.
     """
     if form == "json":
         return encode_run(run)
-    if form == "html":  # what follows is loaded for those alone who ask for it
+    # Exporters are imported only if their format is requested.
+    if form == "html":
         from pytest_gpuperf.report.html.page import html_bytes
 
         return html_bytes(run, older)
@@ -193,16 +201,16 @@ def report_bytes(run: Run, form: str, *, older: Sequence[Run] = ()) -> bytes:
 
 def write_whole(path: str, content: bytes) -> None:
     """
-    Write a file so that a reader sees the old one or the new one, and never a part.
+    Write a file atomically: a reader sees the old content or the new, never a part.
 
     Args:
-        path: The file; a link is followed, a pipe or a terminal is written to as it is;
-            "-": standard output.
+        path: The file, or "-" for standard output. A link is followed. A pipe or a terminal is
+            written to directly.
 
-        content: All of it.
+        content: The whole content.
 
     Raises:
-        ReportError: It cannot be written; nothing half-written is left behind.
+        ReportError: The file cannot be written. No half-written file is left behind.
     """
     with _refused(path):
         if _is_step_summary(path):
@@ -215,7 +223,6 @@ def write_whole(path: str, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _refused(path: str) -> Iterator[None]:
-    """Turn an error of the system into one that names the file and a remedy."""
     try:
         yield
     except OSError as error:
@@ -228,25 +235,26 @@ def _refused(path: str) -> Iterator[None]:
 
 def is_stream(path: str) -> bool:
     """
-    Return whether a file is written to as it is: there is nothing to replace.
+    Return whether a path is written to directly, because there is no file to replace.
 
-    So are pipes, terminals, devices, descriptors of this process, "-", and the summary of a
-    step on GitHub, to which every command of the step adds.
+    This holds for pipes, terminals, devices, descriptors of this process, "-", and the summary of a
+    step on GitHub, to which every command of the step appends.
     """
     target = Path(path)
     if path == _STANDARD_OUTPUT or _is_step_summary(path):
         return True
-    if _descriptor(path) is not None:  # it may lead to an ordinary file
+    # A descriptor may lead to an ordinary file.
+    if _descriptor(path) is not None:
         return True
     return target.exists() and not target.is_file() and not target.is_dir()
 
 
 def check_stream(path: str) -> None:
     """
-    Refuse a stream that nothing could be written to when the run ends.
+    Check before the run that a stream can be written to at the end.
 
     Raises:
-        ReportError: A descriptor is not open, or a summary cannot be added to.
+        ReportError: A descriptor is not open, or a summary cannot be appended to.
     """
     descriptor = _descriptor(path)
     with _refused(path):
@@ -257,7 +265,7 @@ def check_stream(path: str) -> None:
 
 
 def _descriptor(path: str) -> int | None:
-    """Return the descriptor of this process that a path or its link names, or None."""
+    """Return the descriptor of this process named by a path or a link, or None."""
     for _ in range(_MOST_LINKS):
         match = _DESCRIPTOR.fullmatch(path)
         if match is not None and match["process"] in _OWN | {str(os.getpid())}:
@@ -270,20 +278,17 @@ def _descriptor(path: str) -> int | None:
 
 
 def _is_step_summary(path: str) -> bool:
-    """Return whether a path is the summary of a step in a job of GitHub."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     return bool(summary) and os.path.realpath(path) == os.path.realpath(str(summary))
 
 
 def _append(path: str, content: bytes) -> None:
-    """Add to a file, below what is there."""
     with Path(path).open("ab") as file:
         if content:
             file.write(b"\n" + content if file.tell() else content)
 
 
 def _only_metrics(run: Run, metrics: Sequence[str]) -> Run:
-    """Return a run with the values of some metrics alone; what was judged stays."""
     records = tuple(
         replace(
             record,
@@ -297,13 +302,20 @@ def _only_metrics(run: Run, metrics: Sequence[str]) -> Run:
 
 
 def _without_advice(header: Header) -> Header:
-    """Return a header without what its reader could only have done when it ran."""
+    """
+    Keep only the GPU notes of a header, because other notes give advice on a run that is over.
+    """
     notes = tuple(note for note in header.notes if note.about == "gpu" and note.code)
     return replace(header, sentences=tuple(note.text for note in notes), notes=notes)
 
 
 def _target(path: str) -> Path:
-    """Return the file that a path leads to; refuses one that cannot be written."""
+    """
+    Return the file that a path leads to.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise _refusal(path, "it is a folder")
@@ -319,18 +331,25 @@ def _takes_new_files(folder: Path) -> bool:
 
 
 def _write_stream(path: str, content: bytes) -> None:
-    """Write to a pipe or a device; a pipe that nobody reads is an error after a while."""
+    """
+    Write to a pipe, a device or an open descriptor.
+
+    Raises:
+        OSError: A pipe still has no reader after 2 s.
+    """
     number = _descriptor(path)
     printed = {1: sys.stdout, 2: sys.stderr}.get(number or 0)
     if path == _STANDARD_OUTPUT or printed is not None:
         stream = printed or sys.stdout
         if stream is sys.stdout:
-            stream.write("\n")  # pytest may be in the middle of a line
+            # pytest may be in the middle of a line.
+            stream.write("\n")
         stream.flush()
         stream.buffer.write(content)
         stream.flush()
         return
-    if number is not None:  # opened anew, a file would begin at its first byte
+    # Opening the path again would start at the first byte of a file.
+    if number is not None:
         with os.fdopen(os.dup(number), "wb") as file:
             file.write(content)
         return
@@ -344,10 +363,10 @@ def _write_stream(path: str, content: bytes) -> None:
 
 
 def _opened_pipe(path: str) -> int:
-    """Return a pipe opened for writing as soon as it has a reader."""
     pause = threading.Event()
     for _ in range(_READER_TRIES):
-        with contextlib.suppress(OSError):  # ENXIO: it has none yet
+        # ENXIO means that the pipe has no reader yet.
+        with contextlib.suppress(OSError):
             return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         pause.wait(_TRY_AGAIN_S)
     return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
@@ -355,16 +374,18 @@ def _opened_pipe(path: str) -> int:
 
 def _replace(target: Path, content: bytes) -> None:
     """
-    Write beside a file and put it in its place, with its mode; clean up.
+    Write a temporary file and rename it to the target, keeping the target's mode.
 
-    A file that is mounted, as into a container, cannot be replaced: it is written in place.
+    The temporary file is removed on errors. A target that cannot be replaced, such as a file
+    mounted into a container, is written in place.
     """
     if target.exists() and not _takes_new_files(target.parent):
         target.write_bytes(content)
         return
     half = target.with_name(f".{target.name}.{os.getpid()}.half")
     try:
-        half.unlink(missing_ok=True)  # left by a killed run, or somebody's link
+        # A killed run may have left the file, or there may be a link of that name.
+        half.unlink(missing_ok=True)
         with half.open("xb") as file:
             with contextlib.suppress(FileNotFoundError):
                 mode = stat.S_IMODE(target.stat().st_mode)
@@ -380,27 +401,32 @@ def _replace(target: Path, content: bytes) -> None:
                 raise
             target.write_bytes(content)
             half.unlink()
-    except BaseException:  # Ctrl-C too must leave no half-written file
+    # Ctrl-C must not leave a half-written file either.
+    except BaseException:
         with contextlib.suppress(OSError):
             half.unlink(missing_ok=True)
         raise
 
 
 def _refusal(path: str, reason: str, remedy: str = _REMEDY) -> ReportError:
-    """Return the error that names the file."""
     message = f"{path}: the report cannot be written: {reason}"
     return ReportError(message, remedy=remedy)
 
 
-# as Markdown, for a comment or a job's summary: what fails comes first
+# Markdown, for a comment or a job summary. Failures come first.
 
-_MOST_BYTES = 65_536  # of a comment on GitHub; a job's summary may have a megabyte
-_MORE_BYTES = 200  # room for what says how much is left out
-_LEAST_ROW_BYTES = 40  # of a row of a table: a longer table is cut before it is made
-_SHARE = 0.5  # of the room that is left: what a part may take from those below it
-_FEW_ROWS = 10  # that need no attention: more are folded away
-_HEAD = ("heads", "rule")  # lines above the rows of a table
-_UNWRAPPED = 10_000  # characters: a block of code is not wrapped
+# Limit of a comment on GitHub. A job summary may have a megabyte.
+_MOST_BYTES = 65_536
+# Room for the lines about omitted parts.
+_MORE_BYTES = 200
+# Smallest size of a table row. A longer table is cut before it is built.
+_LEAST_ROW_BYTES = 40
+# Share of the remaining room that a part may use, to leave room for the parts below.
+_SHARE = 0.5
+# More rows than this that need no attention are folded.
+_FEW_ROWS = 10
+_HEAD = ("heads", "rule")  # Lines above the rows of a table.
+_UNWRAPPED = 10_000  # Characters: a block of code is not wrapped.
 
 
 def run_markdown(
@@ -412,19 +438,19 @@ def run_markdown(
     counted: Tally | None = None,
 ) -> str:
     """
-    Return a run as Markdown: how many tests were judged, what needs attention, the rest.
+    Return a run as Markdown: the number of judged tests, then rows to look at, then the rest.
 
     Args:
         run: The run, judged.
 
-        commands: Whether it says how to reproduce and accept what it shows.
+        commands: Whether to add the commands to reproduce and accept a verdict.
 
-        most_bytes: Its largest size [B, UTF-8]; each part says how many more there are.
+        most_bytes: Largest size [B, UTF-8]. A shortened part shows the number of omitted items.
 
-        of_files: Whether it was compared with files: there is no table then, it stands
-            elsewhere.
+        of_files: Whether the run was compared with files. There is then no table, because the table
+            is printed elsewhere.
 
-        counted: Its tally; None: not counted yet.
+        counted: The tally of the run, or None to count it here.
     """
     table = rows(run)
     called = names(row.key for row in table)
@@ -457,10 +483,10 @@ def run_markdown(
 
 class _Paper:
     """
-    Lines that together stay within a size.
+    Lines with a limited total size.
 
     Args:
-        most_bytes: The size [B, UTF-8].
+        most_bytes: The limit [B, UTF-8].
 
         is_grouped: Whether rows have groups.
     """
@@ -472,16 +498,16 @@ class _Paper:
 
     @property
     def text(self) -> str:
-        """All that was written."""
+        """The text written so far."""
         return "\n".join(self._lines)
 
     def add(self, *lines: str) -> None:
-        """Write lines, whatever their size."""
+        """Add lines regardless of size."""
         self._lines += lines
         self._left_bytes -= sum(map(_size, lines))
 
     def add_whole(self, text: str) -> None:
-        """Write a text if there is room for all of it."""
+        """Add a text if all of it fits."""
         if _size(text) <= self._left_bytes:
             self.add(text)
 
@@ -492,7 +518,7 @@ class _Paper:
         *,
         share: float = _SHARE,
     ) -> None:
-        """Write rows below the headings of their groups, in a share of the room."""
+        """Add rows below the headings of their groups, within a share of the room."""
         least = max(0.0, self._left_bytes * (1 - share))
         shown_count = 0
         for group, members in by_group(table, is_grouped=self._is_grouped):
@@ -507,14 +533,14 @@ class _Paper:
         self._add_more(len(table) - shown_count, "measurement")
 
     def add_notes(self, notes: Sequence[str]) -> None:
-        """Write notes in a share of the room."""
+        """Add notes, within a share of the room."""
         count = _fitting(notes, self._left_bytes * _SHARE)
         if count:
             self.add(*notes[:count], "")
         self._add_more(len(notes) - count, "note")
 
     def add_blocks(self, blocks: Sequence[Iterable[Line]]) -> None:
-        """Write blocks of lines as code in a share of the room."""
+        """Add blocks of lines as code, within a share of the room."""
         room = self._left_bytes * _SHARE
         texts: list[str] = []
         for block in blocks:
@@ -528,31 +554,27 @@ class _Paper:
         self._add_more(len(blocks) - len(texts), "explanation")
 
     def _add_more(self, count: int, noun: str) -> None:
-        """Say how many of a part were left out."""
         if count:
             self.add(f"*{display.plural(count, f'more {noun}')}*", "")
 
 
 def _size(text: str) -> int:
-    """Return the size of a line with its break [B]."""
+    """Return the size of a line with its newline [B]."""
     return len(text.encode(errors="replace")) + 1
 
 
 def _fitting(lines: Iterable[str], room_bytes: float) -> int:
-    """Return how many of some lines there is room for."""
     sizes = itertools.accumulate(map(_size, lines))
     return sum(1 for _ in itertools.takewhile(lambda size: size <= room_bytes, sizes))
 
 
 def _rank(row: Row) -> int:
-    """Return where a row stands: failures first, then what speaks first of a test."""
     if row.outcome is None:
         return 0 if row.is_loud else len(PRECEDENCE)
     return PRECEDENCE.index(row.outcome) + (not row.is_loud)
 
 
 def _failures_first(table: Sequence[Row]) -> list[list[Row]]:
-    """Return failures of all groups, then the rest, where groups would mix them."""
     by_heading = [row.is_loud for _, members in by_group(table) for row in members]
     if by_heading == sorted(by_heading, reverse=True):
         return [[*table]]
@@ -561,14 +583,12 @@ def _failures_first(table: Sequence[Row]) -> list[list[Row]]:
 
 
 def _table(table: Sequence[Row], codes: Mapping[RecordKey, str]) -> list[str]:
-    """Return a table, names as code."""
     shown = [_marked(column, table) for column in columns(table, codes)]
     measured = ("" if row.time else prose(", ".join(row.measured())) for row in table)
     return [*markdown_table([*shown, Column(head="measured", cells=tuple(measured))])]
 
 
 def _notes(table: Iterable[Row], codes: Mapping[RecordKey, str]) -> list[str]:
-    """Return what the table has no column for: asserts, doubts and utilization."""
     return [
         f"- {codes[row.key]}: {prose(text)}"
         for row in table
@@ -582,7 +602,6 @@ def _notes(table: Iterable[Row], codes: Mapping[RecordKey, str]) -> list[str]:
 
 
 def _marked(column: Column, table: Sequence[Row]) -> Column:
-    """Return a column as Markdown; a verdict that fails is bold."""
     if column.head == "test":
         return replace(column, shrinks=False)
     if column.head != "verdict":
@@ -595,14 +614,14 @@ def _marked(column: Column, table: Sequence[Row]) -> Column:
 
 
 def _fenced(texts: Sequence[str]) -> list[str]:
-    """Return texts as a block of code that none of them can end."""
     fence = "```"
     while any(fence in text for text in texts):
         fence += "`"
     return [f"{fence}text", *texts, fence]
 
 
-_LEAST_SHIFT = 0.0005  # of a ratio, relative: less moves no printed digit
+# Relative difference of two ratios. A smaller difference changes no printed digit.
+_LEAST_SHIFT = 0.0005
 _COMPARISON_INDENT = "  "
 
 
@@ -614,7 +633,7 @@ def comparison_table(
     remarks: Sequence[str],
     width: int | None,
 ) -> bytes:
-    """Return what moved, worst first."""
+    """Return the table of a comparison, the worst change first."""
     remarks = [*map(display.escape, remarks), *_comparison_remarks(pairs)]
     if form == "markdown":
         table = [*markdown_table(_comparison_columns(pairs, display.code, prose)), ""]
@@ -629,7 +648,7 @@ def comparison_table(
 
 
 def pair_facts(pair: ValuePair) -> dict[str, object]:
-    """Return a comparison for JSON; the interval is that of `adjusted_ratio`."""
+    """Return a comparison as JSON facts. The interval belongs to `adjusted_ratio`."""
     ends = pair.interval
     kind = "samples" if pair.is_of_samples else "sessions"
     return {
@@ -653,14 +672,16 @@ def _comparison_columns(
     inert: Callable[[str], str] = str,
 ) -> tuple[Column, ...]:
     """
-    Return a line for each comparison; its second ratio where another one was judged.
+    Return the columns of a comparison.
+
+    A second ratio is shown if some verdict is based on an adjusted ratio.
 
     Args:
         pairs: The comparisons.
 
-        spelled: Spells the name of a test.
+        spelled: Formats the name of a test.
 
-        inert: Spells a value, whose unit may be any text of a user.
+        inert: Escapes a value, because a unit may be any text of a user.
     """
     short = names(pair.key for pair in pairs)
     tests = tuple(spelled(_name(pair, short[pair.key])) for pair in pairs)
@@ -669,7 +690,8 @@ def _comparison_columns(
     measured = tuple(_ratio(pair.ratio) for pair in pairs)
     adjusted = tuple(_ratio(pair.adjusted_ratio) for pair in pairs)
     ratios = [Column(head="now/was", cells=measured, right=True)]
-    if any(map(_is_adjusted, pairs)):  # who has was and now can do without the first
+    # The first ratio can be dropped, because `was` and `now` show the same.
+    if any(map(_is_adjusted, pairs)):
         ratios = [
             Column(head="now/was", cells=measured, right=True, rank=2),
             Column(head="adjusted", cells=adjusted, right=True),
@@ -685,14 +707,12 @@ def _comparison_columns(
 
 
 def _name(pair: ValuePair, short: str) -> str:
-    """Return what a row is of: a metric is named unless it is the time, or has a name."""
     if pair.metric in {"time", pair.key.name}:
         return short
     return f"{short} {display.escape(words.noun(pair.metric))}"
 
 
 def _comparison_remarks(pairs: Sequence[ValuePair]) -> Iterator[str]:
-    """Yield what a reader must know of some ratios and intervals."""
     if any(map(_is_adjusted, pairs)):
         yield (
             "adjusted: now/was without what a faster or slower core and the machine's "
@@ -709,7 +729,6 @@ def _comparison_remarks(pairs: Sequence[ValuePair]) -> Iterator[str]:
 
 
 def _is_adjusted(pair: ValuePair) -> bool:
-    """Return whether what was judged is another ratio than what was measured."""
     measured, judged = pair.ratio, pair.adjusted_ratio
     if measured is None or judged is None:
         return False
@@ -717,7 +736,7 @@ def _is_adjusted(pair: ValuePair) -> bool:
 
 
 def _is_unknown(pair: ValuePair) -> bool:
-    """Return whether nothing says how much a number varies that may vary."""
+    """Return whether the spread of a number that may vary is unknown."""
     change = None if pair.verdict is None else pair.verdict.change
     if change is None or change.exact or pair.ratio is None:
         return False
@@ -725,17 +744,15 @@ def _is_unknown(pair: ValuePair) -> bool:
 
 
 def _amount(value: float | None, unit: str) -> str:
-    """Return a value as text; "-" where there is none."""
     return "-" if value is None else display.value(value, unit)
 
 
 def _ratio(ratio: float | None) -> str:
-    """Return a ratio with three decimals; "-" where there is none."""
     return "-" if ratio is None else f"{ratio:.3f}"
 
 
 def _interval(pair: ValuePair) -> str:
-    """Return the ends of a ratio, marked where they are of samples alone or unknown."""
+    """Return the interval of a ratio, marked `~` if from samples only and `?` if unknown."""
     ends = pair.interval
     if ends is None:
         return "?" if _is_unknown(pair) else "-"
@@ -744,7 +761,6 @@ def _interval(pair: ValuePair) -> str:
 
 
 def _label(pair: ValuePair) -> str:
-    """Return what was decided, or which side alone has the metric."""
     if pair.outcome is not None:
         reason = None if pair.verdict is None else pair.verdict.reason
         return words.label(pair.outcome, reason)

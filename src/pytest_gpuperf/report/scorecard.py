@@ -41,19 +41,21 @@ __all__ = [
     "scorecard_bytes",
 ]
 
-_MOST_PLACES = 340  # the smallest float shows itself
-_MOST_LOG = 700.0  # of a ratio: e to this power is still a float
-_PERCENT = " %"  # as everywhere in a report
+# Enough places for the smallest float.
+_MOST_PLACES = 340
+# Largest log ratio shown. e to this power is still a float.
+_MOST_LOG = 700.0
+_PERCENT = " %"  # As everywhere in a report.
 
 
 def fixed(
     number: float, places: int, *, limits: Iterable[float] = (), percent: bool = False
 ) -> str:
     """
-    Return a number with so many places, more where it would seem to pass a limit.
+    Return a number with fixed decimals, or with more if the text would cross a limit.
 
     Args:
-        number: The number; infinity and NaN are named.
+        number: The number. Infinity and NaN are written as words.
 
         places: Digits behind the point.
 
@@ -78,27 +80,25 @@ def fixed(
 
 
 def _written(number: float, places: int, *, percent: bool) -> str:
-    """Return a number with so many places."""
     if not percent:
         return f"{number:.{places}f}"
     return f"{number:.{places}%}".replace("%", _PERCENT)
 
 
 def _read(text: str) -> Decimal:
-    """Return the number that a reader sees."""
     if text.endswith(_PERCENT):
         return Decimal(text.removesuffix(_PERCENT)).scaleb(-2)
     return Decimal(text)
 
 
 def _side(number: Decimal | float, limit: Decimal | float) -> int:
-    """Return -1, 0 or 1: below, at or above the limit."""
+    """Return -1 below the limit, 0 at the limit and 1 above."""
     return (number > limit) - (number < limit)
 
 
 _NOT_KNOWN = "n/a"
 _ABOVE_ONE = "above 1 ours is slower, or launches more"
-_SHOWN_OPERATIONS = 10  # the rest is one row
+_SHOWN_OPERATIONS = 10  # The rest is one row.
 _BASES = {
     Basis.MEANS: "one value each, noise unknown",
     Basis.SESSIONS: "one value each",
@@ -106,7 +106,6 @@ _BASES = {
 
 
 def _advice_listing(recommendations: tuple[Recommendation, ...]) -> SheetList:
-    """Return recommendations as a list, each with its evidence."""
     items = tuple(
         SheetItem(name=advice.rule, text=f"{advice.text}{_evidence(advice)}")
         for advice in recommendations
@@ -115,7 +114,6 @@ def _advice_listing(recommendations: tuple[Recommendation, ...]) -> SheetList:
 
 
 def _evidence(recommendation: Recommendation) -> str:
-    """Return the numbers of an advice in brackets."""
     numbers = [
         f"{name.replace('_', ' ')} {fixed(number, 3)}"
         for name, number in recommendation.evidence.items()
@@ -124,7 +122,6 @@ def _evidence(recommendation: Recommendation) -> str:
 
 
 def _measured_sheet(card: MeasuredScorecard) -> Sheet:
-    """Return a measured scorecard as a page."""
     limiter = card.bottleneck
     facts = (
         ("grade", _NOT_KNOWN if card.grade is None else str(card.grade)),
@@ -163,19 +160,16 @@ def _measured_sheet(card: MeasuredScorecard) -> Sheet:
 
 
 def _labelled(card: MeasuredScorecard, name: str) -> str:
-    """Return a fraction in percent, with its source label."""
     label = card.sources.get(name, SourceLabel.MEASURED)
     suffix = "" if label is SourceLabel.MEASURED else f" ({label.value})"
     return f"{_percent(getattr(card, name), limits=[1])}{suffix}"
 
 
 def _numbers(evidence: tuple[Evidence, ...]) -> str:
-    """Return the numbers that named a bottleneck."""
     return ", ".join(f"{e.name} {display.value(e.value, e.unit)}" for e in evidence)
 
 
 def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
-    """Return the times of the device in a step; empty: it was not traced."""
     device = card.device
     if device is None:
         return ()
@@ -188,7 +182,6 @@ def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
 
 
 def _invariant(invariant: InvariantResult) -> SheetItem:
-    """Return whether one invariant holds."""
     outcome = invariant.outcome
     bounds = [bound for bound in (invariant.low, invariant.high) if bound is not None]
     value = invariant.value
@@ -199,19 +192,16 @@ def _invariant(invariant: InvariantResult) -> SheetItem:
 
 
 def _percent(number: float | None, limits: list[float]) -> str:
-    """Return a fraction in percent."""
     if number is None:
         return _NOT_KNOWN
     return fixed(number, 1, limits=limits, percent=True)
 
 
 def _number(number: float | None, places: int, unit: str = "") -> str:
-    """Return a number with its unit."""
     return _NOT_KNOWN if number is None else f"{fixed(number, places)}{unit}"
 
 
 def _step_time(step: StepTime | None) -> str:
-    """Return the time of a step, with its interval."""
     if step is None:
         return _NOT_KNOWN
     if step.median_ms is None or step.p95_ms is None:
@@ -227,14 +217,12 @@ def _step_time(step: StepTime | None) -> str:
 
 
 def _layer_ratios(card: MeasuredScorecard) -> str:
-    """Return lowest, median and highest ratio of the layers."""
     ends = card.layer_ratio_low, card.layer_ratio_median, card.layer_ratio_high
     texts = [fixed(end, 2) for end in ends if end is not None]
     return " … ".join(texts) or _NOT_KNOWN
 
 
 def _share_table(card: MeasuredScorecard) -> SheetTable:
-    """Return the shares of a step's time as a table."""
     shares = card.shares
     return SheetTable(
         columns=(
@@ -250,7 +238,6 @@ def _share_table(card: MeasuredScorecard) -> SheetTable:
 
 
 def _operations(card: MeasuredScorecard) -> SheetTable:
-    """Return the longest operations as a table, the others in one row."""
     shown = card.operations[:_SHOWN_OPERATIONS]
     rest = card.operations[_SHOWN_OPERATIONS:]
     rows = [(o.name, o.ms, o.fraction) for o in shown]
@@ -274,7 +261,6 @@ def _operations(card: MeasuredScorecard) -> SheetTable:
 
 
 def _decision(decision: Decision) -> SheetItem:
-    """Return the verdict of one quantity."""
     outcome = decision.outcome
     worse = outcome in {Outcome.REGRESSED, Outcome.UNMEASURED}
     parts = [outcome.value.upper() if worse else outcome.value]
@@ -293,7 +279,6 @@ def _decision(decision: Decision) -> SheetItem:
 
 
 def _by_how_much(decision: Decision, log_ratio: float) -> str:
-    """Return a log ratio as a relative change, on its side of the tolerance."""
     limits = [] if decision.tolerance is None else [decision.tolerance]
     size = fixed(
         math.expm1(min(abs(log_ratio), _MOST_LOG)), 1, limits=limits, percent=True
@@ -308,15 +293,15 @@ def scorecard_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return a scorecard as it is printed [UTF-8].
+    Return a scorecard as printed output [UTF-8].
 
     Args:
         scorecard: The scorecard, of either policy.
 
         form: text, json or markdown. A number that is not finite is null in JSON.
 
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none.
+        width: Characters of a line of text, or None for the width of the terminal, 100 without a
+            terminal.
     """
     if form == "json":
         if isinstance(scorecard, TrainingScorecard):
@@ -329,14 +314,12 @@ def scorecard_bytes(
 
 
 def _scorecard_sheet(scorecard: TrainingScorecard | MeasuredScorecard) -> Sheet:
-    """Return a scorecard as a page."""
     if isinstance(scorecard, MeasuredScorecard):
         return _measured_sheet(scorecard)
     return _training(scorecard)
 
 
 def _training(card: TrainingScorecard) -> Sheet:
-    """Return a training scorecard as a page."""
     bands, least = REFERENCE.bands, REFERENCE.bottleneck.compute_utilization
     limits = (bands.a, bands.b, bands.c, bands.d, least)
     peak = card.peak_throughput_tok_s
@@ -375,7 +358,7 @@ def _training(card: TrainingScorecard) -> Sheet:
 
 
 def _shares(card: TrainingScorecard) -> Iterator[tuple[str, str]]:
-    """Yield the fractions that decided the bottleneck; a file does not have them."""
+    """Yield the fractions that decided the bottleneck. A scorecard from a file has none."""
     copies, rest = card.transfer_fraction, card.launch_fraction
     limits = REFERENCE.bottleneck
     if copies is not None:
@@ -390,7 +373,7 @@ def _shares(card: TrainingScorecard) -> Iterator[tuple[str, str]]:
 
 
 def _change(delta: float, metric: str) -> str:
-    """Return a change with its sign; that of the coverage is a difference."""
+    """Return a change with its sign. The change of the coverage is a difference."""
     limits = (REFERENCE.warning, REFERENCE.critical, REFERENCE.coverage)
     signed = [sign * limit for limit in limits for sign in (1, -1)]
     text = fixed(delta, 1, limits=signed, percent=True)
@@ -399,7 +382,6 @@ def _change(delta: float, metric: str) -> str:
 
 
 def _hotspots(card: TrainingScorecard) -> SheetTable:
-    """Return the longest operations as a table."""
     spots = card.hotspot_ops
     return SheetTable(
         columns=(
@@ -416,7 +398,6 @@ def _hotspots(card: TrainingScorecard) -> SheetTable:
 
 
 def _layers(card: TrainingScorecard) -> SheetTable:
-    """Return the layers as a table."""
     layers = card.per_layer_summary
     return SheetTable(
         columns=(
@@ -461,15 +442,15 @@ def parity_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return two runtimes side by side as they are printed [UTF-8].
+    Return the comparison of two runtimes as printed output [UTF-8].
 
     Args:
         comparison: The comparison, by either policy.
 
         form: text, json or markdown. A number that is not finite is null in JSON.
 
-        width: Characters of a line of text; None: the terminal's, 100 where there is
-            none.
+        width: Characters of a line of text, or None for the width of the terminal, 100 without a
+            terminal.
     """
     if form == "json":
         if isinstance(comparison, ParityComparison):
@@ -485,7 +466,6 @@ def parity_bytes(
 
 
 def _reference_parity(comparison: ParityComparison) -> Sheet:
-    """Return a comparison by the reference policy as a page."""
     gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.top_gaps]
     return Sheet(
         title=_runtimes(comparison),
@@ -500,7 +480,6 @@ def _reference_parity(comparison: ParityComparison) -> Sheet:
 
 
 def _measured_parity(comparison: MeasuredParity) -> Sheet:
-    """Return a comparison by the measured policy as a page."""
     answers = {True: "yes", False: "no", None: "unknown"}
     gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.gaps]
     alone = (
@@ -542,12 +521,11 @@ def _measured_parity(comparison: MeasuredParity) -> Sheet:
 
 
 def _runtimes(comparison: ParityComparison | MeasuredParity) -> str:
-    """Return whose steps are compared."""
     return f"Parity of {comparison.ours_runtime} with {comparison.reference_runtime}"
 
 
 def _gap_table(gaps: Sequence[tuple[str, float, float, float | None]]) -> SheetTable:
-    """Return operations of both runtimes: name, our time, the other's, and the ratio."""
+    """Return the table of operations in both runtimes: name, both times [ms] and ratio."""
     names, ours, reference, ratios = zip(*gaps, strict=True) if gaps else ((),) * 4
     return SheetTable(
         columns=(

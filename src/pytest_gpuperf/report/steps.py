@@ -1,4 +1,4 @@
-"""The steps of a loop: what was measured of it, and its tables."""
+"""The steps of a loop: measured facts and tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ __all__ = [
     "steps_markdown",
 ]
 
-_MOST_LAYERS = 8  # more of them hide the slow ones; the JSON report has all
+# More layers hide the slow ones. The JSON report has all layers.
+_MOST_LAYERS = 8
 _MOST_OPERATIONS = 10
 
 _Spelled = Callable[[str], str]
@@ -39,12 +40,12 @@ _Rows = list[tuple[str, ...]]
 
 def step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column, ...]]:
     """
-    Yield the tables of a loop, those without rows left out.
+    Yield the tables of a loop, without empty tables.
 
     Args:
         steps: The loop.
 
-        spelled: Makes a name of the test's own safe to print.
+        spelled: Escapes a name that comes from the test.
     """
     if steps.phases:
         heads: tuple[str, ...] = (
@@ -66,7 +67,6 @@ def step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column,
 
 
 def _phases(steps: StepSummary, spelled: _Spelled) -> _Rows:
-    """Return the rows of the phases, and of the time in none of them."""
     table: _Rows = [
         (
             spelled(phase.name) + (" (in another thread)" if phase.beside else ""),
@@ -86,7 +86,6 @@ def _phases(steps: StepSummary, spelled: _Spelled) -> _Rows:
 
 
 def _layers(steps: StepSummary, spelled: _Spelled) -> _Rows:
-    """Return the rows of the slowest layers, and how many are left out."""
     slow = sorted(steps.layers, key=lambda layer: (-_whole_time(layer), layer.layer))
     shown = sorted(slow[:_MOST_LAYERS], key=lambda layer: layer.layer)
     table: _Rows = [
@@ -114,7 +113,6 @@ def _layers(steps: StepSummary, spelled: _Spelled) -> _Rows:
 
 
 def _operations(steps: StepSummary, spelled: _Spelled) -> _Rows:
-    """Return the rows of the longest operations over all layers, and of the others."""
     times: dict[str, float] = {}
     calls: dict[str, int] = {}
     for operation in steps.operations:
@@ -140,7 +138,7 @@ def _operations(steps: StepSummary, spelled: _Spelled) -> _Rows:
 
 
 def _table(heads: Sequence[str], lines: _Rows) -> tuple[Column, ...]:
-    """Return rows as columns; the first may be shortened, the last ones dropped."""
+    """Return rows as columns. The first column may be shortened, the last columns dropped."""
     columns = zip(*lines, strict=True)
     return tuple(
         Column(head=head, cells=cells, shrinks=place == 0, rank=max(0, place - 3))
@@ -151,7 +149,6 @@ def _table(heads: Sequence[str], lines: _Rows) -> tuple[Column, ...]:
 def _longest(
     operations: Sequence[OperationTimes], layer: int, spelled: _Spelled
 ) -> str:
-    """Return a layer's longest operation, with its time."""
     longest = next((o for o in operations if o.layer == layer), None)
     if longest is None:
         return ""
@@ -164,15 +161,16 @@ def _whole_time(layer: LayerTimes) -> float:
 
 
 def _share(part_s: float, steps: StepSummary) -> str:
-    """Return a share of a step's period."""
     return display.value(part_s / steps.period_s, "fraction", digits=2)
 
 
 _INDENT = "    "
 _GAP = "  "
 _WIDTH = 100
-_MOST_BLOCKS = 5  # more of them push the verdicts out of sight
-_EXPECTED = {  # metrics that a missing line names, and their names there
+# More blocks push the verdicts out of sight.
+_MOST_BLOCKS = 5
+# Metrics listed as not measured if missing, with their display names.
+_EXPECTED = {
     "mfu": "MFU",
     "time.idle_fraction": "idle share",
     "compile.count": "recompiles",
@@ -185,14 +183,14 @@ def run_steps_lines(
     run: Run, *, width: int = _WIDTH, verbose: bool = False
 ) -> Iterator[Line]:
     """
-    Yield a block for each loop that the main processes of a run measured.
+    Yield a block per loop that the main processes of a run measured.
 
     Args:
         run: The run.
 
         width: Characters of a line.
 
-        verbose: Whether many loops have a block each, and not only a line.
+        verbose: Whether many loops get a block each, and not only a line.
     """
     loops = _loops(run)
     for called, record in loops:
@@ -206,7 +204,7 @@ def run_steps_lines(
 
 
 def run_steps_markdown(run: Run) -> Iterator[str]:
-    """Yield the Markdown lines of each loop that a run's main processes measured."""
+    """Yield a Markdown text per loop that the main processes of a run measured."""
     for called, record in _loops(run):
         yield steps_markdown(record, called=display.code(called))
 
@@ -215,12 +213,12 @@ def steps_lines(
     record: Record, *, called: str = "", width: int = _WIDTH
 ) -> Iterator[Line]:
     """
-    Yield one loop as terminal text; nothing where no step counts.
+    Yield a loop as terminal text, or nothing if no step counts.
 
     Args:
         record: The loop's record.
 
-        called: Its name, safe to print; "": none.
+        called: The escaped name of the loop, or "" to omit the name.
 
         width: Characters of a line.
     """
@@ -247,12 +245,12 @@ def steps_lines(
 
 def steps_markdown(record: Record, *, called: str = "") -> str:
     """
-    Return one loop as Markdown; "" where no step counts.
+    Return a loop as Markdown, or "" if no step counts.
 
     Args:
         record: The loop's record.
 
-        called: Its name, as Markdown; "": none.
+        called: The name of the loop as Markdown, or "" to omit the name.
     """
     if record.steps is None:
         return ""
@@ -274,7 +272,6 @@ def steps_markdown(record: Record, *, called: str = "") -> str:
 
 
 def _loops(run: Run) -> list[tuple[str, Record]]:
-    """Return the loops that the main processes of a run measured, with their names."""
     called = names(row.key for row in rows(run))
     return [
         (called[record.key], record)
@@ -284,7 +281,6 @@ def _loops(run: Run) -> list[tuple[str, Record]]:
 
 
 def _brief(record: Record, called: str) -> str:
-    """Return a loop in one line: steps, throughput, step times."""
     facts = dict(step_facts(record))
     heading = _heading(record.steps, called) if record.steps else called
     shown = [facts[label] for label in ("throughput", "step") if label in facts]
@@ -294,7 +290,6 @@ def _brief(record: Record, called: str) -> str:
 def _heading(
     steps: StepSummary, called: str, *, spelled: Callable[[str], str] = display.escape
 ) -> str:
-    """Return how many steps count, and the work of one."""
     aside = [f"{steps.warmup_count} warm-up"] if steps.warmup_count else []
     aside += [f"{steps.void_count} void"] if steps.void_count else []
     counted = f"{steps.counted_count} of {display.plural(steps.step_count, 'step')}"
@@ -307,7 +302,7 @@ def _heading(
 def step_facts(
     record: Record, *, spelled: Callable[[str], str] = display.escape
 ) -> list[tuple[str, str]]:
-    """Return the lines of the block: label and value."""
+    """Return the facts of a loop, as labels and values."""
     steps = record.steps
     if steps is None:
         return []
@@ -330,15 +325,13 @@ def step_facts(
 def _throughput(
     estimate: Estimate | None, steps: StepSummary, spelled: Callable[[str], str]
 ) -> str:
-    """Return units per second with their spread."""
     if estimate is None:
         return ""
-    number = display.value(estimate.value, "/s").removesuffix("/s")  # with its space
+    number = display.value(estimate.value, "/s").removesuffix("/s")  # Keeps the space.
     return f"{number}{spelled(steps.unit)}/s {display.spread(estimate)}".rstrip()
 
 
 def _labelled(estimate: Estimate | None) -> str:
-    """Return a value, with its label where it was not measured."""
     if estimate is None:
         return ""
     text = display.value(estimate.value, estimate.unit)
@@ -347,7 +340,6 @@ def _labelled(estimate: Estimate | None) -> str:
 
 
 def _step_times(estimates: dict[str, Estimate]) -> str:
-    """Return the times of a step: median with spread, 95th percentile, the first."""
     times = {"time": "p50", "time.p95": "p95", "time.first_call": "first"}
     texts = []
     for metric, name in times.items():
@@ -360,7 +352,6 @@ def _step_times(estimates: dict[str, Estimate]) -> str:
 
 
 def _waiting(estimate: Estimate | None, steps: StepSummary) -> str:
-    """Return the share and the time of waiting for data."""
     if estimate is None:
         return ""
     share = display.value(estimate.value, "fraction")
@@ -369,7 +360,6 @@ def _waiting(estimate: Estimate | None, steps: StepSummary) -> str:
 
 
 def _compilations(steps: StepSummary) -> str:
-    """Return what was compiled in the counted steps and in the warm-up."""
     if steps.compiled is None:
         return ""
     text = _compiled(steps.compiled)
@@ -384,7 +374,6 @@ def _compilations(steps: StepSummary) -> str:
 
 
 def _compiled(compiled: Compiled) -> str:
-    """Return graphs, graph breaks and time of compiling."""
     text = str(compiled.count)
     if compiled.graph_breaks_count:
         text += f" with {display.plural(compiled.graph_breaks_count, 'graph break')}"
@@ -394,7 +383,7 @@ def _compiled(compiled: Compiled) -> str:
 
 
 def _exposed(steps: StepSummary) -> str:
-    """Return the time of communication that no computation overlapped."""
+    """Return the communication time that no computation overlapped as text, or "" if unknown."""
     if steps.exposed_s is None:
         return ""
     share = display.value(steps.exposed_s / steps.period_s, "fraction")
@@ -402,7 +391,6 @@ def _exposed(steps: StepSummary) -> str:
 
 
 def _coverage(steps: StepSummary) -> str:
-    """Return the fraction of the time in recorded spans."""
     if steps.covered_fraction is None:
         return ""
     return (
@@ -411,7 +399,6 @@ def _coverage(steps: StepSummary) -> str:
 
 
 def _grade(steps: StepSummary) -> str:
-    """Return the grade of the training scorecard, with the efficiency behind it."""
     if steps.grade is None or steps.efficiency_fraction is None:
         return ""
     share = display.value(steps.efficiency_fraction, "fraction")
@@ -419,7 +406,6 @@ def _grade(steps: StepSummary) -> str:
 
 
 def _missing(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield the expected metrics that were not measured, each with why."""
     gaps = {gap.metric: gap.reason for gap in record.unmeasured}
     for metric, name in _EXPECTED.items():
         if metric in gaps:

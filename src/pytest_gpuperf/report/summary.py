@@ -1,4 +1,4 @@
-"""The summary of a run: its table, and the line that says how many tests were judged."""
+"""The summary of a run: the table, and the line with the number of judged tests."""
 
 from __future__ import annotations
 
@@ -33,24 +33,29 @@ __all__ = [
     "table_lines",
 ]
 
-_MANY_ROWS = 40  # a longer table hides what matters
-_NO_GROUP = "no group"  # heads the rows of none, where others have one
-_SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
+# A longer table hides the important rows.
+_MANY_ROWS = 40
+# Heading of rows without a group, if other rows have groups.
+_NO_GROUP = "no group"
+# Reasons shown for an outcome in the last line. The rest is counted.
+_SHOWN_REASONS = 2
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
 _OPEN_ORDER = ("blind", "inconclusive", "unmeasured", "incomparable", "new")
-_REASONED = frozenset({"inconclusive", "unmeasured", "incomparable"})  # have several
+_REASONED = frozenset(
+    {"inconclusive", "unmeasured", "incomparable"}
+)  # With several possible reasons.
 
 
 class View(Frozen, frozen=True, kw_only=True):
     """
-    How a person wants to see the table.
+    A user's view of the table.
 
     Attributes:
         columns: Names of `config.COLUMNS`, in their order.
 
-        sort: What its rows are sorted by; None: the order of the tests.
+        sort: The sort key of the rows, or None for the order of the tests.
 
-        time_unit: The unit of its times; None: that which suits each.
+        time_unit: The unit of times, or None to choose a suitable unit for each time.
     """
 
     columns: tuple[str, ...] = USUAL_COLUMNS
@@ -58,7 +63,7 @@ class View(Frozen, frozen=True, kw_only=True):
     time_unit: str | None = None
 
     def time(self, number_s: float) -> str:
-        """Return a time as the table shows it."""
+        """Return a time in the unit of the table."""
         return display.time_in(number_s, self.time_unit)
 
 
@@ -70,16 +75,16 @@ def table_lines(
     view: View | None = None,
 ) -> Iterator[Line]:
     """
-    Yield the table as text, group by group: below each row what has no column.
+    Yield the table as text, group by group. Values without a column follow below their row.
 
     Args:
         table: The rows.
 
-        width: Characters of a line; test names are shortened, then columns dropped.
+        width: Characters of a line. Test names are shortened first, then columns dropped.
 
-        verbose: Whether a long table shows what passed, and rows show all metrics.
+        verbose: Whether a long table shows passed tests, and rows show all metrics.
 
-        view: Which columns it has, and how it is sorted; None: as usual.
+        view: The columns and the order of the rows, or None for the defaults.
     """
     called = names(row.key for row in table)
     shown = [row for row in table if row.needs_attention]
@@ -106,7 +111,6 @@ def table_lines(
 
 
 def _row_style(row: Row) -> Style:
-    """Return what a row means to its reader."""
     outcome = row.outcome
     if outcome is None:
         return Style.BAD if row.is_loud else Style.PLAIN
@@ -114,7 +118,6 @@ def _row_style(row: Row) -> Style:
 
 
 def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
-    """Yield what a row's columns have no room for."""
     if verbose or row.estimate("time") is None:
         measured = ", ".join(row.measured())
         yield from wrapped(measured, width=width, depth=1)
@@ -131,12 +134,12 @@ def by_group(
     table: Iterable[Row], *, is_grouped: bool = False
 ) -> list[tuple[str, list[Row]]]:
     """
-    Return rows by the heading of their group, as the first of each stands.
+    Return rows by the heading of their group, in order of first appearance.
 
     Args:
-        table: The rows; where none has a group, the only heading is empty.
+        table: The rows. If no row has a group, the only heading is empty.
 
-        is_grouped: Whether rows that stand elsewhere have groups.
+        is_grouped: Whether rows in other parts of the report have groups.
     """
     groups: dict[str, list[Row]] = {}
     for row in table:
@@ -150,12 +153,12 @@ def by_group(
 
 def _ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
     """
-    Return rows in the order that was asked for; those without a value stand last.
+    Return rows in the requested order, with rows without a value last.
 
     Args:
         table: The rows.
 
-        sort: A name of `config.SORTS`; None: as they are.
+        sort: A name of `config.SORTS`, or None to keep the order.
     """
     if sort is None:
         return [*table]
@@ -167,7 +170,7 @@ def _ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
 
 
 def _place(row: Row, sort: str) -> float | None:
-    """Return what a row is sorted by; None: it has no such value."""
+    """Return the sort key of a row, or None without a value."""
     if sort == "verdict":
         if row.outcome is None:
             return -1 if row.is_loud else None
@@ -186,14 +189,14 @@ def columns(
     shown: Sequence[Row], called: Mapping[RecordKey, str], view: View | None = None
 ) -> tuple[Column, ...]:
     """
-    Return the table of some rows.
+    Return the columns of a table.
 
     Args:
         shown: The rows.
 
-        called: What each measurement is called.
+        called: The display name of each measurement.
 
-        view: Which columns it has; None: the usual ones.
+        view: The columns to show, or None for the defaults.
     """
     view = view or View()
     cells = tuple(called[row.key] for row in shown)
@@ -201,8 +204,8 @@ def columns(
     return (test, *(_column(name, shown, view) for name in view.columns))
 
 
-# of the usual columns: what stands above them, and for no value; the rank; and the
-# attribute of a row that fills them, "" where it takes more
+# The default columns: heading, text for a missing value, rank, and the attribute of a
+# row that fills the column, or "" if a function is needed.
 _HEADS: Mapping[str, tuple[str, str, int, str]] = {
     "time": ("time", "-", 0, ""),
     "spread": ("±", "", 0, "spread"),
@@ -216,7 +219,6 @@ _HEADS: Mapping[str, tuple[str, str, int, str]] = {
 
 
 def _column(name: str, shown: Sequence[Row], view: View) -> Column:
-    """Return one column."""
     head, blank, rank, attribute = _HEADS.get(name, (name, "-", 0, ""))
     if attribute:
         cells = tuple(getattr(row, attribute) for row in shown)
@@ -231,7 +233,6 @@ def _column(name: str, shown: Sequence[Row], view: View) -> Column:
 
 
 def _value_text(row: Row, view: View) -> str:
-    """Return the time of a row, or the number it is named after; "": it has neither."""
     number_s, recorded = row.judged_time, row.recorded
     if recorded is not None:
         return display.value(recorded.value, recorded.unit)
@@ -239,7 +240,7 @@ def _value_text(row: Row, view: View) -> str:
 
 
 def _statistic(row: Row, name: str, view: View) -> str:
-    """Return what pytest-benchmark calls so; "" where nothing was sampled."""
+    """Return a statistic under pytest-benchmark's name, or "" without samples."""
     value = row.statistics().get(name)
     if value is None or isinstance(value, list):
         return ""
@@ -249,7 +250,6 @@ def _statistic(row: Row, name: str, view: View) -> str:
 
 
 def _changes(shown: Sequence[Row]) -> tuple[str, ...]:
-    """Return the changes; `limit only` beside them for what no baseline judged."""
     changes = tuple(row.change for row in shown)
     if not any(changes):
         return changes
@@ -263,14 +263,14 @@ def judged_line(
     run: Run, counted: Tally | None = None, *, of_files: bool = False
 ) -> Line:
     """
-    Return the last line: how many tests were judged, and why the others were not.
+    Return the last line: the number of judged tests, and the reasons for the others.
 
     Args:
         run: The run, judged.
 
-        counted: Its tally; None: not counted yet.
+        counted: The tally of the run, or None to count it here.
 
-        of_files: Whether it was compared with files, which a marker has no part in.
+        of_files: Whether the run was compared with files, for which no marker counts.
     """
     counted = counted or tally(run)
     interrupted = display.escape(run.header.completeness.interrupted)
@@ -289,7 +289,7 @@ def judged_line(
 
 
 def incompleteness(run: Run) -> str:
-    """Return why a run is not complete, and how many tests it holds; "": it is."""
+    """Return the reason for an incomplete run and the number of its tests, or "" if complete."""
     completeness = run.header.completeness
     if completeness.complete:
         return ""
@@ -299,7 +299,7 @@ def incompleteness(run: Run) -> str:
 
 
 def held_tests(run: Run) -> str:
-    """Return how many tests a run holds, of those that were selected."""
+    """Return the number of tests in a run, out of the selected tests."""
     count = len(run.test_ids)
     selected = max(count, run.header.completeness.expected_count)
     if not count:
@@ -324,7 +324,7 @@ _COMPLAINTS = {
 
 
 def complaint(code: Complaint, counted: Tally) -> str:
-    """Return why a run fails as a whole, in words."""
+    """Return the reason for the failure of a run as a whole."""
     if code is Complaint.NOTHING_AGAINST and not counted.expected_count:
         return "no test was compared with the revision: none that measures has run"
     if code is Complaint.TOO_FEW_JUDGED:
@@ -345,7 +345,6 @@ def complaint(code: Complaint, counted: Tally) -> str:
 
 
 def _decided(counted: Tally) -> list[str]:
-    """Return how many tests were judged in which way; "" for none of a way."""
     return [
         *(_counted(counted, name) for name in _JUDGED_ORDER),
         _by_own(counted.own_failed_count, "failed"),
@@ -357,7 +356,7 @@ def _decided(counted: Tally) -> list[str]:
 def _undecided(
     counted: Tally, options: Mapping[str, str], *, of_files: bool
 ) -> list[str]:
-    """Return how many tests were not judged, and why; "" for none of a reason."""
+    """Return counts of tests that were not judged, by reason. "" for a reason without tests."""
     ungated = "it is only shown" if of_files else "name it in max_regression"
     undecided = [_counted(counted, name) for name in _OPEN_ORDER]
     return [
@@ -375,13 +374,11 @@ def _undecided(
 
 
 def _by_own(count: int, verb: str) -> str:
-    """Return how many tests an assert of their own decided; "" for none."""
     own = "its own assert" if count == 1 else "their own asserts"
     return _count_of(count, f"{verb} {own}")
 
 
 def _count_of(count: int, tests: str) -> str:
-    """Return a count with what it is of; "" for none."""
     return f"{count} {tests}" if count else ""
 
 
@@ -392,9 +389,9 @@ def _unlimited(
     *,
     of_files: bool,
 ) -> list[str]:
-    """Return the undecided tests, those without limit and baseline included."""
     count = counted.unlimited_count
-    if "gpuperf_disable" in options:  # one reason for all
+    # All tests share this reason.
+    if "gpuperf_disable" in options:
         count += len(counted.of(Outcome.UNMEASURED))
         undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
         reason = "disabled"
@@ -413,15 +410,15 @@ def _style(counted: Tally) -> Style:
     """
     Return the style of the worst verdict.
 
-    Good: all tests were judged, and none failed. Bad: a gate was asked for and judged
-    nothing.
+    Good if all tests were judged and none failed. Bad if a gate was requested and judged nothing.
     """
     outcomes = {verdict.outcome for verdict in counted.verdicts.values()}
     failed = counted.own_failed_count or outcomes & FAILING
     all_judged = 0 < counted.judged_count == counted.expected_count
     if all_judged and not failed and not counted.open_beside:
         return Style.GOOD
-    if outcomes <= {Outcome.NEW}:  # nothing is gated yet
+    # Nothing is gated yet.
+    if outcomes <= {Outcome.NEW}:
         return Style.DOUBT
     compared = counted.judged_count or counted.of(Outcome.BLIND)
     if counted.own_failed_count or not compared:
@@ -432,7 +429,7 @@ def _style(counted: Tally) -> Style:
 
 
 def _beside(counted: Tally) -> str:
-    """Return which judged tests have a second verdict that is open, and why."""
+    """Return the undecided second verdicts of judged tests, counted by outcome, or ""."""
     parts = [
         _outcome_count(verdicts, name)
         for name in _OPEN_ORDER
@@ -442,14 +439,13 @@ def _beside(counted: Tally) -> str:
 
 
 def _counted(counted: Tally, name: str) -> str:
-    """Return the number of tests with an outcome, and why."""
     verdicts = counted.of(Outcome(name))
     return _outcome_count(verdicts, name) if verdicts else ""
 
 
 def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
-    """Return how many verdicts of an outcome there are, and what to know of them."""
-    if name == Outcome.IMPROVED:  # what is not confirmed is counted apart
+    # Unconfirmed improvements are counted separately.
+    if name == Outcome.IMPROVED:
         labels = Counter(words.label(v.outcome, v.reason) for v in verdicts)
         return ", ".join(f"{labels[text]} {text}" for text in sorted(labels))
     aside = _reasons_of(verdicts) if name in _REASONED else ""
@@ -459,7 +455,7 @@ def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
 
 
 def _smallest_detectable(verdicts: Iterable[Verdict]) -> str:
-    """Return the smallest change that any of some tests would show; "": none is known."""
+    """Return the smallest change that any of the tests can detect as text, or "" if unknown."""
     known = [
         verdict.change.detectable_effect
         for verdict in verdicts
@@ -471,7 +467,6 @@ def _smallest_detectable(verdicts: Iterable[Verdict]) -> str:
 
 
 def _reasons_of(verdicts: Sequence[Verdict]) -> str:
-    """Return why tests were not judged, the most frequent reason first."""
     reasons = Counter(
         display.escape(verdict.detail[0])
         if verdict.outcome is Outcome.UNMEASURED and verdict.detail

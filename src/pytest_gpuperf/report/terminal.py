@@ -63,32 +63,38 @@ __all__ = [
     "undecided_line",
 ]
 
-# which verdicts get a block of their own
+# Outcomes that are explained in a separate block.
 _EXPLAINED = frozenset(
     {Outcome.FAILED, Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE}
 )
 
-# subjects of header notes that are shown without -v: a device's timer, the GPU's lock, the
-# time line
+# Subjects of the header notes that are shown without `-v`: the GPU timer, the GPU lock
+# and the telemetry.
 _BETTER = frozenset({Source.CUPTI, Source.EVENTS, "lock", "telemetry"})
-_COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
+# Notes about costs in every run are shown even without a GPU.
+_COSTLY = frozenset({"ncu-cache"})
 ALONE_INTERRUPTED = (
     "gpuperf: Ctrl-C ended the process that measures tests alone; what the suite measured "
     "is stored without it"
 )
 _WIDTH = 100
-_MANY_ALIKE = 3  # more verdicts of one reason share a block
+# Verdicts with the same reason share a block if there are more than this.
+_MANY_ALIKE = 3
 _TESTS_MINE = "--gpuperf-against-tests=mine runs them on both sides"
-_RULES = 4  # characters of the rules that pytest writes around the title
-_LEAST_LEFT_S = 1.0  # less is not worth a word, and "0 s left" looks stuck
-_LONG_S = 10.0  # a shorter wait needs no warning
+# Characters of the rules that pytest writes around the title.
+_RULES = 4
+# A shorter rest is not shown, because "0 s left" looks stuck.
+_LEAST_LEFT_S = 1.0
+# A shorter wait needs no warning.
+_LONG_S = 10.0
 _OF_FILES = frozenset({Source.BINARY.value, Source.NCU_REPORT.value})
-_MOST_TYPED = 8  # tests that a command names
-_LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
+# A command names at most 8 tests.
+_MOST_TYPED = 8
+# Characters. A fact of the title that is shortened further means nothing.
+_LEAST_FACT = 12
 
 
 def _not_in_failures(_: Verdict) -> bool:
-    """Return that a verdict stands nowhere else in the output."""
     return False
 
 
@@ -104,26 +110,26 @@ def run_lines(
     counted: Tally | None = None,
 ) -> Iterator[Line]:
     """
-    Yield a run: title, table, explanations, and how many tests were judged.
+    Yield the title, the table, the explanations and the number of judged tests.
 
     Args:
         run: The run, judged.
 
-        commands: Whether a block says how to reproduce and accept what it shows.
+        commands: Whether a block ends with the commands to reproduce and accept its verdict.
 
         width: Characters of a line.
 
         verbose: Whether to show all rows, notes and collectors.
 
-        in_failures: Whether a verdict stands in pytest's FAILURES, just above: its block is not
-            printed twice.
+        in_failures: Whether a verdict is explained in pytest's FAILURES section above. The block of
+            such a verdict is not printed twice.
 
-        view: Which columns the table has, and how it is sorted; None: as usual.
+        view: The columns and the order of the table, or None for the defaults.
 
-        of_files: Whether it was compared with files: a table of that stands elsewhere,
-            and here are the doubts of its rows alone.
+        of_files: Whether the run was compared with files. The table is then printed elsewhere, so
+            only the doubts about its rows are printed here.
 
-        counted: Its tally; None: not counted yet.
+        counted: The tally of the run, or None to count it here.
     """
     yield Line(title(run, width=width), Style.TITLE)
     yield from summary(
@@ -139,7 +145,7 @@ def run_lines(
 
 
 def title(run: Run, *, width: int = _WIDTH) -> str:
-    """Return the head of a run's section: what it was measured on and with."""
+    """Return the title of a run, with machine and collectors."""
     return next(header_lines(run.header, device=_device(run), width=width)).text
 
 
@@ -154,7 +160,7 @@ def summary(
     of_files: bool = False,
     counted: Tally | None = None,
 ) -> Iterator[Line]:
-    """Yield a run below its title; the arguments are those of `run_lines`."""
+    """Yield the lines of a run below the title. The arguments are those of `run_lines`."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
     yield from itertools.islice(head, 1, None)
     table = rows(run)
@@ -183,7 +189,7 @@ def summary(
 
 
 def remarks(run: Run, *, width: int = _WIDTH) -> Iterator[Line]:
-    """Yield what was compared, what the machine did, which stored tests did not run."""
+    """Yield the remarks on a run: revision, machine drift, missing stored tests and noise."""
     yield from _against_lines(run, width)
     yield from _shift_lines(run, width)
     yield from _absent_lines(run, width)
@@ -193,7 +199,6 @@ def remarks(run: Run, *, width: int = _WIDTH) -> Iterator[Line]:
 def _doubt_lines(
     table: Sequence[Row], called: Mapping[RecordKey, str], width: int
 ) -> Iterator[Line]:
-    """Yield why values are doubtful, for who has their table elsewhere."""
     for row in table:
         for text in row.doubts():
             doubt = f"{called[row.key]}: {text}"
@@ -201,7 +206,6 @@ def _doubt_lines(
 
 
 def _against_lines(run: Run, width: int) -> Iterator[Line]:
-    """Yield what was compared with a revision, and what could not be."""
     against = run.against
     if against is None:
         return
@@ -225,7 +229,7 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
     if against.gap is not None:
         reason = display.escape(against.gap.text)
         yield from wrapped(f"{head}: {reason}", width=width, style=Style.DOUBT)
-    # with today's tests on both sides the option cannot bring more
+    # With today's tests on both sides, the option cannot add more tests.
     is_mine = run.header.options.get("gpuperf_against_tests") == "mine"
     for effect, test_ids, remedy in (
         ("in the revision alone", against.only_old, ""),
@@ -241,7 +245,6 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
 
 
 def _differing(modules: Sequence[str]) -> str:
-    """Return which own modules differ between the two sides."""
     if not modules:
         return "no module of the project differs"
     verb = "differs" if len(modules) == 1 else "differ"
@@ -249,7 +252,6 @@ def _differing(modules: Sequence[str]) -> str:
 
 
 def _absent_lines(run: Run, width: int) -> Iterator[Line]:
-    """Yield which stored tests their modules no longer have."""
     absent = run.header.completeness.absent
     if absent:
         tests = listed(map(short_id, absent))
@@ -280,7 +282,6 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
 
 
 def _noise_lines(counted: Tally, width: int) -> Iterator[Line]:
-    """Yield that the machine is too noisy for a stored baseline, where it is."""
     if counted.noise_fraction is not None:
         spread = display.change(counted.noise_fraction, signed=False)
         text = (
@@ -298,17 +299,17 @@ def header_lines(
     verbose: bool = False,
 ) -> Iterator[Line]:
     """
-    Yield what was measured on and with; the first line is the section's title.
+    Yield the title of a section, then the notes on machine and collectors.
 
     Args:
         header: The run's header.
 
-        device: The GPU that was used; None: none was.
+        device: The GPU of the run, or None if no GPU was used.
 
         width: Characters of a line.
 
-        verbose: Whether every collector that was not used leaves its sentence; else
-            those alone that would have seen the GPU better.
+        verbose: Whether to show a sentence for every unused collector. Otherwise only collectors
+            that would have measured the GPU better are mentioned.
     """
     facts = _with_gpu(header.collectors, device) if device else _without_gpu(header)
     if "gpuperf_disable" in header.options:
@@ -325,14 +326,14 @@ def start_lines(
     device: Device, collectors: Sequence[str], notes: Sequence[HeaderNote]
 ) -> Iterator[Line]:
     """
-    Yield what is going to be measured on and with, and what is degraded.
+    Yield the GPU and the collectors of a run that starts, and the reasons for worse timing.
 
     Args:
         device: The GPU that tests run on.
 
-        collectors: Those that are going to be used.
+        collectors: Names of the collectors in use.
 
-        notes: Why each of the others is not.
+        notes: Reasons why the other collectors are not used.
     """
     facts = map(display.escape, filter(None, _with_gpu(collectors, device)))
     yield Line(f"gpuperf: {', '.join(facts)}", Style.TITLE)
@@ -341,7 +342,7 @@ def start_lines(
 
 
 def machine_line(machine: str | None, run: str | None, shard: str | None) -> Line:
-    """Return the line of where a run measures, and what it is a part of."""
+    """Return the line with the machine, the run and the shard."""
     parts = [f"machine {machine or 'unknown'}"]
     parts += [f"run {run}"] if run else []
     parts += [f"shard {shard}"] if shard else []
@@ -351,7 +352,7 @@ def machine_line(machine: str | None, run: str | None, shard: str | None) -> Lin
 def _better_sources(
     notes: Sequence[HeaderNote], device: Device | None
 ) -> tuple[str, ...]:
-    """Return why a GPU's time, or its time line, does not come from a better source."""
+    """Return the notes shown without `-v`: reasons for worse GPU timing, and costs of every run."""
     subjects = _COSTLY if device is None else _BETTER | _COSTLY
     return tuple(
         note.text
@@ -368,7 +369,6 @@ def _explained(
     width: int,
     in_failures: Callable[[Verdict], bool],
 ) -> Iterator[Line]:
-    """Yield the blocks of a run's verdicts, whose measurements' names are known."""
     yield from _shift_lines(run, width)
     verdicts = _needing_words(run)
     above = dict.fromkeys(called[v.key] for v in verdicts if in_failures(v))
@@ -389,19 +389,19 @@ def explanation_blocks(
     width: int = _WIDTH,
 ) -> list[Iterator[Line]]:
     """
-    Return a block for each verdict that needs one, the gravest first.
+    Return the blocks of the verdicts that need explaining, the most severe first.
 
     Args:
         run: The run, judged.
 
-        called: What each measurement is called.
+        called: The display name of each measurement.
 
-        commands: Whether a block says how to reproduce and accept what it shows.
+        commands: Whether a block ends with the commands to reproduce and accept its verdict.
 
-        width: Characters of a line; commands are never broken.
+        width: Characters of a line. Commands are never broken.
 
     Returns:
-        The blocks; the lines of each are made when they are asked for.
+        The blocks. The lines of a block are built when they are read.
     """
     options = run.header.options if commands else None
     verdicts = _needing_words(run)
@@ -409,7 +409,6 @@ def explanation_blocks(
 
 
 def _needing_words(run: Run) -> list[Verdict]:
-    """Return the verdicts that need a block and whose rows do not explain them."""
     expected = expected_failures(run)
     return [
         verdict
@@ -452,7 +451,6 @@ def _blocks_of(
     options: Mapping[str, str] | None,
     width: int,
 ) -> list[Iterator[Line]]:
-    """Return the blocks of verdicts that share a reason: one where they are many."""
     names = [called[verdict.key] for verdict in alike]
     if alike[0].outcome not in FAILING and len(alike) > _MANY_ALIKE:
         return [joint_explanation(alike, called=names, width=width)]
@@ -471,19 +469,19 @@ def held_line(
     expected_s: float = 0.0,
 ) -> str:
     """
-    Return the line before the postponed tests are decided.
+    Return the line that announces the decision on postponed tests.
 
     Args:
-        count: The postponed tests.
+        count: Number of postponed tests.
 
-        confirm: Fresh processes that measure suspects again; None: there is no suspect
-            of which noise could be the reason.
+        confirm: Number of fresh processes that measure suspects again, or None if noise explains no
+            suspect.
 
-        revision: The revision that the tests are compared with; None: with none.
+        revision: The revision that the tests are compared with, or None.
 
-        confirm_by: What decides about suspects.
+        confirm_by: How suspects are decided.
 
-        expected_s: How long these processes are going to take [s], by what the tests took.
+        expected_s: Expected time of these processes [s], estimated from the times of the tests.
     """
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
     if revision is not None:
@@ -507,14 +505,14 @@ def held_line(
 
 def slow_line(key: RecordKey, count: int, round_s: float) -> str:
     """
-    Return the line before slow calls are repeated.
+    Return the line that announces the repetition of a slow call.
 
     Args:
         key: The measurement.
 
-        count: How many rounds there will be.
+        count: Number of rounds to come.
 
-        round_s: How long the first one has taken [s]: a call, or a call of each side.
+        round_s: Time of the first round [s]: one call, or one call of each side.
     """
     name = names([key])[key]
     more = f"{count} more take" if count > 1 else "one more takes"
@@ -523,7 +521,7 @@ def slow_line(key: RecordKey, count: int, round_s: float) -> str:
 
 
 def comparison_line(progress: Progress) -> str:
-    """Return how far a comparison with a revision is, in one line."""
+    """Return the progress of a comparison with a revision, as a line."""
     head = f"gpuperf: against {display.escape(progress.revision)}"
     if progress.text:
         return f"{head}: {display.escape(progress.text)}"
@@ -543,7 +541,7 @@ def comparison_line(progress: Progress) -> str:
 
 
 def side_by_side(workers_count: int) -> str:
-    """Return the line of a run whose host times were taken beside each other."""
+    """Return the line about host times that xdist workers measured side by side."""
     return (
         f"host times were measured side by side, by {workers_count} xdist workers; -n0"
         " measures them alone"
@@ -551,7 +549,7 @@ def side_by_side(workers_count: int) -> str:
 
 
 def measured_elsewhere(test_count: int) -> str:
-    """Return the line of tests that no process here can measure again."""
+    """Return the line about tests that no process on this machine can measure again."""
     tests = display.plural(test_count, "test")
     return (
         f"{tests} not measured again for --gpuperf-runs: other machines, or other facts, "
@@ -561,10 +559,10 @@ def measured_elsewhere(test_count: int) -> str:
 
 def positional_ids(parts: Mapping[str, str]) -> str:
     """
-    Return the line about ids that count positions.
+    Return the line about test ids that count positions.
 
     Args:
-        parts: The part of each id that does, by test id.
+        parts: The part of the id that counts positions, by test id.
     """
     shown = display.escape(next(iter(parts.values())))
     more = ", …" if len(parts) > 1 else ""
@@ -573,7 +571,7 @@ def positional_ids(parts: Mapping[str, str]) -> str:
 
 
 def changed_tests(names: Sequence[str]) -> str:
-    """Return the line about tests that improved, and are not those that were stored."""
+    """Return the line about improved tests with a source that differs from the stored sessions."""
     return (
         "the test itself changed since the stored sessions, so it is stored only by "
         f"--gpuperf-update=all: {display.escape(display.some_of(names))}"
@@ -581,7 +579,7 @@ def changed_tests(names: Sequence[str]) -> str:
 
 
 def unsteady_parameters(test_ids: Sequence[str]) -> str:
-    """Return the line about tests whose parameters differ between processes."""
+    """Return the line about tests with parameters that differ between processes."""
     tests = "this test" if len(test_ids) == 1 else f"these {len(test_ids)} tests"
     return (
         f"parameters differ in each process, so those of {tests} are not compared: "
@@ -590,14 +588,14 @@ def unsteady_parameters(test_ids: Sequence[str]) -> str:
 
 
 def installed_packages(paths: Sequence[str]) -> str:
-    """Return the line about files that differ and say what is installed."""
+    """Return the line about differing files that declare installed packages."""
     verb = "differs" if len(paths) == 1 else "differ"
     names = display.escape(display.some_of(paths))
     return f"{names} {verb}; both sides ran with the installed packages"
 
 
 def nothing_stored(reason: str) -> str:
-    """Return the line of a run that stored nothing, with why."""
+    """Return the line of a run that stored nothing, with the reason."""
     return f"nothing was stored: {reason}"
 
 
@@ -610,19 +608,19 @@ def stored_line(
     otherwise: str,
 ) -> str:
     """
-    Return the line that says what was stored, and where.
+    Return the line about the stored measurements and the store.
 
     Args:
         changes: Stored sessions by GPU, chip or host.
 
         place: The store.
 
-        barred_count: Measurements that must not be stored.
+        barred_count: Number of measurements that must not be stored.
 
-        slower_count: Measurements of which a metric is left out, because it was slower in
-            the suite than alone.
+        slower_count: Number of measurements with a metric that is left out, because it was slower
+            in the suite than alone.
 
-        otherwise: Why there is nothing to store, where nothing is barred.
+        otherwise: The reason for storing nothing, if no measurement is left out.
     """
     count = sum(map(len, changes.values()))
     barred = display.plural(barred_count, "measurement")
@@ -649,16 +647,16 @@ def dropped_lines(
     kept: Collection[str],
 ) -> Iterator[str]:
     """
-    Yield which tests a run dropped from the store, and how to take them back.
+    Yield the tests that a run dropped from the store, and the restore command.
 
     Args:
-        removed: Ids of the tests, which are no longer in the code.
+        removed: Ids of the dropped tests, which are no longer in the code.
 
-        session_count: The sessions that had measured them.
+        session_count: Number of sessions that had measured them.
 
         place: The store.
 
-        kept: Ids of tests of the run.
+        kept: Ids of the tests of the run.
     """
     tests = display.plural(len(removed), "test")
     sessions = display.plural(session_count, "session")
@@ -666,7 +664,8 @@ def dropped_lines(
     yield f"dropped {tests} with {sessions}, no longer in the code: {names}"
     chosen = [f"--test={name}" for name in selecting(removed, kept=kept)]
     if len(chosen) > _MOST_TYPED:
-        chosen = []  # all that was dropped of late
+        # Without names, the command restores everything that was dropped last.
+        chosen = []
     command = typed_command("gpuperf", "baseline", "restore", place, *chosen)
     yield f"take back: {command}"
 
@@ -675,14 +674,14 @@ def not_dropped_lines(
     doubted: Sequence[str], place: str, *, kept: Collection[str]
 ) -> Iterator[str]:
     """
-    Yield which tests a run did not drop, and what drops them.
+    Yield the tests that a run did not drop, and the drop command.
 
     Args:
-        doubted: Ids of the tests, which are not in this code, and may be of another project.
+        doubted: Ids of the tests, which are not in this code and may belong to another project.
 
         place: The store.
 
-        kept: Ids of tests of the run.
+        kept: Ids of the tests of the run.
     """
     tests = display.plural(len(doubted), "test")
     yield (
@@ -698,16 +697,16 @@ def alone_line(
     count: int, process_count: int, *, failed_count: int, elapsed_s: float
 ) -> str:
     """
-    Return the line that says what it cost to measure tests alone.
+    Return the line about the time spent on measuring tests alone.
 
     Args:
-        count: The tests.
+        count: Number of tests.
 
-        process_count: The fresh processes, in each of which all of them ran.
+        process_count: Number of fresh processes. Each of them ran all the tests.
 
-        failed_count: The tests that failed or were skipped there.
+        failed_count: Number of tests that failed or were skipped there.
 
-        elapsed_s: How long all of it took [s].
+        elapsed_s: Total time [s].
     """
     tests = display.plural(count, "test")
     processes = display.plural(process_count, "fresh process", "fresh processes")
@@ -724,12 +723,12 @@ def not_alone_line(reason: str) -> str:
 
 def company_line(count: int, others: Sequence[int]) -> str:
     """
-    Return the line of a run that ran far fewer tests than stored sessions, or far more.
+    Return the line of a run with far fewer, or far more, tests than stored sessions.
 
     Args:
-        count: The tests that this run ran.
+        count: Number of tests in this run.
 
-        others: The tests that such sessions ran.
+        others: Numbers of tests in these stored sessions.
     """
     least, most = min(others), max(others)
     ran = display.plural(most, "test")
@@ -744,14 +743,14 @@ def company_line(count: int, others: Sequence[int]) -> str:
 
 def twins_line(name: str, first: str, second: str) -> str:
     """
-    Return why tests cannot be told apart, and what to do about it.
+    Return the line about two tests with the same name, and the remedy.
 
     Args:
-        name: What pytest calls both.
+        name: The name that pytest gives to both tests.
 
-        first: One of them, as it is typed.
+        first: The first test, as typed on a command line.
 
-        second: The other one.
+        second: The second test, as typed on a command line.
     """
     files = [text.partition("::")[0] for text in (first, second)]
     both = f"{display.escape(first)} and {display.escape(second)}"
@@ -765,13 +764,13 @@ def twins_line(name: str, first: str, second: str) -> str:
 
 
 def overruled_line(verdict: Verdict) -> str:
-    """Return why a run fails that pytest would pass: a plugin changed an outcome."""
+    """Return the failure of a run in which a plugin turned a failing test into a passed test."""
     told = f"{decided_line(verdict)}, and another plugin reported the test as passed"
     return f"{told}; the run fails"
 
 
 def undecided_line(test_ids: Sequence[str]) -> str:
-    """Return why a run fails that pytest.exit has ended with 0 before it was decided."""
+    """Return the failure of a run that `pytest.exit` ended with 0 before a decision."""
     tests = listed(map(short_id, test_ids))
     return (
         f"the run was ended with exit status 0 before fresh processes had decided {tests}, "
@@ -780,30 +779,35 @@ def undecided_line(test_ids: Sequence[str]) -> str:
 
 
 def status_line(reason: str) -> str:
-    """Return that a plugin has set the exit status to 0 over what fails the run."""
+    """Return the failure of a run for which a plugin had set the exit status to 0."""
     return f"gpuperf: a plugin set the exit status to 0, and it is 1: {reason}"
 
 
 def ended_line(test_id: str) -> str:
-    """Return that a test has ended the process; "": what did is not a test."""
+    """
+    Return the failure of a process that ended by `os._exit(0)`.
+
+    Args:
+        test_id: The test that ended the process, or "" if something other than a test did.
+    """
     ended = f"{display.escape(test_id) or 'something'} ended pytest by os._exit(0)"
     return f"gpuperf: {ended}; nothing was judged, so the exit status is 1"
 
 
 def decided_line(verdict: Verdict) -> str:
-    """Return what was decided of a test."""
+    """Return the outcome of a test as a line."""
     outcome = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
     return f"{short_id(verdict.key.test_id)}: {outcome}"
 
 
 def lost_lines(tests: Sequence[str], remedy: str) -> str:
-    """Return why a run fails that cannot read what the baseline has of its tests."""
+    """Return the failure of a run that cannot read the baseline of some tests."""
     named = listed(map(short_id, tests))
     return f"damaged lines of the baseline are of tests of this run: {named}; {remedy}"
 
 
 def none_began(count: int, gap: Unmeasured) -> str:
-    """Return why a run fails whose fresh processes began no test."""
+    """Return the failure of a run with fresh processes that began no test."""
     fresh = "the fresh process" if count == 1 else f"each of {count} fresh processes"
     return (
         f"{fresh} began no test, so what had to be measured again was not decided: "
@@ -812,7 +816,6 @@ def none_began(count: int, gap: Unmeasured) -> str:
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:
-    """Yield the machine's drift for each class of tests that has one."""
     moved = [_shifted(shift) for shift in run.shifts if shift.moved]
     if moved:
         drift = f"machine drift: {', '.join(moved)}"
@@ -821,7 +824,6 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
 
 
 def _shifted(shift: MachineShift) -> str:
-    """Return the drift of a class of tests."""
     metric = "" if shift.metric == "time" else f" {display.escape(shift.metric)}"
     moved = display.change(shift.effect, limits=())
     controls = display.plural(shift.control_count, "control")
@@ -830,10 +832,10 @@ def _shifted(shift: MachineShift) -> str:
 
 def _title(facts: list[str], width: int) -> str:
     """
-    Return the title.
+    Join the facts into a title of at most `width` characters.
 
-    Where it is too long, why there is no GPU goes, which is told with -v, then what reads
-    files; then the longest facts lose their middle.
+    If the title is too long, the reason for the missing GPU goes first (`-v` shows it), then the
+    collectors that read files. After that, the longest facts lose their middle.
     """
     head = "gpuperf: "
     if len(head + ", ".join(facts)) > width:
@@ -850,18 +852,16 @@ def _title(facts: list[str], width: int) -> str:
 
 
 def _device(run: Run) -> Device | None:
-    """Return the GPU of a run; None: none was used."""
+    """Return the GPU of a run, or None if no GPU was used."""
     return next((r.device for r in run.records if r.device), None)
 
 
 def _with_gpu(collectors: Sequence[str], device: Device) -> tuple[str, ...]:
-    """Return the facts of a machine with a GPU."""
     driver = f"driver {device.driver_version}" if device.driver_version else ""
     return (device.name, driver, *collectors)
 
 
 def _without_gpu(header: Header) -> tuple[str, ...]:
-    """Return the facts of a machine whose GPU was not used, and why it has none."""
     environment = header.environment
     reasons = (
         n.text for n in header.notes if n.code is GapCode.NO_DEVICE and n.about == "gpu"
@@ -876,7 +876,7 @@ def _without_gpu(header: Header) -> tuple[str, ...]:
 
 def _brief_reason(text: str) -> str:
     """
-    Return `CPU only`, or `CPU only (NVML does not start)` where a driver has an error.
+    Return `CPU only`, or `CPU only (NVML does not start)` if a driver has an error.
 
     A machine that has no GPU and no driver needs no reason.
     """
@@ -885,6 +885,5 @@ def _brief_reason(text: str) -> str:
 
 
 def _brief_cpu(model: str) -> str:
-    """Return a processor's name without trade marks and its nominal clock."""
     plain = re.sub(r"\((?:R|TM|tm|r)\)|\bCPU\b|@.*|\d+-Core Processor", "", model)
     return " ".join(plain.split())

@@ -130,7 +130,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
     }
 )
 
-# the same of a comparison with a revision, where nothing is stored
+# Sentences of a comparison with a revision, in which nothing is stored.
 _OF_REVISION: Mapping[Reason, str] = MappingProxyType(
     {
         Reason.FINGERPRINT_DIFFERS: (
@@ -151,7 +151,7 @@ _OF_REVISION: Mapping[Reason, str] = MappingProxyType(
     }
 )
 
-# by the only fact that differs
+# By the only fact that differs.
 _OF_FACTS: Mapping[str, str] = MappingProxyType(
     {
         PARAMETERS: "The {side} was measured with other parameters.",
@@ -175,7 +175,7 @@ _ON_ITS_MACHINE = (
 _BY_REVISION = "compare it with a revision on this machine (--gpuperf-against={commit})"
 _Case = tuple[Reason, "Cause | None"]
 
-# remedies of pytest's verdicts; {}: filled in from the evidence
+# Remedies of pytest's verdicts. Fields in braces are filled in from the evidence.
 _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
     {
         (Reason.STRADDLES_LIMIT, None): (
@@ -279,12 +279,12 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
     }
 )
 
-# remedies in pytest of gaps that judge finds, which knows no option
+# Remedies of gaps found by judge, which knows no option of pytest.
 _OF_GAPS: Mapping[GapCode, str] = MappingProxyType(
     {GapCode.NOT_SAMPLED: "use a GPU, and run pytest with --gpuperf-telemetry=10"}
 )
 
-# words and remedies of voids that judge finds, which has no words
+# Reasons and remedies of voids found by judge, which has no texts.
 _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
     {
         VoidCode.OTHER_TRACER: (
@@ -309,7 +309,7 @@ _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
     }
 )
 
-# remedies of a comparison with a revision; what is not here has that of _IN_PYTEST
+# Remedies of a comparison with a revision. For cases missing here, _IN_PYTEST is used.
 _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
     {
         (Reason.FINGERPRINT_DIFFERS, None): (
@@ -325,7 +325,8 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
             "pin the kernel, as by a fixed autotuning configuration; if the change picks "
             "another one on purpose, limit its time"
         ),
-        (Reason.FASTER_THAN_LIMIT, None): "",  # nothing is stored
+        # Nothing is stored, so nothing needs updating.
+        (Reason.FASTER_THAN_LIMIT, None): "",
         (Reason.SIDE_WITHOUT_VALUE, Cause.OLD_SIDE): (
             "name a revision in which the test runs"
         ),
@@ -354,8 +355,8 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
     }
 )
 
-# remedies of `gpuperf compare`, whatever the cause: run files have no store, and no test
-# that could be measured again
+# Remedies of `gpuperf compare` for every cause. Run files have no store, and no test
+# that could be measured again.
 _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
     {
         Reason.NOT_MEASURED: "name a run file that has it",
@@ -379,7 +380,8 @@ _WITHOUT_FRESH: Mapping[Cause | None, str] = {
     ),
 }
 _NOTHING = VerdictEvidence()
-_SHOWN_SESSIONS = 3  # that were as slow as now, the newest; more are counted
+# The newest sessions that were as slow as now. The rest is only counted.
+_SHOWN_SESSIONS = 3
 _OF_CAUSES = {
     Cause.SHARED_MOVE: (
         "most tests of its class moved alike: by a change that they share, or by the "
@@ -398,7 +400,7 @@ _OF_CAUSES = {
 USUAL_INTERVAL = (
     "the interval is the usual one of such a value: no 3 comparable sessions are stored"
 )
-# sentences of causes that are not the code's
+# Sentences of causes outside the code.
 _OF_OTHERS: Mapping[Cause | None, str] = {
     Cause.OTHER_ALONE: (
         "It changed by more than the limit, but fresh processes do not confirm it."
@@ -410,22 +412,27 @@ _OF_OTHERS: Mapping[Cause | None, str] = {
         "It changed by more than the limit, but stored sessions were like that, too."
     ),
 }
-MARK = "*"  # behind a change that is not what the two values differ by
+# Printed behind a change that differs from the plain difference of the two values.
+MARK = "*"
 ADJUSTED = f"{MARK} without what a faster or slower core and the machine's drift did"
-_DRIFT = 0.001  # less machine drift does not change a printed digit
-_USEFUL_LIMIT = 0.5  # a wider one would find nothing that a user does not see
-_MARKED = 0.01  # a mark on each row of a quiet run would say nothing
-_MOST_TIMES = 1e6  # a larger factor is told by its power of ten
+# Less machine drift does not change a printed digit.
+_DRIFT = 0.001
+# A wider limit would find nothing that a user does not see anyway.
+_USEFUL_LIMIT = 0.5
+# Smaller corrections get no mark, because a mark on every row of a quiet run is useless.
+_MARKED = 0.01
+# A larger factor is printed as a power of ten.
+_MOST_TIMES = 1e6
 
 
 def for_pytest(verdict: Verdict, *, compared: bool = False) -> Verdict:
     """
-    Return a verdict with its evidence in words, and its remedy in pytest.
+    Return a verdict with its evidence in words and a remedy for pytest.
 
     Args:
         verdict: The judgement.
 
-        compared: Whether the run compares with a revision already.
+        compared: Whether the run already compares with a revision.
     """
     case = verdict.reason, verdict.cause
     remedy = _IN_PYTEST.get(case, "")
@@ -436,13 +443,15 @@ def for_pytest(verdict: Verdict, *, compared: bool = False) -> Verdict:
             remedy = remedy.replace(f"{joint}{_BY_REVISION}", "")
     if verdict.evidence is not None and verdict.evidence.gap is not None:
         remedy = gap_remedy(verdict.evidence.gap) or remedy
-    if changed_test(verdict):  # What is better may be the test.
+    if changed_test(verdict):  # The test may be the reason.
         remedy = remedy.replace("--gpuperf-update=improved", "--gpuperf-update=all")
     return _worded(verdict, remedy)
 
 
 def blocks(verdict: Verdict) -> str:
-    """Return the blocks behind a verdict, and what the same code differs by; "": none."""
+    """
+    Return the number of blocks behind a verdict and the noise of equal code, or "" without blocks.
+    """
     against = verdict.against
     if against is None or not against.block_count:
         return ""
@@ -453,22 +462,22 @@ def blocks(verdict: Verdict) -> str:
 
 
 def same_code(fraction: float) -> str:
-    """Return what the same code differs by in a comparison with a revision."""
+    """Return the sentence about the difference measured between identical code."""
     return f"the same code differed by ±{display.change(fraction, signed=False)}"
 
 
 def for_files(verdict: Verdict) -> Verdict:
-    """Return the same with the remedy of `gpuperf compare`."""
+    """Return a verdict with its evidence in words and a remedy for `gpuperf compare`."""
     return _worded(verdict, _AMONG_FILES.get(verdict.reason, ""))
 
 
 def gap_remedy(gap: Gap) -> str:
-    """Return what to do in pytest about a value that is not there; "": not known."""
+    """Return the remedy in pytest for a missing value, or "" if unknown."""
     return gap.remedy or _OF_GAPS.get(gap.code, "")
 
 
 def _stated_remedy(verdict: Verdict, evidence: VerdictEvidence) -> str:
-    """Return what the evidence itself says to do; "": it says nothing."""
+    """Return the remedy stated by the evidence, or "" if the evidence states none."""
     if evidence.gap is not None:
         return evidence.gap.remedy
     if verdict.cause not in _WITHOUT_FRESH:
@@ -479,26 +488,26 @@ def _stated_remedy(verdict: Verdict, evidence: VerdictEvidence) -> str:
 
 
 def _void_words(void: Void) -> tuple[str, str]:
-    """Return why a value is void, and what to do about it."""
     measured = void.reason, void.remedy
     return measured if void.reason else _OF_VOIDS.get(void.code, measured)
 
 
 def _worded(verdict: Verdict, remedy: str) -> Verdict:
-    """Return a verdict with its detail and its remedy."""
     evidence = verdict.evidence or _NOTHING
     text = _stated_remedy(verdict, evidence)
     if remedy and not text:
         text = _filled(remedy, verdict, evidence)
     detail = tuple(_details(verdict, evidence))
-    if not (text or detail):  # nearly all
+    # Nearly all verdicts have neither detail nor remedy.
+    if not (text or detail):
         return verdict
     return replace(verdict, detail=detail, remedy=text)
 
 
-_DIGEST = re.compile(r"[0-9a-f]{16}")  # as collect.parameters makes it
+# Parameter digests, as created by collect.parameters.
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 
-# by the only facts that differ: these may be others on the same machine
+# By the only facts that differ. These facts can vary on the same machine.
 _WHICH = {
     "allocator": "with this allocator",
     "peak": "with this peak",
@@ -511,7 +520,6 @@ _WHICH = {
 
 
 def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
-    """Return a remedy with what the evidence says."""
     missing = evidence.least_count - _session_count(verdict)
     return remedy.format(
         of_what=_WHICH.get(",".join(evidence.differences), "of this machine"),
@@ -526,7 +534,6 @@ def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
 
 
 def _quieter(verdict: Verdict) -> str:
-    """Return what makes a test decidable whose blocks differ by too much."""
     limit = None if verdict.against is None else verdict.against.decidable_limit
     if limit is None or limit > _USEFUL_LIMIT:
         return (
@@ -538,13 +545,12 @@ def _quieter(verdict: Verdict) -> str:
 
 
 def _commit(verdict: Verdict) -> str:
-    """Return the commit of the newest stored session; REV: not known."""
+    """Return the commit of the newest stored session, or "REV" if unknown."""
     span = verdict.baseline
     return display.commit(None if span is None else span.last_commit) or "REV"
 
 
 def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
-    """Yield the evidence besides numbers, a line each."""
     reason = verdict.reason
     if reason is Reason.NOT_MEASURED:
         yield _why_unmeasured(verdict, evidence)
@@ -561,7 +567,7 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     yield from _compared(verdict, evidence)
     yield from _alike(verdict, evidence.alike)
     if evidence.account is not None:
-        # loaded here as in _compared
+        # Imported here for the reason given in `_compared`.
         from pytest_gpuperf.report.kernels import account_lines
 
         yield from account_lines(evidence.account, verdict)
@@ -570,7 +576,6 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
 
 
 def _of_cause(verdict: Verdict) -> Iterator[str]:
-    """Yield what a cause says besides its reason."""
     if verdict.cause in _OF_CAUSES:
         yield _OF_CAUSES[verdict.cause]
     if text := _other_alone(verdict):
@@ -578,7 +583,6 @@ def _of_cause(verdict: Verdict) -> Iterator[str]:
 
 
 def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
-    """Yield how the stored sessions differ from this one, or that they are too few."""
     for name, values in evidence.differences.items():
         yield f"{name}: {_fact_then_and_now(name, values)}"
     side, of_what = "stored", "sessions"
@@ -587,7 +591,8 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if evidence.stored_sources:
         yield f"{side}: {', '.join(evidence.stored_sources)}"
     if evidence.kernels is not None:
-        # of kernels alone: it loads what captured reports need, which few runs have
+        # Imported only for kernels, because the module loads the code for captured
+        # reports, which few runs need.
         from pytest_gpuperf.report.kernels import choice_text
 
         old, new = evidence.kernels
@@ -603,7 +608,6 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
 
 
 def _alike(verdict: Verdict, alike: Sequence[SeenValue]) -> Iterator[str]:
-    """Yield which stored sessions were as slow, or as fast, as the value now."""
     if not alike:
         return
     unit = "" if verdict.estimate is None else verdict.estimate.unit
@@ -618,14 +622,17 @@ def _alike(verdict: Verdict, alike: Sequence[SeenValue]) -> Iterator[str]:
 
 
 def _fact_then_and_now(name: str, values: tuple[str, str]) -> str:
-    """Return what a fact was and is; of parameters that differ nobody can read digests."""
+    """
+    Return the stored and the current value of a fact.
+
+    Digests of parameters are not shown, because they are unreadable.
+    """
     if name == PARAMETERS and all(map(_DIGEST.fullmatch, values)):
         return "other values under the same id"
     return " -> ".join(display.moved_fact(name, *values))
 
 
 def _left_out(left_out: LeftOut) -> str:
-    """Return which stored value the others exclude."""
     day, ratio = display.date(left_out.started_unix_s), left_out.ratio
     if ratio is None:
         return f"left out: the session of {day}; the others are 0"
@@ -634,12 +641,10 @@ def _left_out(left_out: LeftOut) -> str:
 
 
 def _session_count(verdict: Verdict) -> int:
-    """Return the number of stored sessions that a verdict compares with."""
     return 0 if verdict.baseline is None else verdict.baseline.session_count
 
 
 def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
-    """Return why a value or its grade is missing."""
     if evidence.gap is not None:
         reason = evidence.gap.reason
     elif verdict.cause is Cause.NO_HARDWARE:
@@ -655,7 +660,7 @@ def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
     return f'min_grade="{evidence.grade}" is a fraction of {bound}: {reason}'
 
 
-# of metrics that would be equal, or be taken for one another
+# Names of metrics that would be equal or ambiguous without their suffix.
 _NOUNS = {
     "dram.bytes": "dram traffic",
     "dram.fraction": "dram use",
@@ -665,14 +670,16 @@ _NOUNS = {
 
 
 def label(outcome: Outcome, reason: Reason | None = None) -> str:
-    """Return an outcome as tables print it: loud where it fails, and what is uncertain."""
+    """
+    Return an outcome as printed in tables: failing outcomes in capitals, doubts in parentheses.
+    """
     if (outcome, reason) == (Outcome.IMPROVED, Reason.NOT_CONFIRMED):
         return f"{outcome.value} (not confirmed)"
     return outcome.value.upper() if outcome in FAILING else outcome.value
 
 
 def building(verdict: Verdict) -> str:
-    """Return how many sessions of a baseline that is being built are stored; "": none."""
+    """Return the number of sessions stored for an unfinished baseline as text, or ""."""
     evidence = verdict.evidence
     if evidence is None or evidence.building is None:
         return ""
@@ -681,7 +688,7 @@ def building(verdict: Verdict) -> str:
 
 
 def sentence(verdict: Verdict) -> str:
-    """Return the sentence of a verdict's reason, with its direction where that is known."""
+    """Return the sentence for a verdict's reason, with the direction of the change if known."""
     text, moved = _usual_sentence(verdict), verdict.change
     if verdict.of_revision:
         if verdict.cause is Cause.KERNEL_PER_SIDE:
@@ -702,7 +709,6 @@ def sentence(verdict: Verdict) -> str:
 
 
 def _usual_sentence(verdict: Verdict) -> str:
-    """Return the sentence of a reason, or of the only hard fact that differs."""
     sides = {**REASONS, **_OF_REVISION} if verdict.of_revision else REASONS
     if verdict.reason is not Reason.FINGERPRINT_DIFFERS:
         return sides[verdict.reason]
@@ -712,16 +718,17 @@ def _usual_sentence(verdict: Verdict) -> str:
 
 
 def missed_assert(text: str) -> str:
-    """Return a failed assert on a test's measured values, as a sentence."""
+    """Return the sentence about a failed assert on measured values."""
     return f"its own assert did not hold: {display.escape(text)}"
 
 
 def change(verdict: Verdict) -> str:
     """
-    Return a verdict's change in a cell's length, as `+7.9 %`; "" where it has none.
+    Return the change of a verdict for a table cell, as `+7.9 %`, or "" without a change.
 
-    A metric is named unless it is the time, or its measurement has its name. A change
-    that the machine's part moves by a percent or more is marked, as `ADJUSTED` says.
+    The metric is named unless it is the time, or the measurement has the same name. A change is
+    marked with `*` if CPU speed or machine drift account for a percent or more, as `ADJUSTED`
+    explains.
     """
     text = _moved(verdict)
     if verdict.change is not None and taken_out(verdict.change, _MARKED):
@@ -732,7 +739,7 @@ def change(verdict: Verdict) -> str:
 
 
 def changed_test(verdict: Verdict) -> str:
-    """Return that the test is not the one of the stored sessions, or "" if it is."""
+    """Return the sentence about a test that changed since the stored sessions, or ""."""
     span = verdict.baseline
     if span is None or TEST not in span.moved:
         return ""
@@ -740,11 +747,12 @@ def changed_test(verdict: Verdict) -> str:
 
 
 def in_suite(verdict: Verdict) -> str:
-    """Return the suite's value where it was worse than alone; "" where it was not."""
+    """Return the sentence about a value that was worse in the suite than alone, or ""."""
     suite, alone = verdict.in_suite, verdict.change
     if suite is None or alone is None or suite.effect is None:
         return ""
-    if verdict.cause is Cause.OTHER_ALONE:  # its evidence has both values
+    # The evidence has both values.
+    if verdict.cause is Cause.OTHER_ALONE:
         return ""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     suite_text, alone_text = display.pair(suite.measured, alone.measured, unit)
@@ -756,7 +764,7 @@ def in_suite(verdict: Verdict) -> str:
 
 
 def alone(verdict: Verdict) -> str:
-    """Return the fresh processes' value where it is no change all the same; "": it is."""
+    """Return the sentence about an unchanged value that differs between suite and alone, or ""."""
     alone, estimate = verdict.alone, verdict.estimate
     same = verdict.outcome in {Outcome.UNCHANGED, Outcome.BLIND}
     if not same or alone is None or estimate is None:
@@ -771,12 +779,10 @@ def alone(verdict: Verdict) -> str:
 
 
 def _of_metric(verdict: Verdict) -> str:
-    """Return a metric's name before its values; "" for the time."""
     return "" if verdict.metric == "time" else f"{noun(verdict.metric)} "
 
 
 def _way_alone(verdict: Verdict) -> str:
-    """Return how a test alone differs from the test in the suite, in a word."""
     alone, estimate = verdict.alone, verdict.estimate
     if alone is None or estimate is None or alone.measured == estimate.value:
         return "no other"
@@ -787,7 +793,7 @@ def _way_alone(verdict: Verdict) -> str:
 
 
 def _other_alone(verdict: Verdict) -> str:
-    """Return values that do not show a change: of suite and fresh processes; "": they do."""
+    """Return the values of suite and fresh processes if they contradict each other, or ""."""
     alone, estimate, moved = verdict.alone, verdict.estimate, verdict.change
     if alone is None or estimate is None or moved is None:
         return ""
@@ -813,13 +819,13 @@ def _other_alone(verdict: Verdict) -> str:
 
 
 def short(reason: Reason) -> str:
-    """Return a reason in a few words, as the last line prints it."""
+    """Return a reason in a few words, for the last line of a run."""
     return reason.value.replace("-", " ")
 
 
 def noun(metric: str) -> str:
     """
-    Return a metric's name without the words that its unit says already.
+    Return a metric's name without the suffix that repeats the unit.
 
     Example:
         >>> noun("stack_bytes"), noun("launches.count"), noun("dram__bytes.sum")
@@ -827,7 +833,8 @@ def noun(metric: str) -> str:
     """
     if metric in _NOUNS:
         return _NOUNS[metric]
-    if "__" in metric:  # a hardware counter keeps its name
+    # A hardware counter keeps its name.
+    if "__" in metric:
         return metric
     for tail in ("_bytes", ".bytes", ".count", "_fraction", ".fraction"):
         metric = metric.removesuffix(tail)
@@ -836,12 +843,12 @@ def noun(metric: str) -> str:
 
 def taken_out(change: Change, least: float = _DRIFT) -> list[str]:
     """
-    Return what the machine did that is no part of a change; empty: nothing to tell.
+    Return the effects of the machine removed from a change, as texts. Empty if there are none.
 
     Args:
         change: The change.
 
-        least: Of each part [fraction], > 0; a smaller one is left out.
+        least: Smallest effect to mention [fraction], > 0.
     """
     core, drift = change.core_shift or 0.0, change.machine_shift or 0.0
     parts = []
@@ -854,7 +861,7 @@ def taken_out(change: Change, least: float = _DRIFT) -> list[str]:
 
 
 def _moved(verdict: Verdict) -> str:
-    """Return the relative change; both values where there is none."""
+    """Return the relative change, or both values if there is no relative change."""
     moved, limit = verdict.change, verdict.threshold
     if moved is None:
         return ""

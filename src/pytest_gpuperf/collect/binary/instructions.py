@@ -32,24 +32,25 @@ _CODE = re.compile(
 )
 _REFERENCE = re.compile(r"`\(([^)]+)\)")
 _TARGETS = re.compile(r'\(\*"BRANCH_TARGETS ([^"]+)"\*\)')
-_NEVER = frozenset({"!PT", "!UPT"})  # a guard that no thread passes
+_NEVER = frozenset({"!PT", "!UPT"})  # No thread passes this guard.
 _ALWAYS = frozenset({None, "PT", "UPT"})
-# to a label; past it where guarded, and where threads only agree to meet there (BSSY)
+# Jumps to a label. Control also falls through after a guarded jump, and after BSSY, which
+# only sets the label as a meeting point of threads.
 _JUMPS = frozenset({"BRA", "BSSY", "JMP", "WARPSYNC"})
-_TABLES = frozenset({"BRX", "BRXU", "JMX", "JMXU"})  # to one label of several
+_TABLES = frozenset({"BRX", "BRXU", "JMX", "JMXU"})  # Jumps to one of several labels.
 _ENDS = frozenset({"EXIT", "RET", "KILL"})
 
 
 class Instruction(Frozen, frozen=True, kw_only=True):
     """
-    One machine instruction.
+    A machine instruction.
 
     Attributes:
-        opcode: With its modifiers, as `LDG.E.128`.
+        opcode: With modifiers, as `LDG.E.128`.
 
-        operands: As they are listed.
+        operands: As nvdisasm lists them.
 
-        guard: The predicate before it, as `!P0`; None: none.
+        guard: The predicate in front of the instruction, as `!P0`, or None.
     """
 
     opcode: str
@@ -58,12 +59,12 @@ class Instruction(Frozen, frozen=True, kw_only=True):
 
     @property
     def base(self) -> str:
-        """The opcode without its modifiers."""
+        """The opcode without modifiers."""
         return self.opcode.partition(".")[0]
 
     @property
     def modifiers(self) -> tuple[str, ...]:
-        """What follows the opcode."""
+        """The modifiers of the opcode."""
         return tuple(self.opcode.split(".")[1:])
 
     @property
@@ -74,7 +75,7 @@ class Instruction(Frozen, frozen=True, kw_only=True):
 
     @property
     def never_runs(self) -> bool:
-        """Whether its guard lets no thread pass."""
+        """True if no thread passes the guard."""
         return self.guard in _NEVER
 
 
@@ -99,9 +100,9 @@ class KernelCode(Frozen, frozen=True, kw_only=True):
     Attributes:
         instructions: All reachable instructions.
 
-        in_loops: Those inside a loop, or called from one.
+        in_loops: Instructions inside a loop, or called from a loop.
 
-        doubt: Why the code may be incomplete; None: it is complete.
+        doubt: Why the code may be incomplete, or None if the code is complete.
     """
 
     instructions: tuple[Instruction, ...]
@@ -110,7 +111,7 @@ class KernelCode(Frozen, frozen=True, kw_only=True):
 
 
 def read_listing(text: str) -> CodeListing:
-    """Return the instructions and labels of what `nvdisasm -c` printed."""
+    """Parse the instructions and labels of the output of `nvdisasm -c`."""
     instructions: list[Instruction] = []
     places: dict[str, int] = {}
     for line in text.splitlines():
@@ -131,17 +132,17 @@ def kernel_code(listing: CodeListing, kernel: str) -> KernelCode | None:
     """
     Return the code of a kernel.
 
-    A call of an absolute address leaves the file: the driver's functions, as printf, are
-    not part of the kernel. A call through a pointer within the file, or a jump whose
-    targets are not listed, leaves a doubt.
+    A call of an absolute address leaves the file. Functions of the driver, as printf,
+    are not part of the kernel. A call through a pointer within the file, or a jump with
+    unlisted targets, leaves a doubt.
 
     Args:
         listing: The file's code.
 
-        kernel: The kernel's name, as the binary has it.
+        kernel: The kernel's name in the binary.
 
     Returns:
-        Its code; None: the file has no kernel of that name.
+        The code, or None if the file has no kernel of that name.
     """
     start = listing.places.get(kernel)
     if start is None:
@@ -180,26 +181,26 @@ class _Flow:
         return targets
 
     def called(self, at: int) -> list[int]:
-        """Return the functions of this file that an instruction calls."""
+        """Return the functions of the file that an instruction calls."""
         instruction = self._code[at]
         direct = instruction.base == "CALL" and instruction.operands.startswith("`")
         return self._targets(instruction) if direct else []
 
     def called_from(self, places: Iterable[int]) -> set[int]:
-        """Return the instructions of all functions that some instructions call."""
+        """Return the instructions of all functions called by the given instructions."""
         bodies: set[int] = set()
         todo = [entry for at in places for entry in self.called(at)]
         while todo:
             entry = todo.pop()
             body = _reach([entry], self.within) if entry not in bodies else set()
-            # a far jump is written as a call too: there is no way back from it
+            # A far jump is also written as a call, but does not return.
             if any(self._code[at].base == "RET" for at in body):
                 todo += [more for at in body - bodies for more in self.called(at)]
                 bodies |= body
         return bodies
 
     def doubt(self, at: int) -> str | None:
-        """Return why the successors of an instruction are not known; None: they are."""
+        """Return why the successors of an instruction are unknown, or None."""
         instruction = self._code[at]
         if instruction.base in _TABLES and not self._targets(instruction):
             return "jumps to targets that nvdisasm does not list"
@@ -209,7 +210,7 @@ class _Flow:
         return None
 
     def _targets(self, instruction: Instruction) -> list[int]:
-        """Return the places of the labels among an instruction's operands."""
+        """Return the indices of labels among the operands of an instruction."""
         names = _REFERENCE.findall(instruction.operands)
         if table := _TARGETS.search(instruction.operands):
             names += table[1].split(",")
@@ -217,18 +218,18 @@ class _Flow:
 
 
 def _leaves(instruction: Instruction) -> bool:
-    """Return whether control never falls through to the next instruction."""
+    """Return True if control never falls through to the next instruction."""
     if instruction.guard not in _ALWAYS:
         return False
     if instruction.base in _TABLES:
         return True
-    if instruction.base in {"BRA", "JMP"}:  # `BRA !P0, ...` is guarded too
+    # `BRA !P0, ...` is also guarded.
+    if instruction.base in {"BRA", "JMP"}:
         return instruction.operands.startswith("`")
     return instruction.base in _ENDS
 
 
 def _reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[int]:
-    """Return the places reachable from some."""
     todo = list(start)
     reached = set(todo)
     while todo:
@@ -239,7 +240,7 @@ def _reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[i
 
 
 def _cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
-    """Return the places that lie on a cycle (Kosaraju's algorithm)."""
+    """Return the instructions on a cycle (Kosaraju's algorithm)."""
     order, before = _post_order(start, following)
     owner: dict[int, int] = {}
     for root in reversed(order):
@@ -262,7 +263,7 @@ def _cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
 def _post_order(
     start: int, following: Callable[[int], list[int]]
 ) -> tuple[list[int], dict[int, list[int]]]:
-    """Return places in depth-first post-order, and the predecessors of each."""
+    """Return instructions in depth-first post-order, and the predecessors of instructions."""
     order: list[int] = []
     before: dict[int, list[int]] = {start: []}
     walk = [(start, iter(following(start)))]
@@ -297,10 +298,12 @@ _MEMORY = MappingProxyType(
     }
 )
 _BY_WIDTH = frozenset({"global_load", "global_store"})
-_WIDTHS = MappingProxyType(  # what a thread moves [B]; no such modifier: 4
+# Bytes that a thread moves. Without such a modifier, there are 4.
+_WIDTHS = MappingProxyType(
     {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 )
-_KINDS = MappingProxyType(  # by opcode: the classes that are not access to memory
+# Opcode -> classes other than the memory accesses in `_MEMORY`.
+_KINDS = MappingProxyType(
     {
         **dict.fromkeys(("DADD", "DFMA", "DMUL"), ("fp64",)),
         **dict.fromkeys(("FADD", "FADD2", "FFMA", "FFMA2", "FMUL", "FMUL2"), ("fp32",)),
@@ -320,24 +323,24 @@ _KINDS = MappingProxyType(  # by opcode: the classes that are not access to memo
 )
 _WARPGROUP = frozenset({"BGMMA", "HGMMA", "IGMMA", "QGMMA"})
 _ADDITIONS = frozenset({"DADD", "FADD", "FADD2", "HADD2"})
-_STACK = "R1"  # the stack pointer of the ABI
+_STACK = "R1"  # The stack pointer of the ABI.
 _OWN_PLACE = re.compile(rf"\[{_STACK}(?:\+-?0x[0-9a-f]+)?\]")
 
 
 class InstructionMix(Frozen, frozen=True, kw_only=True):
     """
-    What one kernel consists of.
+    The composition of one kernel.
 
     Attributes:
-        kernel: Its name, as the binary has it.
+        kernel: The kernel's name in the binary.
 
-        counts: By the names of the metrics without `instructions.`; every class is in
-            it. None: not known.
+        counts: Instruction counts by metric name without `instructions.`, for every class.
+            None if unknown.
 
-        spills_bytes: Spilled registers stored and loaded by a thread [B]; None: they
-            cannot be told apart from arrays, or the code is not all known.
+        spills_bytes: Spilled registers stored and loaded by a thread [B], or None if spills
+            cannot be distinguished from arrays, or if the code is incomplete.
 
-        doubt: Why something is not known; None: all is.
+        doubt: Why something is unknown, or None if everything is known.
     """
 
     kernel: str
@@ -350,14 +353,14 @@ def instruction_mix(
     tool: str, cubin: Path, kernels: Iterable[str], *, runner: Runner
 ) -> tuple[InstructionMix, ...]:
     """
-    Return the mix of some kernels of a cubin.
+    Return the instruction mixes of kernels in a cubin.
 
     Args:
         tool: The path of nvdisasm.
 
         cubin: The file.
 
-        kernels: Their names, as the binary has them.
+        kernels: The names of the kernels in the binary.
 
         runner: Starts the tool.
 
@@ -373,7 +376,7 @@ def instruction_mix(
 
 def classes_of(instruction: Instruction) -> tuple[str, ...]:
     """
-    Return the classes that an instruction counts in.
+    Return the classes of an instruction.
 
     Example:
         >>> classes_of(Instruction(opcode="LDG.E.128"))
@@ -391,11 +394,12 @@ def classes_of(instruction: Instruction) -> tuple[str, ...]:
 
 def spilled_bytes(code: KernelCode) -> int | None:
     """
-    Return the bytes that a thread spills, stores and loads together [B].
+    Return the bytes that a thread spills, stores and loads together [B], or None.
 
-    A spilled register has a fixed place: its address is the stack pointer plus a constant.
-    Other addresses mean arrays, or arguments of external functions; several moves of the
-    stack pointer mean functions that save registers of their callers: then None.
+    A spilled register has a fixed address, which is the stack pointer plus a constant.
+    Other addresses mean arrays, or arguments of external functions. Several moves of
+    the stack pointer mean functions that save registers of their callers. In both cases
+    the result is None.
     """
     accesses = [i for i in code.instructions if i.base in {"LDL", "STL"}]
     if not accesses:
@@ -409,7 +413,6 @@ def spilled_bytes(code: KernelCode) -> int | None:
 
 
 def _mix(kernel: str, code: KernelCode | None) -> InstructionMix:
-    """Return the instruction mix of one kernel."""
     if code is None:
         doubt = "nvdisasm does not list it"
         return InstructionMix(kernel=kernel, counts=None, doubt=doubt)
@@ -424,7 +427,7 @@ def _mix(kernel: str, code: KernelCode | None) -> InstructionMix:
 
 
 def _counted(instructions: Iterable[Instruction]) -> Counter[str]:
-    """Return the number of instructions in each class."""
+    """Count instructions by class, without NOPs and instructions that never run."""
     counts: Counter[str] = Counter()
     for instruction in instructions:
         if instruction.base != "NOP" and not instruction.never_runs:
@@ -433,7 +436,6 @@ def _counted(instructions: Iterable[Instruction]) -> Counter[str]:
 
 
 def _tensor_classes(base: str) -> Iterator[str]:
-    """Yield the classes of an instruction of the tensor cores."""
     yield "tensor"
     if base in _WARPGROUP:
         yield "wgmma"
@@ -444,19 +446,20 @@ def _tensor_classes(base: str) -> Iterator[str]:
 
 
 def _width_bytes(instruction: Instruction) -> int:
-    """Return the bytes that a thread moves in one access [B]."""
+    """Return the bytes that a thread moves in a single access [B]."""
     widths = (_WIDTHS[m] for m in instruction.modifiers if m in _WIDTHS)
     return next(widths, 4)
 
 
 def _only_moves(instruction: Instruction) -> bool:
-    """Return whether an arithmetic instruction computes nothing: a move, a constant."""
+    """Return True if an arithmetic instruction only moves a value or a constant."""
     sources = instruction.parts[1:]
-    if instruction.base in _ADDITIONS:  # to zero: a sign, an absolute value, a width
+    # Adding zero changes a sign, takes an absolute value or converts a width.
+    if instruction.base in _ADDITIONS:
         return "RZ" in sources
     return instruction.base == "HFMA2" and sources[:2] == ("RZ", "RZ")
 
 
 def _registers(instruction: Instruction) -> set[str]:
-    """Return the source registers of an instruction; empty for memory accesses."""
+    """Return the source registers of an instruction. Memory accesses have none."""
     return {part.partition(".")[0] for part in instruction.parts[1:]}

@@ -44,7 +44,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 
 
 def _file_kind(head: bytes) -> str:
-    """Return the kind of a file; "container": what may hold a fatbin or cubins."""
+    """Return the kind of a file. A "container" may hold a fatbin or cubins."""
     if not head:
         return "empty"
     if head.startswith(_ELF_MAGIC) and head[18:20] == struct.pack("<H", _MACHINE_CUDA):
@@ -57,7 +57,7 @@ def _file_kind(head: bytes) -> str:
 
 
 def _unfinished_reason(content: bytes) -> Gap | None:
-    """Return why a cubin's numbers are not final; None: they are."""
+    """Return why the resources of a cubin are not final, or None if they are."""
     if not _is_whole(content):
         return Gap(
             code=GapCode.CAPTURE_FORMAT,
@@ -75,7 +75,7 @@ def _unfinished_reason(content: bytes) -> Gap | None:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Return whether the file is as long as its header says."""
+    """Return True if the file has the length stated in the header."""
     if len(content) < _HEADER.size:
         return False
     *_, table_start, _, _, _, _, entry_bytes, count, _ = _HEADER.unpack_from(content)
@@ -89,18 +89,18 @@ def _is_whole(content: bytes) -> bool:
     return True
 
 
-_WARP_SIZE = 32  # every NVIDIA chip
+_WARP_SIZE = 32  # On every NVIDIA chip.
 _REMEDY = "give the path or the bytes of a cubin or fatbin, or what Triton compiled"
 
 
 class LaunchFacts(Frozen, frozen=True, kw_only=True):
     """
-    Resources that a launch sets and a binary does not have.
+    Resources that a launch sets and a binary does not contain.
 
     Attributes:
-        threads_per_block: Threads of a block; None: unknown.
+        threads_per_block: Threads of a block, or None if unknown.
 
-        dynamic_shared_bytes: Shared memory requested at launch [B]; None: unknown.
+        dynamic_shared_bytes: Shared memory requested at launch [B], or None if unknown.
     """
 
     threads_per_block: int | None = None
@@ -109,16 +109,16 @@ class LaunchFacts(Frozen, frozen=True, kw_only=True):
 
 class Image(Frozen, frozen=True, kw_only=True):
     """
-    One binary to read.
+    A binary to read.
 
     Attributes:
-        label: How messages name it.
+        label: The name of the binary in messages.
 
-        content: Its bytes; None: `path` is read.
+        content: The bytes, or None to read `path`.
 
-        path: Its file; None: `content` is read.
+        path: The file, or None to read `content`.
 
-        launch: The launch facts of its kernels.
+        launch: The launch facts of the kernels.
     """
 
     label: str
@@ -129,10 +129,10 @@ class Image(Frozen, frozen=True, kw_only=True):
 
 def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
     """
-    Return the binaries that a source stands for, in its order.
+    Return the binaries of a source, in the order of the source.
 
     Args:
-        source: A path, bytes, what Triton's compiler returns, or a sequence of them.
+        source: A path, bytes, the result of Triton's compiler, or a sequence of these.
 
         launch: The launch facts of the caller, which replace those of Triton.
 
@@ -159,7 +159,6 @@ def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
 
 
 def _triton_image(compiled: object, launch: LaunchFacts) -> Image:
-    """Return the cubin of a Triton kernel, with the launch facts of its metadata."""
     metadata = getattr(compiled, "metadata", None)
     label = f"Triton kernel {_fact(metadata, 'name') or '(unnamed)'}"
     forms = compiled.asm  # type: ignore[attr-defined] # asked for by images_of
@@ -178,19 +177,18 @@ def _triton_image(compiled: object, launch: LaunchFacts) -> Image:
 
 
 def _fact(metadata: object, name: str) -> object:
-    """Return a field of Triton's metadata, a mapping in some versions."""
     if isinstance(metadata, Mapping):
         return metadata.get(name)
     return getattr(metadata, name, None)
 
 
 def _number(value: object) -> int | None:
-    """Return a whole number, None for anything else."""
+    """Return an integer unchanged, and None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-# From 9.0 on the compiler places a kernel's own shared memory behind the share that
-# the driver keeps, and cuobjdump counts both (seen with ptxas 11.8 to 13.4).
+# From 9.0 on, the compiler places a kernel's own shared memory after the part reserved by
+# the driver, and cuobjdump counts both (seen with ptxas 11.8 to 13.4).
 _DRIVER_SHARED_BYTES = 1024
 _DRIVER_SHARED_FROM = (9, 0)
 
@@ -204,12 +202,12 @@ _REFUSED = {
 
 class Cubin(Frozen, frozen=True, kw_only=True):
     """
-    The code for one target, and the kernels in it.
+    The code for one target, and the kernels in that code.
 
     Attributes:
         content: The whole file.
 
-        kernels: What each of them needs, in the file's order.
+        kernels: The resources of the kernels, in the file's order.
     """
 
     content: bytes
@@ -227,38 +225,38 @@ def read_cubins(
     tool: str | None = None,
 ) -> tuple[Cubin, ...]:
     """
-    Return the cubins of a binary, with the resources of their kernels.
+    Return the cubins of a binary, with the resources of all kernels.
 
     Args:
-        source: A path, bytes, what Triton's compiler returns, or a sequence of them.
+        source: A path, bytes, the result of Triton's compiler, or a sequence of these.
 
         runner: Starts cuobjdump and a demangler.
 
-        block: Threads of a block, >= 1; None: what Triton says, or unknown.
+        block: Threads of a block, >= 1, or None to use Triton's value if there is one.
 
-        dynamic_shared_bytes: Shared memory requested at launch [B], >= 0; None: what
-            Triton says, or unknown.
+        dynamic_shared_bytes: Shared memory requested at launch [B], >= 0, or None to use
+            Triton's value if there is one.
 
-        ptxas_log: What `nvcc -Xptxas -v` or `ptxas -v` printed, for spills and
-            barriers, or the path of a file with it; None: these stay unknown.
+        ptxas_log: The output of `nvcc -Xptxas -v` or `ptxas -v`, or the path of a file
+            that contains it. Without the log, spills and barriers are unknown.
 
-        target: Only kernels compiled for this chip, as `sm_90a`; None: for every one.
+        target: Return only kernels for this chip, as `sm_90a`, or None for all chips.
 
-        tool: The path of cuobjdump; None: it is looked for.
+        tool: The path of cuobjdump, or None to search for it.
 
     Returns:
-        Cubins in the binary's order. The stack of a kernel that calls itself is what
-        the compiler could bound, or None.
+        Cubins in the binary's order. The stack of a recursive kernel is the bound found by
+        the compiler, or None.
 
     Raises:
-        CaptureFormatError: A file that is missing, cut off, not linked or no binary,
-            or that holds no kernel, or none for `target`.
+        CaptureFormatError: A file is missing, cut off, not linked or not a binary, or has
+            no kernel, or no kernel for `target`.
 
         CollectorUnavailableError: There is no cuobjdump.
 
         CollectorFailedError: cuobjdump cannot read the binary.
 
-        MeasureError: The source is nothing that can be read.
+        MeasureError: The source has an unknown type.
     """
     launch = LaunchFacts(
         threads_per_block=_at_least(block, 1, "block"),
@@ -288,14 +286,14 @@ def read_cubins(
 
 
 def _log_text(log: str | os.PathLike[str]) -> str:
-    """Return a compiler's log; a text of one line is the path of a file."""
+    """Return the text of a compiler's log. A text of one line is the path of a file."""
     text = os.fspath(log)
     if "\n" in text or not text.strip():
         return text
     remedy = "name the file with what ptxas -v printed, or pass the text"
     path = Path(text)
     try:
-        if path.exists() and not path.is_file():  # a pipe would never answer
+        if path.exists() and not path.is_file():  # A pipe would block forever.
             message = "the compiler's log is a folder or a device"
             raise CaptureFormatError(message, remedy=remedy, path=text)
         return path.read_text(encoding="utf-8", errors="replace")
@@ -309,17 +307,17 @@ def read_mixes(
     cubins: Sequence[Cubin], *, runner: Runner, tool: str | None = None
 ) -> tuple[InstructionMix, ...]:
     """
-    Return the instruction mix of each kernel.
+    Return the instruction mix of every kernel.
 
     Args:
-        cubins: What `read_cubins` returned.
+        cubins: The result of `read_cubins`.
 
         runner: Starts nvdisasm.
 
-        tool: The path of nvdisasm; None: it is looked for.
+        tool: The path of nvdisasm, or None to search for it.
 
     Returns:
-        One entry for each kernel, in the order of the cubins and of their kernels.
+        An entry for each kernel, in the order of the cubins and of their kernels.
 
     Raises:
         CollectorUnavailableError: There is no nvdisasm.
@@ -340,7 +338,6 @@ def read_mixes(
 
 
 def _at_least(value: int | None, least: int, name: str) -> int | None:
-    """Return a number; raise with its name if it is below the minimum."""
     if value is not None and value < least:
         message = f"{name} is {value}"
         raise MeasureError(message, remedy=f"give {name} as a number >= {least}")
@@ -348,7 +345,6 @@ def _at_least(value: int | None, least: int, name: str) -> int | None:
 
 
 def _refuse_by_head(image: Image) -> None:
-    """Refuse an image by its first bytes, without running a tool."""
     kind = _file_kind(_head(image))
     if kind in _REFUSED:
         problem, remedy = _REFUSED[kind]
@@ -361,10 +357,10 @@ def _refuse_by_head(image: Image) -> None:
 
 
 def _head(image: Image) -> bytes:
-    """Return the first bytes of an image."""
     if image.content is not None or image.path is None:
         return (image.content or b"")[:_HEAD_BYTES]
-    if image.path.exists() and not image.path.is_file():  # a pipe would never answer
+    # A pipe would block forever.
+    if image.path.exists() and not image.path.is_file():
         message = "is a folder or a device"
         raise CaptureFormatError(message, remedy=_GIVE, path=image.label)
     try:
@@ -376,7 +372,6 @@ def _head(image: Image) -> bytes:
 
 
 def _refuse_unfinished(content: bytes, image: Image) -> None:
-    """Refuse a cubin whose numbers are not final."""
     if problem := _unfinished_reason(content):
         raise CaptureFormatError(
             problem.reason, remedy=problem.remedy, path=image.label
@@ -391,7 +386,6 @@ def _read_image(
     tool: str,
     runner: Runner,
 ) -> list[Cubin]:
-    """Return the cubins of one image."""
     with ScratchFolder("binary") as folder:
         files = _cubins_of(image, target, Path(folder), tool=tool, runner=runner)
         cubins = []
@@ -409,7 +403,7 @@ def _read_image(
 def _cubins_of(
     image: Image, target: str | None, folder: Path, *, tool: str, runner: Runner
 ) -> Mapping[Path, str]:
-    """Return the files of an image's cubins with their targets."""
+    """Extract the cubins of an image, and return the target of each file."""
     path = image.path
     if path is None:
         path = folder / "image"
@@ -445,7 +439,6 @@ def _resources(
     launch: LaunchFacts,
     facts: Mapping[tuple[str, str], CompilerFacts],
 ) -> KernelResources:
-    """Return one kernel's resources as a KernelResources."""
     compiler = facts.get((usage.name, target))
     return KernelResources(
         name=usage.name,
@@ -463,7 +456,7 @@ def _resources(
 
 
 def _own_shared_bytes(counted_bytes: int, target: str) -> int:
-    """Return a kernel's static shared memory without the driver's reserve [B]."""
+    """Return the static shared memory without the driver's reserve [B]."""
     capability = target_capability(target)
     reserves = capability is not None and capability >= _DRIVER_SHARED_FROM
     if reserves and counted_bytes >= _DRIVER_SHARED_BYTES:

@@ -1,4 +1,4 @@
-"""NVIDIA's command-line tools: where they are, what they print of a kernel, and its name."""
+"""NVIDIA's command-line tools: finding them, parsing their output and kernel names."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Tool(Frozen, frozen=True, kw_only=True):
     A tool that reads binaries.
 
     Attributes:
-        name: As it is started.
+        name: The name of the executable.
 
-        wheel: The package of PyPI that brings it.
+        wheel: The PyPI package that contains the tool.
     """
 
     name: str
@@ -57,12 +57,12 @@ NVDISASM = Tool(name="nvdisasm", wheel="nvidia-cuda-nvdisasm")
 
 
 def on_path(tool: Tool) -> str | None:
-    """Return the path of a tool on PATH."""
+    """Return the path of a tool on PATH, or None."""
     return shutil.which(tool.name)
 
 
 def in_wheel(tool: Tool) -> str | None:
-    """Return the path of a tool in PyPI's wheel."""
+    """Return the path of a tool in PyPI's wheel, or None."""
     try:
         files = importlib.metadata.files(tool.wheel) or ()
     except importlib.metadata.PackageNotFoundError:
@@ -74,7 +74,7 @@ def in_wheel(tool: Tool) -> str | None:
 
 
 def in_triton(tool: Tool) -> str | None:
-    """Return the path of a tool in Triton, without importing Triton."""
+    """Return the path of a tool in Triton, without importing Triton, or None."""
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
         return None
@@ -83,7 +83,7 @@ def in_triton(tool: Tool) -> str | None:
 
 
 def in_toolkit(tool: Tool) -> str | None:
-    """Return the path of a tool in the CUDA toolkit that the environment names."""
+    """Return the path of a tool in the CUDA toolkit from the environment, or None."""
     homes = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
     folders = [str(Path(home) / "bin") for home in homes if home]
     return shutil.which(tool.name, path=os.pathsep.join(folders)) if folders else None
@@ -99,13 +99,13 @@ def find_tool(
     Return the path of a tool.
 
     Args:
-        tool: Which one.
+        tool: The tool to find.
 
-        places: Where to look, in this order: on PATH, in PyPI's wheel, in Triton, in
-            the toolkit that CUDA_HOME or CUDA_PATH names.
+        places: The places to search, in this order: PATH, PyPI's wheel, Triton, the toolkit
+            of CUDA_HOME or CUDA_PATH.
 
     Raises:
-        CollectorUnavailableError: It is in none of them.
+        CollectorUnavailableError: The tool is in none of these places.
     """
     for place in places:
         if path := place(tool):
@@ -117,7 +117,7 @@ def find_tool(
 
 
 def refusal(tool: Tool, finished: Finished) -> CollectorFailedError:
-    """Return the error of a failed tool, with the tool's output."""
+    """Build the exception for a failed tool, with the tool's output."""
     words = finished.log_tail or f"no output, exit status {finished.exit_code}"
     return CollectorFailedError(
         f"{tool.name} cannot read it: {words}",
@@ -140,14 +140,14 @@ _NO_DEVICE_CODE = ("does not contain device code", "Invalid fatbin header")
 
 class FunctionUsage(Frozen, frozen=True, kw_only=True):
     """
-    The numbers that the tool prints of one kernel.
+    The numbers that cuobjdump prints of a kernel.
 
     Attributes:
-        name: As the binary has it.
+        name: The name in the binary.
 
         registers_count: REG.
 
-        stack_bytes: STACK and LOCAL [B]; None: the tool says UNKNOWN.
+        stack_bytes: STACK and LOCAL [B], or None if the tool prints UNKNOWN.
 
         shared_bytes: SHARED [B].
 
@@ -165,19 +165,19 @@ def extract_cubins(
     tool: str, image: Path, *, into: Path, runner: Runner
 ) -> tuple[Finished, Mapping[Path, str]]:
     """
-    Write the cubins of a binary as files of their own.
+    Write the cubins of a binary to separate files.
 
     Args:
         tool: The path of cuobjdump.
 
-        image: A cubin, or what may hold some.
+        image: A cubin, or a file that may contain cubins.
 
         into: An empty folder.
 
         runner: Starts the tool.
 
     Returns:
-        How the tool ended, and the target of each file that it wrote, in its order.
+        The finished process, and the target of each written file, in the order of writing.
     """
     argv = [tool, "-xelf", "all", str(image.resolve())]
     finished = runner.run(argv, timeout_s=_TIMEOUT_S, cwd=str(into))
@@ -190,17 +190,17 @@ def function_usage(
     tool: str, cubin: Path, *, runner: Runner
 ) -> tuple[FunctionUsage, ...]:
     """
-    Return the usage of each kernel of a cubin.
+    Return the usage of every kernel in a cubin.
 
     Args:
         tool: The path of cuobjdump.
 
-        cubin: A file that it has written.
+        cubin: A file written by `extract_cubins`.
 
         runner: Starts the tool.
 
     Raises:
-        CollectorFailedError: It failed, or printed what is not understood.
+        CollectorFailedError: The tool failed, or its output has an unknown format.
     """
     argv = [tool, "-res-usage", str(cubin)]
     finished = runner.run(argv, timeout_s=_TIMEOUT_S)
@@ -212,18 +212,19 @@ def function_usage(
 
 
 def holds_no_device_code(finished: Finished) -> bool:
-    """Return whether the tool reports a file without device code."""
+    """Return True if the tool reports a file without device code."""
     return any(words in finished.log_tail for words in _NO_DEVICE_CODE)
 
 
 def _usage(name: str, line: str, finished: Finished) -> FunctionUsage | None:
-    """Return one kernel's numbers; None for a function that kernels call."""
+    """Return the numbers of a kernel, or None for a function called by kernels."""
     numbers: dict[str, int | None] = {"LOCAL": 0}
     for key, text in _USAGE.findall(line):
         value = int(text) if text.isdigit() else None
         held = numbers.get(key, 0)
         numbers[key] = None if value is None or held is None else held + value
-    if "CONSTANT" not in numbers:  # parameters: every kernel has that bank
+    # Every kernel has a constant bank for parameters.
+    if "CONSTANT" not in numbers:
         return None
     registers_count, shared_bytes = numbers.get("REG"), numbers.get("SHARED")
     constant_bytes = numbers["CONSTANT"]
@@ -243,7 +244,7 @@ def _usage(name: str, line: str, finished: Finished) -> FunctionUsage | None:
     )
 
 
-_MOST_DIGITS = 18  # of a number that an integer of 64 bits holds
+_MOST_DIGITS = 18  # A number of 18 digits fits into 64 bits.
 _ENTRY = re.compile(r"Compiling entry function '(.+?)' for '(\w+)'")
 _FRAME = re.compile(
     r"\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
@@ -252,7 +253,7 @@ _BARRIERS = re.compile(r"Used \d+ registers.*?used (\d+) barriers")
 
 
 def _whole(digits: str) -> int:
-    """Return a whole number of a log; refuse one that no compiler prints."""
+    """Parse a number of a log, and refuse a number that is too long for any compiler."""
     if len(digits) > _MOST_DIGITS:
         raise CaptureFormatError(
             f"holds a number of {len(digits)} digits",
@@ -267,10 +268,11 @@ class CompilerFacts(Frozen, frozen=True, kw_only=True):
     The compiler's log on one kernel.
 
     Attributes:
-        spills_bytes: Spill stores and loads of a thread [B], those of the functions
-            compiled with the kernel included; None: they cannot be told apart.
+        spills_bytes: Spill stores and loads of a thread [B], including functions
+            compiled with the kernel, or None if the kernel's spills cannot be
+            separated.
 
-        barriers_count: Barriers of a block; None: an old compiler does not say.
+        barriers_count: Barriers of a block, or None if an old compiler does not print them.
     """
 
     spills_bytes: int | None = 0
@@ -279,17 +281,18 @@ class CompilerFacts(Frozen, frozen=True, kw_only=True):
 
 def read_ptxas_log(log: str) -> Mapping[tuple[str, str], CompilerFacts]:
     """
-    Return the facts of a compiler's log, by kernel and target.
+    Parse a compiler's log, and return facts by kernel and target.
 
-    A function that a kernel calls follows it in the log, so its spills are counted
-    with the kernel. In a log of separate compilation a function may stand before any
-    kernel; if such a function spills, nobody knows whose spills they are.
+    A function that a kernel calls follows the kernel in the log, so that its spills are
+    added to the kernel. In a log of separate compilation a function may precede all
+    kernels. If such a function spills, the spills cannot be assigned to a kernel, and
+    are None for all kernels.
 
     Args:
-        log: What nvcc or ptxas printed; other lines are passed over.
+        log: The output of nvcc or ptxas. Other lines are ignored.
 
     Raises:
-        CaptureFormatError: No kernel is named in it.
+        CaptureFormatError: The log names no kernel.
     """
     facts: dict[tuple[str, str], CompilerFacts] = {}
     kernel: tuple[str, str] | None = None
@@ -332,18 +335,18 @@ def demangled_names(
     names: Sequence[str], *, runner: Runner, tools: Sequence[str] = _TOOLS
 ) -> Mapping[str, str]:
     """
-    Return demangled names, if a demangler is available.
+    Demangle names, if a demangler is available.
 
     Args:
         names: Mangled names.
 
         runner: Starts the demangler.
 
-        tools: Programs to try, best first; the first on PATH is used.
+        tools: Programs to try, best first. The first program on PATH is used.
 
     Returns:
-        Demangled by mangled name; empty where no demangler is on PATH or it fails: a
-        name is not worth losing a measurement.
+        The demangled name by mangled name. Empty if no demangler is on PATH or if the
+        demangler fails, because a measurement must not be lost for a name.
     """
     distinct = sorted(set(names))
     tool = next((path for name in tools if (path := shutil.which(name))), None)
@@ -366,19 +369,19 @@ def native_demangler(library: str = "libstdc++.so.6") -> Callable[[str], str | N
     """
     Return a demangler that runs in this process.
 
-    A name that is not mangled (Triton's, one declared `extern "C"`) is returned as it is.
+    A name that is not mangled (Triton's, or declared `extern "C"`) is returned unchanged.
 
     Args:
-        library: The C++ runtime that has `__cxa_demangle`, as the loader names it.
+        library: The C++ runtime with `__cxa_demangle`, as named by the loader.
 
     Returns:
-        A function of a name; it returns None where the library is missing or cannot
-        demangle the name.
+        A function that demangles a name. It returns None if the library is missing or
+        cannot demangle the name.
     """
     try:
         demangle = ctypes.CDLL(library)["__cxa_demangle"]
         free = ctypes.CDLL(None).free
-    except (OSError, AttributeError, TypeError):  # Windows has no CDLL(None)
+    except (OSError, AttributeError, TypeError):  # Windows has no CDLL(None).
         return lambda name: None if name.startswith("_Z") else name
     demangle.restype = ctypes.c_void_p
     demangle.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 3]
@@ -403,7 +406,7 @@ def base_name(name: str) -> str:
     Return a kernel's name without namespaces, template arguments and parameters.
 
     Args:
-        name: As a demangler writes it.
+        name: A name in the spelling of a demangler.
 
     Example:
         >>> base_name("void at::native::fill<4, std::array<char*, 1> >(int, float)")
@@ -414,14 +417,15 @@ def base_name(name: str) -> str:
     open_brackets: list[str] = []
     letters = []
     for letter in name.replace("(anonymous namespace)::", ""):
-        if letter == "(" and not open_brackets:  # its parameters
+        if letter == "(" and not open_brackets:  # The parameters begin here.
             break
         if letter in _CLOSED_BY:
             open_brackets.append(_CLOSED_BY[letter])
         elif not open_brackets:
             letters.append(letter)
         elif letter == ")" and letter in open_brackets:
-            while open_brackets.pop() != ")":  # a < b inside it opened nothing
+            # The `<` of `a < b` inside the parentheses opened no bracket.
+            while open_brackets.pop() != ")":
                 pass
         elif letter == open_brackets[-1]:
             open_brackets.pop()

@@ -1,7 +1,7 @@
 """Room collect.cupti: NVIDIA's profiling libraries, called in this process.
 
-In: libcupti and libnvperf_host, where a package or a toolkit has installed them.
-Out: what a chip can count, what that costs, and readings; errors with a remedy.
+In: libcupti and libnvperf_host, as installed by a package or a toolkit.
+Out: the counters of a chip, the passes they take, readings, and errors with a remedy.
 Never: a judgement, a process, an answer that the library did not give.
 """
 
@@ -37,11 +37,12 @@ __all__ = [
     "get_supported_chips",
 ]
 
-_PLACES = dict.fromkeys(__all__, "profiler_host")  # name: the module that has it
+# Public name -> the module that defines it.
+_PLACES = dict.fromkeys(__all__, "profiler_host")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    """Return a public name; its module is imported when it is first asked for."""
+    """Import the module of a public name on first access."""
     if name not in _PLACES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

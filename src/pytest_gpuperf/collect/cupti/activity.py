@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 _WINDOWS = 3  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
-_COMPLETE, _FORCED = 0, 1  # flush flags: complete buffers, or all
-# of one window or sample: a million launches with their calls and labels, 0.6 GiB as
-# cupti-python 13.4 holds them (benchmarks/launch_list.py)
+_COMPLETE, _FORCED = 0, 1  # Flush flags: complete buffers, or all buffers.
+# Limit of one window or sample: a million launches with calls and labels, which take
+# 0.6 GiB in cupti-python 13.4 (benchmarks/launch_list.py).
 MOST_RECORDS = 3_000_000
 
 
@@ -52,20 +52,20 @@ class Sink:
     """
     Holds batches of records until they are read.
 
-    CUPTI adds batches in a thread of its own or in ours; each of the two counts has one
-    writer, so that no lock is needed.
+    CUPTI adds batches in its own thread or in the calling thread. Each of the two
+    counts has a single writer, so that no lock is needed.
 
     Args:
-        most_count: The most records that are held.
+        most_count: The maximum number of held records.
 
     Attributes:
-        full: Whether there were more, which are lost.
+        full: True if more records arrived. These are lost.
     """
 
     def __init__(self, most_count: int) -> None:
         self.full = False
         self._most_count = most_count
-        self._batches: deque[Sequence[Any]] = deque()  # records have no type
+        self._batches: deque[Sequence[Any]] = deque()  # Records have no type.
         self._put_count = self._taken_count = 0
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Sink:
         return self._put_count - self._taken_count
 
     def put(self, records: Sequence[Any]) -> None:
-        """Add a batch, if it fits."""
+        """Add a batch, or set `full` if the batch exceeds the limit."""
         if len(self) + len(records) > self._most_count:
             self.full = True
             return
@@ -100,16 +100,17 @@ class ActivityCollector:
     Args:
         synchronize: Waits until the device is idle.
 
-        cupti: The module `cupti.cupti`; None: it is imported by `open`.
+        cupti: The module `cupti.cupti`, or None to import it in `open`.
 
-        environment: The variables of this process.
+        environment: The environment variables of this process.
 
-        device_pids: Returns the processes that use a GPU now; None: unknown.
+        device_pids: Returns the processes that use a GPU now, or None if unknown.
 
-        whole_graphs: Record each launch of a graph as one piece of work, which costs
-            less, and does not show its kernels.
+        whole_graphs: True to record a graph launch as one piece of work. This costs
+            less, and does not show the graph's kernels.
 
-        most_count: The most records of one window or sample; with more it is void.
+        most_count: The maximum number of records of one window or sample. With more
+            records, the window or sample is void.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class ActivityCollector:
         self._pid = os.getpid()
 
     def absent(self) -> Gap | None:
-        """Return why it cannot be used, as far as that is known without opening it."""
+        """Return why CUPTI cannot be used, as far as known without opening it, or None."""
         attached = attached_tool(self._environment)
         if attached is not None or self._cupti is not None:
             return attached
@@ -144,7 +145,7 @@ class ActivityCollector:
 
     @property
     def is_open(self) -> bool:
-        """Whether it records in this process."""
+        """True if the collector records in the current process, not in a parent process."""
         return self._undo is not None and self._pid == os.getpid()
 
     def open(self) -> None:
@@ -173,10 +174,10 @@ class ActivityCollector:
         self._pid = os.getpid()
 
     def close(self) -> None:
-        """Stop recording, and end the subscription."""
+        """Stop recording, and end the subscription. Does nothing in a forked process."""
         undo, self._undo = self._undo, None
         if undo is None or self._pid != os.getpid():
-            return  # the subscription is the parent's, not the forked process's
+            return  # The subscription belongs to the parent of a forked process.
         with contextlib.suppress(*self.failures):
             self._synchronize()
             self.library.activity_flush_all(_FORCED)
@@ -185,7 +186,7 @@ class ActivityCollector:
     @contextlib.contextmanager
     def window(self) -> Iterator[Window]:
         """
-        Record the block's work on the device; windows may be nested.
+        Record the device's work during a block. Windows may be nested.
 
         Errors of the block pass through. An error of CUPTI makes the window void and is
         never raised, because it is not the test's fault.
@@ -206,16 +207,16 @@ class ActivityCollector:
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:
-        """The errors of the module: a function may be missing, or the driver too old."""
+        """The errors of the module, including missing functions and a driver that is too old."""
         return failures_of(self.library)
 
     def next_label(self) -> int:
-        """Return a label that is unique in this process."""
+        """Return a new label, unique in the process."""
         self._label += 1
         return self._label
 
     def listen(self) -> Sink:
-        """Return a new sink, which receives batches of records from now on."""
+        """Add a new sink, which receives batches of records from now on."""
         sink = Sink(self.most_count)
         self._sinks = (*self._sinks, sink)
         return sink
@@ -225,39 +226,39 @@ class ActivityCollector:
         self._sinks = tuple(joined for joined in self._sinks if joined is not sink)
 
     def flush(self) -> None:
-        """Make CUPTI deliver all complete records; the device must be idle."""
+        """Make CUPTI deliver all complete records. The device must be idle."""
         self.library.activity_flush_all(_COMPLETE)
         count = ctypes.c_size_t()
         self.library.activity_get_num_dropped_records(0, 0, ctypes.addressof(count))
         self.dropped_count += count.value
 
     def users_among(self, pids: Collection[int]) -> tuple[int, ...]:
-        """Return those processes that use a GPU."""
+        """Return the given processes that use a GPU, or () if unknown."""
         if not pids or self._device_pids is None:
             return ()
         return tuple(sorted(frozenset(pids) & frozenset(self._device_pids())))
 
     def childless_since(self, ended_s: float) -> bool:
         """
-        Return whether no child process can have used a device since some time.
+        Return True if no child process can have used a device since an earlier moment.
 
         Args:
-            ended_s: What `_ended_children_s` was then.
+            ended_s: The result of `_ended_children_s` at that moment [s].
         """
         return not _children() and _ended_children_s() == ended_s
 
     def _completed(self, records: Sequence[Any]) -> None:
-        """Add a batch to all sinks: called by CUPTI, in a thread of its own or in ours."""
+        """Add a batch to all sinks. CUPTI calls this in its own thread or in the calling thread."""
         for sink in self._sinks:
             sink.put(records)
 
 
 class Window:
     """
-    The work of one block on the device.
+    The device's work in one block.
 
     Attributes:
-        void: Why it must not be judged; None: it may.
+        void: Why the window must not be judged, or None if it may.
     """
 
     def __init__(self, collector: ActivityCollector) -> None:
@@ -271,16 +272,17 @@ class Window:
         self._dropped_before = 0
         self._children_before: frozenset[int] = frozenset()
         self._ended_before = 0.0
-        self._remarks: dict[str, Any] = {}  # further arguments of `read_trace`
+        self._remarks: dict[str, Any] = {}  # Further arguments of `read_trace`.
         self._trace: Trace | None = None
 
     def trace(self, sink: Callable[[], LaunchSink] | None = None) -> Trace:
         """
-        Return the trace; the records are decoded now, at some microseconds a kernel.
+        Decode the records and return the trace. Decoding takes some microseconds per
+        kernel.
 
         Args:
-            sink: Opens the storage for more launches than fit in memory; None: all
-                are held in memory.
+            sink: Opens the storage for more launches than fit in memory, or None to
+                keep all launches in memory.
 
         Raises:
             MeasureError: The window is still open, or CUPTI failed in it.
@@ -291,22 +293,22 @@ class Window:
                 message = self.void.text if self.void else is_open
                 raise MeasureError(message, remedy="read the trace after the block")
             batches, bounds = self._sink.taken(), self._bounds
-            self._bounds = None  # the batches can be read only once
+            self._bounds = None  # The batches can be read only once.
             self._trace = read_trace(batches, bounds, sink=sink, **self._remarks)
         return self._trace
 
     def body_begins(self) -> None:
-        """Count the host's waits from now on: earlier ones are not the body's."""
+        """Discard earlier waits of the host, which do not belong to the body."""
         if self.void is None:
             self._begun_ns = self._collector.library.get_timestamp()
 
     def body_returned(self) -> None:
-        """Count the host's waits until now."""
+        """Ignore later waits of the host."""
         if self.void is None:
             self._returned_ns = self._collector.library.get_timestamp()
 
     def begin(self, synchronize: Callable[[], None]) -> None:
-        """Flush earlier records, and label what this thread submits."""
+        """Flush earlier records, and label the work submitted by the current thread."""
         collector = self._collector
         if not collector.is_open:
             self.void = CLOSED
@@ -318,7 +320,8 @@ class Window:
         cupti = collector.library
         try:
             collector.flush()
-            # a record of this wait takes a new buffer, which the body's launch would wait for
+            # The record of this wait makes CUPTI request a new buffer now, so that the
+            # first launch of the body does not wait for the buffer.
             synchronize()
             self._dropped_before = collector.dropped_count
             self._sink = collector.listen()
@@ -328,7 +331,7 @@ class Window:
             self._give_up(failed(error))
 
     def end(self, synchronize: Callable[[], None]) -> None:
-        """Wait for the device, and flush its records."""
+        """Wait for the device, and flush the records of the block."""
         if self.void is not None:
             return
         collector = self._collector
@@ -369,24 +372,23 @@ class Window:
         )
 
     def _give_up(self, void: Void) -> None:
-        """Make the window void, and drop its records."""
         self._collector.leave(self._sink)
         self._sink.clear()
         self.void = void
 
 
 def _children() -> frozenset[int]:
-    """Return the running child processes of this one."""
+    """Return the ids of running child processes, or an empty set if not on Linux."""
     pids: set[int] = set()
-    with contextlib.suppress(OSError):  # no Linux
+    with contextlib.suppress(OSError):  # This is not Linux.
         for thread in os.listdir(_THREADS):  # noqa: PTH208 - see _read
-            with contextlib.suppress(OSError):  # one that has just ended
+            with contextlib.suppress(OSError):  # The thread has just ended.
                 pids.update(map(int, _read(f"{_THREADS}/{thread}/children").split()))
     return frozenset(pids)
 
 
 def _read(path: str) -> bytes:
-    """Return what a file holds: a pathlib.Path takes 4 times as long."""
+    """Read a file. A pathlib.Path takes 4 times as long."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return b"".join(iter(lambda: os.read(descriptor, 65_536), b""))
@@ -395,20 +397,21 @@ def _read(path: str) -> bytes:
 
 
 def _ended_children_s() -> float:
-    """Return the CPU time of all ended children [s], which grows with each of them."""
-    import resource  # POSIX has it alone, and there is no CUPTI activity elsewhere
+    """Return the CPU time of all ended children [s], which grows whenever a child ends."""
+    # Only POSIX has this module. There is no CUPTI activity on other systems.
+    import resource
 
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 _THREADS = "/proc/self/task"
-_SAMPLES = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1; CUSTOM0 labels windows
-# the label of what is submitted between samples: no header says whether an external id 0
-# is recorded like others (libcupti 13.0 does)
+_SAMPLES = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1. CUSTOM0 labels windows.
+# The label of work that is submitted between samples. 0 is avoided, because no header
+# documents if an external id 0 is recorded like other ids (libcupti 13.0 does that).
 _BETWEEN = 1
-# records after which they are read: some 22 of CUPTI's buffers, 20 MiB as cupti-python 13.4
-# holds them, 0.2 s to read (benchmarks/activity_speed.py)
+# The number of records that triggers reading: about 22 of CUPTI's buffers, 20 MiB in
+# cupti-python 13.4, 0.2 s to read (benchmarks/activity_speed.py).
 _MANY_RECORDS = 90_000
 
 
@@ -416,9 +419,9 @@ class ActivityTimer:
     """
     Times samples from the first start to the last end of any work on the device.
 
-    A `DeviceTimer` that is also `Sequenced`, `Holding` and a `Witness`. Its samples are
-    labelled, so that windows and samples may be nested. Of each sample the span is kept,
-    and of the last one the sequence of its launches.
+    A `DeviceTimer` that is also `Sequenced`, `Holding` and a `Witness`. Samples are
+    labelled, so that windows and samples may be nested. The span of every sample is
+    kept, and the sequence of launches of the last sample.
 
     Args:
         collector: An open collector.
@@ -436,18 +439,23 @@ class ActivityTimer:
         self._sink: Sink | None = None
         self._failure: Void | None = None
         self._dropped_before = 0
-        self._first = _BETWEEN + 1  # the label of the first unread sample
+        self._first = _BETWEEN + 1  # The label of the first unread sample.
         self._label = _BETWEEN
-        self._begins_ns: list[int] = []  # of each unread sample
-        self._ended: list[bool] = []  # likewise; False: it raised
-        self._spans_s: list[float | None] = []  # of samples not taken yet
-        self._sequence: bytes | None = None  # of the last sample
-        self._places: dict[object, int] = {}  # numbers of the launched things
-        self._has_records = self._has_work = False  # in any sample of the set
+        # Unread samples: the start [ns], and False if the sample raised an exception.
+        self._begins_ns: list[int] = []
+        self._ended: list[bool] = []
+        # Samples that were read, but not returned by `taken` yet.
+        self._spans_s: list[float | None] = []
+        # The launches of the last sample.
+        self._sequence: bytes | None = None
+        # The number of each distinct kernel, copy, fill or graph.
+        self._places: dict[object, int] = {}
+        # True if any sample of the set had records or work.
+        self._has_records = self._has_work = False
         self._ended_before_s = 0.0
 
     def begin(self) -> None:
-        """Begin a sample: label what this thread submits from now on."""
+        """Begin a sample by labelling the work that the current thread submits from now on."""
         if self._failure is not None:
             return
         if not self._collector.is_open:
@@ -465,7 +473,7 @@ class ActivityTimer:
             self._give_up(failed(error))
 
     def end(self) -> None:
-        """End the sample: remove its label."""
+        """End the sample by removing the label."""
         if self._failure is not None:
             self._spans_s.append(None)
             return
@@ -478,32 +486,32 @@ class ActivityTimer:
             self._spans_s.append(None)
 
     def taken(self) -> Sequence[float | None]:
-        """Return the span of each sample since the last call [s]."""
+        """Return the spans of all samples since the last call [s], None if unknown."""
         self._drain()
         spans_s, self._spans_s = self._spans_s, []
         return spans_s
 
     def sequence(self) -> object:
-        """Return the launches of the last sample, in order; None: unknown."""
+        """Return the launches of the last sample in order, or None if unknown."""
         self._drain()
         return self._sequence
 
     def holds_much(self) -> bool:
-        """Return whether so many records are unread that they should be read."""
+        """Return True if the number of unread records has reached the limit for reading."""
         return self._sink is not None and len(self._sink) >= self._many_count
 
     def saw_nothing(self) -> bool:
         """
-        Return whether nothing ran on the device in any sample so far.
+        Return True if nothing ran on the device in any sample so far.
 
-        False also if CUPTI delivered no record at all, not even of our own waits and
-        flushes, and if a child process may have used a device.
+        False also if CUPTI delivered no record at all, not even of the timer's own
+        waits and flushes, and if a child process may have used a device.
         """
         idle = self._failure is None and self._has_records and not self._has_work
         return idle and self._collector.childless_since(self._ended_before_s)
 
     def refusal(self) -> Void | None:
-        """Return why no sample of the set may be used, and end the set."""
+        """End the set, and return why no sample of the set may be used, or None."""
         void = self._failure
         if self._sink is not None:
             dropped_count = self._collector.dropped_count - self._dropped_before
@@ -518,7 +526,6 @@ class ActivityTimer:
         return void
 
     def _begin_set(self) -> None:
-        """Open the sink, and label what is submitted between samples."""
         collector = self._collector
         collector.flush()
         self._dropped_before = collector.dropped_count
@@ -528,13 +535,12 @@ class ActivityTimer:
         collector.library.activity_push_external_correlation_id(_SAMPLES, _BETWEEN)
 
     def _abandon(self) -> None:
-        """Remove the label of a sample that raised."""
         if len(self._begins_ns) > len(self._ended):
             self._collector.library.activity_pop_external_correlation_id(_SAMPLES)
             self._ended.append(False)
 
     def _drain(self) -> None:
-        """Read the records since the last time, on an idle device."""
+        """Read the records since the last call. The device must be idle."""
         if self._sink is None or self._failure is not None:
             return
         collector = self._collector
@@ -567,7 +573,6 @@ class ActivityTimer:
         self._begins_ns, self._ended = [], []
 
     def _give_up(self, void: Void) -> None:
-        """Make the set void, and drop its records; none of its samples has a time."""
         self._failure = void
         self._spans_s += [None] * sum(self._ended)
         self._begins_ns, self._ended = [], []

@@ -1,7 +1,7 @@
 """Counters of one more call of the timed function, kernel by kernel.
 
 Each kernel of the call is replayed once for each pass. Kernels of a CUDA graph cannot be
-distinguished: such a call is counted as a whole and repeated for each pass.
+distinguished, so that such a call is counted as a whole and repeated for each pass.
 
 H200, libcupti 13.0: kernels of a call in launch order, and a graph as a whole.
 """
@@ -33,11 +33,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "CallCounter", "CountedCall"]
 
-_LONGEST_S = 60.0  # of a call's passes: as much as a test under ncu has
-_MAX_RANGES = 1024  # if the number of kernels is unknown
-_SPARE = 64  # more than were recorded: the driver may launch kernels of its own
-_MOST_KERNELS = 4096  # counted one by one: each takes some KiB for every counter
-_WHOLE = "call"  # the name of the range of a whole call
+# Limit of the passes of a call, equal to the time limit of a test under ncu.
+_LONGEST_S = 60.0
+# Used if the number of kernels is unknown.
+_MAX_RANGES = 1024
+# Ranges beyond the recorded launches, because the driver may launch its own kernels.
+_SPARE = 64
+# Limit of kernels that are counted separately. A kernel takes some KiB for every counter.
+_MOST_KERNELS = 4096
+# The name of the range of a whole call.
+_WHOLE = "call"
 
 _FIXED = Gap(
     code=GapCode.UNSUPPORTED,
@@ -59,9 +64,9 @@ class Call(Frozen, frozen=True, kw_only=True):
     Attributes:
         request: The call.
 
-        time_s: Its duration [s].
+        time_s: The duration of the call [s].
 
-        trace: CUPTI's trace of one such call; None: not recorded.
+        trace: CUPTI's trace of such a call, or None if not recorded.
     """
 
     request: TimedCall
@@ -70,7 +75,7 @@ class Call(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is counted as a whole, because its kernels cannot be."""
+        """True if the call is counted as a whole, because kernels cannot be counted separately."""
         trace = self.trace
         if trace is None:
             return False
@@ -86,7 +91,7 @@ class CountedCall(Frozen, frozen=True, kw_only=True):
     Attributes:
         counted: The counters by range.
 
-        names: The mangled name of each range's kernel; empty: unknown.
+        names: The mangled name of each range's kernel. Empty if unknown.
     """
 
     counted: Counted
@@ -100,7 +105,7 @@ class CallCounter:
     Args:
         runtime: The device of the calls.
 
-        library: The libcupti; None: the one of this process.
+        library: The libcupti to use, or None for the libcupti of this process.
     """
 
     def __init__(
@@ -111,12 +116,12 @@ class CallCounter:
 
     def count(self, call: Call, counters: Sequence[str]) -> CountedCall | Gap:
         """
-        Count one more call.
+        Count the call again, in this process.
 
         Args:
-            call: The call; its caches are treated as in its timed samples.
+            call: The call. Caches are treated as in the timed samples of the call.
 
-            counters: By CUPTI's own names, >= 1 of them.
+            counters: CUPTI's own names, at least one.
 
         Returns:
             The counters, or why there are none.
@@ -135,7 +140,7 @@ class CallCounter:
                 raise
             return Gap.of(error)
         except Exception as error:
-            # of torch and cupy: the timed calls had enough memory
+            # The timed calls had enough memory, so torch or cupy ran out of it now.
             if type(error).__name__ != "OutOfMemoryError":
                 raise
             return _NO_ROOM
@@ -150,7 +155,7 @@ class CallCounter:
     def _profiled(
         self, call: Call, counters: Sequence[str], test_code: _TestCode
     ) -> Counted | Gap:
-        """Return the counters; a gap if they take too many passes."""
+        """Count the call, or return a gap if the passes would take more than 60 s."""
         max_ranges = _MAX_RANGES
         if call.trace is not None:
             max_ranges = len(call.trace.launches) + _SPARE
@@ -178,7 +183,6 @@ class CallCounter:
     def _count_kernels(
         self, profiler: RangeProfiler, request: TimedCall, test_code: _TestCode
     ) -> Counted:
-        """Count each kernel of one call."""
         with test_code.runs():
             call = calls(request)()
         self._flush(request)
@@ -192,8 +196,8 @@ class CallCounter:
     def _count_whole(
         self, profiler: RangeProfiler, request: TimedCall, test_code: _TestCode
     ) -> Counted:
-        """Count a call as a whole, in one call for each pass."""
-        if request.inputs is not None:  # each pass must do the same
+        # Every pass must do the same work.
+        if request.inputs is not None:
             request = replace(request, inputs=request.inputs[:1])
         next_call = calls(request)
 
@@ -208,7 +212,6 @@ class CallCounter:
         return profiler.count_ranges(body)
 
     def _flush(self, request: TimedCall) -> None:
-        """Flush the L2 cache if the timed samples do."""
         if request.cache == CacheMode.COLD:
             self._runtime.flush_l2()
 
@@ -220,7 +223,7 @@ class _TestCode:
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:
-        """Run code of the test, and remember its error."""
+        """Run code of the test, and remember the error if there is one."""
         try:
             yield
         except BaseException as error:
@@ -230,7 +233,7 @@ class _TestCode:
 
 @contextlib.contextmanager
 def _closed(profiler: RangeProfiler) -> Iterator[None]:
-    """Close a profiler at the end; an error of closing does not hide an earlier one."""
+    """Close a profiler at the end. An error of closing does not hide an earlier error."""
     try:
         yield
     except BaseException:
@@ -241,7 +244,7 @@ def _closed(profiler: RangeProfiler) -> Iterator[None]:
 
 
 def _unfit(call: Call) -> Gap | None:
-    """Return why a call is not counted in this process; None: it can be."""
+    """Return why a call cannot be counted in the current process, or None."""
     error = kernel_replay_error(os.environ, launches_graphs=False)
     if error is not None:
         remedy = "profile the job from outside, and read it with gpuperf.capture"
@@ -254,7 +257,7 @@ def _unfit(call: Call) -> Gap | None:
 
 def _names(trace: Trace | None, count: int) -> tuple[str, ...]:
     """
-    Return the names of kernels in the order of their launches.
+    Return the names of kernels in the order of launch.
 
     Args:
         trace: CUPTI's trace of such a call.
@@ -262,8 +265,8 @@ def _names(trace: Trace | None, count: int) -> tuple[str, ...]:
         count: The number of counted kernels.
 
     Returns:
-        Empty if they are uncertain: there is no trace, another number was counted, or
-        the order of the launches is unknown.
+        Empty if the names are uncertain, because there is no trace, the number of counted
+        kernels differs, or the order of the launches is unknown.
     """
     if trace is None or len(trace.launches) != count:
         return ()

@@ -1,6 +1,6 @@
-"""Chips: which there are, by name and compute capability, and what each can count.
+"""The known chips, by name and compute capability, and the metrics of each chip.
 
-libnvperf_host answers on a virtual device: neither a GPU nor a driver is needed.
+libnvperf_host answers for a virtual device, so that neither a GPU nor a driver is needed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ __all__ = [
     "evaluator",
 ]
 
-# "CUDA GPU Compute Capability" (developer.nvidia.com) with the chips of the boards there;
-# of GB10C, GB20C and GR100 we read no source.
+# "CUDA GPU Compute Capability" (developer.nvidia.com), with the chips of the boards there.
+# No source was found for GB10C, GB20C and GR100.
 CAPABILITIES = {
     (7, 5): ("TU102", "TU104", "TU106", "TU116", "TU117"),
     (8, 0): ("GA100",),
@@ -74,15 +74,15 @@ CAPABILITIES = {
     (12, 0): ("GB202", "GB203", "GB205", "GB206", "GB207"),
     (12, 1): ("GB20B",),
 }
-_SUGGESTED = 3  # as many as difflib suggests by itself
+_SUGGESTED = 3  # The default of difflib.
 
 
 def chip_entries(source: Library | None = None) -> tuple[ChipEntry, ...]:
     """
-    Return every chip whose metrics are known, oldest first.
+    Return all chips with known metrics, oldest first.
 
     Args:
-        source: The library to ask; None: the installed one.
+        source: The library to ask, or None for the installed library.
     """
     library = source or load()
     of_chip = {chip: pair for pair, chips in CAPABILITIES.items() for chip in chips}
@@ -103,18 +103,17 @@ def chip_measured(
     query: DeviceQuery, device: str | None, environment: Mapping[str, str]
 ) -> str | None:
     """
-    Return the chip of the GPU that tests are to run on; None: there is none.
+    Return the chip of the GPU that runs the tests, or None without a GPU.
 
     Args:
         query: The GPUs of this machine.
 
-        device: What --gpuperf-device says; None: it is not given.
+        device: The value of --gpuperf-device, or None if not given.
 
-        environment: This process's variables.
+        environment: The environment variables of this process.
 
     Raises:
-        ConfigError: There is no such GPU, or it is not known which one or which chip
-            it is.
+        ConfigError: There is no such GPU, or the GPU or its chip is ambiguous.
     """
     chosen = choose_device(query, device, environment).device
     if chosen is None:
@@ -122,7 +121,7 @@ def chip_measured(
     if device is None and not order_is_known(query, environment):
         remedy = f"{ORDER_REMEDY}, or name the chip: --gpuperf-chip=GH100"
         raise ConfigError(UNORDERED, remedy=remedy)
-    # a MIG instance has the chip of its GPU
+    # A MIG instance has the chip of its GPU.
     devices = (chosen, *(gpu for gpu in query.devices if gpu.index == chosen.index))
     capable = [gpu for gpu in devices if gpu.compute_capability is not None]
     if not capable:
@@ -133,16 +132,16 @@ def chip_measured(
 
 def chip_named(text: str, source: Library | None = None) -> str:
     """
-    Return a chip by its name in any case, or by a compute capability.
+    Return a chip by name, in upper or lower case, or by compute capability.
 
     Args:
-        text: `GH100`, `gh100`, or `sm_90`, where the chips of that capability have the
-            same metrics.
+        text: `GH100`, `gh100`, or `sm_90` if all chips of that capability have the same
+            metrics.
 
-        source: The library to ask; None: the installed one.
+        source: The library to ask, or None for the installed library.
 
     Raises:
-        ConfigError: There is no such chip, or several that differ.
+        ConfigError: There is no such chip, or there are several that differ.
     """
     library = source or load()
     chips = library.chips()
@@ -162,13 +161,13 @@ def chip_named(text: str, source: Library | None = None) -> str:
 
 def chip_here(devices: Sequence[Device] | None = None) -> str | None:
     """
-    Return the chip of this machine's first GPU; None: there is none.
+    Return the chip of the first GPU of the machine, or None without a GPU.
 
     Args:
-        devices: The GPUs; None: those that NVML knows.
+        devices: The GPUs, or None to ask NVML.
 
     Raises:
-        ConfigError: Its compute capability stands for no chip, or for several.
+        ConfigError: The GPU's compute capability stands for no chip, or for several.
     """
     gpus = query_devices().devices if devices is None else devices
     capability = gpus[0].compute_capability if gpus else None
@@ -184,10 +183,10 @@ def chip_of_capability(
     Args:
         capability: Major and minor number.
 
-        source: The library to ask; None: the installed one.
+        source: The library to ask, or None for the installed library.
 
     Raises:
-        ConfigError: No chip has it, or several that do not have the same metrics.
+        ConfigError: No chip has the capability, or several chips with different metrics do.
     """
     library = source or load()
     chips = [c for c in CAPABILITIES.get(capability, ()) if c in library.chips()]
@@ -202,14 +201,15 @@ def chip_of_capability(
     return chips[0]
 
 
-# A frame is drawn and a region is declared: a kernel has neither, and CUPTI lists none.
+# A frame is drawn and a region is declared. A kernel has neither, and CUPTI does not list
+# these endings.
 _NOT_OF_KERNELS = ("_frame", "_region")
-# by MetricType
+# Indexed by MetricType.
 _DEFAULT_ENDING = (".sum", ".ratio", ".avg.pct_of_peak_sustained_elapsed")
 
 
 class MetricType(IntEnum):
-    """What kind of number a metric is, as NVIDIA's libraries number the kinds."""
+    """The kind of number of a metric, with the numbers of NVIDIA's libraries."""
 
     COUNTER = 0
     RATIO = 1
@@ -221,16 +221,16 @@ class Properties(Frozen, frozen=True, kw_only=True):
     The library's description of a metric.
 
     Attributes:
-        base: Its name without an ending.
+        base: The name without an ending.
 
-        kind: What kind of number it is.
+        kind: The kind of number.
 
         description: A phrase in NVIDIA's words.
 
-        hardware_unit: The part of the chip that counts: `dram`.
+        hardware_unit: The part of the chip that counts, as `dram`.
 
-        unit: What a number with this ending is counted in: `byte/second`; "" where it
-            has no unit.
+        unit: The unit of the metric with this ending, as `byte/second`, or "" without a
+        unit.
 
         made_of: The counters and throughputs of which a throughput is the largest.
     """
@@ -246,12 +246,12 @@ class Properties(Frozen, frozen=True, kw_only=True):
 @functools.cache
 def evaluator(chip: str, library: Library | None = None) -> Evaluator:
     """
-    Return the evaluator of a chip's metrics, made once in this process.
+    Return the evaluator of a chip's metrics. Evaluators are cached for the process.
 
     Args:
-        chip: As the library spells it: `GH100`.
+        chip: The chip in the spelling of the library, as `GH100`.
 
-        library: The library; None: the one that `load` finds.
+        library: The library, or None to use `load`.
 
     Raises:
         ConfigError: The library does not know the chip.
@@ -268,7 +268,7 @@ class Evaluator:
     Args:
         library: The library.
 
-        chip: The chip, as the library spells it.
+        chip: The chip in the spelling of the library.
     """
 
     def __init__(self, library: Library, chip: str) -> None:
@@ -281,7 +281,7 @@ class Evaluator:
             message = f"{chip!r} is not a chip that {library.path} knows"
             remedy = f"name one of {', '.join(library.chips())}"
             raise ConfigError(message, remedy=remedy)
-        # the library works in this memory for as long as the evaluator is asked
+        # The library uses this memory as long as the evaluator is in use.
         self._scratch = ctypes.create_string_buffer(size.scratchBufferSize)
         self._handle = library.call(
             f"{CUDA_EVALUATOR}Initialize",
@@ -303,7 +303,7 @@ class Evaluator:
         return self._names[kind]
 
     def endings(self, kind: MetricType) -> tuple[str, ...]:
-        """Return what may follow a metric of a kind, as `.sum.per_second`."""
+        """Return the endings of metrics of a kind, as `.sum.per_second`."""
         answer = self._call("GetSupportedSubmetrics", metricType=kind)
         numbers = answer.pSupportedSubmetrics[: answer.numSupportedSubmetrics]
         parts = [
@@ -316,16 +316,16 @@ class Evaluator:
         return tuple(f".{rollup}{part}" for rollup in ROLLUPS for part in parts)
 
     def accepts(self, name: str) -> bool:
-        """Return whether a name with its ending is a metric of this chip."""
+        """Return True if a name with an ending is a metric of the chip."""
         return self._request(name) is not None
 
     def kind(self, name: str) -> MetricType | None:
-        """Return the kind of a metric, with or without an ending; None: it is unknown."""
+        """Return the kind of a metric, with or without an ending, or None if unknown."""
         place = self._place(name)
         return place and place[0]
 
     def base(self, name: str) -> str | None:
-        """Return a metric without its ending, right or wrong; None: it is unknown."""
+        """Return a metric without ending, even if the ending is wrong, or None if unknown."""
         place = self._place(name)
         return None if place is None else self.names(place[0])[place[1]]
 
@@ -334,7 +334,7 @@ class Evaluator:
         Return the properties of a metric.
 
         Args:
-            name: Its name, with an ending or without.
+            name: The name of the metric, with or without an ending.
 
         Raises:
             UnknownMetricError: The chip has no such metric, or not with this ending.
@@ -362,12 +362,12 @@ class Evaluator:
 
     def passes(self, names: Sequence[str]) -> int:
         """
-        Return the passes in which a kernel gives these metrics together, >= 0.
+        Return the number of passes in which a kernel gives all metrics together, >= 0.
 
         Raises:
-            UnknownMetricError: The chip lacks one of them.
+            UnknownMetricError: The chip lacks one of the metrics.
 
-            CollectError: One of them is not available for a kernel.
+            CollectError: One of the metrics is not available for a kernel.
         """
         if not names:
             return 0
@@ -379,7 +379,7 @@ class Evaluator:
             )
 
     def config_image(self, names: Sequence[str]) -> bytes:
-        """Return the image that makes a device count these metrics; errors as `passes`."""
+        """Return the image that makes a device count the metrics. Raises the errors of `passes`."""
         get = f"{RAW_CONFIG}GetConfigImage"
         with self._scheduled(names) as config:
             self._library.call(
@@ -396,12 +396,11 @@ class Evaluator:
         return buffer.raw
 
     def _call(self, function: str, **fields: Any) -> Any:  # noqa: ANN401 - see `Library.ask`
-        """Call a function of this evaluator."""
         name = f"{EVALUATOR}{function}"
         return self._library.call(name, pMetricsEvaluator=self._handle, **fields)
 
     def _place(self, name: str) -> tuple[MetricType, int] | None:
-        """Return a metric's kind and its index among those; None: it is unknown."""
+        """Return a metric's kind and the index within that kind, or None if unknown."""
         status, answer = self._library.ask(
             f"{EVALUATOR}GetMetricTypeAndIndex",
             pMetricsEvaluator=self._handle,
@@ -410,7 +409,7 @@ class Evaluator:
         return None if status else (MetricType(answer.metricType), answer.metricIndex)
 
     def _request(self, name: str) -> EvalRequest | None:
-        """Return the library's request for a metric; None: the name is invalid."""
+        """Return the library's request for a metric, or None if the name is invalid."""
         request = EvalRequest()
         status, _ = self._library.ask(
             f"{EVALUATOR}ConvertMetricNameToMetricEvalRequest",
@@ -422,13 +421,11 @@ class Evaluator:
         return None if status else request
 
     def _unknown(self, name: str) -> UnknownMetricError:
-        """Return the error for an unknown name."""
         chip = self._chip.decode()
         remedy = f"look for it: gpuperf metrics search --chip={chip} WORD"
         return UnknownMetricError(name, remedy=remedy)
 
     def _made_of(self, answer: Any) -> tuple[str, ...]:  # noqa: ANN401 - see `Library.ask`
-        """Return the metrics of which a throughput is the largest."""
         counters = self.names(MetricType.COUNTER)
         throughputs = self.names(MetricType.THROUGHPUT)
         return (
@@ -440,7 +437,7 @@ class Evaluator:
         )
 
     def _unit(self, request: EvalRequest) -> str:
-        """Return a metric's unit, as `instruction/gpc_cycle`."""
+        """Return a metric's unit, as `instruction/gpc_cycle`, or "" without a unit."""
         fields = {
             "pMetricEvalRequest": ctypes.pointer(request),
             "metricEvalRequestStructSize": _REQUEST_BYTES,
@@ -455,14 +452,13 @@ class Evaluator:
         return "" if text == "unitless" else text
 
     def _power(self, factor: DimUnitFactor) -> str:
-        """Return one factor of a unit."""
         answer = self._call("DimUnitToString", dimUnit=factor.dimUnit)
         power = abs(factor.exponent)
         name: str = answer.pSingularName.decode()
         return f"{name}^{power}" if power > 1 else name
 
     def _raw_requests(self, name: str) -> ctypes.Array[RawMetricRequest]:
-        """Return the hardware's counters of a metric; their names are hashes."""
+        """Return requests for the hardware counters of a metric. The counter names are hashes."""
         request = self._request(name)
         if request is None:
             raise self._unknown(name)
@@ -493,7 +489,6 @@ class Evaluator:
 
     @contextlib.contextmanager
     def _scheduled(self, names: Sequence[str]) -> Iterator[Any]:
-        """Yield a configuration in which the passes of these metrics are laid out."""
         requests_by_metric = [self._raw_requests(name) for name in names]
         call = self._library.call
         config = call(
@@ -501,8 +496,8 @@ class Evaluator:
         ).pRawMetricsConfig
         try:
             call(f"{RAW_CONFIG}BeginPassGroup", pRawMetricsConfig=config)
-            # one call for each metric, as CUPTI does: with one call for all of them, one
-            # list in twenty has a pass more or less than CUPTI's
+            # One call for each metric, as in CUPTI. With one call for all metrics, one list
+            # in twenty has a pass more or less than in CUPTI.
 
             for requests in filter(len, requests_by_metric):
                 call(
@@ -517,7 +512,7 @@ class Evaluator:
             call(f"{RAW_CONFIG}Destroy", pRawMetricsConfig=config)
 
 
-_PROPERTIES = ("Counter", "RatioMetric", "ThroughputMetric")  # by MetricType
+_PROPERTIES = ("Counter", "RatioMetric", "ThroughputMetric")  # Indexed by MetricType.
 _REQUEST_BYTES = struct_size(EvalRequest)
 _FACTOR_BYTES = struct_size(DimUnitFactor)
 _RAW_BYTES = struct_size(RawMetricRequest)

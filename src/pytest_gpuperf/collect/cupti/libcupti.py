@@ -1,8 +1,9 @@
-"""libcupti in this process: found, loaded and called, as each version lays its calls out.
+"""Finding, loading and calling libcupti, with the parameter layout of each version.
 
-Names are those of cupti_range_profiler.h, cupti_profiler_host.h,
-cupti_profiler_target.h and cupti_target.h. A structure only ever grew at its end: a call
-passes the size that the library in use knows, without the padding behind the last field.
+Names are taken from cupti_range_profiler.h, cupti_profiler_host.h,
+cupti_profiler_target.h and cupti_target.h. New versions of a structure only add fields at
+its end. A call passes the size known to the loaded library, without the padding after the
+last field.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ __all__ = [
     "size_bytes",
 ]
 
-# The layouts were compared with the headers of CUDA 12.8 (26), 13.0 to 13.5; those of 12.6
-# and 12.7, which have the calls too, were not.
+# The layouts were compared with the headers of CUDA 12.8 (26) and 13.0 to 13.5. The headers
+# of 12.6 and 12.7, which also have the calls, were not checked.
 _LEAST_VERSION = 26
 
 AUTO_RANGE, USER_RANGE = 1, 2  # CUpti_ProfilerRange
@@ -84,11 +85,11 @@ _IMAGE = (("pCounterDataImage", c_void_p), ("counterDataImageSize", c_size_t))
 _NEW_IMAGE = (("counterDataSize", c_size_t), ("pCounterData", c_void_p))
 _COUNT = ("numMetrics", c_size_t)
 
-# the verdicts of cuptiProfilerDeviceSupported, each on one cause
+# The causes for which cuptiProfilerDeviceSupported gives separate verdicts.
 _CAUSES = ("architecture", "sli", "vGpu", "confidentialCompute", "cmp", "wsl", "sku")
 
 CALLS: Mapping[str, type[Parameters]] = MappingProxyType(
-    {  # function: the fields of its parameters, in the headers' order
+    {  # Function -> the fields of its parameters, in the headers' order.
         "cuptiProfilerInitialize": parameters_of(),
         "cuptiProfilerDeviceSupported": parameters_of(
             ("cuDevice", c_int),
@@ -220,7 +221,7 @@ CALLS: Mapping[str, type[Parameters]] = MappingProxyType(
     }
 )
 
-# by function: the version (CUPTI_API_VERSION) that added its last field
+# Function -> the version (CUPTI_API_VERSION) that added the last field.
 GREW: Mapping[str, int] = MappingProxyType(
     {
         f"{HOST}GetMetricProperties": 130100,
@@ -233,12 +234,12 @@ GREW: Mapping[str, int] = MappingProxyType(
 
 def size_bytes(function: str, version: int) -> int:
     """
-    Return the size of a call's parameters in one version of libcupti.
+    Return the size of a call's parameters in a version of libcupti [B].
 
     Args:
-        function: Its name, of CALLS.
+        function: The name of the function in CALLS.
 
-        version: The answer of cuptiGetVersion, as 130400; 26 to 28 are CUDA 12.
+        version: The result of cuptiGetVersion, as 130400. 26 to 28 are CUDA 12.
 
     Example:
         >>> size_bytes("cuptiRangeProfilerEnable", 130001)
@@ -248,20 +249,25 @@ def size_bytes(function: str, version: int) -> int:
     if version >= GREW.get(function, 0):
         return struct_size(parameters)
     last = vars(parameters)["_fields_"][-1][0]
-    return int(getattr(parameters, last).offset)  # nothing is padded before these
+    # There is no padding in front of these fields.
+    return int(getattr(parameters, last).offset)
 
 
 def metric_names(names: Sequence[str]) -> Array[c_char_p]:
-    """Return names as a C array, which must outlive the call that uses it."""
+    """Return names as a C array. The array must outlive the call that uses it."""
     return (c_char_p * len(names))(*(name.encode() for name in names))
 
 
-_NAMES = ("libcupti.so.13", "libcupti.so.12")  # as a loader knows them, newest first
-_WINDOWS_NAME = "cupti64.dll"  # real names have a date: on Windows none is found
+# Sonames, newest first.
+_NAMES = ("libcupti.so.13", "libcupti.so.12")
+# Real names contain a date, so that no library is found on Windows.
+_WINDOWS_NAME = "cupti64.dll"
 _REMEDY = "pip install 'pytest-gpuperf[cupti]', which brings it"
-_MAJOR = 10_000  # 13.4 is 130400; until CUDA 12 versions were consecutive numbers
+# 13.4 is 130400. Until CUDA 12, versions were consecutive numbers.
+_MAJOR = 10_000
 
-_NOT_INITIALIZED = 3  # CUresult: the driver is loaded, and nobody has started it
+# CUresult: the driver is loaded, but not initialized.
+_NOT_INITIALIZED = 3
 _CLOCK_STATES = {  # CUpti_ClockControl_Status
     1: "unlocked",
     2: "locked",
@@ -276,9 +282,9 @@ class Context(Frozen, frozen=True, kw_only=True):
     A CUDA context that is current in a thread.
 
     Attributes:
-        handle: Its address.
+        handle: The address of the context.
 
-        device: The ordinal of its device in this process.
+        device: The ordinal of the context's device in this process.
     """
 
     handle: int
@@ -286,7 +292,7 @@ class Context(Frozen, frozen=True, kw_only=True):
 
 
 def find_libraries() -> Iterator[Path]:
-    """Yield the paths of libcupti, the preferred first: wheels come before toolkits."""
+    """Yield the paths of libcupti, preferred first. Wheels come before toolkits."""
     for folder in package_folders("nvidia"):
         for package in ("cu13", "cuda_cupti"):
             for name in _NAMES:
@@ -300,10 +306,10 @@ def find_libraries() -> Iterator[Path]:
 @functools.cache
 def load() -> Libcupti:
     """
-    Return the libcupti of this process.
+    Return the libcupti of the process.
 
-    One that is already loaded, as by torch, is preferred: a second copy would miss what
-    the first one does.
+    A libcupti that is already loaded, as by torch, is preferred. A second copy would
+    miss the calls of the first copy.
 
     Raises:
         CollectorUnavailableError: No supported libcupti loads.
@@ -320,7 +326,7 @@ def first_usable(paths: Iterable[Path]) -> Libcupti:
     Return the first libcupti that loads and has a supported version.
 
     Raises:
-        CollectorUnavailableError: There is none; the message has the reason of each.
+        CollectorUnavailableError: There is none. The message gives a reason for every path.
     """
     reasons = []
     for path in paths:
@@ -339,20 +345,20 @@ class Libcupti:
     Seen on an H200: 13.0. *Unverified on hardware:* the others.
 
     Args:
-        library: Its functions, as ctypes has them.
+        library: The functions of the library, as a ctypes library.
 
         path: The file that was loaded, for messages.
 
-        driver: Returns the CUDA driver library if it is loaded, None while it is not.
+        driver: Returns the CUDA driver library, or None while it is not loaded.
 
     Attributes:
         path: The file that was loaded.
 
-        version: Its API version, as 130400, or 26 of CUDA 12.8.
+        version: The API version, as 130400, or 26 for CUDA 12.8.
 
     Raises:
-        CollectorUnavailableError: It is older than CUDA 12.8, or does not report its
-            version, as from 13.3 on without a driver.
+        CollectorUnavailableError: The library is older than CUDA 12.8, or does not
+            report its version, as from 13.3 on without a driver.
     """
 
     def __init__(
@@ -367,7 +373,8 @@ class Libcupti:
         self._driver = driver_library() if driver is None else driver
         version = ctypes.c_uint32()
         status = int(library.cuptiGetVersion(ctypes.byref(version)))
-        if status:  # from 13.3 on also without a driver
+        # From 13.3 on, the call also fails without a driver.
+        if status:
             raise failure("cuptiGetVersion", status)
         self.version = version.value
         if self.version < _LEAST_VERSION:
@@ -385,12 +392,12 @@ class Libcupti:
         Call a function of CALLS.
 
         Args:
-            function: Its name.
+            function: The name of the function.
 
-            **fields: Fields of its parameters, by the headers' names.
+            **fields: Fields of the parameters, by the headers' names.
 
         Returns:
-            Its status, and its parameters as the library filled them in.
+            The status, and the parameters as filled in by the library.
         """
         size = size_bytes(function, self.version)
         parameters = CALLS[function](size, None, **fields)
@@ -401,10 +408,11 @@ class Libcupti:
 
     def call(self, function: str, **fields: Any) -> Any:  # noqa: ANN401 - see `ask`
         """
-        Call a function that must not fail; the arguments are those of `ask`.
+        Call a function, and raise an exception if the call fails. See `ask` for the
+        arguments.
 
         Raises:
-            CollectError: It failed.
+            CollectError: The call failed.
         """
         status, parameters = self.ask(function, **fields)
         if status:
@@ -412,15 +420,16 @@ class Libcupti:
         return parameters
 
     def has_driver(self) -> bool:
-        """Return whether the CUDA driver is loaded in this process."""
+        """Return True if the process has loaded the CUDA driver."""
         return self._driver() is not None
 
     def context(self) -> Context:
         """
-        Return the CUDA context of this thread.
+        Return the CUDA context of the current thread.
 
         Raises:
-            CollectorUnavailableError: It has none: the thread has not used the GPU.
+            CollectorUnavailableError: There is none, because the thread has not used
+                the GPU.
         """
         driver = self._driver()
         handle, device = ctypes.c_void_p(), ctypes.c_int()
@@ -444,7 +453,7 @@ class Libcupti:
         return Context(handle=handle.value, device=device.value)
 
     def chip(self, device: int) -> str:
-        """Return the chip of a device, as `GH100`; the profiler is started first."""
+        """Return the chip of a device, as `GH100`. Initializes the profiler."""
         self.call("cuptiProfilerInitialize")
         answer = self.call("cuptiDeviceGetChipName", deviceIndex=device)
         name: str = (answer.pChipName or b"").decode()
@@ -452,22 +461,23 @@ class Libcupti:
 
     def require_support(self, device: int) -> tuple[Note, ...]:
         """
-        Check that a device can count; whether this user may shows only later.
+        Check that a device can count. Missing permissions show only later.
 
         Args:
-            device: Its ordinal.
+            device: The ordinal of the device.
 
         Returns:
-            A note where it gives a limited set of metrics.
+            A note if the device gives a limited set of metrics.
 
         Raises:
-            CollectorUnavailableError: It cannot; every cause is named.
+            CollectorUnavailableError: The device cannot count. The message names every
+                cause.
         """
         self.call("cuptiProfilerInitialize")
         answer = self.call(
             "cuptiProfilerDeviceSupported", cuDevice=device, api=_RANGE_API
         )
-        # a cause that an older version does not know stays 0, which is UNKNOWN
+        # A cause that is unknown to an older version stays 0, which is UNKNOWN.
         levels = {name: getattr(answer, name) for name in ("isSupported", *_CAUSES)}
         error = unsupported(levels)
         if error is not None:
@@ -476,15 +486,11 @@ class Libcupti:
         return () if text is None else (Note(code="limited-counters", text=text),)
 
     def clock_state(self, context: Context) -> str | None:
-        """
-        Return the state of the clock of a context's device, as `locked`.
-
-        Returns:
-            None: this version or this system does not report it.
-        """
+        """Return the clock state of a context's device, as `locked`, or None if not reported."""
         query = getattr(self._library, "cuptiClockControlGetStatus", None)
         state = ctypes.c_int()
         if query is None:
             return None
         query(ctypes.c_void_p(context.handle), ctypes.byref(state))
-        return _CLOCK_STATES.get(state.value)  # where it fails, the state stays 0
+        # If the call fails, the state stays 0.
+        return _CLOCK_STATES.get(state.value)

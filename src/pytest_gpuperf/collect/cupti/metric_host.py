@@ -1,6 +1,6 @@
-"""The metric host of libcupti: it configures counters, and computes values of them.
+"""The metric host of libcupti, which configures counters and computes metric values.
 
-The same copy of libcupti makes the configuration, counts, and evaluates; NVIDIA's own
+The same copy of libcupti must create the configuration, count, and evaluate. NVIDIA's own
 binding loads a copy of its choice, and is not used for this reason.
 """
 
@@ -47,10 +47,11 @@ __all__ = [
     "single_pass_sets",
 ]
 
-# from 13.2 on the host needs a driver: 13.2 crashes without one, later versions refuse
+# From 13.2 on, the host needs a driver. 13.2 crashes without a driver, and later versions
+# return an error.
 _NEEDS_DRIVER = 130200
 
-# words of libcupti's units in Nsight Compute's spelling
+# Words of libcupti's units in Nsight Compute's spelling.
 _WORDS = {
     "percent": "%",
     "nanosecond": "nsecond",
@@ -61,12 +62,12 @@ _WORDS = {
 
 class CounterValue(Frozen, frozen=True, kw_only=True):
     """
-    One counter of one range.
+    The value of a counter in one range.
 
     Attributes:
-        value: The number; None: it was not counted, or is not finite.
+        value: The number, or None if it was not counted or is not finite.
 
-        unit: Its unit as Nsight Compute writes it: `byte`, `%`, `inst/cycle`; "": none.
+        unit: The unit in Nsight Compute's spelling, as `byte`, `%` or `inst/cycle`, or "".
     """
 
     value: float | None
@@ -75,7 +76,7 @@ class CounterValue(Frozen, frozen=True, kw_only=True):
 
 def require_driver(library: Libcupti) -> None:
     """
-    Check that a libcupti knows metrics here.
+    Check that the metric functions of a libcupti can be called.
 
     Raises:
         CollectorUnavailableError: This version needs a driver, and there is none.
@@ -98,23 +99,25 @@ class MetricHost:
 
         chip: As `GH100`.
 
-        metrics: Full names, as `dram__bytes.sum`; each once, >= 1 of them.
+        metrics: Full names, as `dram__bytes.sum`, at least one.
 
         profiler_type: CUpti_ProfilerType of the profiler that counts.
 
-        set_name: The single-pass set that they are of; None: none.
+        set_name: The single-pass set of the metrics, or None.
 
     Attributes:
-        metrics: Their full names.
+        metrics: Full names, without duplicates.
 
-        image: The configuration image that makes a device count them.
+        image: The configuration image that makes a device count the metrics.
 
-        passes_count: The passes in which it does, >= 1.
+        passes_count: The number of passes, >= 1.
 
     Raises:
-        UnknownMetricError: The chip lacks one; ConfigError: it lacks several.
+        UnknownMetricError: The chip lacks one metric.
 
-        CollectError: This libcupti cannot configure them.
+        ConfigError: The chip lacks several metrics.
+
+        CollectError: This libcupti cannot configure the metrics.
     """
 
     def __init__(
@@ -139,20 +142,20 @@ class MetricHost:
             raise
 
     def close(self) -> None:
-        """Free what libcupti holds; it may be called again."""
+        """Free the resources of libcupti. May be called repeatedly."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._library.call(f"{HOST}Deinitialize", pHostObject=handle)
 
     def units(self) -> dict[str, str]:
-        """Return the unit of each metric, as Nsight Compute writes it."""
+        """Return the unit of every metric, in Nsight Compute's spelling."""
         return {name: ncu_unit(self._unit(name)) for name in self.metrics}
 
     def values(
         self, image: ctypes.Array[ctypes.c_char], index: int, units: Mapping[str, str]
     ) -> dict[str, CounterValue]:
         """
-        Return the metrics of one range.
+        Return the metrics of a range.
 
         Args:
             image: The decoded counter data.
@@ -180,7 +183,6 @@ class MetricHost:
         }
 
     def _configured(self) -> tuple[ctypes.Array[ctypes.c_char], int]:
-        """Return the configuration image and its number of passes."""
         host = {"pHostObject": self._handle}
         add = f"{HOST}ConfigAddMetrics"
         metrics = {"ppMetricNames": self._names, "numMetrics": len(self._names)}
@@ -195,7 +197,7 @@ class MetricHost:
         return image, int(passes)
 
     def _unknown(self) -> ConfigError | None:
-        """Return the error for the metrics that the chip lacks; None: it has all."""
+        """Return the error for metrics that the chip lacks, or None."""
         function = f"{HOST}GetMetricProperties"
         unknown = [
             name
@@ -216,7 +218,6 @@ class MetricHost:
         return ConfigError(message, remedy=remedy) if unknown else None
 
     def _unit(self, name: str) -> str:
-        """Return a metric's unit in libcupti's spelling."""
         properties = self._library.call(
             f"{HOST}GetMetricProperties",
             pHostObject=self._handle,
@@ -227,7 +228,7 @@ class MetricHost:
 
 def ncu_unit(text: str) -> str:
     """
-    Return a unit of libcupti as Nsight Compute writes it.
+    Convert a unit of libcupti to Nsight Compute's spelling.
 
     Example:
         >>> ncu_unit("instruction/gpc_cycle")
@@ -237,16 +238,16 @@ def ncu_unit(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """Return one word of a unit; the clock of a cycle is left out."""
+    """Convert a word of a unit. Cycles of all clocks become `cycle`."""
     return "cycle" if text.endswith("cycle") else _WORDS.get(text, text)
 
 
 _NO_SCOPE = 2  # CUPTI_METRIC_COLLECTION_SCOPE_INVALID
-_SCOPE_SINCE = 130100  # the version that says it
+_SCOPE_SINCE = 130100  # The first version that reports the scope.
 
 
 class _Properties(NamedTuple):
-    """As NVIDIA's module names them."""
+    """The properties of a metric, as named by NVIDIA's module."""
 
     description: str
     hw_unit: str
@@ -257,18 +258,18 @@ class _Properties(NamedTuple):
 
 class LibraryHost:
     """
-    CUPTI's answers from libcupti itself, with the methods of NVIDIA's host.
+    A host that answers from libcupti itself, with the methods of NVIDIA's host.
 
-    *With a driver it has been tried on a double alone.*
+    *With a driver, only a test double has been tried.*
 
     Args:
         library: The libcupti to ask.
 
-        chip: A chip that it supports, as `GH100`.
+        chip: A chip that the library supports, as `GH100`.
 
         profiler_type: CUpti_ProfilerType of the profiler that will collect.
 
-        set_name: One of `single_pass_sets`; None: none.
+        set_name: A name from `single_pass_sets`, or None.
 
     Raises:
         CollectError: This libcupti does not know the chip, or needs a driver.
@@ -289,14 +290,15 @@ class LibraryHost:
         self._handle = _initialized(library, chip, profiler_type, set_name)
 
     def deinitialize(self) -> None:
-        """Free what libcupti holds; it may be called again."""
+        """Free the resources of libcupti. May be called repeatedly."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._library.call(f"{HOST}Deinitialize", pHostObject=handle)
 
     def create_config_image(self, metrics: Sequence[str]) -> NDArray[np.uint8]:
         """Return the configuration image of metrics."""
-        try:  # a host of its own: configured metrics add up
+        # A separate host, because the configured metrics of a host add up.
+        try:
             host = MetricHost(
                 self._library,
                 self._chip,
@@ -318,8 +320,8 @@ class LibraryHost:
         Raises:
             ValueError: The chip lacks a metric, or the data has no such range.
 
-            CollectorUnavailableError: There is no driver: nothing was counted here, and
-                libcupti crashes on other data.
+            CollectorUnavailableError: There is no driver. Nothing was counted here, and
+                libcupti crashes on foreign data.
         """
         import numpy as np
 
@@ -342,7 +344,8 @@ class LibraryHost:
             pMetricValues=numbers,
         )
         if status in {INVALID_METRIC_NAME, INVALID_PARAMETER}:
-            for name in metrics:  # it does not say which of both it means
+            # The status does not show if a metric or the range is missing.
+            for name in metrics:
                 self.get_metric_properties(name)
             message = f"counter_data_image ({len(content)} bytes) has no range {index}"
             raise ValueError(message)
@@ -363,7 +366,7 @@ class LibraryHost:
         return _texts(answer.ppSubMetrics, answer.numOfSubmetrics)
 
     def get_metric_properties(self, name: str) -> _Properties:
-        """Return the properties of a metric; its scope, where this version says it."""
+        """Return the properties of a metric, with the scope if the library reports a scope."""
         answer = self._ask("GetMetricProperties", name, pMetricName=name.encode())
         knows_scope = self._library.version >= _SCOPE_SINCE
         return _Properties(
@@ -375,7 +378,7 @@ class LibraryHost:
         )
 
     def _ask(self, function: str, what: str, **fields: Any) -> Any:  # noqa: ANN401 - a structure's fields are of any type
-        """Call a function of the host; what it does not know is a ValueError."""
+        """Call a function of the host. ValueError is raised if `what` is unknown to the host."""
         name = f"{HOST}{function}"
         status, answer = self._library.ask(name, pHostObject=self._handle, **fields)
         if status in {INVALID_METRIC_NAME, INVALID_PARAMETER}:
@@ -388,7 +391,7 @@ class LibraryHost:
 
 def image_array(content: bytes) -> NDArray[np.uint8]:
     """
-    Return a configuration image as NVIDIA's module returns it.
+    Return a configuration image in the format of NVIDIA's module.
 
     Raises:
         CollectorUnavailableError: numpy is not installed.
@@ -404,10 +407,10 @@ def image_array(content: bytes) -> NDArray[np.uint8]:
 
 def metrics_per_pass(library: Libcupti, chip: str, profiler_type: int) -> int:
     """
-    Return how many metrics of the hardware fit into one pass of a profiler at most.
+    Return the maximum number of hardware metrics per pass of a profiler.
 
     Raises:
-        CollectError: This libcupti does not say it.
+        CollectError: This libcupti does not report the number.
     """
     require_driver(library)
     answer = library.call(
@@ -420,11 +423,11 @@ def metrics_per_pass(library: Libcupti, chip: str, profiler_type: int) -> int:
 
 def single_pass_sets(library: Libcupti, chip: str) -> list[str]:
     """
-    Return the names of a chip's sets of metrics that fit into one pass.
+    Return the names of a chip's single-pass sets of metrics.
 
     Raises:
-        CollectError: This libcupti does not say it: it is older than 13.2, or needs a
-            driver.
+        CollectError: This libcupti does not report sets, because it is older than 13.2
+            or needs a driver.
     """
     require_driver(library)
     function = f"{HOST}GetSinglePassSets"
@@ -441,10 +444,10 @@ def single_pass_sets(library: Libcupti, chip: str) -> list[str]:
 
 def metrics_in_set(library: Libcupti, chip: str, set_name: str) -> list[str]:
     """
-    Return the metrics of one of `single_pass_sets`.
+    Return the metrics of a set from `single_pass_sets`.
 
     Raises:
-        CollectError: This libcupti does not say it, or the chip has no such set.
+        CollectError: This libcupti does not report sets, or the chip has no such set.
     """
     require_driver(library)
     function = f"{HOST}GetMetricsInSinglePassSet"
@@ -466,7 +469,6 @@ def metrics_in_set(library: Libcupti, chip: str, set_name: str) -> list[str]:
 def _initialized(
     library: Libcupti, chip: str, profiler_type: int, set_name: str | None
 ) -> int | None:
-    """Return a new host object of libcupti."""
     name = None if set_name is None else set_name.encode()
     handle: int | None = library.call(
         f"{HOST}Initialize",
@@ -478,5 +480,4 @@ def _initialized(
 
 
 def _texts(names: Any, count: int) -> list[str]:  # noqa: ANN401 - a C array has no type
-    """Return names of a C array."""
     return [names[place].decode() for place in range(count)]

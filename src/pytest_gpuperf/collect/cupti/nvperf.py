@@ -1,8 +1,8 @@
 """libnvperf_host: its binary interface, and the copy that this process loads.
 
-Structures and numbers are those of nvperf_host.h, nvperf_cuda_host.h and nvperf_target.h,
-which the wheel nvidia-cuda-cupti ships. A structure's size is where its last field ends,
-without the padding behind it.
+Structures and numbers are taken from nvperf_host.h, nvperf_cuda_host.h and
+nvperf_target.h, which the wheel nvidia-cuda-cupti ships. The size of a structure is the end
+of its last field, without the padding after it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ __all__ = [
     "struct_size",
 ]
 
-LIBRARY_VARIABLE = "GPUPERF_NVPERF_HOST"  # the path of the library to load
+LIBRARY_VARIABLE = "GPUPERF_NVPERF_HOST"  # The path of the library to load.
 _NAME = "libnvperf_host.so"
 _REMEDY = "pip install 'pytest-gpuperf[cupti]', which brings it"
-_UNSUPPORTED = frozenset({3, 4, 5, 6, 7})  # another version may support the call
+# Another version of the library may support the call.
+_UNSUPPORTED = frozenset({3, 4, 5, 6, 7})
 
 _FUNCTION_NOT_FOUND = 5  # NVPA_Status, nvperf_common.h
 INVALID_ARGUMENT = 8
 UNSUPPORTED_GPU = 14
-_STATUS = {  # likewise; those that a host library can return
+# NVPA_Status, as far as a host library can return it.
+_STATUS = {
     1: "ERROR",
     2: "INTERNAL_ERROR",
     3: "NOT_INITIALIZED",
@@ -98,18 +100,18 @@ ACTIVITY_PROFILER = 1  # NVPA_ACTIVITY_KIND_PROFILER, nvperf_common.h
 
 
 class Parameters(ctypes.Structure):
-    """How the parameters of every call begin: their size, and a pointer that is NULL."""
+    """The first fields of all parameters: the size of the structure, and a NULL pointer."""
 
     _fields_: ClassVar = [("structSize", c_size_t), ("pPriv", c_void_p)]
 
 
 def parameters_of(*fields: tuple[str, Any]) -> type[Parameters]:
-    """Return the parameters of a call, by the names and types of its own fields."""
+    """Return a parameter structure with the given fields."""
     return type("_Call", (Parameters,), {"_fields_": list(fields)})
 
 
 def struct_size(structure: type[ctypes.Structure]) -> int:
-    """Return a structure's size as the headers count it: to the end of its last field."""
+    """Return the size of a structure [B], up to the end of the last field."""
     names = [
         name
         for kind in structure.__mro__
@@ -158,7 +160,8 @@ _AVAILABLE = ("pCounterAvailabilityImage", c_void_p)
 _REQUESTS = ("pMetricEvalRequests", POINTER(EvalRequest))
 _INDEX = ("index", c_size_t)
 _DESCRIPTION = ("pDescription", c_char_p)
-CALLS = {  # function: the fields of its parameters, in the headers' order
+# Function -> the fields of its parameters, in the headers' order.
+CALLS = {
     "NVPW_InitializeHost": parameters_of(),
     "NVPW_GetSupportedChipNames": parameters_of(
         ("ppChipNames", POINTER(c_char_p)), ("numChipNames", c_size_t)
@@ -272,7 +275,7 @@ SIZES = {function: struct_size(parameters) for function, parameters in CALLS.ite
 
 def find_libraries() -> Iterator[str]:
     """
-    Yield the paths of libnvperf_host, the preferred first.
+    Yield the paths of libnvperf_host, preferred first.
 
     Wheels come before toolkits, because a project pins its wheels.
     """
@@ -288,16 +291,16 @@ def find_libraries() -> Iterator[str]:
 
 
 def package_folders(package: str) -> list[Path]:
-    """Return the folders of a package without importing it; none: it is not installed."""
+    """Return the folders of a package, without an import, or [] if not installed."""
     try:
         spec = importlib.util.find_spec(package)
-    except ValueError:  # it was made in this process, and has no folder
+    # The package was created in this process, and has no folder.
+    except ValueError:
         return []
     return [Path(path) for path in (spec and spec.submodule_search_locations) or ()]
 
 
 def _newest_first(folder: Path, pattern: str) -> list[str]:
-    """Return the files of a pattern, those of higher versions first."""
     return sorted(map(str, folder.glob(pattern)), reverse=True)
 
 
@@ -351,12 +354,12 @@ class Library:
         Call a function of the library.
 
         Args:
-            function: Its name.
+            function: The name of the function.
 
-            **fields: Fields of its parameters, by the headers' names.
+            **fields: Fields of the parameters, by the headers' names.
 
         Returns:
-            Its status, and its parameters as the library filled them in.
+            The status, and the parameters as filled in by the library.
         """
         parameters = CALLS[function](SIZES[function], None, **fields)
         try:
@@ -367,10 +370,12 @@ class Library:
 
     def call(self, function: str, **fields: Any) -> Any:  # noqa: ANN401 - see above
         """
-        Call a function that must not fail; the arguments are those of `ask`.
+        Call a function, and raise an exception if the call fails. See `ask` for the
+        arguments.
 
         Raises:
-            CollectorUnavailableError: This version of the library does not support it.
+            CollectorUnavailableError: This version of the library does not support the
+                call.
 
             CollectError: The call failed.
         """
@@ -385,14 +390,14 @@ class Library:
         return parameters
 
     def chips(self) -> tuple[str, ...]:
-        """Return the chips that this version knows, as `GH100`, oldest first."""
+        """Return the known chips, as `GH100`, oldest first."""
         answer = self.call("NVPW_GetSupportedChipNames")
         return tuple(
             answer.ppChipNames[index].decode() for index in range(answer.numChipNames)
         )
 
     def passes_of(self, image: bytes) -> int:
-        """Return the passes of a configuration image, >= 0."""
+        """Return the number of passes of a configuration image, >= 0."""
         buffer = ctypes.create_string_buffer(image, len(image))
         answer = self.call(
             "NVPW_Config_GetNumPasses_V2", pConfig=ctypes.addressof(buffer)

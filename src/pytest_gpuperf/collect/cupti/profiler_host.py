@@ -1,8 +1,9 @@
 """The profiler host of CUPTI, with a driver or without.
 
-Names, enumerations and errors are those of NVIDIA's `cupti.profiler_host`. Where that
-module works it answers; else libcupti itself, which from 13.2 on needs a driver; else
-libnvperf_host with the names and numbers of CUPTI, and what only CUPTI knows is an error.
+Names, enumerations and errors are the same as in NVIDIA's `cupti.profiler_host`. Answers
+come from that module if it works, else from libcupti itself, which from 13.2 on needs a
+driver, else from libnvperf_host with the names and numbers of CUPTI. In the last case,
+queries that only CUPTI can answer raise an error.
 """
 
 from __future__ import annotations
@@ -51,15 +52,16 @@ __all__ = [
     "get_supported_chips",
 ]
 
-_SETS_SINCE = 130200  # the version of libcupti that has single-pass sets
-_MAGIC_PLACE, _MAGIC = slice(4, 8), b"LOPC"  # of a configuration image
+_SETS_SINCE = 130200  # The first version of libcupti with single-pass sets.
+# The magic number of a configuration image.
+_MAGIC_PLACE, _MAGIC = slice(4, 8), b"LOPC"
 
 _E = TypeVar("_E", bound=IntEnum)
 _T = TypeVar("_T")
 
 
 class ProfilerType(IntEnum):
-    """What collects: CUpti_ProfilerType of cupti_profiler_host.h."""
+    """The kind of profiler: CUpti_ProfilerType of cupti_profiler_host.h."""
 
     RANGE_PROFILER = 0
     PM_SAMPLING = 1
@@ -67,7 +69,7 @@ class ProfilerType(IntEnum):
 
 
 class MetricCollectionScope(IntEnum):
-    """What a metric is counted for: CUpti_MetricCollectionScope of the same header."""
+    """The scope of a metric: CUpti_MetricCollectionScope of cupti_profiler_host.h."""
 
     CONTEXT = 0
     DEVICE = 1
@@ -76,19 +78,19 @@ class MetricCollectionScope(IntEnum):
 
 class MetricProperties(Frozen, frozen=True):
     """
-    The properties of a metric; as in NVIDIA's module they can be given by position.
+    The properties of a metric. As in NVIDIA's module, arguments may be positional.
 
     Attributes:
         description: A phrase in NVIDIA's words.
 
         hw_unit: The part of the chip that counts.
 
-        dim_unit: The unit of its values; "": none.
+        dim_unit: The unit of the values, or "".
 
         metric_type: The kind of number.
 
-        metric_collection_scope: What it is counted for; INVALID without a driver, where
-            it is unknown.
+        metric_collection_scope: The scope of the metric, or INVALID without a driver,
+            because it is then unknown.
     """
 
     description: str
@@ -102,12 +104,12 @@ def choose(
     driver: str = "libcuda.so.1", module: str = "cupti.profiler_host"
 ) -> tuple[ModuleType | None, str]:
     """
-    Return NVIDIA's module if it works here, else why it does not.
+    Return NVIDIA's module if usable, else the reason why not.
 
     Args:
         driver: The library of the driver.
 
-        module: NVIDIA's module.
+        module: The name of NVIDIA's module.
 
     Returns:
         The module and "", or None and the reason.
@@ -137,7 +139,7 @@ def get_supported_chips() -> list[str]:
 
 def get_single_pass_sets(chip_name: str) -> list[str]:
     """
-    Return the names of a chip's sets of metrics that fit into one pass.
+    Return the names of a chip's single-pass sets of metrics.
 
     Raises:
         ValueError: The chip is unknown.
@@ -153,7 +155,7 @@ def get_single_pass_sets(chip_name: str) -> list[str]:
 
 def get_metrics_in_single_pass_set(chip_name: str, set_name: str) -> list[str]:
     """
-    Return the metrics of a set that fits into one pass.
+    Return the metrics of a single-pass set.
 
     Raises:
         ValueError: The chip or the set is unknown.
@@ -174,13 +176,13 @@ def get_metrics_in_single_pass_set(chip_name: str, set_name: str) -> list[str]:
 
 def get_num_of_passes(config_image: NDArray[np.uint8]) -> int:
     """
-    Return how many passes the metrics of a configuration image need.
+    Return the number of passes for the metrics of a configuration image.
 
     Args:
-        config_image: As `ProfilerHost.create_config_image` returns it; shape (bytes,).
+        config_image: The result of `ProfilerHost.create_config_image`, of shape (bytes,).
 
     Raises:
-        ValueError: It is empty, or not a configuration image.
+        ValueError: The image is empty, or not a configuration image.
     """
     content = bytes(config_image)
     if content[_MAGIC_PLACE] != _MAGIC:
@@ -196,7 +198,7 @@ def get_max_num_hardware_metrics_per_pass(
     chip_name: str, profiler_type: ProfilerType
 ) -> int:
     """
-    Return how many metrics of the hardware fit into one pass at most.
+    Return the maximum number of hardware metrics per pass.
 
     Raises:
         ValueError: The chip or the type is unknown.
@@ -218,7 +220,7 @@ class ProfilerHost:
     """
     Configures the counters of metrics on one chip, and computes metrics of the counts.
 
-    Before `initialize` all queries raise RuntimeError.
+    Before `initialize`, all queries raise RuntimeError.
     """
 
     def __init__(
@@ -228,10 +230,10 @@ class ProfilerHost:
         single_pass_metric_set_name: str | None = None,
     ) -> None:
         """
-        Store the arguments; nothing is loaded yet.
+        Store the arguments, without loading a library.
 
         Args:
-            chip_name: As `get_supported_chips` spells it.
+            chip_name: The chip in the spelling of `get_supported_chips`.
 
             profiler_type: The profiler that will collect.
 
@@ -244,17 +246,18 @@ class ProfilerHost:
         self._chip = chip_name
         self._type = _member(ProfilerType, profiler_type)
         self._set = single_pass_metric_set_name
-        self._host: Any = None  # NVIDIA's host, or ours
+        # NVIDIA's host, a LibraryHost or an OfflineHost.
+        self._host: Any = None
 
     def initialize(self) -> None:
         """
-        Load the library; a second call does nothing.
+        Load the library. A second call does nothing.
 
         Raises:
             ValueError: The chip or the set is unknown.
 
-            CollectorUnavailableError: There is no driver, which the profiler type needs;
-                or there is no library at all.
+            CollectorUnavailableError: There is no driver, which the profiler type
+                needs, or there is no library at all.
         """
         if self._host is not None:
             return
@@ -276,24 +279,23 @@ class ProfilerHost:
             raise unavailable(f"the metrics of {self._type.name}", f"{reason}; {why}")
 
     def _check_set(self, chip: str, reason: str) -> None:
-        """Refuse a set of one pass that the chip does not have, or that is not known here."""
         if self._type is ProfilerType.RANGE_PROFILER:
             message = f"{chip} has no single-pass set {self._set!r} for RANGE_PROFILER"
             raise ValueError(message)
         _check_set(_library_of_sets(reason), chip, str(self._set))
 
     def deinitialize(self) -> None:
-        """Free the library's host; it may be called again."""
+        """Free the host of the library. May be called repeatedly."""
         host, self._host = self._host, None
         if host is not None:
             host.deinitialize()
 
     def create_config_image(self, metrics: Sequence[str]) -> NDArray[np.uint8]:
         """
-        Return the image that makes a device count these metrics; shape (bytes,).
+        Return the image that makes a device count the metrics, of shape (bytes,).
 
         Raises:
-            ValueError: The chip lacks one of them.
+            ValueError: The chip lacks one of the metrics.
         """
         image: NDArray[np.uint8] = self._ready().create_config_image(metrics)
         return image
@@ -308,17 +310,17 @@ class ProfilerHost:
         Return the values of metrics in a range or sample of counted data.
 
         Args:
-            counter_data_image: The counter data; shape (bytes,).
+            counter_data_image: The counter data, of shape (bytes,).
 
-            metrics: Their names.
+            metrics: The names of the metrics.
 
             index: The range or sample, from 0.
 
         Returns:
-            The values; shape (metrics,).
+            The values, of shape (metrics,).
 
         Raises:
-            ValueError: The chip lacks one of them.
+            ValueError: The chip lacks one of the metrics.
 
             CollectorUnavailableError: There is no driver, which CUPTI needs for this.
         """
@@ -337,12 +339,12 @@ class ProfilerHost:
         Return the endings of a metric, as `.sum.per_second`.
 
         Args:
-            metric_name: Its name, with an ending or without.
+            metric_name: The name of the metric, with or without an ending.
 
-            metric_type: Its kind.
+            metric_type: The kind of the metric.
 
         Raises:
-            ValueError: The chip has no such metric, or it is of another kind.
+            ValueError: The chip has no such metric, or the metric has another kind.
         """
         host, kind = self._ready(), _member(MetricType, metric_type)
         return list(host.get_sub_metrics(metric_name, kind))
@@ -365,7 +367,7 @@ class ProfilerHost:
         )
 
     def _ready(self) -> Any:  # noqa: ANN401 - NVIDIA's host, which has no types, or ours
-        """Return the initialized host."""
+        """Return the host. RuntimeError is raised before `initialize`."""
         if self._host is None:
             message = "the profiler host is not initialized: call initialize() first"
             raise RuntimeError(message)
@@ -374,13 +376,12 @@ class ProfilerHost:
 
 @functools.cache
 def _chosen() -> tuple[ModuleType | None, str]:
-    """Return the choice of this process; see `choose`."""
     return choose()
 
 
 @functools.cache
 def _library() -> tuple[Libcupti | None, str]:
-    """Return the libcupti that answers in this process, else why none does."""
+    """Return a usable libcupti and "", or None and the reason."""
     try:
         library = load()
         require_driver(library)
@@ -390,7 +391,7 @@ def _library() -> tuple[Libcupti | None, str]:
 
 
 def _library_of_sets(reason: str) -> Libcupti:
-    """Return the libcupti that knows single-pass sets, where NVIDIA's module does not."""
+    """Return a libcupti that knows single-pass sets, or raise with the reasons."""
     library, why = _library()
     if library is None:
         raise unavailable("single-pass sets", f"{reason}; {why}")
@@ -400,7 +401,6 @@ def _library_of_sets(reason: str) -> Libcupti:
 
 
 def _check_set(library: Libcupti, chip: str, name: str) -> None:
-    """Raise ValueError unless a chip has a single-pass set."""
     names = single_pass_sets(library, chip)
     if name not in names:
         message = f"{chip} has no single-pass set {name!r}; it has {', '.join(names)}"
@@ -408,7 +408,6 @@ def _check_set(library: Libcupti, chip: str, name: str) -> None:
 
 
 def _checked_chip(chip_name: str) -> str:
-    """Return a supported chip."""
     chips = get_supported_chips()
     if chip_name not in chips:
         message = f"{chip_name!r} is not a chip; write one of {', '.join(chips)}"
@@ -417,7 +416,7 @@ def _checked_chip(chip_name: str) -> str:
 
 
 def _member(enumeration: type[_E], value: int) -> _E:
-    """Return a member of our enumeration for one of NVIDIA's, or a number."""
+    """Convert a number, or a member of NVIDIA's enumeration, to a member of `enumeration`."""
     try:
         return enumeration(value)
     except ValueError:
@@ -427,12 +426,12 @@ def _member(enumeration: type[_E], value: int) -> _E:
 
 class OfflineHost:
     """
-    CUPTI's answers without a driver, from libnvperf_host.
+    A host that answers without a driver, from libnvperf_host.
 
     Args:
         chip: The chip's name.
 
-        evaluator: Its metrics.
+        evaluator: The chip's metrics.
 
         reason: Why CUPTI itself is not used.
     """
@@ -443,7 +442,7 @@ class OfflineHost:
         self._evaluator = evaluator
 
     def deinitialize(self) -> None:
-        """Do nothing: the evaluator is cached for the process."""
+        """Do nothing, because the evaluator is cached for the process."""
 
     def create_config_image(self, metrics: Sequence[str]) -> NDArray[np.uint8]:
         """Return the library's configuration image."""
@@ -451,7 +450,7 @@ class OfflineHost:
         return image_array(content)
 
     def evaluate_metric_values(self, *_: object) -> NDArray[np.float64]:
-        """Refuse: counter data need a driver."""
+        """Raise an error, because evaluating counter data needs a driver."""
         raise unavailable("the values of counter data", self._reason)
 
     def get_base_metrics(self, kind: MetricType) -> tuple[str, ...]:
@@ -467,7 +466,7 @@ class OfflineHost:
         return self._evaluator.endings(kind)
 
     def get_metric_properties(self, name: str) -> MetricProperties:
-        """Return the library's properties, which lack the scope."""
+        """Return the properties of a metric, without the scope."""
         properties = self._answer(lambda: self._evaluator.properties(name))
         return MetricProperties(
             description=properties.description,
@@ -478,7 +477,7 @@ class OfflineHost:
         )
 
     def _answer(self, query: Callable[[], _T]) -> _T:
-        """Return an answer; an unknown name is a ValueError, as in CUPTI."""
+        """Run a query. As in CUPTI, an unknown name raises ValueError."""
         try:
             return query()
         except UnknownMetricError as error:
@@ -488,10 +487,10 @@ class OfflineHost:
 
 def unavailable(what: str, reason: str) -> CollectorUnavailableError:
     """
-    Return the error for what only CUPTI with a driver can answer.
+    Build the exception for a query that only CUPTI with a driver can answer.
 
     Args:
-        what: What was requested, as `the values of counter data`.
+        what: The requested information, as `the values of counter data`.
 
         reason: Why CUPTI is not used.
     """

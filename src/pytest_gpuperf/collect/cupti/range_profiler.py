@@ -40,8 +40,10 @@ __all__ = [
     "kernel_replay_error",
 ]
 
-_OUTERMOST = 1  # the level of ranges that is counted; those inside of others are not
-_DELIMITER = b"/"  # between the names of nested ranges
+# Only ranges of this nesting level are counted.
+_OUTERMOST = 1
+# Separates the names of nested ranges.
+_DELIMITER = b"/"
 
 
 class RangeSession:
@@ -55,18 +57,18 @@ class RangeSession:
 
         host: The configured metrics.
 
-        context: The context whose work is counted.
+        context: The context in which work is counted.
 
-        max_ranges: Room for so many ranges, >= 1.
+        max_ranges: The maximum number of ranges, >= 1.
 
         cache: NO_CACHES or ALL_CACHES.
 
     Attributes:
-        clock: The state of the device's clock before; None: not known.
+        clock: The state of the device's clock before counting, or None if unknown.
 
         image: The counter data.
 
-        names: The ranges of this run of the body, in order.
+        names: The ranges of the current run of the body, in order.
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class RangeSession:
         self._host = host
         self._max_ranges = max_ranges
         self.clock = library.clock_state(context)
-        fields = {"cacheControlMode": cache} if cache else {}  # not before 13.4
+        # The field does not exist before 13.4.
+        fields = {"cacheControlMode": cache} if cache else {}
         self._handle = library.call(
             f"{RANGE}Enable", ctx=context.handle, **fields
         ).pRangeProfilerObject
@@ -107,7 +110,7 @@ class RangeSession:
         )
 
     def configure(self, kind: int, replay: int) -> None:
-        """Set what is counted; libcupti keeps track of the passes."""
+        """Set the kind of ranges and the replay mode. libcupti keeps track of the passes."""
         self._call(
             "SetConfig",
             configSize=len(self._host.image),
@@ -124,21 +127,21 @@ class RangeSession:
         )
 
     def start(self) -> None:
-        """Begin to count a run of the body."""
+        """Start counting a run of the body."""
         self.names = []
         self._call("Start")
 
     def stop(self) -> bool:
-        """End a run of the body; return whether it was the last one needed."""
+        """End a run of the body, and return True if all passes are complete."""
         return bool(self._call("Stop").isAllPassSubmitted)
 
     @contextlib.contextmanager
     def ranged(self, name: str) -> Iterator[None]:
         """
-        Count what runs inside as one range.
+        Count the work inside the block as a range.
 
         Raises:
-            MeasureError: It is inside another one, or one of this name ran before.
+            MeasureError: The range is nested, or a range of this name ran before.
         """
         if self._is_inside or name in self.names:
             raise _ambiguous(name, is_inside=self._is_inside)
@@ -147,7 +150,7 @@ class RangeSession:
         self._is_inside = True
         try:
             yield
-        except BaseException:  # an error of PopRange must not hide it
+        except BaseException:  # An error of PopRange must not hide this one.
             with contextlib.suppress(CollectError):
                 self._call("PopRange")
             raise
@@ -156,7 +159,7 @@ class RangeSession:
         self._call("PopRange")
 
     def decode(self) -> int:
-        """Fetch the hardware's counts; return the number of dropped ranges."""
+        """Fetch the counts from the hardware, and return the number of dropped ranges."""
         return int(self._call("DecodeData").numOfRangeDropped)
 
     def ranges_count(self) -> int:
@@ -164,7 +167,7 @@ class RangeSession:
         return int(self._image_call("GetCounterDataInfo").numTotalRanges)
 
     def name(self, index: int) -> str:
-        """Return the name of a range."""
+        """Return the name of a range, or the index as text if the range has no name."""
         answer = self._image_call(
             "CounterDataGetRangeInfo", rangeIndex=index, rangeDelimiter=_DELIMITER
         )
@@ -175,13 +178,11 @@ class RangeSession:
         self._call("Disable")
 
     def _call(self, function: str, **fields: Any) -> Any:  # noqa: ANN401 - see Libcupti.ask
-        """Call a function of the range profiler."""
         return self._library.call(
             f"{RANGE}{function}", pRangeProfilerObject=self._handle, **fields
         )
 
     def _image_call(self, function: str, **fields: Any) -> Any:  # noqa: ANN401 - see Libcupti.ask
-        """Call a function of the counter data."""
         return self._library.call(
             f"{RANGE}{function}",
             pCounterDataImage=ctypes.addressof(self.image),
@@ -191,7 +192,6 @@ class RangeSession:
 
 
 def _ambiguous(name: str, *, is_inside: bool) -> MeasureError:
-    """Return the error for a range that would not be counted by itself."""
     if is_inside:
         message = f"range {name!r} is inside another range, and only outer ones count"
         return MeasureError(message, remedy="end a range before the next one begins")
@@ -206,10 +206,11 @@ _UNHELD_CLOCKS = frozenset({None, "unlocked"})
 
 class CountedRange(Frozen, frozen=True, kw_only=True):
     """
-    The counters of one kernel, or of one range.
+    The counters of one kernel or range.
 
     Attributes:
-        name: The range's name; for a kernel its index in the order of running, from "0".
+        name: The range's name, or the index of a kernel in the order of execution, from
+            "0".
 
         metrics: The counters by CUPTI's own names.
     """
@@ -219,7 +220,7 @@ class CountedRange(Frozen, frozen=True, kw_only=True):
 
     @property
     def workload(self) -> str:
-        """That of a launch: CUPTI has no counter that describes one."""
+        """Always KERNEL, because CUPTI has no counter that describes a launch."""
         return KERNEL
 
 
@@ -228,19 +229,19 @@ class Counted(Frozen, frozen=True, kw_only=True):
     The counters of a body.
 
     Attributes:
-        ranges: In the order in which they ran, >= 1 of them.
+        ranges: In the order of execution, at least one.
 
-        mode: How they were counted.
+        mode: The replay mode, cache mode and clock mode.
 
         tool: The tool with its version: "cupti 13.4".
 
-        passes_count: How often each kernel, or the body, ran.
+        passes_count: Number of runs of each kernel, or of the body.
 
         source: Always "cupti".
 
         notes: Remarks for the reader.
 
-        void: Why it must not be judged; None: it may.
+        void: Why the counters must not be judged, or None if they may.
     """
 
     ranges: tuple[CountedRange, ...]
@@ -266,26 +267,26 @@ class RangeProfiler:
     """
     Counts metrics of the work of a body on this thread's GPU.
 
-    Clocks are left as they are. No other tool may profile this GPU meanwhile.
+    Clocks are not changed. No other tool may profile the GPU at the same time.
 
-    H200, libcupti 13.0: kernels and ranges, of 1 and of 8 passes. *Unverified on hardware:*
-    caches that are emptied, which needs libcupti 13.4.
+    H200, libcupti 13.0: kernels and ranges, with 1 and with 8 passes. *Unverified on
+    hardware:* emptied caches, which need libcupti 13.4.
 
     Args:
-        metrics: Full names, as `dram__bytes.sum`, >= 1 of them.
+        metrics: Full names, as `dram__bytes.sum`, at least one.
 
         synchronize: Waits until the device is idle.
 
-        max_ranges: The most kernels or ranges, >= 1; more are dropped, and then the
-            result is void.
+        max_ranges: The maximum number of kernels or ranges, >= 1. Further ranges are
+            dropped, and the result is then void.
 
-        cache: "all": the L2 is emptied before each pass, from libcupti 13.4 on; "none":
-            it is left as it is.
+        cache: "all" to empty the L2 before each pass, which needs libcupti 13.4, or "none"
+            to leave the L2 unchanged.
 
-        library: The libcupti; None: the one of this process.
+        library: The libcupti to use, or None for the libcupti of this process.
 
     Attributes:
-        passes_count: How often each kernel, or the body, will run, >= 1.
+        passes_count: Number of runs of each kernel, or of the body, >= 1.
 
     Raises:
         CollectError: This GPU or this user cannot count.
@@ -316,28 +317,28 @@ class RangeProfiler:
         self._cache = self._cache_mode(cache)
 
     def close(self) -> None:
-        """Free what libcupti holds; it may be called again."""
+        """Free the resources of libcupti. May be called repeatedly."""
         self._host.close()
 
     def count_kernels(
         self, body: Callable[[], object], *, launches_graphs: bool = False
     ) -> Counted:
         """
-        Count each kernel that a body launches; the body runs once.
+        Count all kernels of a body separately. The body runs once.
 
-        Each kernel runs `passes_count` times, alone, with its memory restored in between;
-        so kernels no longer overlap.
+        Each kernel runs `passes_count` times, alone, with its memory restored in
+        between, so that kernels no longer overlap.
 
         Args:
             body: Launches the kernels, in this thread.
 
-            launches_graphs: Whether it launches CUDA graphs, whose kernels cannot be
+            launches_graphs: True if the body launches CUDA graphs, whose kernels cannot be
                 distinguished.
 
         Raises:
-            MeasureError: Its kernels cannot be replayed one by one.
+            MeasureError: The kernels cannot be replayed one by one.
 
-            CollectError: It launched none, or libcupti refused.
+            CollectError: The body launched no kernel, or libcupti refused.
         """
         error = kernel_replay_error(os.environ, launches_graphs=launches_graphs)
         if error is not None:
@@ -354,25 +355,26 @@ class RangeProfiler:
         """
         Count named ranges of a body, which is repeated until all passes are done.
 
-        Memory is not restored between passes: the body must do the same each time.
-        Kernels overlap as usual.
+        Memory is not restored between passes, so that the body must do the same work
+        each time. Kernels overlap as usual.
 
         Args:
             body: Called with the context manager of ranges: `with ranged("forward"): ...`.
 
         Raises:
-            MeasureError: It began other ranges in a later run, nested ranges, or one
-                range twice.
+            MeasureError: A later run began other ranges, or the body began nested
+                ranges or one range twice.
 
-            CollectError: It began none, libcupti refused, or libcupti needs more passes
-                than it announced.
+            CollectError: The body began no range, libcupti refused, or libcupti needs
+                more passes than it announced.
         """
         with self._enabled() as session:
             session.configure(USER_RANGE, USER_REPLAY)
             names: list[str] = []
             runs_count, is_done = 0, False
             while not is_done:
-                if runs_count == 2 * self.passes_count:  # one level: a pass a run
+                # With one nesting level, a run completes one pass.
+                if runs_count == 2 * self.passes_count:
                     raise _endless(self.passes_count, runs_count)
                 session.start()
                 body(session.ranged)
@@ -386,7 +388,7 @@ class RangeProfiler:
 
     @contextlib.contextmanager
     def _enabled(self) -> Iterator[RangeSession]:
-        """Yield a session; an error inside it is not hidden by one of its end."""
+        """Yield a session. An error at its end does not hide an error inside it."""
         mode = ALL_CACHES if self._cache == "all" else NO_CACHES
         session = RangeSession(
             self._library, self._host, self._context, self._max_ranges, mode
@@ -407,7 +409,6 @@ class RangeProfiler:
         passes_count: int,
         missing: Void | None = None,
     ) -> Counted:
-        """Return the counters of a session."""
         dropped_count = session.decode()
         ranges = tuple(
             CountedRange(
@@ -431,7 +432,7 @@ class RangeProfiler:
         )
 
     def _cache_mode(self, cache: str) -> str:
-        """Return the cache mode that the library supports; add a note on another one."""
+        """Return the cache mode that the library supports, and add a note if it is another one."""
         if cache == "none" or self._library.version >= GREW[f"{RANGE}Enable"]:
             return cache
         text = (
@@ -446,12 +447,12 @@ def kernel_replay_error(
     environment: Mapping[str, str], *, launches_graphs: bool
 ) -> MeasureError | None:
     """
-    Return the error if kernels cannot be replayed one by one; None: they can.
+    Return an error if kernels cannot be replayed separately, or None.
 
     Args:
-        environment: The variables of this process.
+        environment: The environment variables of this process.
 
-        launches_graphs: Whether CUDA graphs are launched.
+        launches_graphs: True if CUDA graphs are launched.
     """
     size = environment.get("WORLD_SIZE", "")
     remedy = "count ranges of the body, which is repeated as a whole"
@@ -468,7 +469,7 @@ def kernel_replay_error(
 
 
 def _refuse_request(metrics: Sequence[str], max_ranges: int, cache: str) -> None:
-    """Refuse invalid arguments, all of them at once."""
+    """Raise an error that lists all invalid arguments at once."""
     mistakes = [
         mistake
         for is_wrong, mistake in (
@@ -484,7 +485,6 @@ def _refuse_request(metrics: Sequence[str], max_ranges: int, cache: str) -> None
 
 
 def _nothing(replay: str) -> GpuPerfError:
-    """Return the error for a body in which nothing was counted."""
     if replay == "kernel":
         message = "nothing was counted: the body launched no kernel in this context"
         return CollectError(
@@ -495,7 +495,6 @@ def _nothing(replay: str) -> GpuPerfError:
 
 
 def _endless(passes_count: int, runs_count: int) -> CollectError:
-    """Return the error for passes that never end."""
     message = f"{runs_count} runs of the body did not complete {passes_count} passes"
     return CollectError(message, remedy="count fewer metrics, or the kernels instead")
 
@@ -503,7 +502,6 @@ def _endless(passes_count: int, runs_count: int) -> CollectError:
 def _other_ranges(
     names: Sequence[str], later: Sequence[str], runs_count: int
 ) -> MeasureError:
-    """Return the error for a body whose ranges change."""
     first_list, later_list = (", ".join(run) or "no range" for run in (names, later))
     message = f"run {runs_count} of the body began {later_list}, and the first run {first_list}"
     return MeasureError(
@@ -512,7 +510,6 @@ def _other_ranges(
 
 
 def _missing(passes_count: int) -> Void:
-    """Return the void of kernels that did not run in every pass."""
     return Void(
         code=VoidCode.PASSES_MISSING,
         reason=f"libcupti did not complete all of {passes_count} passes",
@@ -521,7 +518,7 @@ def _missing(passes_count: int) -> Void:
 
 
 def _dropped(dropped_count: int, max_ranges: int) -> Void | None:
-    """Return the void of dropped ranges; None: none was dropped."""
+    """Return the void for dropped ranges, or None if no range was dropped."""
     if not dropped_count:
         return None
     subject = "ranges were" if dropped_count > 1 else "range was"
@@ -533,7 +530,7 @@ def _dropped(dropped_count: int, max_ranges: int) -> Void | None:
 
 
 def _moved(clock: str | None, later: str | None) -> Void | None:
-    """Return the void of a clock that changed between passes; None: it did not."""
+    """Return the void for a clock that changed between passes, or None if it did not."""
     if clock == later:
         return None
     return Void(
@@ -545,7 +542,6 @@ def _moved(clock: str | None, later: str | None) -> Void | None:
 
 
 def _clock_notes(clock: str | None) -> tuple[Note, ...]:
-    """Return a note on a clock that another tool controls."""
     if clock in _UNHELD_CLOCKS:
         return ()
     text = f"the clock is {clock} by another tool; it is left as it is"
@@ -553,7 +549,6 @@ def _clock_notes(clock: str | None) -> tuple[Note, ...]:
 
 
 def _absence_notes(ranges: Sequence[CountedRange]) -> tuple[Note, ...]:
-    """Return a note on metrics without a value in any range."""
     absent = [
         name
         for name in ranges[0].metrics

@@ -1,6 +1,6 @@
-"""What a status of CUPTI means: why nothing was recorded or counted, and what helps.
+"""The meaning of CUPTI's status codes, with reasons and remedies.
 
-The numbers are those of CUptiResult, cupti_result.h of CUDA 13.5.
+The numbers are taken from CUptiResult in cupti_result.h of CUDA 13.5.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ __all__ = [
     "unsupported",
 ]
 
-NO_FUNCTION = -1  # ours: this libcupti lacks the function
+# Not a status of CUPTI: this libcupti lacks the function.
+NO_FUNCTION = -1
 INVALID_PARAMETER, INVALID_METRIC_NAME, HELD, _UNKNOWN = 1, 17, 39, 999
 
 
 class CuptiStatus(Gap, frozen=True, kw_only=True):
     """
-    The meaning of one status.
+    The meaning of a status.
 
     Attributes:
-        name: NVIDIA's name of it, without the common prefix.
+        name: NVIDIA's name of the status, without the common prefix.
     """
 
     name: str
 
 
-# what is raised for a code; for all others CollectorUnavailableError
+# The exception for a code. All other codes raise CollectorUnavailableError.
 _ERRORS: Mapping[GapCode, type[GpuPerfError]] = {
     GapCode.CONFIG: ConfigError,
     GapCode.COUNTERS_BUSY: CountersBusyError,
@@ -61,7 +62,6 @@ def _status(
     remedy: str,
     code: GapCode = GapCode.COLLECTOR_UNAVAILABLE,
 ) -> CuptiStatus:
-    """Return a row of the tables."""
     return CuptiStatus(name=name, code=code, reason=reason, remedy=remedy)
 
 
@@ -265,7 +265,7 @@ STATUSES: Mapping[int, CuptiStatus] = MappingProxyType(
     }
 )
 
-# a status that means more in one call than by itself
+# Statuses with a more specific meaning in a particular call.
 _OF_CALLS: Mapping[tuple[str, int], CuptiStatus] = {
     ("cuptiProfilerHostConfigAddMetrics", INVALID_PARAMETER): _status(
         "INVALID_PARAMETER",
@@ -287,9 +287,10 @@ _OF_CALLS: Mapping[tuple[str, int], CuptiStatus] = {
     ),
 }
 
-# verdicts of cuptiProfilerDeviceSupported: CUpti_Profiler_Support_Level
+# Verdicts of cuptiProfilerDeviceSupported: CUpti_Profiler_Support_Level.
 _UNSUPPORTED, _DISABLED, _LIMITED = 1, 2, 4
-_SUPPORT: Mapping[str, CuptiStatus] = {  # by the cause of a verdict
+# By the cause of a verdict.
+_SUPPORT: Mapping[str, CuptiStatus] = {
     "architecture": _status(
         "architecture",
         "the GPU is older than those that CUPTI profiles (compute capability 7.5)",
@@ -312,18 +313,18 @@ _NO_CAUSE = _status(
 
 
 def meaning(status: int) -> CuptiStatus:
-    """Return the meaning of a status by itself; a newer one than these counts as 999."""
+    """Return the general meaning of a status. Unknown statuses count as 999."""
     return STATUSES.get(status, STATUSES[_UNKNOWN])
 
 
 def failure(function: str, status: int) -> GpuPerfError:
     """
-    Return the error for the status of a call.
+    Build the exception for a failed call.
 
     Args:
-        function: Its name.
+        function: The name of the function.
 
-        status: Not 0.
+        status: The status of the call, not 0.
     """
     row = _OF_CALLS.get((function, status)) or STATUSES.get(status)
     row = row or _status("unknown status", "CUPTI fails for a new reason", _DOCTOR)
@@ -334,14 +335,15 @@ def failure(function: str, status: int) -> GpuPerfError:
 
 def unsupported(levels: Mapping[str, int]) -> CollectorUnavailableError | None:
     """
-    Return the error with every cause for which a device cannot count; None: it can.
+    Return an error with all causes for which a device cannot count, or None.
 
     Args:
-        levels: The verdicts of cuptiProfilerDeviceSupported: `isSupported`, and one on
-            each cause.
+        levels: The verdicts of cuptiProfilerDeviceSupported: `isSupported`, and a
+            verdict on each cause.
     """
     refusals = {_UNSUPPORTED, _DISABLED}
-    if levels["isSupported"] not in refusals:  # an unknown verdict: counting is tried
+    # If the verdict is unknown, counting is tried.
+    if levels["isSupported"] not in refusals:
         return None
     rows = [
         STATUSES[40] if (cause, levels[cause]) == ("vGpu", _DISABLED) else row
@@ -356,7 +358,7 @@ def unsupported(levels: Mapping[str, int]) -> CollectorUnavailableError | None:
 
 
 def limited(levels: Mapping[str, int]) -> str | None:
-    """Return a sentence where a device gives only some metrics; None: it gives all."""
+    """Return a sentence about a limited set of metrics, or None if all metrics are available."""
     names = [name for name, level in levels.items() if level == _LIMITED]
     causes = [name for name in names if name in _SUPPORT] or names
     if not causes:

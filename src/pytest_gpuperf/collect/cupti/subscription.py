@@ -1,9 +1,9 @@
-"""The subscription to CUPTI: who holds it, and what is recorded under it.
+"""The subscription to CUPTI: its holder, and the kinds of records that it enables.
 
 The activity API needs no subscription, so that two users could take each other's buffers
-unnoticed: one is always taken first, as a lock. cupti-python does not set the size of a
-subscription's parameters, and returns the holder's name as it is in memory: the size is
-set here, and the name is read only after a refusal.
+unnoticed. Therefore a subscription is always taken first, as a lock. cupti-python does not
+set the size of a subscription's parameters, and returns the holder's name even if that
+memory was never written. The size is set here, and the name is read only after a refusal.
 """
 
 from __future__ import annotations
@@ -41,31 +41,39 @@ __all__ = [
     "take",
 ]
 
-ATTACHED_TOOLS = {  # variables that tools set in what they start; undocumented
+# Undocumented variables that tools set in the processes that they start.
+ATTACHED_TOOLS = {
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
     "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
     "NV_NSIGHT_INJECTION_TRANSPORT_TYPE": "a tool of Nsight",
     "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "compute-sanitizer",
     "CUDA_INJECTION64_PATH": "a CUDA injection library",
 }
-_PROFILERS = {  # modules that subscribe when they start
+# Modules that subscribe when they start.
+_PROFILERS = {
     "triton.profiler": "Proton",
     "torch.profiler": "torch.profiler",
 }
 
-_NVTX = "NVTX_INJECTION64_PATH"  # CUPTI records NVTX ranges if it names libcupti
+# CUPTI records NVTX ranges if this variable names libcupti.
+_NVTX = "NVTX_INJECTION64_PATH"
 _REQUIRED = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "EXTERNAL_CORRELATION")
 _OPTIONAL = ("SYNCHRONIZATION", "MEMORY2", "JIT", "OVERHEAD")
 _SUBMITTING = re.compile(r"cu(?:da)?Mem(?:cpy|set)(?!.*Node)")
-_NO_CALLS = frozenset({"INVALID", "SIZE", "FORCE_INT"})  # of CUpti_*_api_trace_cbid
-# some 4,000 records; CUPTI asks for a buffer inside a launch, which then takes 0.035 ms
-# more (8 MiB: 0.4 ms, the first 4.8 ms; H200, cupti-python 13.0.1)
+# Members of CUpti_*_api_trace_cbid that are not calls.
+_NO_CALLS = frozenset({"INVALID", "SIZE", "FORCE_INT"})
+# About 4,000 records. CUPTI requests a buffer inside a launch, which then takes 0.035 ms
+# longer. With 8 MiB it would take 0.4 ms, and 4.8 ms for the first buffer (H200,
+# cupti-python 13.0.1).
 _BUFFER_BYTES = 1 << 20
-# CUpti_SubscriberParams_STRUCT_SIZE: until 13.1, and with allowMultipleSubscribers
+# CUpti_SubscriberParams_STRUCT_SIZE: until 13.1, and with allowMultipleSubscribers.
 _PARAMS_BYTES, _PARAMS_MULTIPLE_BYTES = 32, 40
-_OLDEST = (13, 0, 1)  # of cupti-python: the first that works with any CUPTI 13
-_NOT_NAMED = "<not provided>"  # after "CUPTI for", as torch.profiler's is called
-_UNNAMED = re.compile(r"(\d+) is not a valid Result")  # cuptiError of an older binding
+# The first cupti-python that works with any CUPTI 13.
+_OLDEST = (13, 0, 1)
+# The end of "CUPTI for <not provided>", the name of torch.profiler's subscription.
+_NOT_NAMED = "<not provided>"
+# The message of a cuptiError in an older binding.
+_UNNAMED = re.compile(r"(\d+) is not a valid Result")
 _PACKAGE = "cupti-python"
 INSTALL = 'pip install "pytest-gpuperf[cupti]"'
 
@@ -77,7 +85,7 @@ CLOSED = Void(
 
 
 def attached_tool(environment: Mapping[str, str]) -> Gap | None:
-    """Return the gap of a tool that started this process and holds CUPTI; None: none."""
+    """Return the gap of the tool that started the process and holds CUPTI, or None."""
     names = [name for name in ATTACHED_TOOLS if environment.get(name)]
     if not names:
         return None
@@ -91,18 +99,19 @@ def attached_tool(environment: Mapping[str, str]) -> Gap | None:
 
 def _absence_of(error: Exception, holder: str = "") -> Gap:
     """
-    Return the gap that a failure of CUPTI leaves.
+    Return the gap for a failure of CUPTI.
 
     Args:
-        error: The error of cupti-python.
+        error: The exception of cupti-python.
 
-        holder: The name that the holder of CUPTI gave itself; "": none.
+        holder: The name under which the holder of CUPTI subscribed, or "" if unknown.
     """
     status = getattr(error, "status", None)
     unnamed = _UNNAMED.match(str(error))
     if unnamed is not None:
         status = int(unnamed[1])
-    if status is None:  # a function that libcupti lacks, or a driver that is too old
+    # libcupti lacks the function, or the driver is too old.
+    if status is None:
         return Gap(
             code=GapCode.COLLECTOR_UNAVAILABLE,
             reason=str(error),
@@ -118,7 +127,7 @@ def _absence_of(error: Exception, holder: str = "") -> Gap:
 
 
 def lost(count: int) -> Void:
-    """Return the void of a measurement whose records CUPTI lost."""
+    """Return the void of a measurement with lost CUPTI records."""
     return Void(
         code=VoidCode.DROPPED_RECORDS,
         reason=f"CUPTI lost {count} records, so that some work is missing",
@@ -127,7 +136,7 @@ def lost(count: int) -> Void:
 
 
 def overfull(most_count: int) -> Void:
-    """Return the void of a measurement with more records than are held."""
+    """Return the void of a measurement with more records than memory may hold."""
     return Void(
         code=VoidCode.TOO_MANY_RECORDS,
         reason=f"CUPTI made more than {most_count:,} records (about three a"
@@ -137,13 +146,12 @@ def overfull(most_count: int) -> Void:
 
 
 def failed(error: Exception) -> Void:
-    """Return the void of a measurement in which CUPTI failed."""
+    """Return the void of a measurement in which a CUPTI call failed."""
     gap = _absence_of(error)
     return Void(code=VoidCode.CUPTI_FAILED, reason=gap.reason, remedy=gap.remedy)
 
 
 def _likely_holder() -> str:
-    """Return the likely holder of CUPTI, by the loaded modules."""
     loaded = [name for module, name in _PROFILERS.items() if module in sys.modules]
     return (
         f"an unnamed tool, perhaps {' or '.join(loaded)},"
@@ -153,7 +161,7 @@ def _likely_holder() -> str:
 
 
 def missing() -> Gap | None:
-    """Return the gap if cupti-python is missing or too old, without importing it."""
+    """Return a gap if cupti-python is missing or too old, or None. Nothing is imported."""
     if importlib.util.find_spec("cupti") is None:
         return Gap(
             code=GapCode.NOT_INSTALLED,
@@ -163,7 +171,7 @@ def missing() -> Gap | None:
     try:
         version = importlib.metadata.version(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        return None  # it has no distribution: opening it will show
+        return None  # The version is unknown. Opening CUPTI shows if it works.
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if numbers < _OLDEST:
         return Gap(
@@ -176,10 +184,11 @@ def missing() -> Gap | None:
 
 def failures_of(cupti: Any) -> tuple[type[Exception], ...]:  # noqa: ANN401 - an optional library
     """
-    Return the errors of the module.
+    Return the exceptions of the module.
 
-    RuntimeError: libcupti lacks a function, or there is no driver, or it is too old.
-    ValueError: libcupti is newer, and the module has no name for its code.
+    RuntimeError means that libcupti lacks a function, or that the driver is missing or
+    too old. ValueError means that libcupti is newer, and that the module has no name
+    for its code.
     """
     return (cupti.cuptiError, RuntimeError, ValueError)
 
@@ -199,16 +208,16 @@ def take(
 
         completed: Receives a batch of records, in any thread.
 
-        environment: The variables of this process.
+        environment: The environment variables of this process.
 
-        whole_graphs: Record a graph's launch as one piece of work.
+        whole_graphs: True to record a graph launch as one piece of work.
 
     Returns:
-        The stack that undoes all of it, and the reason of each kind that is not
-        recorded, by name.
+        The stack that undoes all steps, and the reasons for kinds that are not recorded, by
+        name.
 
     Raises:
-        CollectorUnavailableError: CUPTI refuses; nothing stays enabled.
+        CollectorUnavailableError: CUPTI refuses. Nothing stays enabled.
     """
     failures = failures_of(cupti)
     with contextlib.ExitStack() as undo:
@@ -230,16 +239,16 @@ def take(
 
 def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no types
     """
-    Return our subscription.
+    Subscribe to CUPTI, and return the handle of the subscription.
 
     Raises:
-        CollectorUnavailableError: Another tool has one; the message names it.
+        CollectorUnavailableError: Another tool holds CUPTI. The message names the tool.
     """
     params = cupti.SubscriberParams()
     params.subscriber_name = "gpuperf"
     params.struct_size = _PARAMS_BYTES
     if hasattr(params, "allow_multiple_subscribers"):
-        # it is 0 from the start, and read-only in cupti-python 13.4
+        # The field is 0 initially, and read-only in cupti-python 13.4.
         params.struct_size = _PARAMS_MULTIPLE_BYTES
     try:
         return int(cupti.subscribe_v2(None, None, params.ptr))
@@ -248,7 +257,7 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
             raise
         try:
             holder = params.old_subscriber_name or ""
-        except UnicodeDecodeError:  # memory that CUPTI did not write to
+        except UnicodeDecodeError:  # CUPTI did not write to this memory.
             holder = ""
         if holder.endswith(_NOT_NAMED):
             holder = ""
@@ -259,7 +268,6 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
 
 
 def _enable(cupti: Any, undo: contextlib.ExitStack, name: str) -> None:  # noqa: ANN401 - an optional library
-    """Enable one kind of record."""
     cupti.activity_enable(KINDS[name])
     _later(undo, failures_of(cupti), cupti.activity_disable, KINDS[name])
 
@@ -269,7 +277,7 @@ def _enable_optional(
     undo: contextlib.ExitStack,
     environment: Mapping[str, str],
 ) -> dict[str, str]:
-    """Enable the optional kinds; return the reasons of those that are not recorded."""
+    """Enable optional kinds, and return the reasons for kinds that are not recorded."""
     unrecorded: dict[str, str] = {}
     names = list(_OPTIONAL)
     if Path(environment.get(_NVTX, "")).name.startswith("libcupti"):
@@ -286,11 +294,12 @@ def _enable_optional(
 
 def _enable_calls(cupti: Any, undo: contextlib.ExitStack) -> None:  # noqa: ANN401 - an optional library
     """
-    Enable the records of driver and runtime calls that submit work, and no others.
+    Enable only the records of driver and runtime calls that submit work.
 
-    A single call that is enabled without its kind is recorded only if that was done
-    before the process had a context (libcupti 13.0 on an H200). So each kind is enabled
-    with all of its calls, and the others are disabled; enabling a kind forgets that.
+    A single call that is enabled without its kind is recorded only if it was enabled
+    before the process had a context (libcupti 13.0 on an H200). Therefore each kind is
+    enabled with all of its calls, and the other calls are disabled. Enabling a kind
+    again would discard that choice.
     """
     for kind, switch, numbers, launches in (
         (
@@ -313,7 +322,8 @@ def _enable_calls(cupti: Any, undo: contextlib.ExitStack) -> None:  # noqa: ANN4
             try:
                 switch(int(number), 0)
             except cupti.cuptiError as error:
-                if error.status != INVALID_PARAMETER:  # newer than this libcupti
+                # The call is newer than this libcupti.
+                if error.status != INVALID_PARAMETER:
                     raise
 
 
@@ -323,7 +333,7 @@ def _later(
     function: Callable[..., object],
     *arguments: int,
 ) -> None:
-    """Register the undoing of a step; its failure does not stop the others."""
+    """Register an undo step. A failure of the step does not stop other steps."""
 
     def quietly() -> None:
         with contextlib.suppress(*failures):
@@ -333,5 +343,5 @@ def _later(
 
 
 def _requested() -> tuple[int, int]:
-    """Return the size of a new buffer [B] and its limit of records; 0: none."""
+    """Return the size of a new buffer [B], and the limit of records, where 0 is unlimited."""
     return _BUFFER_BYTES, 0

@@ -2,7 +2,7 @@
 
 In: files below a root, environment variables, NVML, versions of installed tools.
 Out: one Finding per topic on every machine, each with its evidence.
-Never: a CUDA context, a changed setting, an "ok" for what could not be read.
+Never: a CUDA context, a changed setting, an "ok" for a topic that could not be read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def look(
     machine: MachineFacts | None = None, nvml: ModuleType | None = None
 ) -> tuple[Finding, ...]:
     """
-    Return the findings about a machine, one per topic.
+    Examine a machine, and return a finding for every topic.
 
     Args:
-        machine: The machine to examine; None: this machine.
+        machine: The machine to examine, or None for this machine.
 
-        nvml: The NVML binding; None: pynvml, if NVML can be loaded.
+        nvml: The NVML binding, or None to import pynvml if NVML can be loaded.
 
     Returns:
         The findings in a fixed order, with the user's home written as ~.

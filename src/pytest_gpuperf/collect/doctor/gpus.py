@@ -16,17 +16,18 @@ from pytest_gpuperf.model.gap import Finding, Status, Topic
 __all__ = ["Gpu", "NvmlReport", "gpu_findings", "read_gpus"]
 
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
-_NOT_SUPPORTED, _NO_FUNCTION = 3, 13  # nvml.h: of the device; of an older driver
+# nvml.h: the error of a device, and of an older driver.
+_NOT_SUPPORTED, _NO_FUNCTION = 3, 13
 
 
 class Gpu(Frozen, frozen=True, kw_only=True):
     """
-    The state of one GPU; None: NVML does not report it.
+    The state of one GPU. A value is None if NVML does not report it.
 
     Attributes:
         reasons: Bits of the clock event reasons.
 
-        users: Process id and bytes held of each process with a context.
+        users: Process id and memory [B] of every other process with a context.
     """
 
     index: int
@@ -47,24 +48,24 @@ class Gpu(Frozen, frozen=True, kw_only=True):
 
 class NvmlReport(Frozen, frozen=True, kw_only=True):
     """
-    What NVML reports about a machine.
+    The NVML report of a machine.
 
     Attributes:
         gpus: The GPUs that answer.
 
-        reason: Why NVML does not start or a GPU does not answer; None: no error.
+        reason: Why NVML does not start or a GPU does not answer, or None without an error.
 
-        code: NVML's error number; None: no error, or not one of NVML.
+        code: NVML's error number, or None if there is no error or no number.
 
-        remedy: What to do about a reason that has no number; "": see the number.
+        remedy: What to do about a reason without a number. With a number, it is "".
 
-        driver: The driver's version; None: not reported.
+        driver: The driver's version, or None if not reported.
 
-        cuda: Major and minor number of the newest CUDA that the driver runs.
+        cuda: Major and minor version of the newest CUDA that the driver runs.
 
-        confidential: Whether confidential computing is on; None: not reported.
+        confidential: True if confidential computing is on, None if not reported.
 
-        dev_tools: Whether confidential computing allows profilers.
+        dev_tools: True if confidential computing allows profilers.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -78,19 +79,19 @@ class NvmlReport(Frozen, frozen=True, kw_only=True):
 
     @property
     def major(self) -> int | None:
-        """The driver's branch, as 580."""
+        """The driver's branch, as 580, or None if unknown."""
         head = (self.driver or "").partition(".")[0]
         return int(head) if head.isdigit() else None
 
 
 def read_gpus(machine: MachineFacts, nvml: ModuleType | None = None) -> NvmlReport:
     """
-    Return what NVML reports about the GPUs of a machine.
+    Read the GPUs of a machine through NVML.
 
     Args:
-        machine: Where the library is loaded; its process does not count as a user.
+        machine: The machine that loads the library. Its process does not count as a user.
 
-        nvml: The binding; None: pynvml, imported where NVML can be loaded.
+        nvml: The binding, or None to import pynvml if NVML can be loaded.
     """
     if nvml is None:
         if reason := machine.load(_LIBRARY):
@@ -118,14 +119,13 @@ def read_gpus(machine: MachineFacts, nvml: ModuleType | None = None) -> NvmlRepo
 
 
 def _without_library(machine: MachineFacts) -> str:
-    """Return what gives a machine the library, which comes with the driver."""
     if machine.container() and machine.exists(VERSION_FILE):
         return "docker run --gpus all …"
     return "install the NVIDIA driver: NVML is part of it"
 
 
 def _read_all(nvml: ModuleType, pid: int) -> NvmlReport:
-    """Return the GPUs that answer, and the error of one that does not."""
+    """Return the GPUs that answer, and the last error of a GPU that does not."""
     gpus: list[Gpu] = []
     count = int(nvml.nvmlDeviceGetCount())
     reason, code = None if count else "the driver lists no GPU", None
@@ -137,7 +137,8 @@ def _read_all(nvml: ModuleType, pid: int) -> NvmlReport:
         else:
             gpus.append(_read(nvml, index, handle, pid))
     version = _ask(nvml, "nvmlSystemGetDriverVersion")
-    cuda = _ask(nvml, "nvmlSystemGetCudaDriverVersion")  # 13020 is 13.2, cuda.h
+    # 13020 is 13.2 (cuda.h).
+    cuda = _ask(nvml, "nvmlSystemGetCudaDriverVersion")
     state = _ask(nvml, "nvmlSystemGetConfComputeState", absent=False)
     return NvmlReport(
         gpus=tuple(gpus),
@@ -152,8 +153,6 @@ def _read_all(nvml: ModuleType, pid: int) -> NvmlReport:
 
 
 def _read(nvml: ModuleType, index: int, handle: object, pid: int) -> Gpu:
-    """Return one GPU."""
-
     def ask(function: str, *more: object, absent: object = None) -> Any:  # noqa: ANN401 - the library has no types
         return _ask(nvml, function, handle, *more, absent=absent)
 
@@ -184,7 +183,7 @@ def _read(nvml: ModuleType, index: int, handle: object, pid: int) -> Gpu:
 def _users(
     ask: Callable[[str], Any], pid: int
 ) -> tuple[tuple[int, int | None], ...] | None:
-    """Return the other processes with a context, each once."""
+    """Return the other processes with a context, or None if NVML does not list processes."""
     compute, graphics = (
         ask("nvmlDeviceGetComputeRunningProcesses"),
         ask("nvmlDeviceGetGraphicsRunningProcesses"),
@@ -200,23 +199,26 @@ def _users(
 def _ask(
     nvml: ModuleType, function: str, *arguments: object, absent: object = None
 ) -> Any:  # noqa: ANN401 - the library has no types
-    """Return NVML's answer; `absent` where GPU or driver do not support the call."""
+    """
+    Call NVML, and return `absent` if GPU or driver do not support the call.
+
+    Any other error gives None.
+    """
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError as error:
         return absent if _code(error) in {_NOT_SUPPORTED, _NO_FUNCTION} else None
-    except nvml.NVMLLibraryMismatchError:  # an older driver has another struct layout
+    # Older drivers have a different struct layout.
+    except nvml.NVMLLibraryMismatchError:
         return None
 
 
 def _code(error: Any) -> int | None:  # noqa: ANN401 - the library has no types
-    """Return the number of an NVML error."""
     value = getattr(error, "value", None)
     return value if isinstance(value, int) else None
 
 
 def _watts(milliwatts: int | None) -> float | None:
-    """Return a power in watts."""
     return None if milliwatts is None else milliwatts / 1000
 
 
@@ -231,26 +233,30 @@ _SLOWED = {  # nvml.h, nvmlClocksEventReason…
 }
 _COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 _PROHIBITED = 2  # nvml.h, NVML_COMPUTEMODE_PROHIBITED
-_VIRTUAL = {0: "none", 1: "passed through", 2: "vGPU"}  # nvml.h; higher ones: of a host
+# nvml.h. Higher numbers are modes of a host.
+_VIRTUAL = {0: "none", 1: "passed through", 2: "vGPU"}
 _SLICED = 2  # nvml.h, NVML_GPU_VIRTUALIZATION_MODE_VGPU
-_STEP_MHZ = 15  # clocks of a GPU are its multiples
-_STEADY = 0.75  # of the highest clock: held even at the power limit
-_FREE = 0.5  # of the highest clock: no clock is locked that low for measuring
-_ROOM = 0.5  # of the memory: kernel replay saves what the kernel writes
+_STEP_MHZ = 15  # GPU clocks are multiples of this.
+# Share of the highest clock that a GPU holds even at the power limit.
+_STEADY = 0.75
+# Share of the highest clock. No clock is locked as low as this for measuring.
+_FREE = 0.5
+# Share of the memory. Kernel replay saves the memory that the kernel writes.
+_ROOM = 0.5
 
 
 class _Check(Frozen, frozen=True, kw_only=True):
     """
-    One check of every GPU.
+    A check that runs on every GPU.
 
     Attributes:
-        reading: The reading, as evidence; None: NVML does not report it.
+        reading: The reading as evidence, or None if NVML does not report it.
 
-        faulty: Whether the reading is bad; called only where there is a reading.
+        faulty: Whether the reading is bad. Called only if there is a reading.
 
-        cause: The finding's text where a GPU is faulty.
+        cause: The finding's text if a GPU is faulty.
 
-        good: The finding's text where no GPU is.
+        good: The finding's text if no GPU is faulty.
 
         remedy: The remedy for one GPU.
     """
@@ -265,13 +271,12 @@ class _Check(Frozen, frozen=True, kw_only=True):
 
 
 def gpu_findings(report: NvmlReport) -> tuple[Finding, ...]:
-    """Return one finding per topic that NVML answers."""
+    """Return a finding for every topic that NVML can answer."""
     findings = (_checked(check, report) for check in _CHECKS)
     return (_nvml(report), *findings, _clocks(report), _confidential(report))
 
 
 def _checked(check: _Check, report: NvmlReport) -> Finding:
-    """Return the finding of one check over all GPUs."""
     topic = check.topic
     if not report.gpus:
         return topic.unknown(_no_gpu(report))
@@ -288,12 +293,10 @@ def _checked(check: _Check, report: NvmlReport) -> Finding:
 
 
 def _no_gpu(report: NvmlReport) -> str:
-    """Return why no GPU can be read."""
     return f"NVML reads no GPU: {report.reason}"
 
 
 def _reading(gpu: Gpu, text: str | None) -> str:
-    """Return a reading of a GPU as evidence."""
     return f"NVML, GPU {gpu.index}: {text or 'not reported'}"
 
 
@@ -302,7 +305,6 @@ _NVML_TORN = Topic(id="nvml", concerns=("timing", "energy", "memory"))
 
 
 def _nvml(report: NvmlReport) -> Finding:
-    """Return whether NVML answers."""
     if report.reason is None:
         return _NVML.ok("NVML answers", f"NVML: driver {report.driver}")
     evidence = f"NVML: {report.reason}"
@@ -323,7 +325,6 @@ def _nvml(report: NvmlReport) -> Finding:
 
 
 def _remedy_of(code: int) -> str:
-    """Return what to do about an error of NVML, as a command where there is one."""
     commands = {
         _NO_DRIVER: "sudo modprobe nvidia",
         _NO_PERMISSION: "run as a user who may open them: ls -l /dev/nvidia*",
@@ -332,26 +333,22 @@ def _remedy_of(code: int) -> str:
 
 
 def _power(gpu: Gpu) -> str | None:
-    """Return a GPU's power limit."""
     limit, default = gpu.power_limit_watts, gpu.default_power_limit_watts
     reported = limit is not None and default is not None
     return f"limit {limit:g} W, default {default:g} W" if reported else None
 
 
 def _slowed(gpu: Gpu) -> list[str]:
-    """Return the reasons why a GPU is throttled now."""
     return [name for bit, name in _SLOWED.items() if (gpu.reasons or 0) & bit]
 
 
 def _slowdown(gpu: Gpu) -> str | None:
-    """Return a GPU's clock event reasons."""
     if gpu.reasons is None:
         return None
     return f"reasons {gpu.reasons:#x}: {', '.join(_slowed(gpu)) or 'no slowdown'}"
 
 
 def _mode(gpu: Gpu) -> str | None:
-    """Return a GPU's compute mode."""
     mode = gpu.compute_mode
     if mode is None:
         return None
@@ -359,7 +356,6 @@ def _mode(gpu: Gpu) -> str | None:
 
 
 def _shared(gpu: Gpu) -> str | None:
-    """Return the other processes on a GPU."""
     if gpu.users is None:
         return None
     users = [
@@ -370,14 +366,12 @@ def _shared(gpu: Gpu) -> str | None:
 
 
 def _free(gpu: Gpu) -> str | None:
-    """Return a GPU's free memory."""
     if gpu.free_bytes is None or gpu.memory_bytes is None:
         return None
     return f"{gpu.free_bytes / 1e9:.1f} of {gpu.memory_bytes / 1e9:.1f} GB are free"
 
 
 def _on(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a switch
-    """Return a yes or no as text."""
     return None if value is None else ("on" if value else "off")
 
 
@@ -476,7 +470,6 @@ _CHECKS = (
 
 
 def _pids(gpu: Gpu) -> str:
-    """Return the command that ends the other processes."""
     return "kill " + " ".join(str(pid) for pid, _ in gpu.users or ())
 
 
@@ -484,7 +477,7 @@ _CLOCKS = Topic(id="clocks", concerns=("timing", "energy"))
 
 
 def _clocks(report: NvmlReport) -> Finding:
-    """Return whether the clocks are locked, as far as it shows: NVML cannot read a lock."""
+    """Check if the clocks are locked. NVML cannot read a lock, so the clock itself is judged."""
     if not report.gpus:
         return _CLOCKS.unknown(_no_gpu(report))
     evidence = [_reading(gpu, _clock(gpu)) for gpu in report.gpus]
@@ -510,7 +503,6 @@ def _clocks(report: NvmlReport) -> Finding:
 
 
 def _clock(gpu: Gpu) -> str | None:
-    """Return a GPU's clock and the reasons for it."""
     if gpu.sm_clock_mhz is None or gpu.max_sm_clock_mhz is None:
         return None
     reasons = "not reported" if gpu.reasons is None else f"{gpu.reasons:#x}"
@@ -518,14 +510,14 @@ def _clock(gpu: Gpu) -> str | None:
 
 
 def _floats(gpu: Gpu) -> bool:
-    """Return whether the clock has fallen on an idle GPU; a locked one does not."""
+    """Return True if the clock has fallen on an idle GPU. A locked clock does not fall."""
     now, most = gpu.sm_clock_mhz, gpu.max_sm_clock_mhz
     idle = bool((gpu.reasons or 0) & _IDLE)
     return idle and now is not None and most is not None and now < _FREE * most
 
 
 def _steady(gpu: Gpu) -> str:
-    """Return a clock that a GPU can hold under load [MHz]."""
+    """Return a clock that a GPU can hold under load [MHz], or "MHZ" if unknown."""
     if gpu.max_sm_clock_mhz is None:
         return "MHZ"
     return str(int(_STEADY * gpu.max_sm_clock_mhz) // _STEP_MHZ * _STEP_MHZ)
@@ -538,7 +530,6 @@ _CONFIDENTIAL_TIMES = Topic(id="confidential-computing", concerns=("timing",))
 
 
 def _confidential(report: NvmlReport) -> Finding:
-    """Return whether confidential computing blocks profilers."""
     if report.confidential is None:
         silence = "NVML does not report confidential computing"
         reason = silence if report.gpus else _no_gpu(report)

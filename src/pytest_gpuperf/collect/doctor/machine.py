@@ -24,15 +24,20 @@ __all__ = [
     "this_machine",
 ]
 
-VERSION_FILE = "/proc/driver/nvidia/version"  # written by the driver's kernel module
-_HEAD_BYTES = 1 << 22  # of a file: /proc/self/maps of a process with torch has 1 MB
-_FIRST_NAMESPACE = "pid:[4026531836]"  # Linux, include/linux/proc_ns.h: the host's own
-_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")  # of Docker, of Podman
-_CONTAINER_VARIABLES = ("KUBERNETES_SERVICE_HOST", "container")  # Kubernetes; nspawn
+# Written by the driver's kernel module.
+VERSION_FILE = "/proc/driver/nvidia/version"
+# Limit for one file. /proc/self/maps of a process with torch has 1 MB.
+_HEAD_BYTES = 1 << 22
+# Linux, include/linux/proc_ns.h: the PID namespace of the host.
+_FIRST_NAMESPACE = "pid:[4026531836]"
+_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")  # Docker, Podman.
+_CONTAINER_VARIABLES = ("KUBERNETES_SERVICE_HOST", "container")  # Kubernetes, nspawn.
 
 _LIBRARY = re.compile(r"libcupti\.so(?:\.(\d+))?")
-_WHEEL_FOLDERS = ("nvidia/cu*/lib", "nvidia/cuda_cupti/lib")  # from CUDA 13 on; before
-_TOOLKIT_FOLDERS = (  # where NVIDIA's packages put them
+# The folders of wheels from CUDA 13 on, and of older wheels.
+_WHEEL_FOLDERS = ("nvidia/cu*/lib", "nvidia/cuda_cupti/lib")
+# The folders of NVIDIA's toolkit packages.
+_TOOLKIT_FOLDERS = (
     "/usr/local/cuda*/extras/CUPTI/lib64",
     "/usr/local/cuda*/targets/*/lib",
 )
@@ -49,11 +54,11 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
 
         search: Folders in which Python finds packages, as absolute paths.
 
-        pid: This process.
+        pid: The id of this process.
 
-        load: Returns why a shared library cannot be loaded; None: it can.
+        load: Returns why a shared library cannot be loaded, or None if it can.
 
-        runner: Asks programs for their version.
+        runner: Runs programs to read their version.
 
         find: Finds a tool that reads binaries, as the `binary` collector does.
     """
@@ -71,7 +76,7 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
         return self.root / os.fspath(path).lstrip("/")
 
     def text(self, path: str) -> str | None:
-        """Return a file's text; None: it cannot be read."""
+        """Return the text of a file (the first 4 MiB), or None if unreadable."""
         try:
             with self.at(path).open("rb") as file:
                 return file.read(_HEAD_BYTES).decode("utf-8", "replace")
@@ -79,21 +84,21 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
             return None
 
     def line(self, path: str) -> str | None:
-        """Return a file's first line; None: it cannot be read, or is empty."""
+        """Return the first line of a file, or None if the file is unreadable or empty."""
         lines = (self.text(path) or "").strip().splitlines()
         return lines[0].strip() if lines else None
 
     def field(self, path: str, name: str) -> str | None:
-        """Return the text behind `name:` in a file; None: there is none."""
+        """Return the text after `name:` in a file, or None if there is no such field."""
         pattern = rf"^{re.escape(name)}:[ \t]*(\S.*?)\s*$"
         match = re.search(pattern, self.text(path) or "", re.MULTILINE)
         return match and match[1]
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or folder exists."""
+        """Return True if a file or folder exists."""
         try:
             return self.at(path).exists()
-        except OSError:  # a folder above it may not be entered
+        except OSError:  # A parent folder may not be entered.
             return False
 
     def paths(self, pattern: str) -> tuple[str, ...]:
@@ -102,7 +107,7 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
         return tuple(sorted(f"/{path.relative_to(self.root)}" for path in paths))
 
     def processes(self) -> dict[str, list[int]]:
-        """Return the other processes by their short names (at most 15 letters)."""
+        """Return the ids of other processes by short name (at most 15 characters)."""
         pids: dict[str, list[int]] = {}
         for path in self.paths("/proc/[0-9]*/comm"):
             pid, name = int(path.split("/")[2]), self.line(path)
@@ -111,7 +116,7 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
         return pids
 
     def hidden(self) -> str | None:
-        """Return why some processes are hidden; None: none is."""
+        """Return why some processes are hidden, or None if all are visible."""
         try:
             namespace = self.at("/proc/self/ns/pid").readlink().name
         except OSError:
@@ -123,33 +128,34 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
         return None
 
     def container(self) -> str | None:
-        """Return the sign that this is a container; None: there is none."""
+        """Return the sign of a container, or None outside of a container."""
         signs = [path for path in _CONTAINER_FILES if self.exists(path)]
         signs += [name for name in _CONTAINER_VARIABLES if name in self.environment]
         return signs[0] if signs else None
 
     def variables(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the variables that are set and not empty."""
+        """Return the names of variables that are set and not empty."""
         return [name for name in names if self.environment.get(name)]
 
     def program(self, name: str) -> str | None:
-        """Return a program's path on PATH; None: not found."""
+        """Return the path of a program on PATH, or None if not found."""
         on_path = self.environment.get("PATH", "").split(os.pathsep)
         for folder in filter(None, on_path):
             path = f"{folder.rstrip('/')}/{name}"
-            with contextlib.suppress(OSError):  # a folder that may not be entered
+            # Some folders may not be entered.
+            with contextlib.suppress(OSError):
                 if self.at(path).is_file() and os.access(self.at(path), os.X_OK):
                     return path
         return None
 
     def package(self, name: str) -> str | None:
-        """Return the version of an installed package; None: it is not installed."""
+        """Return the version of an installed package, or None if not installed."""
         folders = [str(self.at(folder)) for folder in self.search]
         distributions = metadata.distributions(name=name, path=folders)
         return next((distribution.version for distribution in distributions), None)
 
     def masked(self, finding: Finding) -> Finding:
-        """Return a finding in which the user's home is written as ~."""
+        """Return a copy of a finding with the user's home written as ~."""
         home = self.environment.get("HOME", "").rstrip("/")
         if not home:
             return finding
@@ -167,7 +173,7 @@ class MachineFacts(Frozen, frozen=True, kw_only=True):
 
 
 def this_machine() -> MachineFacts:
-    """Return the machine that this process runs on."""
+    """Return the facts of the current machine."""
     return MachineFacts(
         root=Path("/"),
         environment=os.environ,
@@ -179,7 +185,7 @@ def this_machine() -> MachineFacts:
 
 
 def loading_error(library: str) -> str | None:
-    """Return why a shared library cannot be loaded; None: it can."""
+    """Try to load a shared library, and return the error text or None."""
     try:
         ctypes.CDLL(library)
     except OSError as error:
@@ -188,7 +194,12 @@ def loading_error(library: str) -> str | None:
 
 
 def cupti_libraries(machine: MachineFacts) -> dict[str, str | None]:
-    """Return every libcupti that a program may load: path and CUDA major version."""
+    """
+    Return the CUDA major version of every libcupti that a program may load, by path.
+
+    Toolkit folders are searched only if there is no other libcupti. The version is None
+    if the name of the file does not show it.
+    """
     wheels = [
         folder
         for place in machine.search
@@ -209,7 +220,7 @@ def cupti_libraries(machine: MachineFacts) -> dict[str, str | None]:
 
 
 def _in_folders(machine: MachineFacts, folders: list[str]) -> dict[str, str | None]:
-    """Return the libcupti in some folders; links to one file count once."""
+    """Return the libcupti libraries of several folders. Links to the same file count once."""
     libraries: dict[str, tuple[str, str | None]] = {}
     for folder in filter(None, folders):
         for path in sorted(machine.at(folder).glob("libcupti.so*")):

@@ -1,4 +1,4 @@
-"""Installed tools and libraries, and whether their versions match."""
+"""Installed tools and libraries, and mismatches of their versions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _CHIP = Topic(id="chip", concerns=("counters", "launches"))
 _CUOBJDUMP = Topic(id="cuobjdump", concerns=("binary",))
 _NVDISASM = Topic(id="nvdisasm", concerns=("sass",))
 
-_VERSION_S = 30.0  # ncu starts in 0.3 s, on a network disk in some more
+# ncu starts in 0.3 s, and takes somewhat longer on a network disk.
+_VERSION_S = 30.0
 _VERSION = re.compile(r"^Version (\d+)\.(\d+)", re.MULTILINE)
 _NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
 _MAPPED = re.compile(r"(/\S*/libcupti\.so[.\d]*)\s*$", re.MULTILINE)
 _LIBRARY_WHEELS = {"13": "nvidia-cuda-cupti", "12": "nvidia-cuda-cupti-cu12"}
 _NVPERF_FILES = ("libnvperf_host.so", "libnvperf_target.so")
 
-# the first CUDA toolkit that compiles for a GPU (nvcc's release notes), and the Nsight
-# Compute that came with it
+# The first CUDA toolkit that compiles for a GPU (nvcc's release notes), and the Nsight
+# Compute of that toolkit.
 _FIRST = {
     (8, 0): ((11, 0), (2020, 1)),
     (8, 6): ((11, 1), (2020, 2)),
@@ -45,18 +46,20 @@ _FIRST = {
     (11, 0): ((13, 0), (2025, 3)),
 }
 _NEWEST = max(cuda for cuda, _ in _FIRST.values())
-_OLDEST = (7, 0)  # of a GPU whose counters CUPTI's profiling interfaces of today read
-_LAST_VOLTA = (13, 1)  # libnvperf_host 13.2 lists no GV100 any more
+# The oldest GPU that CUPTI's current profiling interfaces support.
+_OLDEST = (7, 0)
+# libnvperf_host 13.2 no longer lists GV100.
+_LAST_VOLTA = (13, 1)
 
 
 def software_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, ...]:
     """
-    Return one finding per tool and library.
+    Return a finding for every tool and library.
 
     Args:
-        machine: Where to look.
+        machine: The machine to examine.
 
-        report: What NVML reports about driver and GPUs.
+        report: The NVML report about driver and GPUs.
     """
     libraries = cupti_libraries(machine)
     return (
@@ -83,7 +86,6 @@ def software_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Findin
 
 
 def _ncu(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, Finding]:
-    """Return whether ncu is installed, and whether it is new enough."""
     on_path = machine.program("ncu")
     if on_path is not None:
         finding = _NCU.ok("ncu is on PATH", f"{on_path}: present")
@@ -107,12 +109,10 @@ def _ncu(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, Finding]:
 
 
 def _install_ncu(cuda: tuple[int, int]) -> str:
-    """Return the command that installs the ncu of a CUDA toolkit, from NVIDIA's sources."""
     return f"sudo apt-get install cuda-nsight-compute-{cuda[0]}-{cuda[1]}"
 
 
 def _ncu_age(machine: MachineFacts, report: NvmlReport, path: str) -> Finding:
-    """Return whether an ncu supports the GPUs."""
     try:
         argv = (str(machine.at(path)), "--version")
         done = machine.runner.run(argv, timeout_s=_VERSION_S)
@@ -148,7 +148,6 @@ def _ncu_age(machine: MachineFacts, report: NvmlReport, path: str) -> Finding:
 
 
 def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
-    """Return whether CUPTI's Python binding matches driver and library."""
     version = machine.package("cupti-python")
     if version is None:
         return _BINDING.stops(
@@ -182,7 +181,7 @@ def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
 
 
 def _fit(report: NvmlReport, libraries: dict[str, str | None]) -> Finding:
-    """Return whether the driver is new enough for each libcupti."""
+    """Check that the driver is new enough for every libcupti."""
     driver = report.cuda
     evidence = [f"{path}: for CUDA {major or '?'}" for path, major in libraries.items()]
     if not libraries:
@@ -206,7 +205,6 @@ def _fit(report: NvmlReport, libraries: dict[str, str | None]) -> Finding:
 
 
 def _copies(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
-    """Return whether a process may load two copies of libcupti."""
     maps = machine.text("/proc/self/maps")
     loaded = sorted(set(_MAPPED.findall(maps or "")))
     if len(loaded) > 1:
@@ -231,7 +229,7 @@ def _copies(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
 
 
 def _nvperf(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
-    """Return whether libnvperf, which lists the counters, is beside libcupti."""
+    """Check for libnvperf, which lists the counters, in the folder of libcupti."""
     if not libraries:
         return _no_library(_NVPERF)
     evidence, missing = [], []
@@ -252,7 +250,6 @@ def _nvperf(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
 
 
 def _chip(machine: MachineFacts, report: NvmlReport) -> Finding:
-    """Return whether libcupti supports the GPUs."""
     capabilities = _capabilities(report)
     if not capabilities or len(capabilities) < len(report.gpus):
         return _CHIP.unknown(_no_capability(report))
@@ -276,8 +273,9 @@ def _chip_of(
     version: tuple[int, int],
     evidence: tuple[str, ...],
 ) -> Finding:
-    """Return whether one version of libcupti supports GPUs that are not too old."""
-    if min(capabilities) < (7, 5) and version > _LAST_VOLTA:  # below Turing: Volta
+    """Check a version of libcupti for GPUs of at least compute capability 7.0."""
+    # GPUs before Turing are Volta.
+    if min(capabilities) < (7, 5) and version > _LAST_VOLTA:
         return _CHIP.stops(
             f"libcupti after {_dotted(_LAST_VOLTA)} no longer supports this GPU",
             *evidence,
@@ -300,7 +298,6 @@ def _chip_of(
 
 
 def _no_library(topic: Topic) -> Finding:
-    """Return the finding about a missing libcupti."""
     return topic.unknown(
         "libcupti was not found in packages or in a CUDA toolkit",
         remedy='pip install "pytest-gpuperf[cupti]"',
@@ -308,7 +305,7 @@ def _no_library(topic: Topic) -> Finding:
 
 
 def _library_version(machine: MachineFacts, major: int) -> str | None:
-    """Return the version of the package with the libcupti of a CUDA."""
+    """Return the version of the libcupti package for a CUDA major version, or None."""
     wheel = _LIBRARY_WHEELS.get(str(major))
     return wheel and machine.package(wheel)
 
@@ -317,7 +314,6 @@ def _library_version(machine: MachineFacts, major: int) -> str | None:
 
 
 def _reader(machine: MachineFacts, topic: Topic, tool: Tool, lost: str) -> Finding:
-    """Return whether a tool that reads binaries is installed."""
     try:
         path = machine.find(tool)
     except CollectError as error:
@@ -330,15 +326,14 @@ def _reader(machine: MachineFacts, topic: Topic, tool: Tool, lost: str) -> Findi
 
 
 def _capabilities(report: NvmlReport) -> list[tuple[int, int]]:
-    """Return the compute capabilities that NVML reports."""
     return [gpu.capability for gpu in report.gpus if gpu.capability is not None]
 
 
 def _first_support(
     capabilities: list[tuple[int, int]],
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return the first toolkit and ncu that support all GPUs; None: unknown."""
-    oldest = min(_FIRST)  # what is older was always supported
+    """Return the first toolkit and ncu that support all GPUs, or None if unknown."""
+    oldest = min(_FIRST)  # Older GPUs were always supported.
     newer = [capability for capability in capabilities if capability >= oldest]
     if not _FIRST.keys() >= set(newer):
         return None
@@ -346,14 +341,12 @@ def _first_support(
 
 
 def _no_capability(report: NvmlReport) -> str:
-    """Return why a tool cannot be checked against the GPUs."""
     if not report.gpus:
         return "there is no GPU to check against"
     return "NVML does not report the compute capability of a GPU"
 
 
 def _capability_evidence(report: NvmlReport) -> list[str]:
-    """Return the compute capabilities as evidence."""
     return [
         f"NVML, GPU {gpu.index}: compute capability {_dotted(gpu.capability)}"
         for gpu in report.gpus
@@ -362,16 +355,14 @@ def _capability_evidence(report: NvmlReport) -> list[str]:
 
 
 def _driver_text(report: NvmlReport) -> str:
-    """Return driver and CUDA as evidence."""
     return f"driver {report.driver}, CUDA {_dotted(report.cuda or (0, 0))}"
 
 
 def _numbers(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version; 0 where there is none."""
+    """Return the first two numbers of a version, with 0 for a missing number."""
     numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
     return (numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 0)
 
 
 def _dotted(version: tuple[int, int]) -> str:
-    """Return two numbers as a version."""
     return f"{version[0]}.{version[1]}"

@@ -1,4 +1,4 @@
-"""Findings that the operating system answers: GPU, driver, permissions, host, processes."""
+"""Findings from the operating system: GPU, driver, permissions, host and processes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ _PARAMETERS = "/proc/driver/nvidia/params"
 _STATUS = "/proc/self/status"
 _KERNEL = ("/proc/version", "/proc/sys/kernel/osrelease")
 _NODES = ("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvgpu/*")
-_VENDOR = "0x10de"  # NVIDIA's number on the PCI bus
-_DISPLAY = "0x03"  # PCI class code 03: display controllers, computing ones too
+_VENDOR = "0x10de"  # NVIDIA's number on the PCI bus.
+# PCI class code 03: display controllers, which include compute GPUs.
+_DISPLAY = "0x03"
 _SYS_ADMIN, _PERFMON = 21, 38  # linux/capability.h
-_PERFMON_DRIVER = 565  # release notes: from there on CAP_PERFMON opens the counters
-_WSL_DRIVER = 525  # the CUDA on WSL guide: from there on there are counters
+# The first driver branch in which CAP_PERFMON gives access to counters (release notes).
+_PERFMON_DRIVER = 565
+# The first driver branch with counters on WSL (the CUDA on WSL guide).
+_WSL_DRIVER = 525
 _DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-_GVISOR_RELEASE = "4.4.0"  # the same; another kernel's release says who built it
-_GVISOR_BANNER = (
-    "#1 SMP Sun Jan 10 15:06:54 PST 2016"  # gvisor, pkg/sentry/syscalls/linux
-)
+# gvisor, pkg/sentry/syscalls/linux. The release of a real kernel names its builder.
+_GVISOR_RELEASE = "4.4.0"
+_GVISOR_BANNER = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
 
 _GPU = Topic(id="gpu", concerns=("timing", "counters", "launches", "energy", "memory"))
 _DRIVER = Topic(id="driver", concerns=("timing", "counters", "launches", "memory"))
@@ -38,12 +40,12 @@ _VISIBLE = Topic(id="visible-devices", concerns=("timing", "counters", "launches
 
 def system_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, ...]:
     """
-    Return one finding per topic that files and environment variables answer.
+    Return a finding for every topic that files and environment variables answer.
 
     Args:
-        machine: Where to look.
+        machine: The machine to examine.
 
-        report: What NVML reports.
+        report: The NVML report of the machine.
     """
     gpu = _gpu(machine, report)
     return (
@@ -61,7 +63,6 @@ def system_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Finding,
 
 
 def _gpu(machine: MachineFacts, report: NvmlReport) -> Finding:
-    """Return whether this process can open a GPU."""
     nodes = [path for pattern in _NODES for path in machine.paths(pattern)]
     if nodes or report.gpus:
         listed = [f"NVML: {len(report.gpus)} GPU(s)"] if report.gpus else []
@@ -109,7 +110,6 @@ def _on_the_bus(machine: MachineFacts) -> list[str]:
 
 
 def _driver(machine: MachineFacts, *, gpu_present: bool) -> Finding:
-    """Return whether the CUDA driver can be loaded."""
     reason = machine.load(_DRIVER_LIBRARY)
     version = machine.line(VERSION_FILE)
     evidence = [f"{VERSION_FILE}: {version}"] if version else []
@@ -128,7 +128,6 @@ def _driver(machine: MachineFacts, *, gpu_present: bool) -> Finding:
 
 
 def _visible_devices(machine: MachineFacts) -> Finding:
-    """Return whether CUDA_VISIBLE_DEVICES hides the GPUs."""
     value = machine.environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return _VISIBLE.ok("CUDA shows every GPU", "CUDA_VISIBLE_DEVICES: is not set")
@@ -142,7 +141,6 @@ def _visible_devices(machine: MachineFacts) -> Finding:
 
 
 def _permission(machine: MachineFacts, report: NvmlReport) -> Finding:
-    """Return whether the driver lets this process read counters."""
     admin_only = machine.field(_PARAMETERS, "RmProfilingAdminOnly")
     evidence = f"{_PARAMETERS}: RmProfilingAdminOnly: {admin_only}"
     if admin_only is None and machine.exists("/dev/dxg"):
@@ -164,7 +162,7 @@ def _permission(machine: MachineFacts, report: NvmlReport) -> Finding:
 def _with_capabilities(
     machine: MachineFacts, report: NvmlReport, evidence: str
 ) -> Finding:
-    """Return whether this process has an administrator's capabilities."""
+    """Check if this process has the capabilities of an administrator."""
     held = machine.field(_STATUS, "CapEff")
     if held is None or not re.fullmatch("[0-9a-f]+", held):
         reason = (
@@ -200,7 +198,7 @@ def _with_capabilities(
 
 
 def _driver_branch(machine: MachineFacts, report: NvmlReport) -> int | None:
-    """Return the driver's branch, as 580, from NVML or from the kernel module."""
+    """Return the driver's branch from NVML or the kernel module, as 580, or None if unknown."""
     if report.major is not None:
         return report.major
     match = re.search(r"\s(\d{3})\.\d+", machine.line(VERSION_FILE) or "")
@@ -208,7 +206,7 @@ def _driver_branch(machine: MachineFacts, report: NvmlReport) -> int | None:
 
 
 def _gvisor(machine: MachineFacts) -> Finding:
-    """Return whether this is gVisor, which blocks profiling by default."""
+    """Check for gVisor, which blocks profiling by default."""
     texts = {path: machine.line(path) for path in _KERNEL}
     evidence = [f"{path}: {text}" for path, text in texts.items() if text]
     if not evidence:
@@ -233,7 +231,7 @@ def _gvisor(machine: MachineFacts) -> Finding:
 
 
 def _wsl(machine: MachineFacts, report: NvmlReport) -> Finding:
-    """Return whether this is WSL, which uses the Windows driver."""
+    """Check for WSL, which uses the Windows driver."""
     version = machine.line("/proc/version")
     dxg = machine.exists("/dev/dxg")
     if version is None and not dxg:
@@ -275,7 +273,6 @@ _LOAD = Topic(id="cpu-load", concerns=("host",))
 
 
 def _governor(machine: MachineFacts) -> Finding:
-    """Return whether the CPU clock rises only under load."""
     paths = machine.paths(f"{_CPU}/cpu[0-9]*/cpufreq/scaling_governor")
     governors = {path: machine.line(path) for path in paths}
     first: dict[str | None, str] = {}
@@ -297,7 +294,6 @@ def _governor(machine: MachineFacts) -> Finding:
 
 
 def _smt(machine: MachineFacts) -> Finding:
-    """Return whether two threads share a core."""
     path = f"{_CPU}/smt/active"
     active = machine.line(path)
     if active is None:
@@ -312,12 +308,12 @@ def _smt(machine: MachineFacts) -> Finding:
 
 
 def _quota(machine: MachineFacts) -> Finding:
-    """Return whether a CPU quota pauses this process."""
-    group = machine.field("/proc/self/cgroup", "0:")  # the line of version 2 is 0::PATH
+    # The line of version 2 is 0::PATH.
+    group = machine.field("/proc/self/cgroup", "0:")
     places = (
         *((f"/sys/fs/cgroup{group.rstrip('/')}/cpu.max",) if group else ()),
         "/sys/fs/cgroup/cpu.max",
-        "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",  # of version 1
+        "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",  # Version 1.
     )
     limits = {path: text for path in places if (text := machine.line(path)) is not None}
     evidence = [f"{path}: {text}" for path, text in limits.items()]
@@ -334,7 +330,6 @@ def _quota(machine: MachineFacts) -> Finding:
 
 
 def _load(machine: MachineFacts) -> Finding:
-    """Return whether the CPU load reaches the number of cores."""
     path = "/proc/loadavg"
     averages = machine.line(path)
     cores = len(machine.paths(f"{_CPU}/cpu[0-9]*"))
@@ -363,23 +358,25 @@ _DEBUGGER = Topic(id="debugger", concerns=("launches", "host"))
 _MPS = Topic(id="mps", concerns=("counters", "launches", "timing"))
 _BLOCKING = Topic(id="launch-blocking", concerns=("timing", "launches"))
 
-_NVTX = "NVTX_INJECTION64_PATH"  # a library that receives NVTX ranges only
+# Names a library that receives only NVTX ranges.
+_NVTX = "NVTX_INJECTION64_PATH"
 _CUDA_GDB = "cuda-gdb"
 _NCU = ("ncu", "nv-nsight-cu-cli"[:15])
 _NSYS = ("nsys", "nsys-launcher")
 _EXPORTER, _ENGINE = "dcgm-exporter", "nv-hostengine"
-_FREE_COUNTERS = (9, 0)  # from Hopper on DCGM reads through GPM, not the counters
+# From Hopper on, DCGM reads GPM and leaves the counters free.
+_FREE_COUNTERS = (9, 0)
 _MPS_NAME = "nvidia-cuda-mps-control"[:15]
 
 
 def process_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, ...]:
     """
-    Return one finding per kind of program that can interfere.
+    Return a finding for every kind of program that can interfere.
 
     Args:
-        machine: Where to look.
+        machine: The machine to examine.
 
-        report: What NVML reports.
+        report: The NVML report of the machine.
     """
     return (
         _dcgm(machine, report),
@@ -393,7 +390,6 @@ def process_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Finding
 
 
 def _dcgm(machine: MachineFacts, report: NvmlReport) -> Finding:
-    """Return whether DCGM holds the counters."""
     running = machine.processes()
     daemons = [name for name in (_EXPORTER, _ENGINE) if name in running]
     evidence = [f"/proc/{running[name][0]}/comm: {name}" for name in daemons]
@@ -431,7 +427,7 @@ def _dcgm(machine: MachineFacts, report: NvmlReport) -> Finding:
 
 
 def _absent(machine: MachineFacts, topic: Topic, cause: str) -> Finding:
-    """Return that no such process runs, or that processes are hidden."""
+    """Return "ok" if no such process runs, or "unknown" if processes are hidden."""
     hidden = machine.hidden()
     if hidden is not None:
         return topic.unknown(hidden, "/proc/*/comm: no such process")
@@ -439,7 +435,6 @@ def _absent(machine: MachineFacts, topic: Topic, cause: str) -> Finding:
 
 
 def _profilers(machine: MachineFacts) -> Finding:
-    """Return whether other profilers run."""
     running = machine.processes()
     compute = [name for name in _NCU if name in running]
     systems = [name for name in _NSYS if name in running]
@@ -463,7 +458,6 @@ def _profilers(machine: MachineFacts) -> Finding:
 
 
 def _attached(machine: MachineFacts) -> Finding:
-    """Return whether a tool or an injection library is attached to this process."""
     variables = machine.variables(ATTACHED_TOOLS)
     if variables:
         tools = ", ".join(dict.fromkeys(ATTACHED_TOOLS[name] for name in variables))
@@ -483,7 +477,7 @@ def _attached(machine: MachineFacts) -> Finding:
 
 
 def _kineto(machine: MachineFacts) -> Finding:
-    """Return whether PyTorch's profiler holds CUPTI for its daemon."""
+    """Check if PyTorch's profiler occupies CUPTI for the Kineto daemon."""
     if machine.variables(("KINETO_USE_DAEMON",)):
         return _KINETO.stops(
             "PyTorch subscribes to CUPTI when torch is imported, and CUPTI accepts one "
@@ -496,7 +490,6 @@ def _kineto(machine: MachineFacts) -> Finding:
 
 
 def _debugger(machine: MachineFacts) -> Finding:
-    """Return whether a debugger is attached."""
     tracer = machine.field(_STATUS, "TracerPid")
     evidence = f"{_STATUS}: TracerPid: {tracer}"
     if tracer is None:
@@ -520,7 +513,6 @@ def _debugger(machine: MachineFacts) -> Finding:
 
 
 def _mps(machine: MachineFacts) -> Finding:
-    """Return whether the Multi-Process Service is on."""
     evidence = [
         *(f"{n}: is set" for n in machine.variables(("CUDA_MPS_PIPE_DIRECTORY",))),
         *([f"{_MPS_PIPE}: present"] if machine.exists(_MPS_PIPE) else []),
@@ -538,7 +530,6 @@ def _mps(machine: MachineFacts) -> Finding:
 
 
 def _launch_blocking(machine: MachineFacts) -> Finding:
-    """Return whether each launch waits for its kernel."""
     name = "CUDA_LAUNCH_BLOCKING"
     if machine.environment.get(name, "0").strip() in {"", "0"}:
         return _BLOCKING.ok("launches do not wait for their kernels", f"{name}: is off")

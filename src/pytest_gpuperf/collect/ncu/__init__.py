@@ -57,7 +57,8 @@ __all__ = [
     "WarpStall",
 ]
 
-_MODULES = {  # the public names by module: imported at first use
+# The public names by module, imported at first use.
+_MODULES = {
     "cache": ("Cache",),
     "command": ("Command",),
     "factories": ("L1TEXCache", "LaunchBlock", "LaunchGrid", "WarpStall"),

@@ -38,8 +38,10 @@ __all__ = ["Cache", "Entry"]
 
 _REPORT, _LOG, _VALUES = "report.ncu-rep", "ncu.log", "values.json"
 _VERSION_TIMEOUT_S = 30.0
-_GRACE_S = 600.0  # to wait for another process beyond what its ncu may take
-_SCRIPT_START = 256  # bytes that Linux reads of a line behind "#!" (BINPRM_BUF_SIZE)
+# Extra wait for another process, beyond the timeout of its ncu.
+_GRACE_S = 600.0
+# Bytes that Linux reads of a line after "#!" (BINPRM_BUF_SIZE).
+_SCRIPT_START = 256
 
 
 class Entry(Frozen, frozen=True, kw_only=True):
@@ -47,14 +49,14 @@ class Entry(Frozen, frozen=True, kw_only=True):
     A report in the cache.
 
     Attributes:
-        cached: Whether it was there before.
+        cached: Whether it was in the cache before.
 
         digest: Its key.
 
-        timestamp: When it was made, in UTC.
+        timestamp: Its creation time, in UTC.
 
         directory: The folder that holds `report.ncu-rep` and `ncu.log`, or
-            `values.json`; it may be removed when others need the room.
+            `values.json`. It may be removed when others need the room.
     """
 
     cached: bool
@@ -69,29 +71,31 @@ class Cache:
     Reports, made once for each state of program, options and machine.
 
     A report cannot be rewritten: it may hold paths, command lines and, with
-    `--import-source`, source files. It is readable by its owner only; with
+    `--import-source`, source files. It is readable by its owner only. With
     `reports=False` only its values are kept.
 
         with Cache() as cache:
             entry = cache.run(command)
 
     Args:
-        directory: Where they are; None: $GPUPERF_CACHE_DIR, else the user's cache folder.
+        directory: The cache folder, or None for $GPUPERF_CACHE_DIR, else the user's
+            cache folder.
 
-        reports: Whether to keep the report and the log; False: only the values in it,
-            as JSON.
+        reports: Whether to keep the report and the log. False keeps only the values in
+            the report, as JSON.
 
-        session: Makes the session of a command; None: a `Session` with its defaults.
+        session: Makes the session of a command, or None for a `Session` with its
+            defaults.
 
         runner: Starts other processes.
 
-        device: The GPU; None: unknown, so that only the variables that choose a GPU are
-            part of the key.
+        device: The GPU, or None if unknown. Then only the variables that choose a GPU
+            are part of the key.
 
         timeout_s: Timeout of waiting for another process that makes the same report
-            [s]; None: the timeout of all its attempts, and ten minutes.
+            [s], or None for the timeout of all its attempts plus ten minutes.
 
-        limit_bytes, max_age_s, clock: As for `Store`.
+        limit_bytes, max_age_s, clock: As for `EntryStore`.
 
     Attributes:
         remarks: Problems of the cache and limits of its keys, one sentence each.
@@ -144,10 +148,11 @@ class Cache:
         retries: int = 1,
     ) -> Entry:
         """
-        Return the report of a command, made if there is none: by one process at a time.
+        Return the report of a command, and make a missing report in one process at a
+        time.
 
         Args:
-            command: The command; where its output goes is not part of the key.
+            command: The command. The path of its output is not part of the key.
 
             cwd: As for `Session.run`.
 
@@ -156,9 +161,9 @@ class Cache:
             retries: As for `Session.run`.
 
         Raises:
-            CollectError: The command failed, as `Session.run` says, and nothing is
-                kept; or the cache cannot be written, and ncu's report is where the
-                command put it.
+            CollectError: The command failed, as described in `Session.run`, and nothing
+                is kept. Or the cache cannot be written, and ncu's report is at the
+                output of the command.
         """
         return self._got(command, cwd, env, retries)[0]
 
@@ -170,14 +175,16 @@ class Cache:
         retries: int = 1,
     ) -> Entry:
         """
-        Return the report of a command as `get` does, and put it where the command says.
+        Return the report of a command like `get`, and write the report to the command's
+        output.
 
-        Report and log are then at `command.report` and `command.log`; with
-        `reports=False` the values are beside them, at the output's name and
+        Report and log are then at `command.report` and `command.log`. With
+        `reports=False` the values are next to them, at the output's name and
         `.values.json`.
         """
         entry, files = self._got(command, cwd, env, retries)
-        if entry.cached or not self._reports:  # else ncu has just written them there
+        # Otherwise ncu has just written them there.
+        if entry.cached or not self._reports:
             values = Path(f"{os.fspath(command.output)}.values.json")
             places = {_REPORT: command.report, _LOG: command.log, _VALUES: values}
             for name, content in files.items():
@@ -191,7 +198,6 @@ class Cache:
         env: Mapping[str, str] | None,
         retries: int,
     ) -> tuple[Entry, Mapping[str, bytes]]:
-        """Return an entry with its files."""
         job = self._job(command, cwd, env)
         hit = self._hit(job)
         if hit is not None:
@@ -200,7 +206,7 @@ class Cache:
         if timeout_s is None:
             timeout_s = command.timeout_s * max(1, retries) + _GRACE_S
         with self._store.lock(job.identity, timeout_s=timeout_s):
-            # the process that held the lock may have made it
+            # The process that held the lock may have made the report.
             return self._hit(job) or self._made(job, retries)
 
     def _job(
@@ -209,7 +215,6 @@ class Cache:
         cwd: str | os.PathLike[str] | None,
         env: Mapping[str, str] | None,
     ) -> _Job:
-        """Return a command with everything that its key needs before it runs."""
         whole = {**(os.environ if env is None else env), **(command.env or {})}
         folder = Path(cwd or "").resolve()
         version = self._runner.run(
@@ -242,7 +247,6 @@ class Cache:
         return _Job(command, key_of(fields), folder, whole, program, is_python)
 
     def _hit(self, job: _Job) -> tuple[Entry, Mapping[str, bytes]] | None:
-        """Return the entry of a job; None: there is none."""
         sets = FileSets(self._store, job.folder, job.env)
         for state in sets.states(job.identity):
             key = job.key(state)
@@ -252,7 +256,6 @@ class Cache:
         return None
 
     def _made(self, job: _Job, retries: int) -> tuple[Entry, Mapping[str, bytes]]:
-        """Run a command, and store its report."""
         from pytest_gpuperf.collect.ncu.session import Session
 
         command, since_unix_s = job.command, self._store.now_unix_s()
@@ -282,7 +285,6 @@ class Cache:
         return self._entry(key, content, cached=False)
 
     def _contents(self, report: Path, log: Path) -> dict[str, bytes]:
-        """Return the files to store, by name."""
         if not self._reports:
             from pytest_gpuperf.collect.ncu.text import capture_text
 
@@ -296,7 +298,6 @@ class Cache:
     def _entry(
         self, key: str, content: EntryContent, *, cached: bool
     ) -> tuple[Entry, Mapping[str, bytes]]:
-        """Return the public entry with its files."""
         timestamp = datetime.fromtimestamp(content.created_unix_s, tz=timezone.utc)
         place = self._store.place("reports", key)
         entry = Entry(cached=cached, digest=key, timestamp=timestamp, directory=place)
@@ -304,37 +305,36 @@ class Cache:
 
 
 class _Job(NamedTuple):
-    """A command with everything that its key needs before it runs."""
+    """A command with all the inputs of its key, before it runs."""
 
     command: Command
     identity: str
-    folder: Path  # where it is started
-    env: Mapping[str, str]  # all of it
+    folder: Path  # Working folder of the command.
+    env: Mapping[str, str]  # The whole environment.
     program: Path
     is_python: bool
 
     @property
     def argvs(self) -> tuple[tuple[str, ...], ...]:
-        """The arguments of a Python program; none of another one."""
+        """The arguments of a Python program, or () for other programs."""
         args = _texts(self.command)
         names = (os.fspath(self.command.executable), str(self.program))
         return (args, *((name, *args) for name in names)) if self.is_python else ()
 
     def key(self, state: str) -> str:
-        """Return the key of its report in a state of its files."""
+        """Return the key of the report in a state of its files."""
         return key_of({"identity": self.identity, "files": state})
 
 
 def _texts(command: Command) -> tuple[str, ...]:
-    """Return the arguments of the program."""
     return tuple(os.fspath(argument) for argument in command.args or ())
 
 
 def _program(executable: str | os.PathLike[str], cwd: Path, search: str | None) -> Path:
-    """Return the file that a command starts: a path from `cwd`, or a bare name."""
+    """Return the file that a command starts, given as a path from `cwd` or as a bare name."""
     name = os.fspath(executable)
     is_bare = os.path.dirname(name) == ""  # noqa: PTH120 - Path("./x") would drop the "./"
-    # an entry of PATH may be relative, and is so to that folder
+    # A relative entry of PATH is relative to the working folder.
     folders = (str(cwd / folder) for folder in (search or os.defpath).split(os.pathsep))
     path = shutil.which(name if is_bare else cwd / name, path=os.pathsep.join(folders))
     if path is None:
@@ -345,7 +345,7 @@ def _program(executable: str | os.PathLike[str], cwd: Path, search: str | None) 
 
 
 def _interpreters(program: Path, search: str | None) -> Iterator[Path]:
-    """Yield the programs behind the "#!" of a script; none for a binary."""
+    """Yield the programs in the "#!" line of a script. A binary has none."""
     try:
         with program.open("rb") as stream:
             start = stream.read(_SCRIPT_START)
@@ -353,11 +353,16 @@ def _interpreters(program: Path, search: str | None) -> Iterator[Path]:
         return
     words = start[2:].split(b"\n")[0].split() if start.startswith(b"#!") else []
     paths = (shutil.which(os.fsdecode(word), path=search) for word in words)
-    yield from (Path(path) for path in paths if path is not None)  # not its options
+    # Options of an interpreter are not found, and so they are left out.
+    yield from (Path(path) for path in paths if path is not None)
 
 
 def _argument(text: str, cwd: Path) -> tuple[str, object]:
-    """Return an argument with what it names: `FILE`, `--option=FILE`, `FILE::test`."""
+    """
+    Return an argument with the content of a file or folder that it names, or with None.
+
+    The forms are `FILE`, `--option=FILE` and `FILE::test`.
+    """
     for name in (text, text.partition("=")[2], text.partition("::")[0]):
         if name and "\0" not in name:
             path = cwd / name
@@ -368,14 +373,18 @@ def _argument(text: str, cwd: Path) -> tuple[str, object]:
 
 
 def _listing(folder: Path) -> list[tuple[str, int, int]]:
-    """Return the files of a folder by name, size and time: it may hold a data set."""
+    """
+    Return the files of a folder by name, size and time [ns], because it may hold a data
+    set.
+    """
     files = []
     for place, folders, names in os.walk(folder):
         folders[:] = [
             f for f in folders if f != "__pycache__" and not f.startswith(".")
         ]
         for path in (Path(place, name) for name in names):
-            with contextlib.suppress(OSError):  # removed meanwhile
+            # A file may have been removed since it was listed.
+            with contextlib.suppress(OSError):
                 state = path.stat()
                 files.append((os.fspath(path), state.st_size, state.st_mtime_ns))
     return sorted(files)

@@ -27,18 +27,21 @@ from pytest_gpuperf.model.metric import METRICS
 
 __all__ = ["Catalogue", "made_by_ncu"]
 
-_HOST_MEMORY = frozenset(  # Thor and Spark: their DRAM is the host's
+_HOST_MEMORY = frozenset(  # Thor and Spark: their DRAM is the host's.
     chip for pair in ((11, 0), (12, 1)) for chip in CAPABILITIES[pair]
 )
-_USUAL = (".sum", ".pct", ".avg.pct_of_peak_sustained_elapsed")  # by MetricType
+_USUAL = (".sum", ".pct", ".avg.pct_of_peak_sustained_elapsed")  # By MetricType.
 _ENDING = re.compile(r"\.(?:avg|max|min|sum|pct|ratio|max_rate)(?:\.[a-z_.]*)?$")
 _SUGGESTED = 3
-_CLOSE = 0.7  # difflib's ratio below which two names have little in common
+# Below this ratio of difflib two names have little in common.
+_CLOSE = 0.7
 
-# Nsight Compute's passes over those of its hardware counters, in 232 sets of metrics of
-# 536 public reports
-_COUNTERS_MORE = 1  # 70 of 92 sets, and within 2 in 89
-_SOURCE_MORE = 3  # between 1 and 4 in 101 of 107 sets
+# Nsight Compute's passes beyond those of its hardware counters, in 232 sets of metrics
+# of 536 public reports.
+# True for 70 of 92 sets, and within 2 for 89.
+_COUNTERS_MORE = 1
+# Between 1 and 4 in 101 of 107 sets.
+_SOURCE_MORE = 3
 _COUNTERS_NOTE = (
     "Nsight Compute usually makes one pass more than its counters need (in 70 of 92 public "
     "reports; at most 2 more in 89)"
@@ -51,7 +54,7 @@ _OPEN_NOTE = "only Nsight Compute knows how many passes {} needs"
 
 
 class _Cost(Enum):
-    """How a metric that Nsight Compute computes itself adds passes."""
+    """The passes added by a metric that Nsight Compute computes itself."""
 
     NOTHING = "known without counting"
     SOURCE = "counted by source line, in its own passes"
@@ -59,7 +62,7 @@ class _Cost(Enum):
 
 
 class _Family(NamedTuple):
-    """Metrics that Nsight Compute computes itself: no library lists them."""
+    """Metrics that Nsight Compute computes itself. No library lists them."""
 
     pattern: re.Pattern[str]
     cost: _Cost
@@ -82,7 +85,8 @@ _FAMILIES = tuple(
         (rf"(group|regex|pmsampling):.+|breakdown:{_WORD}(\.[a-z_.]+)?", _Cost.UNKNOWN),
     )
 )
-_SASS = "__sass_"  # in the name of a counter that instruments the code
+# Part of the name of a counter that instruments the code.
+_SASS = "__sass_"
 
 
 class Catalogue:
@@ -98,9 +102,9 @@ class Catalogue:
         Load the library's evaluator for a chip.
 
         Args:
-            chip: As `chip_named` takes it.
+            chip: The chip, as accepted by `chip_named`.
 
-            source: The library; None: the installed one.
+            source: The library, or None for the installed library.
 
         Raises:
             ConfigError: The chip is unknown.
@@ -112,7 +116,10 @@ class Catalogue:
         self._evaluator = evaluator(self.chip, self._library)
 
     def entries(self, kind: MetricType | None = None) -> Iterator[MetricEntry]:
-        """Yield the metrics of one kind, or of all, by name and without endings."""
+        """
+        Yield the metrics of one kind, or of all kinds for None, by name and without
+        endings.
+        """
         kinds = MetricType if kind is None else (kind,)
         for base in sorted(
             name for metric_type in kinds for name in self._names(metric_type)
@@ -120,7 +127,7 @@ class Catalogue:
             yield self._entry(base)
 
     def search(self, words: Sequence[str]) -> list[MetricEntry]:
-        """Return the metrics with every word in their name or description."""
+        """Return the metrics with every word in the name or description."""
         folded = [word.casefold() for word in words]
         return [
             entry
@@ -133,10 +140,10 @@ class Catalogue:
 
     def describe(self, name: str) -> MetricEntry:
         """
-        Return a metric with all of its properties and its own passes.
+        Return a metric with all properties and its number of passes.
 
         Args:
-            name: Its name, with an ending or without.
+            name: Its name, with or without an ending.
 
         Raises:
             ConfigError: The chip has no such metric, or Nsight Compute computes it.
@@ -161,7 +168,7 @@ class Catalogue:
         )
 
     def check(self, name: str) -> NameCheck:
-        """Return whether a name is a metric of this chip, or else similar names."""
+        """Check a name against the metrics of the chip, and suggest similar names if unknown."""
         kind = self._evaluator.kind(name)
         if kind is not None and self._evaluator.accepts(name):
             return NameCheck(name=name, known=True, kind=kind.name.lower())
@@ -188,13 +195,13 @@ class Catalogue:
 
     def cost(self, names: Sequence[str]) -> PassCost:
         """
-        Return the passes in which a kernel gives metrics together.
+        Return the passes that a kernel needs for some metrics together.
 
         Args:
-            names: The metrics; those that Nsight Compute computes are allowed.
+            names: The metrics. Metrics that Nsight Compute computes are allowed.
 
         Raises:
-            ConfigError: Some are unknown; the message names all of them.
+            ConfigError: Some metrics are unknown. The message names all of them.
         """
         checks = [self.check(name) for name in dict.fromkeys(names)]
         unknown = [check for check in checks if not check.known]
@@ -227,16 +234,16 @@ class Catalogue:
         self, metrics_by_test: Mapping[str, Sequence[str]]
     ) -> tuple[ReplayGroup, ...]:
         """
-        Return tests in groups; tests share one if that adds no pass.
+        Return tests in groups. Tests share a group if that adds no pass.
 
-        Nsight Compute starts once per group, and repeats each launch for the longest list
-        of metrics in it.
+        Nsight Compute starts once per group, and repeats each launch for the longest
+        list of metrics in the group.
 
         Args:
             metrics_by_test: The metrics of each test.
         """
-        # the order changes the passes: the first of several lists with the same names
-        # is used for all of them
+        # The order changes the passes. If several lists have the same names, the first
+        # list is used for all of them.
         ordered: dict[frozenset[str], tuple[str, ...]] = {}
         lists: dict[tuple[str, ...], list[str]] = {}
         for test, names in metrics_by_test.items():
@@ -261,11 +268,9 @@ class Catalogue:
         )
 
     def _names(self, kind: MetricType) -> tuple[str, ...]:
-        """Return the metrics of a kind, without endings."""
         return self._evaluator.names(kind)
 
     def _entry(self, base: str) -> MetricEntry:
-        """Return a metric as an entry of a list."""
         properties = self._evaluator.properties(base)
         return MetricEntry(
             name=base,
@@ -277,7 +282,6 @@ class Catalogue:
         )
 
     def _counted(self, checked: NameCheck) -> list[str]:
-        """Return the hardware's counters of a metric, with endings."""
         name = checked.name
         if checked.kind == "ncu":
             prefix, _, inner = name.partition(":")
@@ -287,7 +291,6 @@ class Catalogue:
         return [f"{name}{_USUAL[self._evaluator.properties(name).kind]}"]
 
     def _together(self, names: Sequence[str]) -> int:
-        """Return the passes of those metrics that a kernel can have."""
         counted = [part for name in names for part in self._counted(self.check(name))]
         passes = self._passes(counted)
         if passes is not None:
@@ -296,14 +299,13 @@ class Catalogue:
         return self._evaluator.passes(available)
 
     def _passes(self, names: Sequence[str]) -> int | None:
-        """Return the passes of metrics; None: a kernel cannot have them."""
+        """Return the number of passes of metrics, or None if a kernel cannot have them."""
         try:
             return self._evaluator.passes(names)
         except CollectError:
             return None
 
     def _without_ending(self, name: str, kind: MetricType) -> NameCheck:
-        """Return the check of a metric with a missing or wrong ending."""
         base = self._evaluator.base(name) or name
         candidates = [f"{base}{ending}" for ending in self._evaluator.endings(kind)]
         if name == base:
@@ -345,11 +347,13 @@ class Catalogue:
         )
 
     def _ended(self, base: str, ending: str) -> str:
-        """Return a base with the given ending, if the metric takes it."""
+        """
+        Return a base with the given ending, or without if the metric does not accept
+        the ending.
+        """
         return base + ending if self._evaluator.accepts(base + ending) else base
 
     def _other_chips(self, base: str) -> list[str]:
-        """Return the first chip of each other capability that has a metric."""
         firsts = [chips[0] for chips in CAPABILITIES.values()]
         supported = [chip for chip in firsts if chip in self._library.chips()]
         return [
@@ -360,19 +364,17 @@ class Catalogue:
 
 
 def _has(evaluator: Evaluator, base: str) -> bool:
-    """Return whether a chip has a metric."""
     return evaluator.kind(base) is not None
 
 
 def _family(name: str) -> _Family | None:
-    """Return the family of a metric that Nsight Compute computes itself."""
     return next(
         (family for family in _FAMILIES if family.pattern.fullmatch(name)), None
     )
 
 
 def made_by_ncu(name: str) -> bool:
-    """Return whether only Nsight Compute computes a metric."""
+    """Return True if only Nsight Compute computes a metric."""
     return _family(name) is not None
 
 
@@ -380,8 +382,9 @@ def _nearest(base: str, candidates: Sequence[str]) -> list[str]:
     """
     Return similar names, best first.
 
-    Newer chips insert words into names (`dram__bytes_op_read`): names with all of the
-    words come first, then those of similar spelling. A single word is in too many names.
+    Newer chips insert words into names (`dram__bytes_op_read`), so names with all of
+    the words come first, then names of similar spelling. A single word is in too many
+    names.
     """
     words = set(base.split("_"))
     has_words = len(words) > 1
@@ -392,7 +395,7 @@ def _nearest(base: str, candidates: Sequence[str]) -> list[str]:
 
 
 def _replays(passes: int, names: Sequence[str]) -> tuple[int | None, str]:
-    """Return how often Nsight Compute runs a launch, with a note on its accuracy."""
+    """Return the number of runs of a launch, or None if unknown, and a note on the accuracy."""
     families = {name: _family(name) for name in names}
     unknown = [n for n, f in families.items() if f and f.cost is _Cost.UNKNOWN]
     expanded = [name for name in unknown if not name.startswith("breakdown:")]
@@ -405,6 +408,5 @@ def _replays(passes: int, names: Sequence[str]) -> tuple[int | None, str]:
 
 
 def _unknown_names(checks: Sequence[NameCheck]) -> ConfigError:
-    """Return one error for all unknown names."""
     message = "; ".join(f"{check.name}: {check.explanation}" for check in checks)
     return ConfigError(message, remedy="look for names with gpuperf metrics search")

@@ -18,7 +18,7 @@ from pytest_gpuperf.model.sample import CacheMode
 __all__ = ["Command", "Modes", "paired_modes"]
 
 _SUFFIX = ".ncu-rep"
-# the words that each option takes: Nsight Compute CLI 2026.1, "Command Line Options"
+# The values of each option (Nsight Compute CLI 2026.1, "Command Line Options").
 _CHOICES = {
     "replay_mode": ("kernel", "application", "range", "app-range"),
     "cache_control": ("all", "none"),
@@ -27,8 +27,9 @@ _CHOICES = {
     "target_processes": ("all", "application-only"),
     "kernel_name_base": ("function", "demangled", "mangled"),
 }
-_COUNTS = {"launch_skip": 0, "launch_count": 1}  # the least that each may be
-# the options of each field, which may be in `opts` instead
+# The least value of each count.
+_COUNTS = {"launch_skip": 0, "launch_count": 1}
+# The options of each field, which may be in `opts` instead.
 _OPTIONS = {
     "replay_mode": ("--replay-mode",),
     "cache_control": ("--cache-control",),
@@ -41,13 +42,14 @@ _OPTIONS = {
     "launch_skip": ("--launch-skip", "-s"),
     "launch_count": ("--launch-count", "-c"),
 }
-# set by `output`
+# Options that are set by `output`.
 _OUTPUT_OPTIONS = {"--export", "-o", "--force-overwrite", "-f", "--log-file"}
-# A config.ncu-cfg in the folder or at home would change what is collected, and a file of
-# renamed kernels their names: a test must collect the same everywhere.
+# A config.ncu-cfg in the folder or at home would change the collected metrics, and a
+# file of renamed kernels their names. A test must collect the same everywhere.
 _FIXED_OPTIONS = (("--config-file", "off"), ("--rename-kernels", "off"))
-# An ncu without one of these has nothing to switch off, or prints another summary: 2024.1
-# renames no kernels; 2022.3 has no configuration file, and counts each node of a graph.
+# An ncu without one of these options has nothing to switch off, or prints another
+# summary. 2024.1 renames no kernels. 2022.3 has no configuration file, and counts each
+# node of a graph.
 _SPARE_OPTIONS = frozenset(
     {
         "--rename-kernels=off",
@@ -66,10 +68,9 @@ class Modes(NamedTuple):
     The conditions under which ncu counts.
 
     Attributes:
-        cache_control: "all": ncu flushes the caches before every pass; "none": it does
-            not.
+        cache_control: "all" if ncu flushes the caches before every pass, or "none".
 
-        clock_control: "none": ncu does not lock the clocks; "base" or "boost": it does.
+        clock_control: "base" or "boost" if ncu locks the clocks, or "none".
     """
 
     cache_control: str
@@ -78,10 +79,10 @@ class Modes(NamedTuple):
 
 def paired_modes(cache: str, *, clocks: str = "free") -> Modes:
     """
-    Return the conditions of ncu that match those of a test's measurement.
+    Return the conditions of ncu that match the measurement of a test.
 
     Args:
-        cache: The test's CacheMode: COLD, WARM or UNTOUCHED.
+        cache: The CacheMode of the test: COLD, WARM or UNTOUCHED.
 
         clocks: The declared state of the clocks: "free", "locked" (locked outside of
             ncu), "base" or "boost" (ncu locks them while it counts).
@@ -113,7 +114,7 @@ def paired_modes(cache: str, *, clocks: str = "free") -> Modes:
 
 
 class _Options(tuple[str, ...]):  # noqa: SLOT001 - a tuple has no room for slots
-    """All options of a command, with those of the caller in `from_caller`."""
+    """All options of a command, with the caller's own options in `from_caller`."""
 
     from_caller: tuple[str, ...]
 
@@ -122,57 +123,62 @@ class Command(Frozen, frozen=True, kw_only=True):
     """
     One run of ncu: the program, the metrics and the report.
 
-    It is compared and hashed by value. A field's option may be in `opts` instead; it
-    then becomes the field's value.
+    Commands are compared and hashed by value. A field's option may be in `opts`
+    instead. It then becomes the field's value.
 
     Attributes:
         executable: The program to profile.
 
-        output: The report; ncu appends `.ncu-rep` if the name lacks it.
+        output: The report. ncu appends `.ncu-rep` if the name lacks it.
 
-        opts: Options of ncu; once built, all of them except the paths: the caller's
+        opts: Options of ncu. Once built, all of them except the paths: the caller's
             first, then those of the other fields.
 
-        metrics: Metrics, or their names; None: those in `opts`, else ncu's default set.
+        metrics: Metrics, or their names. None means those in `opts`, else ncu's default
+            set.
 
-        nvtx_includes: Expressions of NVTX ranges; only launches inside one of them are
-            profiled. None: all are.
+        nvtx_includes: Expressions of NVTX ranges. Only launches inside one of them are
+            profiled. None profiles all launches.
 
         args: Arguments of the program.
 
-        env: Variables to set for ncu and the program, in addition to the inherited ones.
+        env: Variables to set for ncu and the program, in addition to the inherited
+            ones.
 
         ncu: The profiler, by name or path.
 
         replay_mode: How passes are repeated: "kernel", "application", "range" or
             "app-range".
 
-        cache_control: "all": flush the caches before every pass; "none": do not.
+        cache_control: "all" to flush the caches before every pass, or "none".
 
-        clock_control: "none", "base", "boost", "force-boost" or "reset"; always passed,
+        clock_control: "none", "base", "boost", "force-boost" or "reset". Always passed,
             because the default differs between versions of ncu.
 
-        graph_profiling: "node": each kernel of a CUDA graph; "graph": the whole graph.
+        graph_profiling: "node" for each kernel of a CUDA graph, or "graph" for the
+            whole graph.
 
-        target_processes: "all": the children of the program too; "application-only".
+        target_processes: "all" to include the children of the program, or
+            "application-only".
 
         nvtx_excludes: Expressions of NVTX ranges whose launches are not profiled.
 
-        kernel_name: Profile only kernels of this name; `regex:` as ncu has it.
+        kernel_name: Profile only kernels of this name. A `regex:` prefix works as in
+            ncu.
 
-        kernel_name_base: What `kernel_name` is compared with: "function" (ncu's own
-            default), "demangled" or "mangled".
+        kernel_name_base: The name that `kernel_name` is compared with: "function"
+            (ncu's own default), "demangled" or "mangled".
 
         kernel_id: Profile only launches that match `context:stream:name:invocation`.
 
         launch_skip: Launches to skip before the first that is profiled, >= 0.
 
-        launch_count: Launches to profile, >= 1; None: all.
+        launch_count: Launches to profile, >= 1, or None for all.
 
         timeout_s: Timeout of the whole run [s], > 0.
 
         left_out: Options of ours, not of `opts`, that are not passed: some of
-            `spare_options`, where this ncu does not have them.
+            `spare_options`, if this ncu does not have them.
 
     References:
         https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
@@ -205,7 +211,7 @@ class Command(Frozen, frozen=True, kw_only=True):
         Check the fields and build all options.
 
         Raises:
-            RecordError: Fields are wrong; the message names all of them.
+            RecordError: Fields are wrong. The message names all of them.
         """
         refuse([*_shape_mistakes(self)], remedy=_REMEDY)
         options = tuple(getattr(self.opts, "from_caller", self.opts))
@@ -259,12 +265,12 @@ class Command(Frozen, frozen=True, kw_only=True):
 
     @property
     def spare_options(self) -> frozenset[str]:
-        """The options, none of the caller's, without which ncu counts the same."""
+        """Options of ours that ncu can do without and still count the same."""
         own = self.opts[len(self.opts.from_caller) :]  # type: ignore[attr-defined] # __post_init__ makes them
         return frozenset(o.partition("=")[0] for o in _SPARE_OPTIONS.intersection(own))
 
     def _adopted(self, opts: Sequence[str]) -> Iterator[Mistake]:
-        """Set fields from their options; yield a mistake where both are given."""
+        """Set fields from options, and yield a mistake if both are given."""
         names = reversed(self.__struct_fields__)
         defaults = dict(zip(names, reversed(self.__struct_defaults__), strict=False))
         for name, options in _OPTIONS.items():
@@ -281,7 +287,6 @@ class Command(Frozen, frozen=True, kw_only=True):
 
 
 def _values_of(opts: Sequence[str], option: str) -> list[str]:
-    """Return the values of an option, after `=` or in the next argument."""
     return [
         text.partition("=")[2] if "=" in text else following
         for text, following in pairwise((*opts, ""))
@@ -292,7 +297,7 @@ def _values_of(opts: Sequence[str], option: str) -> list[str]:
 def _generated(
     command: Command, opts: Sequence[str], names: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the options of the fields, without those that `opts` have."""
+    """Yield the options of the fields that `opts` lack."""
     yield from _unless_present(
         opts, (("--print-summary", "per-kernel"), ("--warp-sampling-interval", "0"))
     )
@@ -318,7 +323,7 @@ def _generated(
 def _unless_present(
     opts: Sequence[str], options: Iterable[tuple[str, object]]
 ) -> Iterator[str]:
-    """Yield options with their values, without those that `opts` have."""
+    """Yield options with values, except options that `opts` have."""
     same = {option: options for options in _OPTIONS.values() for option in options}
     for option, value in options:
         if not any(
@@ -328,7 +333,7 @@ def _unless_present(
 
 
 def _shape_mistakes(command: Command) -> Iterator[Mistake]:
-    """Yield the wrong types of fields, which are checked first."""
+    """Yield the wrong types of fields, to be checked before other mistakes."""
     for name in ("executable", "output", "ncu"):
         value = getattr(command, name)
         if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
@@ -356,7 +361,6 @@ def _shape_mistakes(command: Command) -> Iterator[Mistake]:
 
 
 def _mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
-    """Yield the other mistakes of a command."""
     yield from _path_mistakes(command)
     yield from _option_mistakes(opts)
     yield from _metric_mistakes(command, opts)
@@ -378,7 +382,6 @@ def _mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
 
 
 def _metric_mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
-    """Yield the mistakes of the metrics."""
     if command.metrics and _values_of(opts, "--metrics"):
         yield Mistake(path="metrics", text="set, and opts have --metrics too")
     try:
@@ -388,7 +391,6 @@ def _metric_mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]
 
 
 def _path_mistakes(command: Command) -> Iterator[Mistake]:
-    """Yield the mistakes of the paths."""
     output = os.fspath(command.output)
     if "%" in output:
         text = f"{shown(output)} has a %, which ncu expands as a macro"
@@ -405,7 +407,6 @@ def _path_mistakes(command: Command) -> Iterator[Mistake]:
 
 
 def _option_mistakes(opts: Sequence[str]) -> Iterator[Mistake]:
-    """Yield the mistakes of the caller's options."""
     for index, (before, option) in enumerate(pairwise(("", *opts))):
         path = f"opts[{index}]"
         if not option:
@@ -418,10 +419,10 @@ def _option_mistakes(opts: Sequence[str]) -> Iterator[Mistake]:
 
 
 def _filter_mistakes(command: Command) -> Iterator[Mistake]:
-    """Yield the mistakes of the filters."""
     for name in ("nvtx_includes", "nvtx_excludes"):
         for index, expression in enumerate(getattr(command, name) or ()):
-            # only slashes crash NVIDIA's reader with an uncaught exception
+            # An expression of slashes only crashes NVIDIA's reader with an uncaught
+            # exception.
             if not isinstance(expression, str) or not expression.strip().strip("/"):
                 text = f"{shown(expression)} names no range"
                 yield Mistake(path=f"{name}[{index}]", text=text)

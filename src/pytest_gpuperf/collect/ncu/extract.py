@@ -1,7 +1,7 @@
 """The child process that reads a `.ncu-rep` with NVIDIA's classes and writes JSON.
 
-`text` starts it in a separate interpreter: NVIDIA's reader keeps every launch in memory
-until its process ends, and a damaged file can abort that process.
+`text` starts it in a separate interpreter, because NVIDIA's reader keeps every launch
+in memory until its process ends, and a damaged file can abort that process.
 """
 
 from __future__ import annotations
@@ -37,34 +37,40 @@ __all__ = [
     "own_unit",
 ]
 
-# the forms of an answer
-VALUES = "values"  # the named metrics, as `gpuperf show` prints them
-ALL_VALUES = "all-values"  # all metrics of each launch
-LAUNCHES = "launches"  # the named metrics, with their facts
-COLUMNS = "columns"  # the named metrics, and the names of all that each launch has
-ADVICE = "advice"  # the rules and hottest lines of one launch, by range and index
+# The forms of an answer.
+VALUES = "values"  # The named metrics, as `gpuperf show` prints them.
+ALL_VALUES = "all-values"  # All metrics of each launch.
+LAUNCHES = "launches"  # The named metrics, with their facts.
+COLUMNS = "columns"  # The named metrics, and the names of all that each launch has.
+ADVICE = "advice"  # The rules and hottest lines of one launch, by range and index.
 
-# names that LAUNCHES, and the first one COLUMNS, accepts in addition to those of metrics
-ALL = "*"  # all metrics of the launch
-CORRELATED = "correlated:"  # a prefix: with the value for each opcode or address
-_LISTS = ("group:", "breakdown:")  # ncu's prefixes of texts that list metrics
+# Names that LAUNCHES, and the first of them COLUMNS, accepts in addition to metrics.
+ALL = "*"  # All metrics of the launch.
+CORRELATED = "correlated:"  # A prefix: with the value for each opcode or address.
+_LISTS = ("group:", "breakdown:")  # ncu's prefixes of texts that list metrics.
 
-# the exit statuses of sysexits.h: EX_DATAERR, EX_UNAVAILABLE and EX_SOFTWARE
+# The exit statuses of sysexits.h: EX_DATAERR, EX_UNAVAILABLE and EX_SOFTWARE.
 NOT_A_REPORT = 65
 NO_INTERFACE = 69
 _FAILED = 70
 
-_MAX_PROCESSES = 8  # each costs a fork of about 110 MB of page tables
-_LAUNCHES_PER_PROCESS = 16  # fewer are read sooner (5 ms) than a process is forked
-_EXACT = 2.0**53  # up to here a double represents every integer exactly
-# samples of a warp that was issuing, or could have: it did not wait
+# Each process costs a fork of about 110 MB of page tables.
+_MAX_PROCESSES = 8
+# Fewer launches are read sooner (5 ms) than a process is forked.
+_LAUNCHES_PER_PROCESS = 16
+# Up to here a double represents every integer exactly.
+_EXACT = 2.0**53
+# Samples of a warp that was issuing, or could have issued. It did not wait.
 _NO_STALLS = ("selected", "not_selected")
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
-_MOST_LINES = 3  # of a source, the hottest: more hide where to begin
-_NOT_ISSUED = "_not_issued"  # samples at which the scheduler issued nothing
+# The hottest lines of a source. A longer list hides where to begin.
+_MOST_LINES = 3
+# Suffix of samples at which the scheduler issued nothing.
+_NOT_ISSUED = "_not_issued"
 
-# NVIDIA's reader (2026.3) gives the unit of these by what was asked before them in the
-# process: "byte" or "sector", "inst" or "thread". Held against 8 reports in shuffled orders.
+# For these metrics the unit given by NVIDIA's reader (2026.3) depends on earlier
+# queries of the process: "byte" or "sector", "inst" or "thread". Checked against 8
+# reports in shuffled orders.
 _UNSURE_UNITS = tuple(
     (re.compile(pattern), unit)
     for pattern, unit in (
@@ -79,8 +85,8 @@ _UNSURE_UNITS = tuple(
 )
 
 _Value: TypeAlias = int | float | str | None
-_Object: TypeAlias = dict[str, Any]  # of JSON
-_Place: TypeAlias = tuple[int, int]  # of a launch: its range, and its index there
+_Object: TypeAlias = dict[str, Any]  # Of JSON.
+_Place: TypeAlias = tuple[int, int]  # Of a launch: its range, and its index there.
 _Read: TypeAlias = Callable[[Iterable[_Place]], Iterable[_Object]]
 
 
@@ -89,14 +95,21 @@ class _RefusedError(Exception):
 
 
 def main(argv: Sequence[str]) -> NoReturn:
-    """Write an answer to standard output and end: form, report, processes, names."""
+    """
+    Write an answer to standard output and end the process.
+
+    Args:
+        argv: The form, the report, the number of processes, and the names.
+    """
     stdout = os.dup(1)
-    os.dup2(2, 1)  # the library's own output is not part of the answer
+    # The library's own output is not part of the answer.
+    os.dup2(2, 1)
     form, report, processes, *names = argv
     status, text = answer(form, report, names, processes=int(processes))
     with os.fdopen(stdout, "w", encoding="ascii", newline="") as stream:
         stream.write(text)
-    os._exit(status)  # without NVIDIA's destructors, which may crash
+    # Ends without NVIDIA's destructors, which may crash.
+    os._exit(status)
 
 
 def answer(
@@ -112,7 +125,7 @@ def answer(
 
         names: The arguments of the form.
 
-        processes: The number of processes; 0: by the size of the report.
+        processes: The number of processes, or 0 to choose it by the size of the report.
 
     Returns:
         0 and JSON, or `NOT_A_REPORT` or `NO_INTERFACE` and the reason.
@@ -139,7 +152,10 @@ def answer(
 
 
 def _launches_text(counts: Sequence[int], read: _Read, processes: int) -> str:
-    """Return the launches of all ranges as JSON; `counts` has the number in each."""
+    """
+    Return the launches of all ranges as JSON. `counts` holds the number of launches per
+    range.
+    """
     places = [(n, index) for n, count in enumerate(counts) for index in range(count)]
     lines = iter(_shared(read, places, processes))
     ranges = (f'{{"launches":[{",".join(islice(lines, n))}]}}' for n in counts)
@@ -151,7 +167,7 @@ def _launches_text(counts: Sequence[int], read: _Read, processes: int) -> str:
 
 
 def _shared(read: _Read, places: Sequence[_Place], processes: int) -> list[str]:
-    """Return the JSON of each launch: the first part from here, the rest from forks."""
+    """Return the JSON of all launches: the first part is read here, and the rest in forks."""
     if not _can_fork():
         processes = 1
     elif not processes:
@@ -168,12 +184,12 @@ def _shared(read: _Read, places: Sequence[_Place], processes: int) -> list[str]:
 
 
 def _can_fork() -> bool:
-    """Return whether this process has one thread: a fork copies no others."""
+    """Return True if the process has a single thread, because a fork copies no second thread."""
     return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - names are enough
 
 
 def _fork(read: _Read, places: Iterable[_Place]) -> tuple[int, int]:
-    """Read some launches in a copy of this process; return its id and its pipe."""
+    """Read some launches in a copy of the process, and return the process id and the pipe."""
     source, sink = os.pipe()
     worker = os.fork()
     if worker:
@@ -181,7 +197,9 @@ def _fork(read: _Read, places: Iterable[_Place]) -> tuple[int, int]:
         return worker, source
     try:
         os.close(source)
-        try:  # read all launches first: the pipe may block until the parent reads it
+        # All launches are read first, because the pipe may block until the parent reads
+        # it.
+        try:
             status, text = 0, "\n".join(map(_json, read(places)))
         except _RefusedError as error:
             status, text = NOT_A_REPORT, str(error)
@@ -194,7 +212,7 @@ def _fork(read: _Read, places: Iterable[_Place]) -> tuple[int, int]:
 
 
 def _joined(worker: tuple[int, int]) -> list[str]:
-    """Return the lines of a worker; if it failed, end in the same way."""
+    """Return the lines of a worker. If the worker failed, end in the same way."""
     process, source = worker
     with os.fdopen(source, encoding="ascii", newline="\n") as stream:
         lines = stream.read().splitlines()
@@ -228,7 +246,7 @@ class LaunchReader:
         self._kernel = action.WorkloadType_KERNEL
         self._demangled = action.NameBase_DEMANGLED
         self._mangled = action.NameBase_MANGLED
-        self._getters = {  # by the kind of a value
+        self._getters = {  # By the kind of a value.
             metric.ValueKind_DOUBLE: metric.as_double,
             metric.ValueKind_FLOAT: metric.as_double,
             metric.ValueKind_UINT32: metric.as_uint64,
@@ -241,25 +259,29 @@ class LaunchReader:
         self._rollups = _words(metric, "RollupOperation_")
         self._workloads = _words(action, "WorkloadType_")
         self._facts: dict[tuple[str, int, str | None], list[str | None]] = {}
-        # asking for a unit takes as long as for a value; in 8 reports of 5,010 names
-        # none had two
+        # Reading a unit takes as long as reading a value. None of 5,010 names in 8
+        # reports had two units.
         self._units: dict[str, str | None] = {}
 
     def counts(self) -> list[int]:
-        """Return the number of launches in each range."""
+        """Return the number of launches per range."""
         context = self._context
         ranges = [context.range_by_idx(n) for n in range(context.num_ranges())]
         counts = [section.num_actions() for section in ranges]
         if not counts or not all(counts):
             message = "it holds no launch: nothing was profiled, or it is cut off"
             raise _RefusedError(message)
-        ranges[0].action_by_idx(0)  # loads a library of 110 MB: once, before a fork
+        # Loads a library of 110 MB once, before a fork.
+        ranges[0].action_by_idx(0)
         return counts
 
     def values(
         self, names: Sequence[str] | None, places: Iterable[_Place]
     ) -> Iterator[_Object]:
-        """Yield launches with the value and unit of each metric; None: all metrics."""
+        """
+        Yield launches with the values and units of the named metrics, or of all metrics
+        for None.
+        """
         for place in places:
             action = self._action(place)
             nvtx: dict[str, list[str]] = {}
@@ -276,7 +298,7 @@ class LaunchReader:
     def columns(
         self, names: Sequence[str], places: Iterable[_Place]
     ) -> Iterator[_Object]:
-        """Yield launches with the metrics that they have; names are written on change."""
+        """Yield launches with metrics. Names are written only if they change."""
         before: _Object = {}
         for place in places:
             action = self._action(place)
@@ -298,7 +320,7 @@ class LaunchReader:
     def launches(
         self, names: Sequence[str], places: Iterable[_Place]
     ) -> Iterator[_Object]:
-        """Yield launches with the facts of metrics, which are written when they change."""
+        """Yield launches with the facts of metrics. Facts are written only if they change."""
         plain = [name for name in names if not name.startswith(CORRELATED)]
         by_place = [name[len(CORRELATED) :] for name in names if name not in plain]
         before: _Object = {}
@@ -334,35 +356,36 @@ class LaunchReader:
         return head
 
     def _is_measured(self, action: IAction, place: _Place) -> bool:
-        """Return whether profiling this launch succeeded."""
         if action.metric_by_name("launch__grid_size") is not None:
-            return True  # the usual case, without listing all names
+            # The usual case, without listing all names.
+            return True
         names = action.metric_names()
-        if not names:  # even a failed launch has the device's attributes
+        # Even a failed launch has the device's attributes.
+        if not names:
             message = f"it is cut off: launch {place[1]} has no metric at all"
             raise _RefusedError(message)
         if action.workload_type() != self._kernel:
-            return True  # a range or a graph has no launch of its own
+            # A range or a graph has no launch of its own.
+            return True
         return any(name.startswith("launch__") for name in names)
 
     def _unit(self, name: str, metric: IMetric) -> str | None:
-        """Return a metric's unit."""
         if name not in self._units:
             self._units[name] = own_unit(name) or metric.unit()
         return self._units[name]
 
     def _value(self, metric: IMetric, kind: int, *place: int) -> _Value:
-        """Return a value; None: absent, NaN, infinite or of an unknown kind."""
+        """Return a value, or None if absent, NaN, infinite or of an unknown kind."""
         getter = self._getters.get(kind)
         value: _Value = getter(metric, *place) if getter else None
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     def _whole(self, metric: IMetric, kind: int, *place: int) -> _Value:
-        """Return a value, an integral one as int; None for an absent total."""
+        """Return a value, converting an integral float to int, or None for an absent total."""
         value = self._value(metric, kind, *place)
         if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
             value = int(value)
-        # a metric with values by address and without a total also reads as 0
+        # A metric with values by address and without a total also reads as 0.
         if value == 0 and not place and not metric.has_value():
             return None
         return value
@@ -370,7 +393,7 @@ class LaunchReader:
     def _value_and_facts(
         self, action: IAction, name: str
     ) -> tuple[_Value, list[str | None] | None]:
-        """Return a value and its facts: unit, kind, type, subtype, roll-up."""
+        """Return a value and the facts: unit, kind, type, subtype, roll-up."""
         metric = action.metric_by_name(name)
         if metric is None:
             return None, None
@@ -389,7 +412,7 @@ class LaunchReader:
     def _listed(
         self, action: IAction, names: Iterable[str], depth: int = 4
     ) -> Iterator[str]:
-        """Yield names, with lists replaced by their members, down to `depth`."""
+        """Yield names, with lists replaced by the members, down to `depth`."""
         for name in names:
             if name == ALL:
                 yield from action.metric_names()
@@ -397,13 +420,12 @@ class LaunchReader:
                 metric = action.metric_by_name(name)
                 text = metric and metric.as_string()
                 members = text.split(",") if text else [name]
-                # the depth ends a list that names itself
+                # The depth ends a list that names itself.
                 yield from self._listed(action, members, depth - 1)
             else:
                 yield name
 
     def _correlated(self, action: IAction, name: str) -> _Object | None:
-        """Return a metric with its value for each opcode or address."""
         metric = action.metric_by_name(name)
         if metric is None:
             return None
@@ -422,7 +444,7 @@ class LaunchReader:
 
 @functools.cache
 def own_unit(name: str) -> str | None:
-    """Return the unit of a metric for which NVIDIA's reader guesses it; None: it knows."""
+    """Return the unit of a metric if NVIDIA's reader only guesses the unit, else None."""
     units = (unit for pattern, unit in _UNSURE_UNITS if pattern.fullmatch(name))
     return next(units, None)
 
@@ -444,7 +466,6 @@ def _nvtx(action: IAction) -> list[tuple[str, list[str], list[str]]]:
 
 
 def _words(owner: object, prefix: str) -> dict[int, str]:
-    """Return the names of one of NVIDIA's enumerations by number."""
     return {
         getattr(owner, name): name.removeprefix(prefix).lower()
         for name in dir(owner)
@@ -453,13 +474,13 @@ def _words(owner: object, prefix: str) -> dict[int, str]:
 
 
 def _word(words: dict[int, str], number: int | None) -> str | None:
-    """Return a name of an enumeration; an unknown number as text."""
+    """Return a name of an enumeration, or an unknown number as text."""
     word = words.get(number or 0, str(number))
     return None if word == "none" else word
 
 
 def _json(content: _Object) -> str:
-    """Return JSON in ASCII; bytes that are not UTF-8 become U+FFFD."""
+    """Return JSON in ASCII, with U+FFFD for bytes that are not UTF-8."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     if text.isascii():
         return text
@@ -471,7 +492,6 @@ def _json(content: _Object) -> str:
 
 
 def _advice(api: ModuleType, context: IContext, number: int, index: int) -> _Object:
-    """Return the rules' results and the worst line of a launch."""
     place = context.range_by_idx(number)
     action = None if place is None else place.action_by_idx(index)
     if action is None:
@@ -484,7 +504,6 @@ def _advice(api: ModuleType, context: IContext, number: int, index: int) -> _Obj
 
 
 def _rule(api: ModuleType, rule: _Object) -> _Object:
-    """Return the result of one rule."""
     message = rule["rule_message"]
     estimate = rule.get("speedup_estimation")
     return {
@@ -502,7 +521,6 @@ def _rule(api: ModuleType, rule: _Object) -> _Object:
 
 
 def _member(enumeration: Callable[[int], Any], number: int) -> str:
-    """Return a member's name; an unknown number as text."""
     try:
         return str(enumeration(number).name).lower()
     except ValueError:
@@ -510,7 +528,7 @@ def _member(enumeration: Callable[[int], Any], number: int) -> str:
 
 
 def _hottest_lines(action: IAction) -> list[_Object]:
-    """Return the source lines with the most samples of waiting warps, the most first."""
+    """Return the three source lines with the most samples of waiting warps, the most first."""
     by_address = _stall_samples(action)
     counts = {address: sum(samples.values()) for address, samples in by_address.items()}
     lines: dict[int | tuple[str, int], list[int]] = {}
@@ -533,7 +551,7 @@ def _stall_line(
     by_address: dict[int, dict[str, int]],
     total: int,
 ) -> _Object:
-    """Return one source line with its samples; `total`: those of all lines."""
+    """Return one source line with its samples. `total` counts the samples of all lines."""
     reasons: dict[str, int] = {}
     for samples_by_reason in by_address.values():
         for reason, samples in samples_by_reason.items():
@@ -552,7 +570,6 @@ def _stall_line(
 
 
 def _stall_samples(action: IAction) -> dict[int, dict[str, int]]:
-    """Return the samples of waiting warps by address and reason."""
     by_address: dict[int, dict[str, int]] = {}
     for name in action.metric_names():
         reason = name.removeprefix(_STALLED)

@@ -1,8 +1,8 @@
 """Common metrics by readable names.
 
 `L1TEXCache.GlobalLoad.Sectors.create()` is the metric that counts the sectors of global
-loads. A metric unpacks to itself, so that `*...create()` is one metric too;
-`LaunchBlock.create()` yields several.
+loads. A metric unpacks to itself, so that `*...create()` is one metric too.
+`LaunchBlock.create()` yields several metrics.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class _GlobalStore(_Access):
 
 
 class _LocalStore(_Access):
-    """Stores to local memory, spilled registers among them."""
+    """Stores to local memory, including spilled registers."""
 
     pretty = "L1/TEX cache local store"
     op = "local_op_st"
 
 
 class _Instructions:
-    """Warp instructions with such an access."""
+    """Warp instructions with the access."""
 
     access: ClassVar[type[_Access]]
 
@@ -88,7 +88,7 @@ class _Instructions:
         Args:
             unit: The unit that counts the instructions: "smsp" or "sm".
 
-            mode: "sass": counted by patching the code; None: by the hardware.
+            mode: "sass" to count by patching the code, or None to count in hardware.
 
             subs: Its roll-ups.
 
@@ -104,13 +104,13 @@ class _Instructions:
             quantity="inst",
             qualifier=f"executed_op_{memory}_{op}",
         )
-        # results of 1.0.x have the key with the blank, even without a mode
+        # Results of 1.0.x have the key with the blank, even without a mode.
         pretty = f"{cls.access.pretty} instructions {mode or ''}"
         return MetricCounter(str(name), pretty, subs)
 
 
 class _Counted:
-    """Counts of the cache's pipeline for such an access."""
+    """Counts of the cache's pipeline for the access."""
 
     access: ClassVar[type[_Access]]
     quantity: ClassVar[str]
@@ -118,12 +118,11 @@ class _Counted:
 
     @classmethod
     def create(cls, *, subs: tuple[Sub, ...] = _SUM) -> MetricCounter:
-        """Return the metric, with its roll-ups."""
+        """Return the metric with the given roll-ups."""
         return cls._metric(subs, None)
 
     @classmethod
     def _metric(cls, subs: tuple[Sub, ...], suffix: str | None) -> MetricCounter:
-        """Return the metric of all look-ups, or of hits or misses."""
         lookup = f"_lookup_{suffix}" if suffix else ""
         name = MetricName(
             unit=ChipUnit.L1TEX.value,
@@ -136,7 +135,7 @@ class _Counted:
 
 
 class _Sectors(_Counted):
-    """Sectors of 32 bytes; `suffix` selects hits or misses."""
+    """Sectors of 32 bytes. `suffix` selects hits or misses."""
 
     quantity = "sectors"
 
@@ -148,7 +147,7 @@ class _Sectors(_Counted):
         Return the metric.
 
         Args:
-            suffix: "hit", "miss" or None: all.
+            suffix: "hit", "miss", or None for all.
 
             subs: Its roll-ups.
 
@@ -160,14 +159,14 @@ class _Sectors(_Counted):
 
 
 class _SectorsThat(_Counted):
-    """Sectors whose look-up hit, or missed."""
+    """Sectors with a look-up that hit, or missed."""
 
     quantity = "sectors"
     suffix: ClassVar[str]
 
     @classmethod
     def create(cls, *, subs: tuple[Sub, ...] = _SUM) -> MetricCounter:
-        """Return the metric, with its roll-ups."""
+        """Return the metric with the given roll-ups."""
         return cls._metric(subs, cls.suffix)
 
 
@@ -232,7 +231,7 @@ class L1TEXCache:
             access = _GlobalStore
 
     class LocalStore:
-        """Stores to local memory, spilled registers among them."""
+        """Stores to local memory, including spilled registers."""
 
         class Instructions(_Instructions):
             """Warp instructions."""
@@ -249,10 +248,10 @@ class _LaunchSize:
     @classmethod
     def create(cls, dims: Iterable[str] = ("x", "y", "z")) -> Iterator[Metric]:
         """
-        Return the metric of each dimension.
+        Return the metrics of the given dimensions.
 
         Args:
-            dims: Of "x", "y" and "z"; empty: all three.
+            dims: Some of "x", "y" and "z". An empty value means all three.
 
         Raises:
             ConfigError: A dimension is not allowed.
@@ -276,7 +275,7 @@ class LaunchGrid(_LaunchSize):
 
 
 class _Stall:
-    """Why resident warps did not issue."""
+    """A reason why resident warps did not issue."""
 
     reason: ClassVar[str]
 
@@ -312,7 +311,7 @@ class WarpStall:
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    """Raise if `value` is not an allowed choice."""
+    """Raise a ConfigError if `value` is not an allowed choice."""
     if value not in allowed:
         message = f"{name}={value!r} is not an allowed value"
         listed = ", ".join(repr(choice) for choice in allowed)

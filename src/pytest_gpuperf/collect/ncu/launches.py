@@ -43,9 +43,10 @@ class CapturedValue(Frozen, frozen=True, kw_only=True):
     One metric of one launch, as in the report.
 
     Attributes:
-        value: The number or the text; None: absent, NaN or infinite.
+        value: The number or the text, or None if absent, NaN or infinite.
 
-        unit: As the report spells it, maybe empty; None: the launch has no such metric.
+        unit: The unit as the report spells it, maybe empty, or None if the launch has
+            no such metric.
     """
 
     value: float | str | None
@@ -59,19 +60,20 @@ class CapturedLaunch(Frozen, frozen=True, kw_only=True):
     Attributes:
         index: Its place in the range, from 0.
 
-        kernel: The function's base name; templates share it.
+        kernel: The function's base name, shared by the instances of a template.
 
         demangled: The whole demangled name, control characters and all.
 
-        nvtx:
-            The names of the open NVTX ranges by domain: the push/pop stack, outermost
-            first, then the start/end ranges. Empty where ncu ran without `--nvtx`.
+        nvtx: The names of the open NVTX ranges by domain: the push/pop stack, outermost
+            first, then the start/end ranges. Empty if ncu ran without `--nvtx`.
 
-        measured: False: profiling this launch failed, and its metrics are meaningless.
+        measured: False if profiling this launch failed, so that its metrics are
+            meaningless.
 
-        metrics: Values by the report's name; a requested metric that is absent has None.
+        metrics: Values by the report's name. A requested metric that is absent has
+            None.
 
-        workload: `kernel`, or what was profiled as one, as `range` and `graph`.
+        workload: `kernel`, or another profiled workload, as `range` and `graph`.
     """
 
     index: int
@@ -120,7 +122,8 @@ class _KernelObject(TypedDict):
 
 
 class _LaunchObject(_KernelObject, total=False):
-    workload: str  # of what is not a kernel
+    # Only if the workload is not a kernel.
+    workload: str
 
 
 def read_capture(
@@ -130,7 +133,7 @@ def read_capture(
     metrics: Sequence[str] | None = None,
 ) -> Capture:
     """
-    Read a report; the arguments and errors are those of `capture_text`.
+    Read a report, with the arguments and errors of `capture_text`.
 
     Returns:
         The launches with the requested metrics.
@@ -143,7 +146,7 @@ def decode_capture(text: bytes) -> Capture:
     Return a report.
 
     Args:
-        text: What `capture_text` returns.
+        text: The text returned by `capture_text`.
     """
     return Capture(
         ranges=tuple(
@@ -161,7 +164,7 @@ def _captured_launch(launch: _LaunchObject) -> CapturedLaunch:
         nvtx={name: tuple(ranges) for name, ranges in launch["nvtx"].items()},
         measured=launch["measured"],
         metrics={
-            # a report repeats some 300 names and 20 units in every launch
+            # A report repeats some 300 names and 20 units in every launch.
             sys.intern(name): CapturedValue(
                 value=metric["value"],
                 unit=None if metric["unit"] is None else sys.intern(metric["unit"]),
@@ -177,15 +180,16 @@ class MetricFacts(Frozen, frozen=True, array_like=True):
     A report's facts of one metric.
 
     Attributes:
-        unit: As the report spells it, maybe empty.
+        unit: The unit as the report spells it, maybe empty.
 
-        kind: The stored type, as `double`; `unknown` if it has no value.
+        kind: The stored type, as `double`, or `unknown` if it has no value.
 
         type: `counter`, `ratio`, `throughput` or `other`.
 
-        subtype: As `pct_of_peak_sustained_elapsed`; None: the plain quantity.
+        subtype: The subtype, as `pct_of_peak_sustained_elapsed`, or None for the plain
+            quantity.
 
-        rollup: The reduction of its instances, as `sum`; None: none.
+        rollup: The reduction of its instances, as `sum`, or None.
     """
 
     unit: str
@@ -196,7 +200,7 @@ class MetricFacts(Frozen, frozen=True, array_like=True):
 
     @property
     def is_additive(self) -> bool:
-        """Whether the values of two launches can be added."""
+        """True if the values of two launches can be added."""
         return (self.type, self.subtype, self.rollup) == ("counter", None, "sum")
 
 
@@ -207,7 +211,7 @@ class ReportedLaunch(Frozen, frozen=True, kw_only=True):
     Attributes:
         index: Its place in the range, from 0.
 
-        kernel: The function's base name; templates share it.
+        kernel: The function's base name, shared by the instances of a template.
 
         demangled: The whole demangled name, control characters and all.
 
@@ -215,16 +219,17 @@ class ReportedLaunch(Frozen, frozen=True, kw_only=True):
 
         workload: `kernel`, or another profiled workload, as `range` and `graph`.
 
-        nvtx: The open NVTX ranges by domain; none where ncu ran without `--nvtx`.
+        nvtx: The open NVTX ranges by domain. Empty if ncu ran without `--nvtx`.
 
-        measured: False: profiling this launch failed, and its metrics are meaningless.
+        measured: False if profiling this launch failed, so that its metrics are
+            meaningless.
 
-        values: Values by the report's name; None: absent, NaN or infinite. An integral
-            floating-point number is an integer.
+        values: Values by the report's name, or None if absent, NaN or infinite. An
+            integral floating-point number is an integer.
 
-        facts: The facts of each metric; None: the launch has no such metric.
+        facts: The facts of each metric, or None if the launch has no such metric.
 
-        correlated: Values by opcode or address; None: the metric has none.
+        correlated: Values by opcode or address, or None if the metric has none.
     """
 
     index: int
@@ -253,7 +258,7 @@ class _Correlated(Frozen, frozen=True, kw_only=True):
 
 
 class _LaunchText(Frozen, frozen=True, kw_only=True):
-    """A launch as written: without fields that are equal in the launch before."""
+    """A launch as written, without fields that are equal in the launch before."""
 
     index: int
     kernel: str
@@ -278,14 +283,14 @@ class _Report(Frozen, frozen=True, kw_only=True):
 
 class PlacedLaunch(Frozen, frozen=True, kw_only=True):
     """
-    A launch with what chooses it.
+    A launch with the facts by which a filter chooses it.
 
     Attributes:
         range_index: Its range in the report, from 0.
 
-        nvtx: The open NVTX ranges by domain; none where ncu ran without `--nvtx`.
+        nvtx: The open NVTX ranges by domain. Empty if ncu ran without `--nvtx`.
 
-        launch: The launch, with the metrics of those requested that it has.
+        launch: The launch, with those of the requested metrics that it has.
     """
 
     range_index: int
@@ -294,7 +299,7 @@ class PlacedLaunch(Frozen, frozen=True, kw_only=True):
 
     @property
     def index(self) -> int:
-        """Its place in the range, from 0."""
+        """The place of the launch in the range, from 0."""
         return self.launch.index
 
     @property
@@ -313,7 +318,7 @@ class ReadReport(Frozen, frozen=True, kw_only=True):
     A report with some metrics.
 
     Attributes:
-        launches: All of them, in the order of the report, >= 1.
+        launches: All launches, in the order of the report, >= 1.
 
         names: The metrics that any launch has, requested or not.
     """
@@ -333,7 +338,8 @@ class ReadReport(Frozen, frozen=True, kw_only=True):
             path: The report, for the message.
 
         Raises:
-            CaptureFormatError: It chooses none; the remedy says what there is.
+            CaptureFormatError: The filter chooses no launch. The remedy lists the
+                launches.
         """
         count = self.launches[-1].range_index + 1
         ranges = [
@@ -349,9 +355,9 @@ class ReadReport(Frozen, frozen=True, kw_only=True):
 
 class _CounterRow(Mapping[str, CapturedValue]):
     """
-    The metrics of one launch; the launches of a report share names and units.
+    The metrics of one launch. The launches of a report share names and units.
 
-    A value takes 32 bytes of memory, and as an object in a dictionary 200.
+    A value takes 32 bytes of memory, instead of 200 as an object in a dictionary.
     """
 
     __slots__ = ("_places", "_units", "_values")
@@ -367,7 +373,7 @@ class _CounterRow(Mapping[str, CapturedValue]):
         self._values = values
 
     def __contains__(self, name: object) -> bool:
-        """Return whether the launch has a metric; the inherited method makes its value."""
+        """Return True if the launch has a metric. The inherited method would create its value."""
         return name in self._places
 
     def __getitem__(self, name: str) -> CapturedValue:
@@ -385,7 +391,7 @@ class _CounterRow(Mapping[str, CapturedValue]):
 
 
 class _ColumnsText(Frozen, frozen=True, kw_only=True):
-    """A launch as written: without lists that are equal in the launch before."""
+    """A launch as written, without lists that are equal in the launch before."""
 
     index: int
     kernel: str
@@ -414,12 +420,12 @@ def read_report(
     runner: Runner,
 ) -> ReadReport:
     """
-    Read a report for many questions; the arguments and errors are those of `report_text`.
+    Read a report for many queries, with the errors of `report_text`.
 
     Args:
         path: The `.ncu-rep` file.
 
-        metrics: Names; None: all metrics of each launch.
+        metrics: Names of metrics, or None for all metrics of each launch.
 
         runner: See `report_text`.
     """
@@ -442,7 +448,6 @@ def read_report(
 
 
 def _placed(launch: _ColumnsText, range_index: int, row: _CounterRow) -> PlacedLaunch:
-    """Return a launch as it was written, with its metrics."""
     by_domain: dict[str, tuple[str, ...]] = {}
     for domain in launch.nvtx:
         open_ranges = by_domain.get(domain.name, ())
@@ -461,7 +466,7 @@ def _placed(launch: _ColumnsText, range_index: int, row: _CounterRow) -> PlacedL
 
 def decode_launches(text: bytes) -> tuple[tuple[ReportedLaunch, ...], ...]:
     """
-    Return the launches of each range.
+    Return the launches of all ranges.
 
     Args:
         text: An answer of the form `extract.LAUNCHES`.
@@ -513,7 +518,6 @@ def _launch(
 
 
 def _data(metric: _Correlated | None) -> MetricCorrelationData | None:
-    """Return a metric by opcode or address, without the instances that have neither."""
     if metric is None or metric.pairs is None:
         return None
     pairs = [(at, value) for at, value in metric.pairs if at is not None]
@@ -521,5 +525,5 @@ def _data(metric: _Correlated | None) -> MetricCorrelationData | None:
         message = "an opcode or an address is given twice"
         raise RecordError(message, path="correlated")
     correlated = {at: value for at, value in pairs if value is not None}
-    # the values of a few metrics are texts: names of parts of the machine
+    # The values of a few metrics are texts: names of parts of the machine.
     return MetricCorrelationData(correlated=correlated, value=metric.value)  # type: ignore[arg-type] # see above

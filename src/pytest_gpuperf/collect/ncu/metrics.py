@@ -7,7 +7,7 @@
               | pct | ratio | max_rate      of a ratio
 
 Every metric unpacks to itself: `metrics=(*Sectors.create(), *Requests.create())` and
-`metrics=(Sectors.create(), Requests.create())` say the same.
+`metrics=(Sectors.create(), Requests.create())` mean the same.
 """
 
 from __future__ import annotations
@@ -86,14 +86,17 @@ _BASE = re.compile(
 _KIND = re.compile(
     r"(?:(?P<kind>group|breakdown|pmsampling|regex):)?(?P<rest>.*)", re.DOTALL
 )
-_SUBMETRIC = re.compile(  # Nsight Compute's documentation, "Metrics Structure"
+_SUBMETRIC = re.compile(  # Nsight Compute's documentation, "Metrics Structure".
     r"(?:per_second|per_cycle_\w+|pct_of_peak_\w+|peak_\w+)", re.ASCII
 )
-_UNWRITABLE = re.compile(r"[\s,]|[^\x20-\x7e]")  # ncu separates the names by commas
-_QUANTITIES = frozenset(  # what is counted, in the names of Nsight Compute 2019 to 2026
-    {"bytes", "ctas", "cycles", "inst", "instructions", "ops", "pixels", "queries"}
-    | {"requests", "samples", "sectors", "tags", "thread", "threads", "throughput"}
-    | {"time", "transactions", "warps", "wavefronts"}
+# ncu separates the names by commas.
+_UNWRITABLE = re.compile(r"[\s,]|[^\x20-\x7e]")
+_QUANTITIES = (
+    frozenset(  # Counted quantities in the names of Nsight Compute 2019 to 2026.
+        {"bytes", "ctas", "cycles", "inst", "instructions", "ops", "pixels", "queries"}
+        | {"requests", "samples", "sectors", "tags", "thread", "threads", "throughput"}
+        | {"time", "transactions", "warps", "wavefronts"}
+    )
 )
 
 
@@ -102,19 +105,21 @@ class MetricName(NamedTuple):
     The parts of a name.
 
     Attributes:
-        unit: The unit of the chip that counts, as `l1tex`; None: the name has none.
+        unit: The unit of the chip that counts, as `l1tex`, or None if the name has
+            none.
 
         quantity: The counted quantity, as `sectors`.
 
-        stage: The part or pipeline stage of the unit, as `t_output`; None: all of it.
+        stage: The part or pipeline stage of the unit, as `t_output`, or None for all of
+            it.
 
-        qualifier: The counted subset, as `pipe_lsu_mem_global_op_ld`; None: all.
+        qualifier: The counted subset, as `pipe_lsu_mem_global_op_ld`, or None for all.
 
-        rollup: As `sum`; None: the name has none.
+        rollup: The roll-up, as `sum`, or None if the name has none.
 
-        submetric: The text after the roll-up, as `per_second`; None: there is none.
+        submetric: The text after the roll-up, as `per_second`, or None.
 
-        kind: `group`, `breakdown`, `pmsampling` or `regex`; None: a plain metric.
+        kind: `group`, `breakdown`, `pmsampling` or `regex`, or None for a plain metric.
     """
 
     unit: str | None
@@ -127,13 +132,13 @@ class MetricName(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The name without its kind and its roll-up."""
+        """The name without kind and roll-up."""
         words = (self.stage, self.quantity, self.qualifier)
         rest = "_".join(word for word in words if word)
         return rest if self.unit is None else f"{self.unit}__{rest}"
 
     def __str__(self) -> str:
-        """Return the name as Nsight Compute spells it."""
+        """Return the name in the spelling of Nsight Compute."""
         parts = (self.base, self.rollup, self.submetric)
         name = ".".join(part for part in parts if part)
         return name if self.kind is None else f"{self.kind}:{name}"
@@ -144,10 +149,11 @@ def parse_name(name: str) -> MetricName:
     Return the parts of a name.
 
     Args:
-        name: As Nsight Compute spells it; a `regex:` has no parts and is all quantity.
+        name: The name as Nsight Compute spells it. A `regex:` has no parts and is all
+            quantity.
 
     Raises:
-        ConfigError: The name does not parse; the message has all of its mistakes.
+        ConfigError: The name does not parse. The message has all of its mistakes.
 
     Example:
         >>> parse_name("l1tex__t_sectors_pipe_lsu.sum.per_second").quantity
@@ -177,7 +183,6 @@ def parse_name(name: str) -> MetricName:
 
 
 def _name_mistakes(name: object) -> list[str]:
-    """Return the mistakes of a name, as fragments."""
     if not isinstance(name, str):
         return [f"{name!r} is not text"]
     if _UNWRITABLE.search(name):
@@ -192,7 +197,7 @@ def _name_mistakes(name: object) -> list[str]:
 
 
 def _path_mistakes(path: Iterable[str], allowed: Collection[str]) -> list[str]:
-    """Return the mistakes of a roll-up and its submetrics, as fragments."""
+    """Return the mistakes of a roll-up and submetrics, as fragments."""
     rollup, *after = path
     mistakes = []
     if rollup not in allowed:
@@ -215,7 +220,8 @@ def _stage_quantity_qualifier(words: str) -> tuple[str | None, str, str | None]:
     """Return words as stage, quantity and qualifier, split at a known quantity."""
     parts = words.split("_")
     place = next((i for i, part in enumerate(parts) if part in _QUANTITIES), None)
-    if place is None:  # the beginning of the quantity is unknown
+    # The beginning of the quantity is unknown.
+    if place is None:
         return None, words, None
     stage, qualifier = "_".join(parts[:place]), "_".join(parts[place + 1 :])
     return stage or None, parts[place], qualifier or None
@@ -226,11 +232,10 @@ def _refusal(
     mistakes: Iterable[str],
     remedy: str = "write it as dram__bytes.sum (`ncu --query-metrics` lists the names)",
 ) -> ConfigError:
-    """Return one error with all mistakes of a metric."""
     return ConfigError(f"{what}: {'; '.join(mistakes)}", remedy=remedy)
 
 
-Sub: TypeAlias = str | tuple[str, ...]  # "sum", or the path ("sum", "per_second")
+Sub: TypeAlias = str | tuple[str, ...]  # "sum", or the path ("sum", "per_second").
 _OF_PEAK = tuple(member.value for member in MetricCounterRollUpQuantity)
 
 
@@ -239,29 +244,30 @@ class Metric(Frozen, frozen=True):
     A metric by its name: complete, or a base name with `subs`.
 
     Attributes:
-        name: As Nsight Compute spells it. Without `subs` it must be complete, as
-            `dram__bytes.sum`: for a base name ncu collects the roll-ups and no metric of
-            that name.
+        name: The name as Nsight Compute spells it. Without `subs` it must be complete,
+            as `dram__bytes.sum`: for a base name ncu collects the roll-ups and no
+            metric of that name.
 
-        pretty_name: Its key in results; None: the name.
+        pretty_name: Its key in results, or None for the name.
 
-        subs: Its roll-ups, each a text or a path: `("sum", ("sum", "per_second"))`;
-            None: the name is complete.
+        subs: Its roll-ups, each a text or a path, as in `("sum", ("sum",
+            "per_second"))`, or None if the name is complete.
 
     Raises:
-        ConfigError: The metric does not parse; the message has all of its mistakes.
+        ConfigError: The metric does not parse. The message has all of its mistakes.
     """
 
     name: str
     pretty_name: str | None = None
     subs: tuple[Sub, ...] | None = None
 
-    # the roll-ups of this kind of metric, and the default one, which keys leave out
+    # The roll-ups of this kind of metric, and the default roll-up, which keys leave
+    # out.
     rollups: ClassVar[tuple[str, ...]] = _COUNTER_ROLLUPS + _RATIO_ROLLUPS
     silent: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
-        """Set its key, make it hashable, and check it."""
+        """Set the key, make the metric hashable, and check the name and the roll-ups."""
         mistakes = _name_mistakes(self.name)
         if self.subs is not None:
             subs, sub_mistakes = _checked(self.subs, self.rollups)
@@ -287,14 +293,14 @@ class Metric(Frozen, frozen=True):
         return tuple(f"{self.name}.{_dotted(sub)}" for sub in self.subs)
 
     def labels(self) -> tuple[str, ...]:
-        """Return the keys of its values in results, in the order of `gather`."""
+        """Return the keys of the values in results, in the order of `gather`."""
         label = self.pretty_name or self.name
         if self.subs is None:
             return (label,)
         return tuple(f"{label}.{_dotted(sub)}" for sub in self.subs)
 
     def newer_labels(self) -> tuple[str, ...]:
-        """Return the keys of newer versions, which leave `silent` out."""
+        """Return the keys of newer versions, with `silent` left out."""
         if self.subs is None or self.pretty_name == self.name:
             return self.labels()
         return tuple(
@@ -336,7 +342,7 @@ class MetricThroughput(Metric, frozen=True):
     rollups: ClassVar[tuple[str, ...]] = _COUNTER_ROLLUPS
 
     def __post_init__(self) -> None:
-        """Also refuse a plain roll-up: a throughput has only percentages."""
+        """Also refuse a plain roll-up, because a throughput has only percentages."""
         super().__post_init__()
         mistakes = [
             f"{_dotted(sub)!r} is not a percentage of a peak: write "
@@ -349,22 +355,21 @@ class MetricThroughput(Metric, frozen=True):
 
 
 class MetricDeviceAttribute(Metric, frozen=True):
-    """An attribute of the device, as `display_name`; every report has all of them."""
+    """An attribute of the device, as `display_name`. Every report has all of them."""
 
     PREFIX: ClassVar[str] = "device__attribute_"
 
     def __post_init__(self) -> None:
         """Complete the name."""
-        named = not _name_mistakes(self.name)  # an invalid name is refused below
+        # The parent class refuses an invalid name.
+        named = not _name_mistakes(self.name)
         if named and not self.name.startswith(self.PREFIX):
             force_setattr(self, "name", f"{self.PREFIX}{self.name}")
         super().__post_init__()
 
 
 class MetricCorrelation(Metric, frozen=True):
-    """A metric with one value for each opcode or address, as
-    `sass__inst_executed_per_opcode`.
-    """
+    """A metric with one value for each opcode or address, as `sass__inst_executed_per_opcode`."""
 
 
 class MetricCorrelationData(Frozen, frozen=True, kw_only=True):
@@ -374,23 +379,23 @@ class MetricCorrelationData(Frozen, frozen=True, kw_only=True):
     Attributes:
         correlated: Its values, by opcode or by address.
 
-        value: Its total; None: it has none.
+        value: Its total, or None.
     """
 
     correlated: Mapping[str | int, int | float]
     value: int | float | None = None
 
     def __post_init__(self) -> None:
-        """Replace the mapping by a read-only copy."""
+        """Replace the mapping with a read-only copy."""
         copy = MappingProxyType(dict(self.correlated))
         force_setattr(self, "correlated", copy)
 
     def __hash__(self) -> int:
-        """Return the hash of all its values."""
+        """Return the hash of all values."""
         return hash((frozenset(self.correlated.items()), self.value))
 
 
-# a value of a launch; None: absent, NaN or infinite
+# A value of a launch, or None if absent, NaN or infinite.
 MetricValue: TypeAlias = int | float | str | MetricCorrelationData | None
 
 
@@ -429,7 +434,7 @@ def newer_labels(metrics: Iterable[Metric | str]) -> Mapping[str, str]:
         metrics: Metrics, or names as ncu spells them.
 
     Returns:
-        Our key by the newer one; a newer one that two values would share is left out.
+        Our key by the newer key. A newer key that two values would share is left out.
     """
     pairs: dict[str, str] = {}
     shared: set[str] = set()
@@ -443,7 +448,7 @@ def newer_labels(metrics: Iterable[Metric | str]) -> Mapping[str, str]:
 
 
 def _named_once(metrics: Iterable[Metric | str]) -> dict[str, str]:
-    """Return the name to request by key; a metric given twice counts once."""
+    """Return the name to request by key. A metric given twice counts once."""
     named: dict[str, str] = {}
     mistakes = []
     for metric in _all(metrics):
@@ -459,10 +464,10 @@ def _named_once(metrics: Iterable[Metric | str]) -> dict[str, str]:
 
 
 def _all(metrics: Iterable[Metric | str]) -> list[Metric]:
-    """Return metrics, with names turned into metrics."""
-    if isinstance(metrics, str):  # would be iterated letter by letter
+    # A text would be iterated letter by letter.
+    if isinstance(metrics, str):
         return [Metric(metrics)]
-    # anything else is refused like an invalid name
+    # Any other object is refused like an invalid name.
     return [
         metric if isinstance(metric, Metric) else Metric(metric) for metric in metrics
     ]
@@ -471,7 +476,7 @@ def _all(metrics: Iterable[Metric | str]) -> list[Metric]:
 def _checked(
     subs: object, rollups: tuple[str, ...]
 ) -> tuple[tuple[Sub, ...] | None, list[str]]:
-    """Return roll-ups as a tuple, and their mistakes."""
+    """Return roll-ups as a tuple, or None if unusable, and a list of mistakes."""
     if isinstance(subs, str) or not isinstance(subs, Iterable):
         return None, [f"subs={subs!r} is not a tuple: write subs=({subs!r},)"]
     paths = tuple(sub if isinstance(sub, str) else tuple(sub) for sub in subs)
@@ -482,16 +487,13 @@ def _checked(
 
 
 def _sub_mistakes(sub: Sub, rollups: tuple[str, ...]) -> list[str]:
-    """Return the mistakes of one roll-up."""
     path = _path(sub)
     return _path_mistakes(path, rollups) if path else ["an empty path"]
 
 
 def _path(sub: Sub) -> tuple[str, ...]:
-    """Return a roll-up as the words between its dots."""
     return tuple(_dotted(sub).split(".")) if sub else ()
 
 
 def _dotted(sub: Sub) -> str:
-    """Return a roll-up as in a name."""
     return str(sub) if isinstance(sub, str) else ".".join(str(word) for word in sub)

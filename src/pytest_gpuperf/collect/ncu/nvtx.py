@@ -1,19 +1,19 @@
-"""NVTX ranges: those that mark measurements for ncu, and the filters of launches by them.
+"""NVTX ranges that mark measurements for ncu, and filters of launches by NVTX ranges.
 
-NVTX is a C header: tools receive the calls compiled from it. The package nvtx has them for
-Python, with domains, which the bindings inside torch and cupy lack.
+NVTX is a C header: tools receive the calls compiled from it. The package nvtx has the
+calls for Python, with domains, which the bindings inside torch and cupy lack.
 
     expression ::= "regex:"? (domain "@")? (pushpop | started)
     pushpop    ::= "["? part ("/" part)* "/"? "]"?      at least one of [ / ]
     part       ::= name | "*" any number of ranges | "+" exactly one
     started    ::= name ("," name)*                     all of them are open
 
-`[` is the bottom of the stack, `]` its top; without them the parts may lie anywhere in
-it. A character of the grammar within a name is escaped with a backslash. With `regex:`
-each name is a pattern that is searched for, and keeps its backslashes.
+`[` is the bottom of the stack, `]` its top. Without them the parts may lie anywhere in
+the stack. A character of the grammar within a name is escaped with a backslash. With
+`regex:` each name is a pattern that is searched for, and keeps its backslashes.
 
-NVIDIA's reader is not used for this: it aborts the process on `/`, and an invalid pattern
-matches nothing without an error.
+NVIDIA's reader is not used for this, because it aborts the process on `/`, and an
+invalid pattern matches nothing without an error.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ __all__ = [
 ]
 
 DOMAIN = "pytest-gpuperf"
-# start/end ranges belong to the process, so that they include launches of worker threads
-# (autograd's). A name without "/" means a range of that kind.
+# Start/end ranges belong to the process, so that they include launches of worker
+# threads (autograd's). A name without "/" means a range of that kind.
 INCLUDE = f"regex:{DOMAIN}@.+"
-_NAME_LENGTH = (
-    16  # 64 bits: two of a million ranges share a name once in 40 million runs
-)
+# 64 bits: two of a million ranges share a name once in 40 million runs.
+_NAME_LENGTH = 16
 
 
 class Ranges(Protocol):
-    """Opens and closes ranges for a profiler; tests replace it with a scripted one."""
+    """Opens and closes ranges for a profiler. Tests replace it with a scripted one."""
 
     def open(self, name: str) -> object:
-        """Open a range of `DOMAIN`; return its handle."""
+        """Open a range of `DOMAIN` and return a handle."""
 
     def close(self, opened: object) -> None:
         """Close a range."""
@@ -74,7 +73,7 @@ class NvtxRanges:
         self._nvtx = nvtx
 
     def open(self, name: str) -> object:
-        """Open a start/end range of `DOMAIN`; return its handle."""
+        """Open a start/end range of `DOMAIN` and return a handle."""
         opened: object = self._nvtx.start_range(message=name, domain=DOMAIN)
         return opened
 
@@ -117,13 +116,17 @@ def range_name(test_id: str, name: str) -> str:
     return digest[:_NAME_LENGTH]
 
 
-DEFAULT_DOMAIN = "<default domain>"  # the name of the unnamed domain in reports
+# The name of the unnamed domain in reports.
+DEFAULT_DOMAIN = "<default domain>"
 
 _REGEX = "regex:"
-_ESCAPED = re.compile(r"\\([@,\[\]/*+\\])")  # any other backslash is literal
-_TOKEN = re.compile(r"\\.|.", re.DOTALL)  # a character with its backslash is one
+# Any other backslash is literal.
+_ESCAPED = re.compile(r"\\([@,\[\]/*+\\])")
+# A character with its backslash is a single token.
+_TOKEN = re.compile(r"\\.|.", re.DOTALL)
 _Test = Callable[[str], bool]
-_Part = _Test | str  # a string: one of the two quantifiers
+# A string is one of the two quantifiers.
+_Part = _Test | str
 _ANY, _ONE = "*", "+"
 
 
@@ -149,12 +152,13 @@ class NvtxFilter:
     Chooses launches by their open NVTX ranges.
 
     Args:
-        includes: Expressions of which one must match; none: each launch is included.
+        includes: Expressions of which one must match. Without expressions each launch
+            is included.
 
         excludes: Expressions of which none may match.
 
     Raises:
-        ConfigError: Expressions cannot match; the message names all of them.
+        ConfigError: Expressions cannot match. The message names all of them.
     """
 
     def __init__(
@@ -171,12 +175,12 @@ class NvtxFilter:
             raise ConfigError(message, remedy=remedy)
 
     def __bool__(self) -> bool:
-        """Return whether there is any expression."""
+        """Return True if there is any expression."""
         return bool(self._includes or self._excludes)
 
     def chooses(self, domains: Sequence[NvtxDomain]) -> bool:
         """
-        Return whether a launch is chosen.
+        Return True if a launch is chosen.
 
         Args:
             domains: The ranges that were open at the launch.
@@ -197,7 +201,8 @@ class _Launch(Protocol):
 
 
 _L = TypeVar("_L", bound=_Launch)
-_MANY = 10  # kernels or ranges are enough for a message
+# Maximum number of kernels or ranges in a message.
+_MANY = 10
 
 
 class LaunchFilter:
@@ -205,15 +210,15 @@ class LaunchFilter:
     Chooses launches by kernel, NVTX ranges and index.
 
     Args:
-        kernels: Patterns of base or demangled names, with `*`, `?` and `[]`, of which one
-            must match; None: no condition.
+        kernels: Patterns of base or demangled names, with `*`, `?` and `[]`, of which
+            one must match, or None for no condition.
 
-        includes: See `NvtxFilter`, as of `excludes`.
+        includes: See `NvtxFilter`.
 
-        excludes: See there.
+        excludes: See `NvtxFilter`.
 
-        indices: Indices of launches in their range, from 0, or a slice of all of them;
-            None: no condition.
+        indices: Indices of launches in their range, from 0, or a slice of all of them,
+            or None for no condition.
 
     Raises:
         ConfigError: NVTX expressions cannot match.
@@ -237,7 +242,7 @@ class LaunchFilter:
         )
 
     def chosen(self, launches: Sequence[_L]) -> list[_L]:
-        """Return those of all launches of one range that are chosen."""
+        """Return the chosen launches, given all launches of one range."""
         indices = self._indices
         places: Container[int] | None = (
             range(*indices.indices(len(launches)))
@@ -253,7 +258,7 @@ class LaunchFilter:
         ]
 
     def remedy(self, launches: Sequence[_Launch]) -> str:
-        """Return what there is to choose from, where none of some launches is chosen."""
+        """Return the available choices for a filter that chooses no launch."""
         domains = [domain for launch in launches for domain in launch.nvtx]
         names = {
             name for domain in domains for name in (*domain.stack, *domain.started)
@@ -269,9 +274,8 @@ class LaunchFilter:
         return remedy
 
     def _is_named(self, launch: _Launch) -> bool:
-        """Return whether a launch is one of the kernels."""
         return self._kernels is None or any(
-            # a demangled name may contain brackets and stars
+            # A demangled name may contain brackets and stars.
             pattern in {launch.kernel, launch.demangled}
             or fnmatchcase(launch.kernel, pattern)
             or fnmatchcase(launch.demangled, pattern)
@@ -291,10 +295,10 @@ class _Expression:
 
     def __init__(self, text: str) -> None:
         """
-        Parse it.
+        Parse an expression.
 
         Raises:
-            ValueError: The expression can match nothing; the message is a fragment.
+            ValueError: The expression can match nothing. The message is a fragment.
         """
         is_regex = text.startswith(_REGEX)
         test = _searched if is_regex else _equal
@@ -309,7 +313,7 @@ class _Expression:
         if not self._is_stack:
             self._started = [test(name) for name in _split(inner, ",")]
             return
-        # like ncu, ignore an empty part between two slashes
+        # Like ncu, ignore an empty part between two slashes.
         self._parts: list[_Part] = [
             name if name in {_ANY, _ONE} else test(name) for name in names if name
         ]
@@ -318,7 +322,7 @@ class _Expression:
             raise ValueError(message)
 
     def holds(self, domains: Sequence[NvtxDomain]) -> bool:
-        """Return whether it matches the open ranges."""
+        """Return True if the expression matches the open ranges."""
         return any(
             self._fits(domain.stack) if self._is_stack else self._all_of(domain.started)
             for domain in domains
@@ -326,16 +330,14 @@ class _Expression:
         )
 
     def _all_of(self, started: Sequence[str]) -> bool:
-        """Return whether every name matches an open start/end range."""
         return all(any(map(test, started)) for test in self._started)
 
     def _fits(self, stack: Sequence[str]) -> bool:
-        """Return whether the parts match adjacent ranges of a stack."""
-        # as in ncu, a quantifier is between two ranges and cannot be the first part
+        # As in ncu, a quantifier is between two ranges and cannot be the first part.
         if not self._parts or isinstance(self._parts[0], str):
             return False
         depth = len(stack)
-        # the depths at which the parts so far may end
+        # The depths at which the parts so far may end.
         ends = {0} if self._bottom else set(range(depth))
         for part in self._parts:
             if not ends:
@@ -354,8 +356,9 @@ class _Expression:
 def _parsed(
     expressions: Iterable[str] | None, title: str, mistakes: list[str]
 ) -> tuple[_Expression, ...]:
-    """Return parsed expressions; the errors of the others go to `mistakes`."""
-    if isinstance(expressions, str):  # would be iterated letter by letter
+    """Return the valid expressions, and add the errors of invalid expressions to `mistakes`."""
+    # A text would be iterated letter by letter.
+    if isinstance(expressions, str):
         mistakes.append(f"{title}={expressions!r} is one text: give a list of them")
         return ()
     parsed = []
@@ -368,13 +371,12 @@ def _parsed(
 
 
 def _divided(text: str) -> tuple[str, str, str]:
-    """Return the domain, the `@` if there is one, and the rest."""
     domain, *rest = _split(text, "@", 1)
     return (domain, "@", rest[0]) if rest else ("", "", text)
 
 
 def _split(text: str, mark: str, most: int = 0) -> list[str]:
-    """Return the parts between unescaped marks."""
+    """Return the parts between unescaped marks, at most `most + 1` parts if `most` is above 0."""
     parts = [""]
     for token in _TOKEN.findall(text):
         if token == mark and not 0 < most < len(parts):
@@ -385,13 +387,13 @@ def _split(text: str, mark: str, most: int = 0) -> list[str]:
 
 
 def _equal(name: str) -> _Test:
-    """Return the test for one name; an unnamed range never matches."""
+    """Return the test for a name. An unnamed range never matches."""
     plain = _ESCAPED.sub(r"\1", name)
     return lambda range_name: bool(range_name) and range_name == plain
 
 
 def _searched(pattern: str) -> _Test:
-    """Return the test for names with a pattern; an empty pattern matches nothing."""
+    """Return the test for names with a pattern. An empty pattern matches nothing."""
     compiled = re.compile(pattern)
     return lambda range_name: bool(
         pattern and range_name and compiled.search(range_name)
@@ -399,5 +401,4 @@ def _searched(pattern: str) -> _Test:
 
 
 def _passes(part: _Part, name: str) -> bool:
-    """Return whether a part is a name that matches a range."""
     return not isinstance(part, str) and part(name)

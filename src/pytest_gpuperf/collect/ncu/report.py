@@ -1,7 +1,7 @@
 """A report of Nsight Compute as a tree of launches.
 
-NVIDIA's reader keeps every launch in memory and may abort its process: each reading runs
-in a separate process, and only its text comes here.
+NVIDIA's reader keeps every launch in memory and may abort its process. Each reading
+therefore runs in a separate process, which returns only text.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Report:
 
         name: Its name in the folder, with or without `.ncu-rep`.
 
-        command: Instead of both: the command that wrote it.
+        command: The command that wrote the file, instead of `path` and `name`.
 
         runner: Starts the reading process.
 
@@ -91,7 +91,7 @@ class Report:
         self._file = _file(path, name, command)
         check_file(self._file)
         self._runner = ProcessRunner() if runner is None else runner
-        # the last reading is cached: other launches of it need no new process
+        # The last reading is cached, so that other launches of it need no new process.
         self._cached: tuple[tuple[str, ...], tuple[tuple[ReportedLaunch, ...], ...]]
         self._cached = ((), ())
 
@@ -106,21 +106,20 @@ class Report:
 
     @property
     def range_count(self) -> int:
-        """The number of ranges, contexts in which launches ran, >= 1."""
+        """The number of ranges, >= 1. A range is a context in which launches ran."""
         return len(self._cached[1] or self._read(()))
 
     def launches(
         self, range_idx: int = 0, *, names: Iterable[str] = ()
     ) -> tuple[ReportedLaunch, ...]:
         """
-        Return the launches of a range with their metrics.
+        Return the launches of a range with the requested metrics.
 
         Args:
             range_idx: The range, from 0.
 
-            names:
-                Metrics by the report's names; `*` for all, `correlated:` before a name
-                for its values by opcode or address.
+            names: Metrics by the report's names, `*` for all, `correlated:` before a
+                name for its values by opcode or address.
 
         Raises:
             MissingEntryError: The report has no such range.
@@ -142,27 +141,28 @@ class Report:
         """
         Return the values of some launches as a tree of NVTX ranges.
 
-        A launch is under its open push/pop ranges, once for each domain that has any:
+        A launch is under its open push/pop ranges, once for each domain that has any.
         `ProfilingResults.iter_launches` yields it once. `mangled` and `demangled` are
         keys in addition to its metrics.
 
         Args:
-            metrics: Metrics or names; a group or breakdown means its members, as the
-                report lists them. None: all metrics of each launch.
+            metrics: Metrics or names, or None for all metrics of each launch. A group
+                or breakdown means its members, as the report lists them.
 
             range_idx: The range, from 0.
 
-            includes: NVTX expressions of which one must match; None: no condition.
+            includes: NVTX expressions of which one must match, or None for no
+                condition.
 
             excludes: NVTX expressions of which none may match.
 
-            demangler: Makes the readable name; None: the report's name is used.
+            demangler: Makes the readable name, or None to use the report's name.
 
             kernels: Patterns of base or demangled names, with `*`, `?` and `[]`.
 
             indices: Launches by their index in the range.
 
-            domain: The NVTX domain whose ranges make the tree; None: all of them.
+            domain: The NVTX domain whose ranges make the tree, or None for all domains.
 
         Raises:
             MissingEntryError: The report has no such range.
@@ -171,9 +171,10 @@ class Report:
 
             MetricUnavailableError: A launch that was measured lacks a metric.
 
-            ConfigError: A metric or an expression is invalid, or two metrics have one key.
+            ConfigError: A metric or an expression is invalid, or two metrics have one
+                key.
 
-            WrongEntryError: An NVTX range has the name of a launch beside it.
+            WrongEntryError: An NVTX range has the name of a launch next to it.
         """
         launch_filter = LaunchFilter(
             kernels=kernels, includes=includes, excludes=excludes, indices=indices
@@ -210,7 +211,6 @@ class Report:
         return decode_advice(text)
 
     def _read(self, names: tuple[str, ...]) -> tuple[tuple[ReportedLaunch, ...], ...]:
-        """Return the launches of all ranges with some metrics."""
         cached_names, ranges = self._cached
         if not ranges or cached_names != names:
             text = self._text(LAUNCHES, names)
@@ -219,13 +219,12 @@ class Report:
         return ranges
 
     def _text(self, form: str, names: Sequence[str]) -> bytes:
-        """Return one form of the report, read by another process."""
         return report_text(self._file, form, names, runner=self._runner)
 
     def _range(
         self, ranges: Sequence[tuple[ReportedLaunch, ...]], range_idx: int
     ) -> tuple[ReportedLaunch, ...]:
-        """Return one range; a negative index is an error."""
+        """Return a range. A negative index is an error."""
         if not _is_index(range_idx, ranges):
             message = f"{self.path.name} has no range {range_idx!r}"
             remedy = f"give range_idx from 0 to {len(ranges) - 1}"
@@ -235,7 +234,7 @@ class Report:
     def _check_metrics(
         self, chosen: Iterable[ReportedLaunch], selection: _Selection, range_idx: int
     ) -> None:
-        """Raise if a measured launch lacks a metric."""
+        """Raise a MetricUnavailableError if a measured launch lacks a metric."""
         for launch in chosen:
             missing = selection.missing(launch) if launch.measured else ()
             if not missing:
@@ -256,7 +255,7 @@ class _Selection:
     The requested metrics and their keys.
 
     Args:
-        metrics: Metrics or names; None: all metrics of each launch.
+        metrics: Metrics or names, or None for all metrics of each launch.
 
     Attributes:
         names: The names to request from the reading process.
@@ -279,9 +278,10 @@ class _Selection:
         if metrics is None:
             self.names: tuple[str, ...] = (ALL,)
             return
-        # a single text is one metric
+        # A single text is one metric.
         metrics = [metrics] if isinstance(metrics, str) else list(metrics)
-        self.aliases = newer_labels(metrics)  # refuses keys that two metrics share, too
+        # Also refuses keys that two metrics share.
+        self.aliases = newer_labels(metrics)
         for metric in metrics:
             is_correlated = isinstance(metric, MetricCorrelation)
             keys = self.correlated if is_correlated else self.keys
@@ -299,7 +299,7 @@ class _Selection:
         self.names = (*self.keys, *(f"{CORRELATED}{name}" for name in self.correlated))
 
     def missing(self, launch: ReportedLaunch) -> list[str]:
-        """Return the metrics that a launch does not have."""
+        """Return the metrics that a launch lacks."""
         plain = [
             name
             for name in self.keys
@@ -310,9 +310,10 @@ class _Selection:
         ]
 
     def facts(self, launch: ReportedLaunch) -> Mapping[str, MetricFacts | None]:
-        """Return the facts of a launch's metrics by key; launches share the mapping."""
+        """Return the facts of a launch's metrics by key. Launches share the mapping."""
         facts, by_key = self._facts
-        if facts is not launch.facts:  # launches share them as long as they are equal
+        # Launches share their facts as long as they are equal.
+        if facts is not launch.facts:
             by_key = self._by_key(launch.facts)
             self._facts = (launch.facts, by_key)
         return by_key
@@ -327,7 +328,7 @@ class _Selection:
         return values
 
     def _by_key(self, by_name: Mapping[str, _T]) -> dict[str, _T]:
-        """Return items by the metrics' keys; members of a list keep their names."""
+        """Return items by the metrics' keys. Members of a list keep their names."""
         return {
             key: item
             for name, item in by_name.items()
@@ -341,7 +342,6 @@ def _tree(
     name_of: Callable[[ReportedLaunch], str],
     domain: str | None,
 ) -> ProfilingResults:
-    """Return launches as a tree of the NVTX ranges around them."""
     results = ProfilingResults()
     for launch in chosen:
         data = selection.values(launch)
@@ -373,7 +373,6 @@ def _tree(
 def _file(
     path: str | os.PathLike[str] | None, name: str | None, command: Command | None
 ) -> str:
-    """Return the path of the report."""
     if command is not None and path is None and name is None:
         return str(command.report)
     if path is None or command is not None:
@@ -384,7 +383,7 @@ def _file(
         raise ConfigError(message, remedy=remedy)
     if name is None:
         return os.fspath(path)
-    # appended, never replaced: the report of `-o a.b` is a.b.ncu-rep
+    # Appended, never replaced: the report of `-o a.b` is a.b.ncu-rep.
     file = name if name.endswith(_SUFFIX) else name + _SUFFIX
     return str(Path(path, file))
 
@@ -392,10 +391,9 @@ def _file(
 def _naming(
     demangler: Demangler | Callable[[str], str] | None,
 ) -> Callable[[ReportedLaunch], str]:
-    """Return the function that names a launch, cached by kernel."""
     if demangler is None:
         return lambda launch: launch.demangled
-    # the method may be of a class or of an object, and a class is callable too
+    # The method may belong to a class or to an object, and a class is callable too.
     demangle: Callable[[str], str] = getattr(demangler, "demangle", None) or demangler  # type: ignore[assignment] # what lacks the method is a function
     demangled: dict[str, str] = {}
 
@@ -408,12 +406,10 @@ def _naming(
 
 
 def _is_index(index: object, items: Sequence[object]) -> bool:
-    """Return whether `number` is a valid index, counted from 0."""
     return isinstance(index, int) and 0 <= index < len(items)
 
 
 def _instead(name: str, metrics: Iterable[str]) -> str:
-    """Return the remedy for a metric that a launch lacks."""
     names = sorted(metrics)
     complete = [metric for metric in names if metric.startswith(f"{name}.")]
     close = complete or difflib.get_close_matches(name, names, n=3)

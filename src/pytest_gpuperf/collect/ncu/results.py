@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["NAME_KEYS", "Aggregate", "ProfilingMetrics", "ProfilingResults"]
 
-NAME_KEYS = ("mangled", "demangled")  # keys of every launch, in addition to metrics
-_DEVICE = "device__attribute_"  # metrics that are valid even if profiling failed
-_FEW = 5  # names in a message are enough
+# Keys of every launch, in addition to metrics.
+NAME_KEYS = ("mangled", "demangled")
+# Metrics that are valid even if profiling failed.
+_DEVICE = "device__attribute_"
+# Maximum number of names in a message.
+_FEW = 5
 _TITLE = "Profiling results"
-_WIDTH = 200  # columns of the tree as text: a demangled name alone may have 7,000
+# Columns of the tree as text. A demangled name alone may have 7,000.
+_WIDTH = 200
 
 
 class Aggregate(dict[str, int | float]):
@@ -39,7 +43,7 @@ class Aggregate(dict[str, int | float]):
     Sums over launches, by key.
 
     Attributes:
-        left_out: Why each other key has no sum.
+        left_out: The reason why each other key has no sum.
     """
 
     def __init__(
@@ -49,19 +53,21 @@ class Aggregate(dict[str, int | float]):
         self.left_out = dict(left_out)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # a Struct cannot be a Mapping
+@dataclass(frozen=True, slots=True, eq=False)  # A Struct cannot be a Mapping.
 class ProfilingMetrics(Mapping[str, MetricValue]):
     """
-    The values of one launch by key; reading an unmeasured one is an error.
+    The values of one launch by key. Reading an unmeasured value is an error.
 
     Attributes:
-        data: The values as in the report; None: absent, NaN or infinite.
+        data: The values as in the report, or None if absent, NaN or infinite.
 
-        facts: The report's facts of each metric, by key; a caller's own values have none.
+        facts: The report's facts of each metric, by key. A caller's own values have
+            none.
 
         name: The launch, as `axpy-0`.
 
-        measured: False: profiling this launch failed, and its metrics are meaningless.
+        measured: False if profiling this launch failed, so that its metrics are
+            meaningless.
 
         aliases: Keys by their other spelling.
     """
@@ -77,9 +83,9 @@ class ProfilingMetrics(Mapping[str, MetricValue]):
         Return a value.
 
         Raises:
-            MissingEntryError: The launch has no such key; it is a KeyError.
+            MissingEntryError: The launch has no such key. This is a KeyError.
 
-            MetricUnavailableError: It has no valid value.
+            MetricUnavailableError: The key has no valid value.
         """
         key = key if key in self.data else self.aliases.get(key, key)
         if key not in self.data:
@@ -100,7 +106,7 @@ class ProfilingMetrics(Mapping[str, MetricValue]):
         return len(self.data)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the values are the same, unmeasured ones included."""
+        """Return True if the values are the same, unmeasured values included."""
         if isinstance(other, ProfilingMetrics):
             return self.measured == other.measured and self.data == other.data
         return self.data == other if isinstance(other, Mapping) else NotImplemented
@@ -108,11 +114,11 @@ class ProfilingMetrics(Mapping[str, MetricValue]):
     __hash__ = None  # type: ignore[assignment] # as any mapping that compares by value
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the launch has a key, measured or not."""
+        """Return True if the launch has a key, measured or not."""
         return key in self.data or key in self.aliases
 
     def why_not(self, key: str) -> str:
-        """Return why a key has no valid value; "": it has one."""
+        """Return the reason why a key has no valid value, or "" if valid."""
         if not self.measured and not (key in NAME_KEYS or key.startswith(_DEVICE)):
             return "profiling it failed"
         if self.data[key] is None:
@@ -126,10 +132,10 @@ class ProfilingMetrics(Mapping[str, MetricValue]):
 
 class ProfilingResults(Frozen, frozen=True):
     """
-    A tree: NVTX ranges are its nodes, launches its leaves.
+    A tree with NVTX ranges as its nodes and launches as its leaves.
 
     Attributes:
-        data: The entries by name: of a node, the name of its range; of a launch, its
+        data: The entries by name. A node has the name of its range. A launch has its
             kernel's base name and its index in the report's range, as `axpy-0`.
     """
 
@@ -142,7 +148,7 @@ class ProfilingResults(Frozen, frozen=True):
         return len(self.data)
 
     def __str__(self) -> str:
-        """Return the tree as text, each line cut at 200 columns."""
+        """Return the tree as text, with lines cut at 200 columns."""
         lines = [_TITLE, *_lines(self, "")]
         return "\n".join(_cut(line) for line in lines)
 
@@ -153,12 +159,13 @@ class ProfilingResults(Frozen, frozen=True):
         Return an entry.
 
         Args:
-            accessors: The names on the path to it; none: this node itself.
+            accessors: The names on the path to the entry. Without names it is this node
+                itself.
 
         Raises:
-            MissingEntryError: There is no such entry; it is a KeyError.
+            MissingEntryError: There is no such entry. This is a KeyError.
 
-            WrongEntryError: The path leads through a launch; it is a TypeError.
+            WrongEntryError: The path leads through a launch. This is a TypeError.
         """
         entry: ProfilingResults | ProfilingMetrics = self
         path = _checked(accessors)
@@ -175,15 +182,16 @@ class ProfilingResults(Frozen, frozen=True):
         self, accessors: Iterable[str], predicate: Callable[[str], bool]
     ) -> ProfilingResults:
         """
-        Return the direct entries of a node whose name passes a test.
+        Return the direct entries of a node, filtered by name.
 
         Args:
             accessors: The names on the path to the node.
 
-            predicate: The test.
+            predicate: The test that a name must pass.
 
         Raises:
-            WrongEntryError: It is not a node; and the errors of `query`.
+            WrongEntryError: The entry is not a node. The errors of `query` are raised
+                too.
         """
         entries = self._node(accessors).data.items()
         return ProfilingResults({k: entry for k, entry in entries if predicate(k)})
@@ -193,10 +201,10 @@ class ProfilingResults(Frozen, frozen=True):
         Return a launch.
 
         Args:
-            accessors: The names on the path to it.
+            accessors: The names on the path to the launch.
 
         Raises:
-            WrongEntryError: It is a node; and the errors of `query`.
+            WrongEntryError: The entry is a node. The errors of `query` are raised too.
         """
         path = _checked(accessors)
         return _launch(self.query(path), path)
@@ -205,15 +213,16 @@ class ProfilingResults(Frozen, frozen=True):
         self, accessors: Iterable[str] = ()
     ) -> tuple[str, ProfilingResults | ProfilingMetrics]:
         """
-        Return the only entry of a node, with its name.
+        Return the name and the only entry of a node.
 
         Args:
             accessors: The names on the path to the node.
 
         Raises:
-            EntryCountError: It has none or several; it is a RuntimeError.
+            EntryCountError: The node has no entry or several. This is a RuntimeError.
 
-            WrongEntryError: It is not a node; and the errors of `query`.
+            WrongEntryError: The entry is not a node. The errors of `query` are raised
+                too.
         """
         path = _checked(accessors)
         node = self._node(path)
@@ -226,13 +235,14 @@ class ProfilingResults(Frozen, frozen=True):
         self, accessors: Iterable[str] = ()
     ) -> tuple[str, ProfilingMetrics]:
         """
-        Return the only entry of a node, which is a launch, with its name.
+        Return the name and the only launch of a node without other entries.
 
         Args:
             accessors: The names on the path to the node.
 
         Raises:
-            WrongEntryError: The entry is a node; and as `query_single_next`.
+            WrongEntryError: The entry is a node. The errors of `query_single_next` are
+                raised too.
         """
         path = _checked(accessors)
         name, entry = self.query_single_next(path)
@@ -242,20 +252,20 @@ class ProfilingResults(Frozen, frozen=True):
         self, accessors: Iterable[str] = ()
     ) -> Iterator[tuple[str, ProfilingMetrics]]:
         """
-        Yield the launches directly in a node, each with its name.
+        Yield the names and launches directly in a node.
 
         Args:
             accessors: The names on the path to the node.
 
         Raises:
-            WrongEntryError: An entry is a node; raised when it is reached.
+            WrongEntryError: An entry is a node. Raised when that entry is reached.
         """
         path = _checked(accessors)
         for name, entry in self._node(path).data.items():
             yield name, _launch(entry, (*path, name))
 
     def iter_launches(self) -> Iterator[tuple[tuple[str, ...], ProfilingMetrics]]:
-        """Yield all launches with their paths, without duplicates of several domains."""
+        """Yield all paths and launches. A launch in several domains is yielded once."""
         visited: set[int] = set()
         for path, entry in self._walk(()):
             if id(entry) not in visited:
@@ -266,12 +276,12 @@ class ProfilingResults(Frozen, frozen=True):
         self, accessors: Iterable[str], data: Mapping[str, MetricValue]
     ) -> None:
         """
-        Add a launch to the tree, with the nodes on the path to it.
+        Add a launch to the tree, with the nodes on the path to the launch.
 
         Args:
             accessors: The names on the path, the launch's last.
 
-            data: Its values by key.
+            data: The values of the launch by key.
 
         Raises:
             WrongEntryError: A launch is on the path, or a node at its end.
@@ -304,17 +314,18 @@ class ProfilingResults(Frozen, frozen=True):
         Args:
             accessors: The names on the path to the node.
 
-            keys: The keys to add; None: all that can be.
+            keys: The keys to add, or None for all that can be added.
 
         Returns:
-            The sums; with `keys=None` its `left_out` has the reason for each other key.
+            The sums. With `keys=None`, their `left_out` has the reason for each other
+            key.
 
         Raises:
-            MeasureError: Requested keys have no sum; the message has all of them.
+            MeasureError: Requested keys have no sum. The message has all of them.
 
             EntryCountError: The node has no launch.
 
-            WrongEntryError: It has an entry that is a node.
+            WrongEntryError: The node has an entry that is a node.
         """
         path = _checked(accessors)
         leaves = [leaf for _, leaf in self.iter_metrics(path)]
@@ -335,7 +346,7 @@ class ProfilingResults(Frozen, frozen=True):
         Return the tree for the package rich.
 
         Raises:
-            CollectorUnavailableError: rich is not installed; `str()` needs no package.
+            CollectorUnavailableError: rich is not installed. `str()` needs no package.
         """
         try:
             from rich.tree import Tree
@@ -348,7 +359,6 @@ class ProfilingResults(Frozen, frozen=True):
         return tree
 
     def _node(self, accessors: Iterable[str]) -> ProfilingResults:
-        """Return a node."""
         path = _checked(accessors)
         entry = self.query(path)
         if isinstance(entry, ProfilingMetrics):
@@ -358,7 +368,6 @@ class ProfilingResults(Frozen, frozen=True):
     def _walk(
         self, path: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], ProfilingMetrics]]:
-        """Yield each leaf with its path."""
         for name, entry in self.data.items():
             if isinstance(entry, ProfilingMetrics):
                 yield (*path, name), entry
@@ -367,7 +376,7 @@ class ProfilingResults(Frozen, frozen=True):
 
 
 def _checked(names: Iterable[str], title: str = "accessors") -> tuple[str, ...]:
-    """Return names as a tuple; raise for a single text."""
+    """Return names as a tuple, or raise a WrongEntryError for a single text."""
     if isinstance(names, str):
         message = f"{title}={names!r} is one text and not a list of names"
         raise WrongEntryError(message, remedy=f"write {title}=({names!r},)")
@@ -377,14 +386,12 @@ def _checked(names: Iterable[str], title: str = "accessors") -> tuple[str, ...]:
 def _launch(
     entry: ProfilingResults | ProfilingMetrics, path: Sequence[str]
 ) -> ProfilingMetrics:
-    """Return an entry that is a launch."""
     if isinstance(entry, ProfilingResults):
         raise _wrong(path, "is a node, not a launch")
     return entry
 
 
 def _lines(node: ProfilingResults | ProfilingMetrics, before: str) -> Iterator[str]:
-    """Yield the lines of the entries of a node or a launch."""
     last = len(node.data) - 1
     for place, (name, entry) in enumerate(node.data.items()):
         branch, below = ("└── ", "    ") if place == last else ("├── ", "│   ")
@@ -396,8 +403,8 @@ def _lines(node: ProfilingResults | ProfilingMetrics, before: str) -> Iterator[s
 
 
 def _grow(tree: Tree, node: ProfilingResults | ProfilingMetrics) -> None:
-    """Add the entries of a node or a launch to a tree of rich."""
-    from rich.text import Text  # a kernel's name is not markup
+    # A kernel's name is not markup.
+    from rich.text import Text
 
     for name, entry in node.data.items():
         if isinstance(entry, (ProfilingResults, ProfilingMetrics)):
@@ -408,7 +415,6 @@ def _grow(tree: Tree, node: ProfilingResults | ProfilingMetrics) -> None:
 
 
 def _value(value: object) -> str:
-    """Return a value as text."""
     if isinstance(value, MetricCorrelationData):
         total = _value(value.value)
         return f"{total} ({len(value.correlated)} correlated)"
@@ -428,14 +434,13 @@ def _wrong(path: Sequence[str], what: str) -> WrongEntryError:
 
 
 def _shown(path: Sequence[str]) -> str:
-    """Return the path of an entry for a message."""
     return "/".join(path) if path else "the tree's root"
 
 
 def _added(
     leaves: Sequence[ProfilingMetrics], keys: Iterable[str] | None = None
 ) -> Aggregate:
-    """Return the sums of some keys over launches; None: of all keys but the names."""
+    """Return the sums of some keys over launches, or of all keys but the names for None."""
     all_keys = (key for leaf in leaves for key in leaf if key not in NAME_KEYS)
     names = tuple(dict.fromkeys(all_keys if keys is None else keys))
     reasons = {key: _why_no_sum(key, leaves) for key in names}
@@ -446,7 +451,7 @@ def _added(
 
 
 def _why_no_sum(key: str, leaves: Iterable[ProfilingMetrics]) -> str:
-    """Return why a key has no sum over launches; "": it has one."""
+    """Return the reason why a key has no sum over launches, or ""."""
     for leaf in leaves:
         if key not in leaf:
             return f"{leaf.name or 'a launch'} has no such value"
@@ -463,7 +468,6 @@ def _why_no_sum(key: str, leaves: Iterable[ProfilingMetrics]) -> str:
 
 
 def _not_additive(facts: MetricFacts) -> str:
-    """Return why a metric is not additive."""
     if facts.subtype is not None:
         return f"{facts.subtype} does not add up"
     if facts.type != "counter":
@@ -480,7 +484,6 @@ def _sum(key: str, leaves: Iterable[ProfilingMetrics]) -> int | float:
 
 
 def _one_of(entries: Iterable[str]) -> str:
-    """Return the remedy that lists the entries."""
     names = list(entries)
     if not names:
         return "it is empty: choose other launches"

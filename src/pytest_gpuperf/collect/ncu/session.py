@@ -1,4 +1,4 @@
-"""Runs Nsight Compute, and says by its log why where it does not work."""
+"""Run Nsight Compute, and find the reason of a failure in its log."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ __all__ = [
     "find_trouble",
 ]
 
-# of what ends a process by itself; pytest's own statuses are below 6
+# Signals that end a process by themselves. The statuses of pytest are below 6.
 _FATAL = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM"})
 _LINE = re.compile(r"^==(?:ERROR|WARNING)== (?P<text>.+?)\s*$", re.MULTILINE)
-_MARK = re.compile(r"^==[A-Z]+==", re.MULTILINE)  # of any line of ncu
+_MARK = re.compile(r"^==[A-Z]+==", re.MULTILINE)  # Of any line of ncu.
 
 
 class Trouble(NamedTuple):
@@ -49,12 +49,12 @@ class Trouble(NamedTuple):
     A known failure of ncu and its pattern in the log.
 
     Attributes:
-        name: Its name, and the slug of its error where it has one.
+        name: Its name, and the slug of its error if it has one.
 
         pattern: A regular expression for a line of the log.
 
-        cause: One sentence without its full stop, for the reader; `{0}` is the text of
-            the pattern's group, else the line.
+        cause: One sentence without its full stop, for the reader. `{0}` is the text of
+            the pattern's group, or else the line.
 
         remedy: One imperative sentence.
 
@@ -68,9 +68,9 @@ class Trouble(NamedTuple):
     unavailable: bool = False
 
 
-# Failures of ncu 2020 to 2026, causes before their consequences: the first match in a log
-# is the cause. "Failed to profile" and "An error occurred" follow many of them and name no
-# cause.
+# Failures of ncu 2020 to 2026, causes before their consequences, so that the first
+# match in a log is the cause. "Failed to profile" and "An error occurred" follow many
+# of them and name no cause.
 TROUBLES = (
     Trouble(
         "counter-permission",
@@ -215,7 +215,7 @@ def find_trouble(log: str) -> tuple[Trouble, str, str] | None:
 
     Returns:
         The first entry of the table that matches a line of ncu, with its cause as a
-        sentence and what its pattern names; None: no entry matches.
+        sentence and the text of its pattern's group, or None if no entry matches.
 
     Example:
         >>> trouble, cause, name = find_trouble(
@@ -225,24 +225,25 @@ def find_trouble(log: str) -> tuple[Trouble, str, str] | None:
         'ncu has no metric dram__byte for this GPU'
     """
     lines = [match["text"] for match in _LINE.finditer(log)]
-    # warnings explain an error; without one most of them are harmless
+    # Warnings explain an error. Without an error most of them are harmless.
     relevant = TROUBLES if errors_in(log) else TROUBLES[-1:]
     for trouble in relevant:
         for text in lines:
             match = re.search(trouble.pattern, text)
             if match:
                 detail = match.groupdict().get("text") or text.rstrip(".")
-                # ncu shows a name as the regular expression that it made of it
+                # ncu shows a name as the regular expression that it made of it.
                 detail = detail.replace("\\.", ".")
                 return trouble, trouble.cause.format(detail, _signal(detail)), detail
     return None
 
 
 def _signal(status: str) -> str:
-    """Return which signal a status may stand for: ncu writes both alike; "": none."""
+    """Return the signal that a status may stand for, or "". ncu writes signals like statuses."""
     try:
         name = signal.Signals(int(status)).name
-    except ValueError:  # not a number, or not of a signal
+    # Not a number, or not the number of a signal.
+    except ValueError:
         return ""
     return f", or by signal {status} ({name})" if name in _FATAL else ""
 
@@ -256,14 +257,17 @@ def errors_in(log: str) -> tuple[str, ...]:
     )
 
 
-_LONGEST_PAUSE_S = 3.0  # before the last attempt; the earlier ones are shorter
-_JITTER = 0.5  # up to half as long again: two sessions that met do not meet again
-_TAIL_LINES = 40  # as many as a runner returns
+# The pause before the last attempt. Earlier pauses are shorter.
+_LONGEST_PAUSE_S = 3.0
+# A pause is up to half as long again, so that two sessions that met do not meet again.
+_JITTER = 0.5
+# As many lines as a runner returns.
+_TAIL_LINES = 40
 _INSTALL = (
     "install Nsight Compute (it comes with the CUDA toolkit, and by itself as "
     "nsight-compute) and put the folder of ncu on PATH"
 )
-# troubles of the table
+# Troubles of the table.
 _PROGRAM_FAILED, _EARLY_END = "program-failed", "early-end"
 _UNKNOWN_OPTION = "unknown-option"
 
@@ -275,7 +279,7 @@ class _End(TypedDict):
 
 
 def _pause_s(retry: int, retries: int) -> float:
-    """Return the pause before the next attempt, by the number of those left [s]."""
+    """Return the pause before the next attempt, by the number of attempts left [s]."""
     return _LONGEST_PAUSE_S * (1 - retry / retries)
 
 
@@ -288,20 +292,21 @@ class Session(Frozen, frozen=True, kw_only=True):
 
         runner: Starts processes.
 
-        lock_folder: The folder of the GPUs' locks; None: `leases.lease_folder()`.
+        lock_folder: The folder of the GPUs' locks, or None for `leases.lease_folder()`.
 
-        device: The GPU to lock, by index or UUID: both are one lock if NVML knows them.
+        device: The GPU to lock, by index or UUID. Both are one lock if NVML knows them.
 
         lock_timeout_s: Timeout of the lock [s], >= 0.
 
         timeout_why: The origin of the command's `timeout_s`, for the message of a
-            timeout; "": none.
+            timeout, or "".
 
         collectives: Whether the program's kernels wait for one another, as those of
-            NCCL do: kernel replay would hang. None: if its WORLD_SIZE is above 1.
+            NCCL do, so that kernel replay would hang. None means True if the program's
+            WORLD_SIZE is above 1.
 
         program_may_fail: Whether a non-zero status of the program is accepted if there
-            is a report, as of a pytest whose tests may fail.
+            is a report, as for a pytest whose tests may fail.
 
         clock: Waits between two attempts.
 
@@ -327,23 +332,23 @@ class Session(Frozen, frozen=True, kw_only=True):
         sleep: Callable[[int, int], float] = _pause_s,
     ) -> Finished:
         """
-        Profile the program; an existing log or report is replaced.
+        Profile the program, replacing an existing log or report.
 
-        Only one error is temporary, that another program holds the counters: only after
-        that one ncu is started again.
+        Only one error is temporary: another program holds the counters. Only after this
+        error ncu is started again.
 
         Args:
-            cwd: The working folder; None: this process's.
+            cwd: The working folder, or None for the folder of this process.
 
-            env: The environment, to which the command's own is added; None: this
-                process's.
+            env: The environment, to which the command's own is added, or None for the
+                environment of this process.
 
-            retries: Attempts in all, >= 1.
+            retries: Number of attempts in all, >= 1.
 
             sleep: Returns the pause [s] by the number of attempts left and of all.
 
         Returns:
-            The finished process of ncu; its report exists and is not empty.
+            The finished process of ncu. Its report exists and is not empty.
 
         Raises:
             CounterPermissionError: The driver lets only administrators count.
@@ -356,11 +361,12 @@ class Session(Frozen, frozen=True, kw_only=True):
 
             NothingProfiledError: ncu saw no kernel.
 
-            CollectorTimeoutError: It took too long; all its processes were ended.
+            CollectorTimeoutError: ncu took too long. All its processes were ended.
 
-            CollectorFailedError: It failed in another way.
+            CollectorFailedError: ncu failed in another way.
 
-            MeasureError: Kernel replay of kernels that wait for one another.
+            MeasureError: Kernel replay was requested for kernels that wait for one
+                another.
 
             RecordError: `retries` is not a number of attempts.
         """
@@ -380,14 +386,17 @@ class Session(Frozen, frozen=True, kw_only=True):
             return self._attempt(folder, environment)
 
     def _environment(self, env: Mapping[str, str] | None) -> dict[str, str] | None:
-        """Return the whole environment of the process; None: this process's."""
+        """
+        Return the whole environment of the process, or None to inherit the current
+        environment.
+        """
         variables = self.command.env
         if variables is None:
             return None if env is None else dict(env)
         return {**(os.environ if env is None else env), **variables}
 
     def _refuse_collectives(self, environment: Mapping[str, str]) -> None:
-        """Refuse kernel replay of collectives: one rank's kernel would wait for ever."""
+        """Refuse kernel replay of collectives, because a rank's kernel would wait forever."""
         size = environment.get("WORLD_SIZE", "")
         has_collectives, why = self.collectives, "collectives=True"
         if has_collectives is None:
@@ -400,7 +409,10 @@ class Session(Frozen, frozen=True, kw_only=True):
         raise MeasureError(message, remedy=remedy)
 
     def _attempt(self, cwd: str | None, environment: dict[str, str] | None) -> Finished:
-        """Run ncu once; return the finished process if it succeeded."""
+        """
+        Run ncu, repeat the run without unknown options that can be spared, and check
+        the result.
+        """
         base = Path(cwd or "")
         log, report = base / self.command.log, base / self.command.report
         _clear(log, report)
@@ -436,13 +448,12 @@ class Session(Frozen, frozen=True, kw_only=True):
         return finished
 
     def _spare_option(self, log: str) -> str:
-        """Return an option of ours that ncu does not know and can do without; "": none."""
+        """Return an option of ours that ncu does not know and can do without, or ""."""
         trouble, _, option = find_trouble(log) or (None, "", "")
         is_unknown = trouble is not None and trouble.name == _UNKNOWN_OPTION
         return option if is_unknown and option in self.command.spare_options else ""
 
     def _check(self, finished: Finished, text: str, report: Path) -> None:
-        """Raise the error of a failed run, by its log."""
         has_report = _is_there(report)
         match = find_trouble(text)
         if match is not None:
@@ -468,12 +479,12 @@ class Session(Frozen, frozen=True, kw_only=True):
         raise CollectorFailedError(cause, remedy=remedy, **_end(finished, text))
 
     def _is_harmless(self, trouble: Trouble, finished: Finished) -> bool:
-        """Return whether the report is complete in spite of a trouble."""
         if trouble.name == _PROGRAM_FAILED:
             return self.program_may_fail
-        if trouble.name == NothingProfiledError.slug:  # others may have counters
+        # Other processes of the program may have counters.
+        if trouble.name == NothingProfiledError.slug:
             return True
-        # a child of the program, such as a compiler, need not call CUDA
+        # A child of the program, such as a compiler, need not call CUDA.
         succeeded = finished.exit_code == 0 or self.program_may_fail
         return trouble.name == _EARLY_END and succeeded
 
@@ -481,7 +492,6 @@ class Session(Frozen, frozen=True, kw_only=True):
 def _error(
     trouble: Trouble, cause: str, detail: str, finished: Finished, text: str
 ) -> CollectError:
-    """Return the error of a trouble."""
     remedy = trouble.remedy
     if trouble.name == CounterPermissionError.slug:
         return CounterPermissionError(cause, remedy=remedy)
@@ -500,7 +510,7 @@ def _error(
 
 def _clear(log: Path, report: Path) -> None:
     """
-    Empty the log and remove the report, so that both are of this run afterwards.
+    Empty the log and remove the report, so that both belong to the new run afterwards.
 
     Raises:
         CollectError: They cannot be written.
@@ -509,25 +519,25 @@ def _clear(log: Path, report: Path) -> None:
         report.parent.mkdir(parents=True, exist_ok=True)
         for path in (log, report):
             path.unlink(missing_ok=True)
-        log.touch(exist_ok=False)  # never through a link of somebody else's
+        # Never writes through a link made by another user.
+        log.touch(exist_ok=False)
     except OSError as error:
         message = f"{report}: no report can be written there ({error.strerror})"
         raise CollectError(message, remedy="give another output") from error
 
 
 def _is_there(report: Path) -> bool:
-    """Return whether ncu wrote a report."""
     return report.is_file() and report.stat().st_size > 0
 
 
 def _log_text(log: Path, finished: Finished, *, has_report: bool) -> str:
-    """Return the log; without a report, what ncu printed before it opened one, too."""
+    """Return the log. Without a report, the output before ncu opened the log comes first."""
     text = (log.read_bytes() if log.exists() else b"").decode("utf-8", "replace")
     if has_report:
         return text
     printed = b"\n".join((finished.stdout, finished.stderr)).decode("utf-8", "replace")
     if finished.exit_code and not text and not _MARK.search(printed):
-        # ncu 2022.3 refuses its options so, before it opens its log
+        # ncu 2022.3 refuses its options in this way, before it opens its log.
         printed = f"==ERROR== {printed.lstrip()}"
     return f"{printed}\n{text}"
 

@@ -1,7 +1,8 @@
-"""What ncu has counted, kept on disk under the key of everything that it depends on.
+"""Counters measured by ncu, kept on disk under the key of everything they depend on.
 
-Two profiles with one key give the same values. What may matter is part of the key: a
-needless run of ncu costs seconds, and values of another program would stay wrong.
+Two profiles with one key give the same values. Everything that may matter is part of
+the key: a needless run of ncu costs seconds, and values of another program would stay
+wrong.
 
     values/3f/3fa9…/     the counters of a test, and `manifest` with their checksums
     reports/3f/3fa9…/    a whole report
@@ -10,7 +11,8 @@ needless run of ncu costs seconds, and values of another program would stay wron
     staging/             files that are being written
 
 The folders are the index: the key is the path, and the manifest's time is the last use.
-The oldest entries are removed first. Any number of threads and processes may use one store.
+The oldest entries are removed first. Any number of threads and processes may use one
+store.
 """
 
 from __future__ import annotations
@@ -60,26 +62,30 @@ __all__ = [
 
 FOLDER_VARIABLE = "GPUPERF_CACHE_DIR"
 KINDS = ("values", "reports", "files")
-LIMIT_BYTES = 1 << 30  # 400 value sets of 41,000 values, or 300 reports of 3 MB
-MAX_AGE_S = 30 * 86_400.0  # unused for a month: the code has moved on
+# 400 value sets of 41,000 values, or 300 reports of 3 MB.
+LIMIT_BYTES = 1 << 30
+# The code has changed too much after a month without use.
+MAX_AGE_S = 30 * 86_400.0
 
 _MANIFEST = "manifest"
 _KEY = re.compile(r"[0-9a-f]{64}")
-_FAN = 2  # its first digits name a folder: 256 folders of 40 at 10,000 entries
+# The first two digits name a folder: 256 folders of 40 entries at 10,000 entries.
+_FAN = 2
 _LOCK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
-_STALE_S = 86_400.0  # nothing takes a day to write
-# https://bford.info/cachedir/: backups leave such a folder out
+# No write takes a day.
+_STALE_S = 86_400.0
+# Backups leave a folder with this tag out (https://bford.info/cachedir/).
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by pytest-gpuperf.\n"
 _FIRST_FILES = {"CACHEDIR.TAG": _TAG, ".gitignore": b"*\n"}
 _OTHER_FOLDER = f"set {FOLDER_VARIABLE} to another folder"
 _FOLDER_REMEDY = f"make room, or {_OTHER_FOLDER}"
 
-# of keys
 
-_SCHEMA = "pytest-gpuperf/ncu-key/2"  # raised when other things go into a key
+# Raised when other facts go into a key.
+_SCHEMA = "pytest-gpuperf/ncu-key/2"
 
-# options that choose, order or show tests, and change none: a run of one test finds what
-# the run of all has counted
+# Options that choose, order or show tests without changing any. A run of one test finds
+# the values counted by a run of all tests.
 _HARMLESS = frozenset(
     {
         *("--capture", "--color", "--cov", "--cov-report", "--deselect", "--dist"),
@@ -93,8 +99,8 @@ _HARMLESS = frozenset(
     }
 )
 
-# The variables that can change what a GPU does, each with why; a name ending in "*" is a
-# prefix. No other variable is looked at.
+# The variables that can change what a GPU does, each with the reason. A name ending in
+# "*" is a prefix. No other variable is considered.
 CHOSEN: Mapping[str, str] = {
     "CUBLAS*": "choices of cuBLAS and cuBLASLt: workspaces, algorithms",
     "CUDA_*": "devices, launch modes and the JIT compiler of the CUDA driver",
@@ -117,8 +123,8 @@ CHOSEN: Mapping[str, str] = {
     "XLA_*": "the compiler of JAX and TensorFlow",
 }
 
-# Of those, the paths of caches, which change no kernel: a run with a new cache folder
-# must find the values of the run before.
+# The chosen variables that hold paths of caches, which change no kernel. A run with a
+# new cache folder must find the values of the run before.
 PASSED_OVER: Mapping[str, str] = {
     "CUDA_CACHE_PATH": "where the driver keeps what its JIT compiler made",
     "CUPY_CACHE_DIR": "where CuPy keeps compiled kernels",
@@ -132,14 +138,17 @@ PASSED_OVER: Mapping[str, str] = {
 
 _PREFIXES = tuple(name[:-1] for name in CHOSEN if name.endswith("*"))
 
-_SETS = "sets.json"  # of an entry
-_MOST_SETS = 4  # of an identity: the branches that somebody changes between
+# The file of an entry.
+_SETS = "sets.json"
+# Sets per identity, for the branches that a developer switches between.
+_MOST_SETS = 4
 _COMPILED = frozenset({".c", ".cc", ".cl", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".ptx"})
-_AWAY = frozenset({"node_modules", "site-packages"})  # no sources of the project below
-# told by their distributions' lists of files, and Python by its version
+# Folders without sources of the project.
+_AWAY = frozenset({"node_modules", "site-packages"})
+# Distributions are identified by their lists of files, and Python by its version.
 _INSTALLED = re.compile(r"/(site-packages|dist-packages|lib\d*/python3[\w.]*)/")
-# made from what else is loaded: where compilers keep it by default, and where ncu puts
-# its own sections and rules when a user starts it first
+# Files made from other loaded files: the default folders of compilers, and the folder
+# in which ncu puts its own sections and rules at a user's first start.
 _DERIVED = re.compile(
     r"__pycache__|torch_extensions|torchinductor_.*|\.triton|\.nv|\.cupy"
     r"|NVIDIA Nsight Compute"
@@ -151,14 +160,14 @@ def key_of(fields: Mapping[str, object]) -> str:
     Return the key of a profile: 64 hexadecimal digits.
 
     Args:
-        fields: Everything that it depends on, in types of JSON. The order of names does
-            not matter; 1 is not "1".
+        fields: Everything that the profile depends on, in types of JSON. The order of
+            names does not matter. 1 is not "1".
     """
     return digest_of(f"{_SCHEMA} {json.dumps(fields, sort_keys=True)}".encode())
 
 
 def chosen_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a key depends on: those of `CHOSEN`, by name."""
+    """Return the variables of `CHOSEN` that are part of a key, by name."""
     return {
         name: env[name]
         for name in sorted(env)
@@ -168,7 +177,7 @@ def chosen_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 def device_fields(device: Device | None) -> dict[str, object]:
     """
-    Return the facts of a GPU and its driver that a profile depends on.
+    Return the facts of a GPU and driver that a profile depends on.
 
     Two boards of a model share their values, so that only the kind of the UUID counts
     (`GPU` or `MIG`).
@@ -192,16 +201,18 @@ def device_fields(device: Device | None) -> dict[str, object]:
 
 
 def telling_options(args: Sequence[str]) -> tuple[str, ...]:
-    """Return the options of pytest that may change what a test does, with their values."""
+    """Return the options of pytest that may change the work of a test, including values."""
     options, value_next = list[str](), False
-    for text in takewhile("--".__ne__, args):  # behind it are paths alone
+    # Only paths follow "--".
+    for text in takewhile("--".__ne__, args):
         if text.startswith("--"):
             name = text.partition("=")[0]
             harmless = name in _HARMLESS or name.startswith("--gpuperf-")
             options += [] if harmless else [text]
             value_next = not harmless and "=" not in text
-        elif text.startswith("-"):  # of the short ones: an ini value, a plugin, a file
-            # our own ini options change no test, like our options
+        # Only the short options for an ini value, a plugin and a file are kept.
+        elif text.startswith("-"):
+            # Our own ini options change no test, like our command-line options.
             ours = text.startswith("-ogpuperf_")
             telling = text[:2] in {"-c", "-o", "-p"} and not ours
             options += [text] if telling else []
@@ -213,29 +224,29 @@ def telling_options(args: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_own(file: LoadedFile) -> bool:
-    """Return whether a file is part of a key itself, not through its distribution."""
+    """Return True if a file itself is part of a key, instead of the distribution."""
     return file.kind is FileKind.PACKAGES or not _INSTALLED.search(file.path)
 
 
 class StoreEntry(NamedTuple):
-    """One entry: `used_unix_s` is when it was last used [s since the epoch]."""
+    """An entry of the store. `used_unix_s` is the time of its last use [s since the epoch]."""
 
-    kind: str  # one of KINDS
+    kind: str  # One of KINDS.
     key: str
-    path: Path  # its folder
-    size_bytes: int  # all of it
+    path: Path  # Folder of the entry.
+    size_bytes: int  # Size of all its files [B].
     used_unix_s: float
 
 
 class EntryContent(NamedTuple):
-    """What an entry holds: when it was made [s since the epoch], its files by name."""
+    """The content of an entry: its creation time [s since the epoch] and its files by name."""
 
     created_unix_s: float
     files: Mapping[str, bytes]
 
 
 def cache_folder() -> Path:
-    """Return the cache's folder: $GPUPERF_CACHE_DIR, or one in the user's cache folder."""
+    """Return the cache's folder: $GPUPERF_CACHE_DIR, or a folder in the user's cache folder."""
     folder = os.environ.get(FOLDER_VARIABLE)
     return Path(folder) if folder else user_cache("ncu")
 
@@ -245,18 +256,18 @@ class EntryStore:
     The entries of the cache, by kind and key.
 
     Args:
-        folder: The folder, made by the first `put`; None: `cache_folder()`.
+        folder: The folder, made by the first `put`, or None for `cache_folder()`.
 
-        limit_bytes: The limit of all entries together [B], > 0; the least recently used
-            are removed first.
+        limit_bytes: The limit of all entries together [B], > 0. The least recently used
+            entries are removed first.
 
         max_age_s: How long an unused entry is kept [s], > 0.
 
         clock: The wall clock.
 
     Attributes:
-        remarks: Problems of the cache, one sentence each: they cost time and do not fail
-            a run.
+        remarks: Problems of the cache, one sentence each. They cost time and do not
+            fail a run.
 
     Raises:
         ConfigError: A limit is not above zero.
@@ -277,13 +288,14 @@ class EntryStore:
         if wrong:
             message = f"the cache: {'; '.join(wrong)}"
             raise ConfigError(message, remedy="give more than zero")
-        # absolute: a test may change into another folder
+        # Absolute, because a test may change into another folder.
         self.folder = (cache_folder() if folder is None else folder).absolute()
         self.limit_bytes = limit_bytes
         self.remarks: list[str] = []
         self._max_age_s = max_age_s
         self._clock = clock or SystemClock()
-        self._room_bytes = 0  # what may be added before entries are counted again
+        # Bytes that may be added before entries are counted again.
+        self._room_bytes = 0
 
     def now_unix_s(self) -> float:
         """Return the wall-clock time [s since the epoch]."""
@@ -291,7 +303,7 @@ class EntryStore:
 
     def place(self, kind: str, key: str) -> Path:
         """
-        Return the folder of an entry, whether it is there or not.
+        Return the folder of an entry, existing or not.
 
         Raises:
             ConfigError: `key` is not a key.
@@ -302,7 +314,7 @@ class EntryStore:
         return self.folder / kind / key[:_FAN] / key
 
     def get(self, kind: str, key: str) -> EntryContent | None:
-        """Return an entry's content; None: it is missing, damaged or too old."""
+        """Return the content of an entry, or None if missing, damaged or too old."""
         place = self.place(kind, key)
         try:
             used_unix_s = (place / _MANIFEST).stat().st_mtime
@@ -329,7 +341,7 @@ class EntryStore:
         Store files under a key, in place of an older entry.
 
         Raises:
-            CollectError: The cache cannot be written; it is unchanged.
+            CollectError: The cache cannot be written. It is unchanged.
         """
         place, now_unix_s = self.place(kind, key), self.now_unix_s()
         digests = {name: digest_of(content) for name, content in files.items()}
@@ -343,11 +355,13 @@ class EntryStore:
             _write(folder / _MANIFEST, manifest)
             self._use(folder / _MANIFEST)
             self._make(place.parent)
-            self._remove(place)  # a folder cannot be put over another
+            # A folder cannot replace another.
+            self._remove(place)
             try:
                 folder.replace(place)
             except OSError:
-                if not place.is_dir():  # else another process has stored the same
+                # Otherwise another process has stored the same entry.
+                if not place.is_dir():
                     raise
         self._room_bytes -= sum(map(len, (manifest, *files.values())))
         if self._room_bytes < 0:
@@ -355,30 +369,31 @@ class EntryStore:
         return EntryContent(now_unix_s, files)
 
     def entries(self) -> tuple[StoreEntry, ...]:
-        """Return all entries, the one used last first."""
+        """Return all entries, the most recently used first."""
         entries = []
         for kind in KINDS:
             for path in (
                 p for fan in self._listed(self.folder / kind) for p in self._listed(fan)
             ):
                 if _KEY.fullmatch(path.name) and path.parent.name == path.name[:_FAN]:
-                    with contextlib.suppress(OSError):  # removed meanwhile
+                    # The entry may have been removed since it was listed.
+                    with contextlib.suppress(OSError):
                         entries.append(_entry(kind, path))
         return tuple(sorted(entries, key=lambda entry: -entry.used_unix_s))
 
     def verify(self) -> tuple[StoreEntry, ...]:
-        """Remove every damaged entry, and return those."""
+        """Remove and return all damaged entries."""
         damaged = tuple(entry for entry in self.entries() if not _is_intact(entry.path))
         for entry in damaged:
             self._remove(entry.path)
         return damaged
 
     def clear(self) -> tuple[StoreEntry, ...]:
-        """Remove every entry, and return those; other files of the folder stay."""
+        """Remove and return all entries. Other files of the folder stay."""
         return tuple(entry for entry in self.entries() if self._remove(entry.path))
 
     def make_room(self, spared: Path | None = None) -> None:
-        """Remove entries that are too old, then the least recently used, to the limit."""
+        """Remove entries that are too old, then the least recently used, down to the limit."""
         entries = self.entries()
         total = sum(entry.size_bytes for entry in entries)
         for entry in reversed(entries):
@@ -387,7 +402,7 @@ class EntryStore:
                 self._remove(entry.path)
                 total -= entry.size_bytes
         self._room_bytes = self.limit_bytes - total
-        # remains of killed processes, and locks that were not used for a day
+        # Remains of killed processes, and locks that were not used for a day.
         for path in (
             *self._listed(self.folder / "staging"),
             *self._listed(self.folder / "locks"),
@@ -397,7 +412,7 @@ class EntryStore:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _listed(self, folder: Path) -> Sequence[Path]:
-        """Return the items of a folder; none where it is missing or cannot be listed."""
+        """Return the items of a folder, or () if it is missing or cannot be listed."""
         try:
             return list(folder.iterdir())
         except (FileNotFoundError, NotADirectoryError):
@@ -407,19 +422,18 @@ class EntryStore:
             return ()
 
     def _remark_unread(self, noun: str, error: OSError) -> None:
-        """Remark that there is something, and that it cannot be read."""
         problem = f"{self.folder}: its {noun} cannot be read ({error.strerror})"
         self.remark(f"{problem}; make them readable, or {_OTHER_FOLDER}")
 
     def remark(self, sentence: str) -> None:
-        """Add a remark, once."""
+        """Add a remark, unless already present."""
         if sentence not in self.remarks:
             self.remarks.append(sentence)
 
     @contextlib.contextmanager
     def lock(self, name: str, *, timeout_s: float) -> Iterator[None]:
         """
-        Exclude every other process and thread while the block runs.
+        Exclude all other processes and threads while the block runs.
 
         Args:
             name: A key, or any name of letters and digits.
@@ -427,7 +441,7 @@ class EntryStore:
             timeout_s: Timeout of the lock [s], >= 0.
 
         Raises:
-            CollectorTimeoutError: Another process held it all the time.
+            CollectorTimeoutError: Another process held the lock until the timeout.
 
             CollectError: The file system has no locks, or cannot be written.
         """
@@ -451,7 +465,8 @@ class EntryStore:
             raise CollectError(message, remedy=remedy) from error
         except OSError as error:
             raise self._unwritable(error) from error
-        self._use(file)  # so that it is not removed as stale
+        # A lock with a recent time is not removed as stale.
+        self._use(file)
         try:
             yield
         finally:
@@ -461,26 +476,29 @@ class EntryStore:
         return self.now_unix_s() - used_unix_s > self._max_age_s
 
     def _use(self, file: Path) -> None:
-        """Set the time of last use."""
+        """Set the time of last use. A read-only cache is left unchanged."""
         now = self.now_unix_s()
-        with contextlib.suppress(OSError):  # a read-only cache
+        with contextlib.suppress(OSError):
             os.utime(file, (now, now))
 
     def _remove(self, place: Path) -> bool:
-        """Remove an entry; return whether this call did."""
-        # moved at once, so that a reader finds all of it or nothing
+        """
+        Remove an entry, and return True unless another process was faster or the
+        removal failed.
+        """
+        # Moved in one step, so that a reader finds the whole entry or nothing.
         aside = self.folder / "staging" / f"removed-{os.urandom(8).hex()}"
         try:
             self._make(aside.parent)
             place.replace(aside)
-        except OSError:  # another process was faster, or it cannot be changed
+        # Another process was faster, or the entry cannot be changed.
+        except OSError:
             return False
         shutil.rmtree(aside, ignore_errors=True)
         return True
 
     @contextlib.contextmanager
     def _staged(self) -> Iterator[Path]:
-        """Yield a private folder for files that are being written."""
         folder = self.folder / "staging" / f"{os.getpid()}-{os.urandom(8).hex()}"
         try:
             self._make(folder)
@@ -491,7 +509,6 @@ class EntryStore:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _make(self, folder: Path) -> None:
-        """Make a folder of the store that only its owner can read."""
         if folder.is_dir():
             return
         is_new, path = not self.folder.is_dir(), self.folder
@@ -512,13 +529,14 @@ class FileSets:
     """
     The sets of files that results depended on, and their present digests.
 
-    One identity (a test module with its options, a command) has several: those of its
-    last profiles. A result is valid if all files of one set are unchanged.
+    One identity (a test module with its options, or a command) has several sets, those
+    of its last profiles. A result is valid if all files of one set are unchanged.
 
     Args:
         store: The store of the sets.
 
-        root: The project's folder. Names below it are relative, so that it can be moved.
+        root: The project's folder. Names below it are relative, so that it can be
+            moved.
 
         env: The environment, whose variables name the folders of compiled kernels.
     """
@@ -531,14 +549,14 @@ class FileSets:
         self._digests: dict[str, str | None] = {}
 
     def states(self, identity: str) -> tuple[str, ...]:
-        """Return the present digest of each set, the newest set first."""
+        """Return the present digests of the file sets of an identity, the newest set first."""
         return tuple(self._state(names) for names in self._sets(identity))
 
     def add(
         self, identity: str, files: Iterable[LoadedFile], *, since_unix_s: float
     ) -> str | None:
         """
-        Store the set of files of a profile, and return its digest.
+        Store the set of files of a profile, and return the digest.
 
         Args:
             identity: A key of `key_of`.
@@ -548,7 +566,8 @@ class FileSets:
             since_unix_s: The start of the first process [s since the epoch].
 
         Returns:
-            None, with a remark of the store, if a file has changed since then.
+            The digest, or None, with a remark of the store, if a file has changed since
+            then.
         """
         paths = {Path(file.path) for file in files if self._counts(file)}
         if any(path.suffix in _COMPILED for path in paths):
@@ -571,7 +590,7 @@ class FileSets:
         return sets
 
     def _state(self, names: Sequence[str]) -> str:
-        """Return the digest of some files together; each file is read once."""
+        """Return the common digest of some files. Every file is read only once."""
         for name in names:
             if name not in self._digests:
                 self._digests[name] = content_digest(self._root / name)
@@ -582,19 +601,23 @@ class FileSets:
         return (path.relative_to(self._root) if is_inside else path).as_posix()
 
     def _counts(self, file: LoadedFile) -> bool:
-        """Return whether a file belongs to a set: not if installed, or compiled here."""
+        """
+        Return True if a file belongs to a set. Installed files, and files compiled
+        here, do not.
+        """
         if file.kind is FileKind.PACKAGES:
             return True
         if not is_own(file) or file.path.startswith(self._caches):
             return False
         folders = self._name(Path(file.path)).split("/")[:-1]
         if file.kind is FileKind.OPENED and any(f.startswith(".") for f in folders):
-            return False  # files of tools: .git, .pytest_cache, a baseline
+            # Files of tools: .git, .pytest_cache, a baseline.
+            return False
 
         return not any(map(_DERIVED.fullmatch, folders))
 
     def _compiled(self) -> Iterator[Path]:
-        """Yield all C-like sources of the project: a compiler opens headers unseen."""
+        # A compiler opens headers unseen, so all C-like sources of the project count.
         for folder, folders, names in os.walk(self._root):
             folders[:] = [
                 f for f in folders if not f.startswith(".") and f not in _AWAY
@@ -603,7 +626,7 @@ class FileSets:
 
 
 def _is_newer(path: Path, since_unix_s: float) -> bool:
-    """Return whether a file has changed since a time, or is gone; a folder may change."""
+    """Return True if a file has changed since a time, or is gone. A folder may change."""
     try:
         state = path.stat()
     except OSError:
@@ -619,10 +642,10 @@ def _checksum(key: str, manifest: bytes) -> bytes:
 
 def _read(place: Path) -> EntryContent | None:
     """
-    Return an entry's content; None: it is damaged.
+    Return the content of an entry, or None if damaged.
 
     Raises:
-        OSError: A file of it is missing, or cannot be read.
+        OSError: A file of the entry is missing, or cannot be read.
     """
     checksum, end, manifest = (place / _MANIFEST).read_bytes().partition(b"\n")
     if checksum + end != _checksum(place.name, manifest):
@@ -634,7 +657,7 @@ def _read(place: Path) -> EntryContent | None:
 
 
 def _is_intact(place: Path) -> bool:
-    """Return whether an entry is intact; one that is removed meanwhile counts as intact."""
+    """Return True if an entry is intact, or was removed during the check."""
     try:
         return _read(place) is not None
     except OSError:
@@ -645,12 +668,12 @@ def _write(path: Path, content: bytes) -> None:
     """Write a private file that does not exist yet."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
-        # not synced, which takes 6 ms: the checksum shows what a power cut damages
+        # The file is not synced, which takes 6 ms. The checksum shows damage by a power
+        # cut.
         stream.write(content)
 
 
 def _entry(kind: str, path: Path) -> StoreEntry:
-    """Return an entry with its size and time."""
     states = {file.name: file.stat() for file in path.iterdir()}
     used_unix_s = states.get(_MANIFEST, path.stat()).st_mtime
     size_bytes = sum(state.st_size for state in states.values())

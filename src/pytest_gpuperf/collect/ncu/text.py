@@ -25,25 +25,30 @@ from pytest_gpuperf.errors import (
 
 __all__ = ["MAGIC", "capture_text", "check_file", "report_text"]
 
-MAGIC = b"NVR\0"  # the first bytes of 257 public reports
+# The first bytes of 257 public reports.
+MAGIC = b"NVR\0"
 _NO_REPORT = (
     "it is not a report of Nsight Compute: it does not start with 'NVR\\0'",
     "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed",
 )
-# isolated: the process needs only this package and ncu-report
+# Isolated, because the process needs only this package and ncu-report.
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
-# the folder of NVIDIA's module goes before that of this package, which may hold another
+# The folder of NVIDIA's module goes before that of this package, which may hold
+# another.
 _START = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from pytest_gpuperf.collect.ncu import extract; "
     "sys.path.insert(-1, sys.argv[2]); extract.main(sys.argv[3:])"
 )
-_PACKAGES = str(Path(__file__).parents[3])  # the folder that has pytest_gpuperf
+# The folder that has pytest_gpuperf.
+_PACKAGES = str(Path(__file__).parents[3])
 _LONGEST_REASON = 500
-_TIMEOUT_S = 120.0  # ours, of one reading: 154 launches take 0.3 s
-_LARGEST_BYTES = 1_000_000_000  # 50,000 launches of 20 kB; it is read whole
-# for the dynamic loader and temporary files; no other variable of the caller may change
-# the text of a report
+# Our choice for one reading. 154 launches take 0.3 s.
+_TIMEOUT_S = 120.0
+# 50,000 launches of 20 kB. The report is read whole.
+_LARGEST_BYTES = 1_000_000_000
+# Variables for the dynamic loader and temporary files. No other variable of the caller
+# may change the text of a report.
 _ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
 
 
@@ -61,7 +66,8 @@ def capture_text(
 
         runner: As in `report_text`, like the errors.
 
-        metrics: Names in the order of the answer; None: all metrics of each launch.
+        metrics: Names in the order of the answer, or None for all metrics of each
+            launch.
     """
     form, names = (ALL_VALUES, ()) if metrics is None else (VALUES, metrics)
     return report_text(path, form, names, runner=runner)
@@ -73,8 +79,9 @@ def report_text(
     """
     Return a report as JSON text.
 
-    A report that was cut off inside a launch is refused. One that ends between two
-    launches is a valid report of fewer launches: the caller has to compare the number.
+    A report that was cut off inside a launch is refused. A report that ends between two
+    launches is a valid report of fewer launches, so the caller has to compare the
+    number.
 
     Args:
         path: The `.ncu-rep` file.
@@ -108,19 +115,19 @@ def report_text(
 
 def check_file(file: str, *, otherwise: str = "") -> None:
     """
-    Raise if a file cannot be a report, before a process is started for it.
+    Raise if a file cannot be a report, before a process is started to read the file.
 
     Args:
         file: The file.
 
-        otherwise: What else whoever asks takes, which the remedy for a file of no known
-            kind ends with.
+        otherwise: The other kinds of files that the caller accepts, appended to the
+            remedy for a file of unknown kind.
 
     Raises:
-        CaptureFormatError: It is not there, or not a report.
+        CaptureFormatError: The file is missing, or is not a report.
     """
     try:
-        # a folder has no bytes, and a pipe would block
+        # A folder has no bytes, and a pipe would block.
         state = Path(file).stat()
         if not stat.S_ISREG(state.st_mode):
             message = "it is a folder, a pipe or a device, not a file"
@@ -131,7 +138,8 @@ def check_file(file: str, *, otherwise: str = "") -> None:
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise _refusal(file, message, "check the path and its permissions") from error
-    except ValueError as error:  # NUL, which no system takes
+    # The path contains NUL, which no system accepts.
+    except ValueError as error:
         message = f"{file!r} is not a path ({error})"
         raise _refusal(file, message, "name the .ncu-rep file") from error
     if file.encode("utf-8", "replace") != os.fsencode(file):
@@ -152,7 +160,7 @@ def check_file(file: str, *, otherwise: str = "") -> None:
 
 
 def _interface() -> str:
-    """Return the folder that has the module `ncu_report`, without importing it."""
+    """Return the folder of the module `ncu_report`, without importing the module."""
     spec = PathFinder.find_spec("ncu_report")
     if spec is None or spec.origin is None:
         message = "the package ncu-report is not installed"

@@ -1,6 +1,6 @@
-"""Sensors of GPUs by NVML.
+"""GPU sensors, read with NVML.
 
-In: NVML as pynvml has it, and which GPUs to ask.
-Out: Deltas around a test, and CanonicalRecords sampled by a process of its own.
-Never: a CUDA context, a setting that is changed, 0 for what NVML did not say.
+In: NVML as bound by pynvml, and the GPUs to read.
+Out: Deltas around a test, and CanonicalRecords sampled by a separate process.
+Never: a CUDA context, a changed setting, 0 for a value that NVML did not report.
 """

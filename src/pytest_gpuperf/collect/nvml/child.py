@@ -1,22 +1,24 @@
 """Samples the sensors of GPUs into a ring.
 
-A program of its own: it is started by its path, without site-packages, and loads nothing
-but the standard library and pynvml. It makes no CUDA context and holds no device memory.
+This module is run as a program. It is started by its path, without site-packages, and
+loads only the standard library and pynvml. It creates no CUDA context and holds no device
+memory.
 
-Its standard input is the ring's file. Who reads the ring holds a shared lock on that
-file, which the kernel takes back from who dies. It ends when nobody holds one, and
-removes the file. Who started it may end before it, and need not wait for its end: it
-forks at its start, and only the process that forked is a child of theirs (unless they
-adopt orphans, as process 1 of a container does).
+Standard input is the ring's file. Every reader of the ring holds a shared lock on that
+file, which the kernel releases if the reader dies. The program ends when no process holds
+a lock, and removes the file. The process that started it may end earlier, and need not
+wait for it: the program forks at its start, and only the forking process is a child of
+the starter (unless the starter adopts orphans, as process 1 of a container does).
 
-The ring is a file of doubles. Its head: see `HEAD`. A record: its number, its time by the
-monotonic and by the wall clock [s], the GPU's place among those asked for, `COLUMNS`, one
-value for each GPM metric, and its number once more: who reads while it is written sees
-two numbers. NaN: the sensor gave nothing new.
+The ring is a file of doubles. See `HEAD` for its head. A record consists of its number, its
+time by the monotonic and by the wall clock [s], the index of the GPU among the requested
+GPUs, `COLUMNS`, one value per GPM metric, and its number again. A reader that sees two
+different numbers has read a record that is still being written. NaN means that the sensor
+gave nothing new.
 
-Each function of NVML is called with arguments and a buffer for its result that are made
-once; pynvml's own functions make them anew. Between two samples others use the processor's
-caches: whatever runs then takes several times as long as in a loop.
+The arguments and the result buffer of each NVML function are created once, while pynvml's
+own functions create them at every call. Other processes use the CPU caches between two
+samples, so that any code here takes several times as long as in a loop.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ __all__ = [
     "schedule",
 ]
 
-MAGIC = 6_071_005.0  # the first double of a ring; another layout has another
+# The first double of a ring. A different layout must use a different number.
+MAGIC = 6_071_005.0
 HEAD = {
     "magic": 0,
     "capacity": 1,
@@ -63,10 +66,11 @@ HEAD = {
     "period_s": 5,
     "pid": 6,
     "looked_s": 7,
-    "narrow": 31,  # a bit for each column whose counter has 32 bits
+    "narrow": 31,  # One bit per column, set if the counter has 32 bits.
 }
-ERRORS = 8  # where in the head the last error of each column stands
-INDEXES = 32  # and the place of each GPU in the driver's order
+# Positions in the head: the last error of each column, and the driver index of each GPU.
+ERRORS = 8
+INDEXES = 32
 HEAD_LENGTH = 96
 COLUMNS = (
     "power_milliwatts",
@@ -93,10 +97,14 @@ COLUMNS = (
     "clock_reasons",
     "gpm_since_s",
 )
-_RING, _ANSWER, _NOWHERE = 0, 1, 2  # descriptors: standard input, output, error
-_LOOK_S = 0.5  # between two looks for users: so long it outlives the last one
-_HUNG_S = 60  # it ends itself when it looked so long ago: no call to NVML takes that
-_FIELDS = {  # nvml.h, NVML_FI_DEV_*: column -> field, scope
+# The file descriptors of standard input, output and error.
+_RING, _ANSWER, _NOWHERE = 0, 1, 2
+# Interval of the checks for users. The process outlives its last user by at most this.
+_LOOK_S = 0.5
+# The process ends itself if the last check is this old [s]. No call to NVML takes as long.
+_HUNG_S = 60
+# nvml.h, NVML_FI_DEV_*: column -> field, scope.
+_FIELDS = {
     "power_milliwatts": (186, 0),
     "energy_millijoules": (83, 0),
     "pcie_tx_bytes": (197, 0),
@@ -104,48 +112,57 @@ _FIELDS = {  # nvml.h, NVML_FI_DEV_*: column -> field, scope
     "nvlink_tx_kib": (138, 0xFFFF_FFFF),
     "nvlink_rx_kib": (139, 0xFFFF_FFFF),
 }
-_SLOW_FIELDS = {  # of what moves slowly
+# Fields that change slowly.
+_SLOW_FIELDS = {
     "memory_celsius": (82, 0),
     "pcie_replays": (94, 0),
     "remapped_corrected": (142, 0),
     "remapped_uncorrected": (143, 0),
     "remap_failed": (145, 0),
 }
-AVERAGES = "gpm_since_s"  # the column that says since when GPM's averages hold
-_LASTING = {2, 3, 4, 12, 13, 14, 22, 24, 25, 26, 30}  # as collect.nvml has them
+# The column with the start of the period that GPM's averages cover [s].
+AVERAGES = "gpm_since_s"
+# NVML codes of lasting errors and of a lost GPU, classified as in collect.nvml.library.
+_LASTING = {2, 3, 4, 12, 13, 14, 22, 24, 25, 26, 30}
 _LOST = {8, 15, 16, 28}
-_SLOW_S = 0.1  # utilization refreshes each 1/6 s or 1 s, by board (NVML reference)
-GPM_GAP_S = 0.1  # NVML reference: more than 100 ms between two samples
-# nvml.h, nvmlFieldValue_t: what stands before the value's type and NVML's code, and the
-# values of each type; one call takes them from all fields, for attributes are slow
+# Utilization is refreshed every 1/6 s or 1 s, depending on the board (NVML reference).
+_SLOW_S = 0.1
+# Two GPM samples must be more than 100 ms apart (NVML reference).
+GPM_GAP_S = 0.1
+# nvml.h, nvmlFieldValue_t: the bytes before the value's type and NVML's code, and the
+# format of each value type. A single unpack reads all fields, because attributes are slow.
 _HEAD = "24xIi8x"
 _HEAD_BYTES, _BYTES = 32, 40
-_FORMATS = ("d", "I4x", "L", "Q", "q", "i4x", "H6x")  # by nvmlValueType_t
-_UNSIGNED_INT = 1  # nvml.h, nvmlValueType_t: of 32 bits
-_METRIC = "4xId24x"  # nvml.h, nvmlGpmMetric_t: NVML's code and the value
+# Indexed by nvmlValueType_t.
+_FORMATS = ("d", "I4x", "L", "Q", "q", "i4x", "H6x")
+# nvml.h, nvmlValueType_t: a value of 32 bits.
+_UNSIGNED_INT = 1
+# nvml.h, nvmlGpmMetric_t: NVML's code and the value.
+_METRIC = "4xId24x"
 _NO_FUNCTION, _UNKNOWN = 13, 999  # nvml.h
-_SM_CLOCK, _MEMORY_CLOCK, _DIE = 1, 2, 0  # nvml.h, nvmlClockType_t; its only sensor
+# nvml.h: two of nvmlClockType_t, and the only temperature sensor.
+_SM_CLOCK, _MEMORY_CLOCK, _DIE = 1, 2, 0
 
 
 def record_length(gpm_count: int) -> int:
-    """Return how many doubles a record has."""
+    """Return the length of a record in doubles."""
     return 5 + len(COLUMNS) + gpm_count
 
 
 def _untold(_: str) -> None:
-    """Drop the width of a column."""
+    """Ignore a narrow column. This is the default of `Sensors.narrow`."""
 
 
 class _Fields:
     """
-    NVML's field values that are read together.
+    NVML field values that are read together.
 
     Args:
-        columns: Their names, by place.
+        columns: The position of every column in a record, by column name.
 
-        values: The array that names them and into which they are read.
+        values: The NVML array that names the fields and receives their values.
 
-        narrow: Called with each column whose value has 32 bits.
+        narrow: Called with the name of every column whose value has 32 bits.
     """
 
     def __init__(
@@ -158,15 +175,22 @@ class _Fields:
         self.values = values
         self._narrow = narrow
         self._heads = struct.Struct(_HEAD * len(columns))
-        self._good: tuple[int, ...] = ()  # the heads that the next two hold for
+        # The heads for which `_places` and `_numbers` are valid.
+        self._good: tuple[int, ...] = ()
         self._places: list[int] = []
         self._numbers = struct.Struct("")
 
     def read(self, record: array[float]) -> dict[str, int]:
-        """Copy the values into a record; return NVML's codes of the refused columns."""
+        """
+        Copy the values into a record.
+
+        Returns:
+            NVML's error codes of the refused columns.
+        """
         heads = self._heads.unpack_from(self.values)
         refused = {}
-        if heads != self._good:  # a new type, or an error: seldom
+        # The heads differ only after an error or a change of type, which is rare.
+        if heads != self._good:
             refused = self._learn(heads)
         numbers = self._numbers.unpack_from(self.values)
         for place, number in zip(self._places, numbers, strict=True):
@@ -174,7 +198,6 @@ class _Fields:
         return refused
 
     def _learn(self, heads: tuple[int, ...]) -> dict[str, int]:
-        """Set where the values are; return NVML's codes of the refused columns."""
         refused: dict[str, int] = {}
         self._places, formats = [], ""
         for column, kind, code in zip(
@@ -194,13 +217,13 @@ class _Fields:
 
 
 class _Call(NamedTuple):
-    """A function of NVML, its arguments, and the columns that its result fills."""
+    """A function of NVML, the arguments, and the columns that the result fills."""
 
-    column: str  # that holds the code of a failure
+    column: str  # Keeps the error code of a failed call.
     function: Callable[..., int]
     arguments: tuple[Any, ...]
     result: Any
-    members: tuple[tuple[int, str], ...]  # place of a column, member of the result
+    members: tuple[tuple[int, str], ...]  # Position of a column, member of the result.
 
 
 class Sensors:
@@ -208,19 +231,19 @@ class Sensors:
     The sensors of one GPU.
 
     Args:
-        nvml: The binding, started.
+        nvml: The binding, initialized.
 
-        uuid: The GPU's name for life, or that of its instance.
+        uuid: The UUID of the GPU or of its MIG instance.
 
-        columns: The names of readings, in a record's order; GPM's values follow.
+        columns: The names of the readings, in the order of a record. GPM values follow.
 
-        gpm: Numbers of the GPM metrics to take.
+        gpm: Numbers of the GPM metrics to read.
 
-        failed: Called with a column and NVML's code for it.
+        failed: Called with a column and NVML's error code.
 
-        now_ns: The clock by which samples are read.
+        now_ns: The clock that times the samples.
 
-        narrow: Called with each column whose value has 32 bits.
+        narrow: Called with the name of every column whose value has 32 bits.
     """
 
     def __init__(
@@ -263,7 +286,11 @@ class Sensors:
                 self._refused(AVERAGES, getattr(error, "value", _UNKNOWN))
 
     def read(self, now_s: float) -> array[float]:
-        """Return columns and GPM metrics now; NaN: nothing new. Valid until the next."""
+        """
+        Return the current columns and GPM metrics, with NaN for a sensor without news.
+
+        The array is valid until the next call.
+        """
         self._values[:] = self._nothing
         self._read(0)
         if now_s - self._slow_at_s >= _SLOW_S:
@@ -274,7 +301,6 @@ class Sensors:
         return self._values
 
     def _read(self, group: int) -> None:
-        """Read a group's fields, and call its functions."""
         fields = self._fields[group]
         if fields.columns:
             self._read_together(fields)
@@ -290,7 +316,6 @@ class Sensors:
                     values[place] = getattr(result, member)
 
     def _read_together(self, fields: _Fields) -> None:
-        """Read fields in one call."""
         code = self._read_fields(self._handle, len(fields.columns), fields.values)
         if code:
             refused = dict.fromkeys(fields.columns, code)
@@ -300,13 +325,13 @@ class Sensors:
             self._refused(column, refused[column])
 
     def _average(self, now_s: float) -> None:
-        """Read the GPM averages since they were last taken."""
         if AVERAGES in self._silent:
             return
         older, newer = self._samples
         first = self._averages_at_s == -math.inf
         code = self._take(*self._sample_source, older if first else newer)
-        taken_s = self._now_ns() / 1e9  # then it certainly was
+        # Read after the call, so that the sample is certainly older than this.
+        taken_s = self._now_ns() / 1e9
         if not code and not first:
             self._request.sample1, self._request.sample2 = older, newer
             code = self._derive(self._request_reference)
@@ -324,7 +349,7 @@ class Sensors:
         self._averages_at_s, self._averages_taken_s = now_s, taken_s
 
     def _refused(self, column: str, code: int) -> None:
-        """Keep why a column is empty; one with a lasting error is not read again."""
+        """Store the error code of a column, and stop reading the column if the error is lasting."""
         self._failed(column, code)
         if code in _LOST:
             self._silent.update(self._places)
@@ -334,15 +359,14 @@ class Sensors:
             return
         self._fields = self._fields_left()
 
-    # ---- what is made once
+    # ---- Buffers and calls that are created once.
 
     def _function(self, name: str) -> Callable[..., int]:
-        """Return a function of the library, as it is; raise NVML's error without it."""
+        """Return a function of the C library. NVML's error is raised if the function is missing."""
         function: Callable[..., int] = self._nvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - the binding's own functions make their arguments anew
         return function
 
     def _fields_left(self) -> list[_Fields]:
-        """Return the fields of each group that are still read."""
         groups = []
         for group in (_FIELDS, _SLOW_FIELDS):
             left = [column for column in group if column not in self._silent]
@@ -354,7 +378,6 @@ class Sensors:
         return groups
 
     def _slow(self) -> list[_Call | None]:
-        """Return the functions that read what moves slowly."""
         nvml = self._nvml
         memory = nvml.c_nvmlMemory_v2_t()
         memory.version = nvml.nvmlMemory_v2
@@ -374,7 +397,7 @@ class Sensors:
         ]
 
     def _clock_reasons(self) -> _Call | None:
-        """Return what reads why the clock is low; drivers before 535 have the old name."""
+        # Drivers before 535 have the old name of the function.
         name = "nvmlDeviceGetCurrentClocksEventReasons"
         try:
             self._function(name)
@@ -383,11 +406,10 @@ class Sensors:
         return self._call(name, {"clock_reasons": "value"}, ctypes.c_ulonglong())
 
     def _clock(self, column: str, kind: int) -> _Call | None:
-        """Return what reads one of the clocks."""
         return self._number("nvmlDeviceGetClockInfo", column, kind)
 
     def _temperature(self) -> _Call | None:
-        """Return what reads the die's; older drivers and bindings have the old name."""
+        # Older drivers and bindings have only the old function.
         if hasattr(self._nvml, "c_nvmlTemperature_v1_t"):
             request = self._nvml.c_nvmlTemperature_v1_t()
             request.version, request.sensorType = self._nvml.nvmlTemperature_v1, _DIE
@@ -403,7 +425,6 @@ class Sensors:
         return self._number("nvmlDeviceGetTemperature", "celsius", _DIE)
 
     def _number(self, name: str, column: str, *kind: int) -> _Call | None:
-        """Return the call of a function with one number as its result."""
         return self._call(name, {column: "value"}, ctypes.c_uint(), *kind)
 
     def _call(
@@ -414,7 +435,7 @@ class Sensors:
         *kind: int,
         handle: object = None,
     ) -> _Call | None:
-        """Return the call of a function; None: there is none, and its column says so."""
+        """Return a call, or None after storing the error code if the function is missing."""
         column, *_ = member_of
         try:
             function = self._function(name)
@@ -428,7 +449,6 @@ class Sensors:
         return _Call(column, function, arguments, result, members)
 
     def _prepare_averages(self, gpm: Sequence[int]) -> None:
-        """Make the two samples of a pair, and the request for their metrics."""
         nvml = self._nvml
         self._derive = self._function("nvmlGpmMetricsGet")
         if self._instance is None:
@@ -450,16 +470,16 @@ class Sensors:
 
 class Ring:
     """
-    The ring as its one writer sees it.
+    The ring, as used by its only writer.
 
     Args:
-        doubles: Its memory, as doubles.
+        doubles: The memory of the ring, as doubles.
 
-        capacity: Records that fit.
+        capacity: Maximum number of records.
 
-        gpm_count: GPM metrics in each.
+        gpm_count: Number of GPM metrics in a record.
 
-        period_s: Of the sampler [s].
+        period_s: Sampling period [s].
     """
 
     def __init__(
@@ -480,12 +500,13 @@ class Ring:
         doubles[HEAD["length"]] = self._length
         doubles[HEAD["period_s"]] = period_s
         doubles[HEAD["pid"]] = os.getpid()
-        doubles[HEAD["magic"]] = MAGIC  # last: who finds it finds the rest
+        # Written last, so that a reader that finds the number also finds the rest.
+        doubles[HEAD["magic"]] = MAGIC
 
     def put(
         self, monotonic_s: float, unix_s: float, gpu: int, values: array[float]
     ) -> None:
-        """Append a record over the oldest one."""
+        """Append a record, overwriting the oldest record of a full ring."""
         start = HEAD_LENGTH + self._written % self._capacity * self._length
         end = start + self._length
         self._written += 1
@@ -493,42 +514,44 @@ class Ring:
         record[0] = record[-1] = number
         record[1], record[2], record[3] = monotonic_s, unix_s, gpu
         record[4:-1] = values
-        doubles[end - 1] = number  # now the numbers of the record below differ
+        # From here until the copy is complete, the two numbers of the record differ.
+        doubles[end - 1] = number
         doubles[start:end] = self._bytes
         doubles[HEAD["written"]] = number
 
     def looked(self, monotonic_s: float) -> None:
-        """Keep when users were last looked for: the reader's sign of life."""
+        """Store the time of the last check for users, as a sign of life for readers."""
         self._doubles[HEAD["looked_s"]] = monotonic_s
 
     def place(self, gpu: int, index: int) -> None:
-        """Keep a GPU's place in the driver's order."""
+        """Store the driver index of a GPU."""
         self._doubles[INDEXES + gpu] = index
 
     def skip(self, periods: int) -> None:
-        """Count periods for which there was no time."""
+        """Add periods that were skipped because a sample took too long."""
         self._doubles[HEAD["skipped"]] += periods
 
     def failed(self, column: str, code: int) -> None:
-        """Keep why a column is empty."""
+        """Store the error code of a column."""
         self._doubles[ERRORS + COLUMNS.index(column)] = code
 
     def narrow(self, column: str) -> None:
-        """Keep that a column's counter has 32 bits."""
+        """Mark a column as a counter of 32 bits."""
         at = HEAD["narrow"]
         self._doubles[at] = int(self._doubles[at]) | 1 << COLUMNS.index(column)
 
 
 class Users:
     """
-    The readers of a ring: each holds a shared lock on its file.
+    The readers of a ring, all of which hold a shared lock on its file.
 
     Args:
-        ring: A descriptor of the file, not duplicated from a user's: that would be locked.
+        ring: A descriptor of the file. It must not be a duplicate of a reader's descriptor,
+            because it would then share the reader's lock.
 
-        path: Where the file is, unless another has taken its place.
+        path: The path of the file. Another file may have taken its place.
 
-        looked: Called with the time of each look [s].
+        looked: Called with the time of every check [s].
     """
 
     def __init__(self, ring: int, path: str, looked: Callable[[float], None]) -> None:
@@ -539,10 +562,13 @@ class Users:
 
     def wait(self, duration_s: float) -> bool:
         """
-        Sleep, and look for users now and then; return whether none is left.
+        Sleep, and check for users every half second.
 
         Args:
-            duration_s: How long [s], >= 0.
+            duration_s: Time to sleep [s], >= 0.
+
+        Returns:
+            True as soon as no user is left, False after the full time.
         """
         now_s = time.perf_counter()
         until_s = now_s + duration_s
@@ -558,15 +584,18 @@ class Users:
             now_s = time.perf_counter()
 
     def _gone(self) -> bool:
-        """Return whether no user is left; the file is then removed, and stays locked."""
-        import fcntl  # not on Windows, where this module is loaded for its names
+        """Return True after removing the file if no user is left. The file then stays locked."""
+        # Imported here because Windows lacks fcntl, but loads this module for its names.
+        import fcntl
 
-        signal.alarm(_HUNG_S)  # anew: it ends this process unless the next look comes
+        # The alarm starts again. It ends this process unless the next check comes in time.
+        signal.alarm(_HUNG_S)
         try:
             fcntl.flock(self._ring, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        with contextlib.suppress(OSError):  # somebody else removed it
+        # The file may already have been removed.
+        with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(self._path), os.fstat(self._ring)):  # noqa: PTH116 - pathlib takes 10 ms to import
                 os.unlink(self._path)  # noqa: PTH108 - the same
         return True
@@ -580,18 +609,18 @@ def schedule(
     wait: Callable[[float], bool],
 ) -> None:
     """
-    Sample at absolute deadlines until told to end.
+    Sample at absolute deadlines until `wait` returns True.
 
     Args:
-        sample: Takes one sample of each GPU.
+        sample: Takes one sample of every GPU.
 
-        skipped: Called with the whole periods for which there was no time.
+        skipped: Called with the number of whole periods for which there was no time.
 
-        period_ns: From one deadline to the next [ns].
+        period_ns: Time between two deadlines [ns].
 
         now_ns: The clock.
 
-        wait: Waits for so long [s] and returns whether to end; at once if so.
+        wait: Sleeps for a time [s] and returns True to end. It then returns at once.
     """
     due_ns = now_ns()
     while True:
@@ -607,7 +636,6 @@ def schedule(
 
 
 def _loaded(name: str, path: str) -> ModuleType:
-    """Return a module, loaded from its file alone."""
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type] # who started this found it
     sys.modules[name] = module
@@ -616,17 +644,18 @@ def _loaded(name: str, path: str) -> ModuleType:
 
 
 def _answer(code: int) -> None:
-    """Write NVML's code to the process that started this one, once."""
-    with contextlib.suppress(OSError):  # it was killed meanwhile
+    # The starting process may have been killed.
+    with contextlib.suppress(OSError):
         os.write(_ANSWER, b"%d\n" % code)
     os.dup2(_NOWHERE, _ANSWER)
 
 
 def main() -> int:
-    """Sample as the first argument says, until no process holds the ring."""
+    """Sample as requested in the first argument, until no process holds the ring."""
     if os.fork():
         os._exit(0)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may be inherited otherwise
+    # An ignored or blocked signal would be inherited from the starting process.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(_HUNG_S)
     request = json.loads(sys.argv[1])
@@ -647,7 +676,8 @@ def main() -> int:
         ring.place(gpu, source.index)
     _answer(0)
     gc.freeze()
-    gc.disable()  # a sample leaves nothing for it
+    # A sample creates no reference cycles, so there is nothing to collect.
+    gc.disable()
 
     def sample() -> None:
         for gpu, source in enumerate(sources):

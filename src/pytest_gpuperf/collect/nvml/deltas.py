@@ -1,10 +1,10 @@
-"""What NVML counted while a test ran: energy, throttling, errors.
+"""NVML counters around a test: energy, throttling and errors.
 
-A timed sample is followed by a flush and a wait; the board's slow counters would see
-mostly these. So energy and power of a call come from a second pass, in which calls follow
-each other without a gap, apart from those that are timed.
+A timed sample is followed by a cache flush and a wait, which would dominate the board's
+slow counters. Energy and power of a call are therefore measured in a second pass, separate
+from the timed samples, in which calls follow each other without a gap.
 
-On an H200 the counter of energy moves each 100 ms; other boards have not been seen.
+On an H200 the energy counter changes every 100 ms. Other boards have not been checked.
 
 References:
     docs/judging.md, section 5.
@@ -38,7 +38,8 @@ from pytest_gpuperf.model.telemetry import (
 
 __all__ = ["Deltas", "second_pass"]
 
-_THROTTLED = {  # nvml.h, NVML_FI_DEV_*: ns since the driver was loaded
+# nvml.h, NVML_FI_DEV_*: time since the driver was loaded [ns].
+_THROTTLED = {
     ClockReason.SOFTWARE_POWER_CAP: 74,
     ClockReason.THERMAL: 75,
     ClockReason.SYNC_BOOST: 76,
@@ -55,7 +56,8 @@ _ECC = {
     "rows waiting to be replaced": (144, 0),
     "rows that could not be replaced": (145, 0),
 }
-_FIELDS: Mapping[str, tuple[int, int]] = {  # sensor -> field, scope
+# Sensor -> field, scope.
+_FIELDS: Mapping[str, tuple[int, int]] = {
     **{f"time under {reason.value}": (i, 0) for reason, i in _THROTTLED.items()},
     **_ECC,
     "PCIe replays": (94, 0),
@@ -63,12 +65,12 @@ _FIELDS: Mapping[str, tuple[int, int]] = {  # sensor -> field, scope
 
 
 class _Counters:
-    """Counters that are read in one call, into an array that is made once."""
+    """Counters that are read with one call into a preallocated array."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._fields = dict(_FIELDS)
-        # pynvml builds the array anew in each call: four fifths of what it costs
+        # pynvml allocates the array at every call, which takes four fifths of the time.
         self._read = board.read(
             "counters",
             lambda: board.nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues"),  # noqa: SLF001 - the only way past that
@@ -76,7 +78,7 @@ class _Counters:
         self._prepare()
 
     def read(self) -> dict[str, int]:
-        """Return each counter that could be read."""
+        """Return the counters that could be read, by sensor."""
         if self._read is None or self._board.lost is not None or not self._fields:
             return {}
         code = int(self._read(self._board.handle, self._length, self._array))
@@ -99,18 +101,19 @@ class _Counters:
         return counts
 
     def _prepare(self) -> None:
-        """Make the array for the fields that are still read."""
         self._array = (self._board.nvml.c_nvmlFieldValue_t * len(self._fields))()
         self._length = ctypes.c_int(len(self._fields))
         for value, field in zip(self._array, self._fields.values(), strict=True):
             value.fieldId, value.scopeId = field
 
 
-# The counter (nvmlDeviceGetTotalEnergyConsumption) moves every 100 ms on an H200, on other
-# boards perhaps more often: below half a second that is more than a tenth of the value.
+# The counter (nvmlDeviceGetTotalEnergyConsumption) changes every 100 ms on an H200, and
+# perhaps more often on other boards. Below half a second, that is more than a tenth of
+# the value.
 _ENERGY_S = 0.5
 _US_PER_S = 1_000_000
-_MOST_XIDS = 64  # in one test; a GPU that reports more is broken enough
+# Per test. A GPU with more events is certainly broken, and the loop must end.
+_MOST_XIDS = 64
 
 _TOTAL_POWER, _SM_CLOCK = 0, 5  # nvmlSamplingType_t
 
@@ -128,16 +131,16 @@ class _Reading(NamedTuple):
 
 class Deltas:
     """
-    Reads a GPU's sensors before and after something.
+    Reads a GPU's sensors before and after a test.
 
     Args:
         board: The GPU.
 
-        clock: When.
+        clock: The clock that times the readings.
 
-        neighbours: Tells this process from others; None: as Linux shows them.
+        neighbours: Separates this process from others, or None to rely on Linux's `/proc`.
 
-        gpm: Whether to take averages of hardware counters, where the GPU has them.
+        gpm: True to read averages of hardware counters if the GPU has GPM.
     """
 
     def __init__(
@@ -158,8 +161,8 @@ class Deltas:
         self._since_us = 0
 
     def begin(self) -> None:
-        """Read all sensors; what comes next is counted."""
-        self._xids()  # what came before
+        """Read all sensors, and start counting."""
+        self._xids()  # Discard earlier events.
         self._before = self._read()
         self._since_us = int(self._clock.unix_s() * _US_PER_S)
         if self._gpm is not None:
@@ -167,10 +170,10 @@ class Deltas:
 
     def end(self) -> DeviceDeltas:
         """
-        Return what was counted since `begin`.
+        Return the changes since `begin`.
 
         Raises:
-            RuntimeError: It was never begun.
+            RuntimeError: `begin` was not called first.
         """
         before, self._before = self._before, None
         if before is None:
@@ -184,7 +187,7 @@ class Deltas:
             before.sharing, after.sharing, key=lambda sharing: _SHARING_RANK[sharing[0]]
         )
         energy_joules = _increase(before.energy_joules, after.energy_joules)
-        # read first: what fails here is part of `silent` below
+        # Evaluated before `silent` below, which must include failures of these sensors.
         read: dict[str, Any] = {
             "xids": self._xids(),
             "sm_clock_hz": board.sm_clock_hz(),
@@ -210,7 +213,7 @@ class Deltas:
         )
 
     def close(self) -> None:
-        """Give back what NVML holds for it."""
+        """Free the NVML resources."""
         if self._gpm is not None:
             self._gpm.close()
         if self._events is not None:
@@ -218,7 +221,6 @@ class Deltas:
             self._events = None
 
     def _read(self) -> _Reading:
-        """Read all sensors."""
         board = self.board
         now_ns = self._clock.now_ns()
         memory = board.read("memory", lambda: _memory(board))
@@ -232,7 +234,7 @@ class Deltas:
         )
 
     def _rings(self) -> dict[str, tuple[float, ...]]:
-        """Return what the driver sampled by itself since `begin`."""
+        """Return the clocks [Hz] and powers [W] that the driver sampled since `begin`."""
         ring, since_us = self.board.ring, self._since_us
         megahertz = ring("ring of the SM clock", _SM_CLOCK, since_us)
         milliwatts = ring("ring of the power", _TOTAL_POWER, since_us)
@@ -242,14 +244,14 @@ class Deltas:
         }
 
     def _xids(self) -> tuple[int, ...] | None:
-        """Return the XID events that came since the last call."""
+        """Return the XID events since the last call, or None if events cannot be read."""
         if self._events is None or self.board.lost is not None:
             return None
         nvml, xids = self.board.nvml, []
         for _ in range(_MOST_XIDS):
             try:
                 xids.append(int(nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
-            except nvml.NVMLError_Timeout:  # no more
+            except nvml.NVMLError_Timeout:  # No more events.
                 break
             except nvml.NVMLError as error:
                 self.board.note("XID events", error)
@@ -261,7 +263,7 @@ _SHARING_RANK = {Sharing.ALONE: 0, Sharing.UNKNOWN: 1, Sharing.FOREIGN: 2}
 
 
 def _xid_events(board: Board) -> Any:  # noqa: ANN401 - the library has no types
-    """Return a set of events to which XIDs of a GPU come; None: there is none."""
+    """Return an event set that receives the XID events of a GPU, or None."""
     nvml = board.nvml
     events = board.read("XID events", nvml.nvmlEventSetCreate)
     if events is None:
@@ -281,32 +283,32 @@ def _xid_events(board: Board) -> Any:  # noqa: ANN401 - the library has no types
 
 
 def _memory(board: Board) -> Any:  # noqa: ANN401 - the library has no types
-    """Return the memory of what tests use; the second version tells the driver's apart."""
+    """Read the memory of the device under test. Version 2 reports the driver's part separately."""
     nvml = board.nvml
     return nvml.nvmlDeviceGetMemoryInfo(board.part, version=nvml.nvmlMemory_v2)
 
 
 def _clock_reason_bits(board: Board) -> int:
-    """Return why the clock is what it is, a bit each; 0: unknown."""
+    """Return NVML's clock reasons as bits, 0 if unknown."""
     nvml, handle = board.nvml, board.handle
 
     def read() -> int:
         try:
             return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        except nvml.NVMLError_FunctionNotFound:  # its name before driver 535
+        except nvml.NVMLError_FunctionNotFound:  # Drivers before 535 have this name.
             return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
     return board.read("clock reasons", read) or 0
 
 
 def _temperature_celsius(board: Board) -> float | None:
-    """Return the die's temperature [°C]."""
     nvml, handle, die = board.nvml, board.handle, board.nvml.NVML_TEMPERATURE_GPU
 
     def read() -> float:
         try:
             return float(nvml.nvmlDeviceGetTemperatureV(handle, die))
-        except (AttributeError, nvml.NVMLError_FunctionNotFound):  # an older one
+        # An older binding or driver.
+        except (AttributeError, nvml.NVMLError_FunctionNotFound):
             return float(nvml.nvmlDeviceGetTemperature(handle, die))
 
     celsius: float | None = board.read("temperature", read)
@@ -316,9 +318,8 @@ def _temperature_celsius(board: Board) -> float | None:
 def _counter_changes(
     before: Mapping[str, int], after: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the changes of the counters, as the fields of DeviceDeltas."""
     changes = {name: after[name] - before[name] for name in after if name in before}
-    # one that fell began anew, and has no difference
+    # A counter that fell was reset and has no meaningful difference.
     rises = {name: change for name, change in changes.items() if change >= 0}
     return {
         "throttled_s": {
@@ -332,21 +333,24 @@ def _counter_changes(
 
 
 def _increase(before: float | None, after: float | None) -> float | None:
-    """Return by how much a counter rose; None: it was silent, or began anew."""
+    """Return the rise of a counter, or None if a value is missing or the counter was reset."""
     if before is None or after is None or after < before:
         return None
     return after - before
 
 
-_PREHEAT_S = 1.0  # docs/judging.md section 5: 1 to 2 s
-_ENERGY_PASS_S = 2.0  # docs/judging.md section 5
-_GPM_PASS_S = 0.5  # docs/judging.md section 5
-_LONGEST_PASS_S = 10.0  # docs/judging.md section 5: of a metric
-_BATCH_S = 0.02  # work between two looks at the counter: no longer than its period
+# Durations from docs/judging.md, section 5. Preheating takes 1 to 2 s, and the longest
+# pass is the limit of one metric.
+_PREHEAT_S = 1.0
+_ENERGY_PASS_S = 2.0
+_GPM_PASS_S = 0.5
+_LONGEST_PASS_S = 10.0
+# Work between two reads of the energy counter. Must not exceed the counter's period.
+_BATCH_S = 0.02
 
 
 class _EnergyStep(NamedTuple):
-    """Where the counter of energy moved."""
+    """The state at a change of the energy counter."""
 
     calls: int
     now_ns: int
@@ -363,27 +367,27 @@ def second_pass(
     gpm: bool = False,
 ) -> SecondPass:
     """
-    Call without a gap until energy, power and GPM of a call are known.
+    Call a function without gaps until energy, power and GPM of a call are known.
 
-    First the device is preheated. The counter of energy moves in steps: calls and time are
-    counted from one step to another.
+    The device is preheated first. The energy counter changes in steps, so that calls
+    and time are counted from one step to another.
 
     Args:
-        fn: One call, its arguments bound; its caches stay as they come.
+        fn: One call, its arguments bound. Its cache state is left as it is.
 
-        deltas: Of the GPU it works on; opened with GPM where that is asked for.
+        deltas: The deltas of the GPU used by `fn`, opened with GPM if `gpm` is True.
 
-        clock: The time.
+        clock: The clock that times the pass.
 
         synchronize: Waits for the device.
 
-        energy: Whether energy and power are asked for: at least 2 s. A board without
+        energy: True to measure energy and power, which takes at least 2 s. A board without
             the counter gives the mean of the driver's samples as power, and no energy.
 
-        gpm: Whether GPM is asked for: at least 0.5 s.
+        gpm: True to measure GPM, which takes at least 0.5 s.
 
     Returns:
-        What was found, and why for what was not.
+        The measured values, and the reasons for missing values.
     """
     board = deltas.board
     synchronize()
@@ -413,7 +417,7 @@ def second_pass(
 
 
 def _span_s(steps: Sequence[_EnergyStep]) -> float:
-    """Return the time from the first to the last step [s]."""
+    """Return the time from the first to the last step [s], 0 without steps."""
     return (steps[-1].now_ns - steps[0].now_ns) / NS_PER_S if steps else 0.0
 
 
@@ -424,7 +428,6 @@ def _pass_record(
     energy: bool,
     gpm: bool,
 ) -> SecondPass:
-    """Return a pass as a record."""
     missing: dict[str, Gap] = {}
     span_s = _span_s(steps)
     calls = steps[-1].calls - steps[0].calls if steps else 0
@@ -454,7 +457,7 @@ def _pass_record(
 def _preheated_batch(
     fn: Callable[[], object], clock: Clock, synchronize: Callable[[], None]
 ) -> int:
-    """Preheat the device; return how many calls keep it busy between two looks."""
+    """Preheat the device, and return the number of calls in a batch of 0.01 s or more."""
     start_ns, batch = clock.now_ns(), 1
     while True:
         began_ns = clock.now_ns()
@@ -470,5 +473,4 @@ def _preheated_batch(
 
 
 def _unstated(reason: str) -> Gap:
-    """Return why a sensor without an error of NVML's has no value."""
     return Gap(code=GapCode.NOT_STATED, reason=reason, remedy="measure on another GPU")

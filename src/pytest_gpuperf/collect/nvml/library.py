@@ -1,7 +1,7 @@
-"""NVML as a library: one GPU opened and read, and the meaning of each error code.
+"""NVML as a library: opening and reading one GPU, and the meaning of each error code.
 
-GPM gives averages of a GPU's hardware counters between two samples: one before the code
-under test and one after it are one exact reading of the time between.
+GPM gives the averages of a GPU's hardware counters between two samples. One sample before
+the code under test and one after it give one exact reading of the time in between.
 
 References:
     nvml.h of the 580 driver: the metrics' numbers, names and units.
@@ -41,13 +41,13 @@ __all__ = [
 
 _INVALID, _NOT_FOUND, _NO_FUNCTION = 2, 6, 13  # nvml.h
 _NO_GPU, _UNKNOWN = 28, 999
-# nvml.h, nvmlValueType_t: the member of a value that holds it
+# nvml.h, nvmlValueType_t: the union member of each value type.
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # Linux, PROC_PID_INIT_INO: the host's own
+# Linux, PROC_PID_INIT_INO: the PID namespace of the host.
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 
 def _temporary(reason: str, remedy: str = "run it again") -> Gap:
-    """Return a gap that may be over at the next reading."""
     return Gap(code=GapCode.TEMPORARY, reason=reason, remedy=remedy)
 
 
@@ -55,7 +55,8 @@ _DRIVER = "start the NVIDIA driver (modprobe nvidia), or measure on another mach
 _UPGRADE = "use a newer driver"
 _BINDING = "use the nvidia-ml-py of the driver's branch"
 _RESET = "reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
-_GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
+# nvml.h, nvmlReturn_t: all codes except success.
+_GAPS: Mapping[int, Gap] = {
     1: _temporary(
         "NVML was shut down during the run", "find out what calls nvmlShutdown"
     ),
@@ -151,25 +152,26 @@ _GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
     999: _temporary("NVML gives no reason"),
 }
 _UNKNOWN_CODE = _temporary("NVML gave an unknown error code", _BINDING)
-_WHOLE, _INSTANCE = "GPU-", "MIG-"  # before the UUID of a GPU, or of a part of one
+# UUID prefixes of a whole GPU and of a MIG instance.
+_WHOLE, _INSTANCE = "GPU-", "MIG-"
 
 
 def open_board(
     uuid: str, *, pci_bus_id: str | None = None, nvml: ModuleType | None = None
 ) -> Board:
     """
-    Return the sensors of a GPU; NVML is started, and `close` gives it back.
+    Start NVML and open the sensors of a GPU.
 
-    A GPU is known by its UUID or its place on the bus: the driver's order and CUDA's
-    differ (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER).
+    The caller must close the board, which shuts NVML down. The GPU is identified by UUID or
+    PCI bus id, because the driver and CUDA number GPUs differently (CUDA_VISIBLE_DEVICES,
+    CUDA_DEVICE_ORDER).
 
     Args:
-        uuid: Its name for life, with or without the `GPU-` or `MIG-` before it.
+        uuid: The UUID of the GPU, with or without the `GPU-` or `MIG-` prefix.
 
-        pci_bus_id: Its place on the bus, as `0000:18:00.0`; used where the UUID is not
-            known.
+        pci_bus_id: The PCI bus id, as `0000:18:00.0`. Used if NVML does not know the UUID.
 
-        nvml: The binding; None: pynvml, imported now.
+        nvml: The binding, or None to import pynvml.
 
     Raises:
         CollectorUnavailableError: NVML does not start, or does not know the GPU.
@@ -196,24 +198,24 @@ def open_board(
 
 class Board:
     """
-    One GPU, as NVML lets it be read.
+    One GPU, as read through NVML.
 
     Attributes:
         nvml: The binding.
 
-        handle: NVML's own of the GPU, or of its instance.
+        handle: NVML's handle of the whole GPU, also for a MIG instance.
 
-        uuid: Its name for life.
+        uuid: The UUID of the GPU or of the instance.
 
-        index: Its place in the driver's order.
+        index: The index of the GPU in the driver's order.
 
-        instance: The number of the instance of a GPU that it is; None: a whole GPU.
+        instance: The GPU instance id of a MIG instance, or None for a whole GPU.
 
-        part: NVML's own of what tests use: the handle, or that of the instance.
+        part: NVML's handle of the device that tests use: the GPU, or the MIG instance.
 
-        split: Whether it is split into instances.
+        split: True if the GPU is split into MIG instances.
 
-        lost: Why it is gone; None: it is there.
+        lost: The reason why the GPU is gone, or None if it is present.
     """
 
     def __init__(self, nvml: ModuleType, handle: Any, uuid: str) -> None:  # noqa: ANN401 - the library has no types
@@ -233,11 +235,11 @@ class Board:
 
     @property
     def silent(self) -> Mapping[str, Gap]:
-        """Why sensors gave no value at their last reading, by sensor."""
+        """The gaps of sensors without a value at the last reading, by sensor."""
         return {**self._silent, **self._temporary}
 
     def close(self) -> None:
-        """Give NVML back."""
+        """Shut NVML down."""
         try:
             self.nvml.nvmlShutdown()
         except self.nvml.NVMLError as error:
@@ -245,23 +247,24 @@ class Board:
 
     def call(self, sensor: str, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
         """
-        Return what a function of the binding returns for this GPU; None: it failed.
+        Call a function of the binding for the GPU, and return None if the call fails.
 
         Args:
-            sensor: Its name in `silent`.
+            sensor: The key under which `silent` keeps the reason of a failure.
 
-            function: Its name in the binding.
+            function: The name of the function in the binding.
 
-            arguments: What it takes after the GPU.
+            arguments: The arguments after the handle of the GPU.
         """
         binding = getattr(self.nvml, function, None)
-        if binding is None:  # an older binding
+        # Older bindings lack newer functions.
+        if binding is None:
             self.refused(sensor, _NO_FUNCTION)
             return None
         return self.read(sensor, lambda: binding(self.handle, *arguments))
 
     def read(self, sensor: str, reading: Callable[[], Any]) -> Any:  # noqa: ANN401 - the library has no types
-        """Return what a reading gives; None: it failed, and `silent` says why."""
+        """Return the value of a reading, or None with the reason in `silent`."""
         if sensor in self._silent or self.lost is not None:
             return None
         try:
@@ -276,18 +279,18 @@ class Board:
         return value
 
     def release(self, sensor: str, function: str, resource: object) -> None:
-        """Free a resource of NVML, whatever else has failed."""
+        """Free a resource of NVML, even if the sensor or the GPU has failed."""
         try:
             getattr(self.nvml, function)(resource)
         except self.nvml.NVMLError as error:
             self.note(sensor, error)
 
     def note(self, sensor: str, error: Exception) -> None:
-        """Keep why a sensor has no value."""
+        """Store an exception as the reason why a sensor has no value."""
         self.refused(sensor, _code(error))
 
     def refused(self, sensor: str, code: int) -> None:
-        """Keep why a sensor has no value, by NVML's code."""
+        """Store an NVML error code as the reason why a sensor has no value."""
         gap = gap_of(code)
         if gap.code is GapCode.DEVICE_LOST:
             self.lost = self.lost or gap
@@ -296,17 +299,17 @@ class Board:
         (self._temporary if temporary else self._silent)[sensor] = gap
 
     def sm_clock_hz(self) -> float | None:
-        """Return the multiprocessors' clock now [Hz]."""
+        """Return the current SM clock [Hz], or None."""
         mhz = self.call("SM clock", "nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM)
         return None if mhz is None else float(mhz * HZ_PER_MHZ)
 
     def energy_joules(self) -> float | None:
-        """Return what the board has drawn since the driver was loaded [J]."""
+        """Return the energy drawn since the driver was loaded [J], or None."""
         millijoules = self.call("energy", "nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1000
 
     def ring(self, sensor: str, kind: int, since_us: int) -> tuple[float, ...]:
-        """Return what the driver sampled by itself after a time [us since 1970]."""
+        """Return the samples that the driver has buffered since a time [us since 1970]."""
         if sensor in self._silent or self.lost is not None:
             return ()
         try:
@@ -314,7 +317,8 @@ class Board:
                 self.handle, kind, since_us
             )
         except self.nvml.NVMLError as error:
-            if _code(error) != _NOT_FOUND:  # nothing new is not a fault
+            # NVML reports "not found" if there are no new samples.
+            if _code(error) != _NOT_FOUND:
                 self.note(sensor, error)
             return ()
         member = VALUE_TYPES[value_type]
@@ -323,16 +327,16 @@ class Board:
 
 class Neighbours:
     """
-    Tells this process and its children from others, among those that NVML lists.
+    Separates this process and its children from other processes on a GPU.
 
-    NVML gives process ids of the host: in a container they belong to nobody.
+    NVML reports process ids of the host, which have no meaning inside a container.
 
     Args:
-        pid: This process.
+        pid: The process id of this process.
 
-        proc: Where Linux shows its processes.
+        proc: The directory in which Linux lists processes.
 
-        environment: The process's; MPS is named there.
+        environment: The environment of the process, which shows if MPS is in use.
     """
 
     def __init__(
@@ -350,7 +354,11 @@ class Neighbours:
             self._namespace = ""
 
     def on_gpu(self, board: Board) -> tuple[Sharing, tuple[int, ...], str | None]:
-        """Return who else computes on a GPU now, their ids, and why that is not known."""
+        """
+        Return the state of sharing, foreign process ids, and why the state is unknown.
+
+        The reason is None unless the state is UNKNOWN.
+        """
         processes = board.call("processes", "nvmlDeviceGetComputeRunningProcesses")
         hidden = self._hidden(board, are_listed=processes is not None)
         if hidden is not None:
@@ -360,7 +368,7 @@ class Neighbours:
         return (Sharing.FOREIGN if foreign else Sharing.ALONE), foreign, None
 
     def _hidden(self, board: Board, *, are_listed: bool) -> str | None:
-        """Return why the processes cannot be told apart; None: they can."""
+        """Return why processes cannot be distinguished, or None."""
         if board.split or board.instance is not None:
             return "the GPU is split (MIG), and instances do not see each other"
         if not are_listed:
@@ -375,25 +383,23 @@ class Neighbours:
         return None
 
     def _is_ours(self, pid: int) -> bool:
-        """Return whether a process is this one or descends from it."""
         return descends_from(self._pid, pid, self._proc)
 
 
 def gap_of(code: int) -> Gap:
-    """Return what one of NVML's error codes means."""
+    """Return the gap for an NVML error code."""
     return _GAPS.get(code, _UNKNOWN_CODE)
 
 
 def why_unavailable(what: str, code: int) -> CollectorUnavailableError:
-    """Return the error of something that NVML refused, by NVML's code."""
+    """Return the exception for a request that NVML refused with an error code."""
     gap = gap_of(code)
     return CollectorUnavailableError(f"{what}: {gap.reason}", remedy=gap.remedy)
 
 
 def _handle(nvml: ModuleType, uuid: str, pci_bus_id: str | None) -> tuple[object, str]:
-    """Return NVML's handle of a GPU, and the UUID by which NVML knows it."""
     bare = uuid.removeprefix(_WHOLE).removeprefix(_INSTANCE)
-    # the CUDA driver's UUID does not say whether it is an instance's
+    # A UUID from the CUDA driver has no prefix and may belong to an instance.
     for name in dict.fromkeys((uuid, _WHOLE + bare, _INSTANCE + bare)):
         try:
             return nvml.nvmlDeviceGetHandleByUUID(name.encode()), name
@@ -408,13 +414,14 @@ def _handle(nvml: ModuleType, uuid: str, pci_bus_id: str | None) -> tuple[object
 
 
 def _code(error: Exception) -> int:
-    """Return NVML's number of an error of the binding."""
+    """Return the NVML error code of an exception, or 999 (unknown)."""
     code = getattr(error, "value", _UNKNOWN)
     return code if isinstance(code, int) else _UNKNOWN
 
 
 _NOT_SUPPORTED = 3  # nvml.h
-_FRACTIONS = {  # nvml.h, NVML_GPM_METRIC_*
+# nvml.h, NVML_GPM_METRIC_*.
+_FRACTIONS = {
     1: "graphics_active_fraction",  # GRAPHICS_UTIL
     2: "sm_active_fraction",  # SM_UTIL
     3: "sm_occupancy_fraction",  # SM_OCCUPANCY
@@ -433,17 +440,18 @@ _RATES = {
     21: "pcie_rx_bytes_per_s",  # PCIE_RX_PER_SEC
 }
 _NVLINK = (60, 61)  # NVLINK_TOTAL_RX_PER_SEC, NVLINK_TOTAL_TX_PER_SEC
-GPM_METRICS = (*_FRACTIONS, *_RATES, *_NVLINK)  # the numbers of those that are read
+# The numbers of all metrics that are read.
+GPM_METRICS = (*_FRACTIONS, *_RATES, *_NVLINK)
 
 
 class GpmPair:
     """
-    Two samples of the GPU's own counters, and the averages between them.
+    Two GPM samples of a GPU, and the averages between them.
 
     Args:
-        board: Hopper or newer: older GPUs have no GPM.
+        board: The GPU, Hopper or newer. Older GPUs have no GPM.
 
-        clock: When.
+        clock: The clock that times the samples.
     """
 
     def __init__(self, board: Board, clock: Clock) -> None:
@@ -466,10 +474,11 @@ class GpmPair:
 
     def end(self) -> tuple[dict[str, float | None], str | None]:
         """
-        Return the averages since `begin`, by the names of a CanonicalRecord.
+        Take the second sample, and return the averages since `begin`.
 
         Returns:
-            The averages, and None; or nothing, and why as a fragment.
+            The averages by field name of a CanonicalRecord, and None. If there are no
+            averages, an empty dictionary and the reason as a fragment of a sentence.
         """
         duration_s = (self._clock.now_ns() - self._since_ns) / NS_PER_S
         if duration_s <= GPM_GAP_S and self._began:
@@ -489,7 +498,6 @@ class GpmPair:
         self._samples = None
 
     def _take(self, i: int) -> bool:
-        """Take a sample; return whether that succeeded."""
         if self._samples is None:
             return False
         board, sample = self._board, self._samples[i]
@@ -500,7 +508,7 @@ class GpmPair:
         return taken is not None
 
     def _metrics(self) -> dict[int, float | None] | None:
-        """Return the averages as NVML gives them, by number."""
+        """Return the averages in NVML's units by metric number, or None if the call fails."""
         nvml = self._board.nvml
         request = nvml.c_nvmlGpmMetricsGet_t()
         request.version = nvml.NVML_GPM_METRICS_GET_VERSION
@@ -516,7 +524,8 @@ class GpmPair:
         }
 
 
-_CLOCK_REASONS = {  # nvml.h, nvmlClocksEventReason*; the other bits are settings
+# nvml.h, nvmlClocksEventReason*. The remaining bits are settings.
+_CLOCK_REASONS = {
     0x4: ClockReason.SOFTWARE_POWER_CAP,
     0x8: ClockReason.HARDWARE_SLOWDOWN,
     0x10: ClockReason.SYNC_BOOST,
@@ -528,10 +537,10 @@ _CLOCK_REASONS = {  # nvml.h, nvmlClocksEventReason*; the other bits are setting
 
 def clock_reasons(bits: int) -> frozenset[ClockReason]:
     """
-    Return what holds a clock down, from NVML's bits.
+    Return the reasons for a reduced clock from NVML's bits.
 
     Args:
-        bits: Of nvmlDeviceGetCurrentClocksEventReasons.
+        bits: The result of nvmlDeviceGetCurrentClocksEventReasons.
 
     Example:
         >>> [reason.value for reason in clock_reasons(0x1 | 0x4)]  # 0x1: idle
@@ -542,15 +551,15 @@ def clock_reasons(bits: int) -> frozenset[ClockReason]:
 
 def gpm_readings(values: Mapping[int, float | None]) -> dict[str, float | None]:
     """
-    Return GPM metrics by the names of a CanonicalRecord.
+    Convert GPM metrics to the fields of a CanonicalRecord.
 
     Args:
-        values: In percent or MiB/s, by the metric's number; None: NVML refused it, NaN:
-            NVML's blank. Metrics that have no such name are ignored.
+        values: Percentages or rates [MiB/s] by metric number, None if NVML refused the
+            metric, NaN if NVML left it blank. Metrics without a field are ignored.
 
     Returns:
-        Fractions (0 to 1) and rates [B/s]. None: NVML gave no finite number, or a rate
-        below 0. NVLink counts only where both directions are there.
+        Fractions (0 to 1) and rates [B/s], or None if NVML gave no finite number, or a
+        rate below 0. NVLink has a rate only if both directions have one.
 
     Example:
         >>> gpm_readings({2: 62.5})
@@ -575,14 +584,14 @@ def gpm_readings(values: Mapping[int, float | None]) -> dict[str, float | None]:
 
 
 def _fraction(percent: float | None) -> float | None:
-    """Return a percentage as a fraction; None: absent, or not finite."""
+    """Return a percentage as a fraction from 0 to 1, or None if absent or not finite."""
     if percent is None or not isfinite(percent):
         return None
     return min(1.0, max(0.0, percent / 100.0))
 
 
 def _rate(mib_per_s: float | None) -> float | None:
-    """Return a rate in bytes; None: absent, not finite, or below 0."""
+    """Convert MiB/s to B/s. The result is None if the rate is absent, not finite, or below 0."""
     if mib_per_s is None or not isfinite(mib_per_s) or mib_per_s < 0:
         return None
     return mib_per_s * MiB

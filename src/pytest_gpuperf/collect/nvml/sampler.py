@@ -1,14 +1,14 @@
-"""A time line of GPUs' sensors, sampled by one process of the host.
+"""A time line of GPU sensors, sampled by one process per host.
 
-The process that runs tests only reads the clock before and after one: what holds its
-interpreter for long does not hold the sampler. All runs on a host that ask for the same
-GPUs share one sampler; whoever came first started it, and it ends when the last of them
-has let go of its ring, or has died. Where it dies itself, the next mark starts another;
-the time between is unobserved, and so is what an open block had before: compute.timeline
-says how much.
+The process that runs tests only reads the clock before and after a test, so that a test
+that blocks the interpreter does not delay the sampler. All runs on a host that request the
+same GPUs share one sampler. The first run starts it, and it ends when the last run has
+released the ring, or has died. If the sampler dies, the next mark starts a new one. The
+time in between is unobserved, and so is the earlier part of an open block. The length of
+unobserved time is reported by compute.timeline.
 
 H200: at 20 Hz samples are 50.0 ms apart (49.8 to 50.2). *Unverified on hardware:* higher
-rates, and how much of a core NVML's own part takes.
+rates, and the share of a core that NVML itself takes.
 """
 
 from __future__ import annotations
@@ -53,40 +53,46 @@ from pytest_gpuperf.model.telemetry import CanonicalRecord
 
 __all__ = ["Sampler", "canonical", "newest"]
 
-_DEFAULT_HZ = 10.0  # a share of 1 s in ten parts, as GPM and the drivers refresh
-_HIGHEST_HZ = 100.0  # more often than that, sensors repeat themselves
-# records: 54 min of one GPU at 10 Hz; pages that are not used cost nothing
+# Ten samples per second, the rate at which GPM and the drivers refresh.
+_DEFAULT_HZ = 10.0
+# Above this rate, sensors repeat their values.
+_HIGHEST_HZ = 100.0
+# Records: 54 min of one GPU at 10 Hz. Unused pages cost nothing.
 _CAPACITY = 1 << 15
-_PATIENCE_S = 10.0  # an interpreter and pynvml take 0.1 s, NVML's start some seconds
-_LOOK_S = 0.01  # between two looks for the other process: a tenth of its start
-_STALE_S = 2.0  # a sampler that has not looked for users for so long has ended
+# An interpreter and pynvml start in 0.1 s, and NVML in some seconds.
+_PATIENCE_S = 10.0
+# Polling interval while the other process starts, a tenth of its start time.
+_LOOK_S = 0.01
+# A sampler that has not checked for users for this long has ended.
+_STALE_S = 2.0
 _TIMEOUT, _UNKNOWN = 10, 999  # nvml.h
-_GPM_S = 0.25  # a GPM average is of 0.1 s and a period
+# A GPM average covers 0.1 s and one period.
+_GPM_S = 0.25
 
 
 class Sampler:
     """
     Samples GPUs while tests run.
 
-    A process that is forked from this one holds the ring too, until it ends: so long the
-    sampler goes on.
+    A process that is forked from this process also holds the ring, so that the sampler
+    continues until that process has ended.
 
     Args:
-        uuids: The GPUs, as NVML names them.
+        uuids: The UUIDs of the GPUs, in NVML's spelling.
 
-        clock: Of the marks: the one whose monotonic reading the sampler's process shares.
+        clock: The clock of the marks. It must read the monotonic clock of the sampler.
 
-        hz: How often [1/s], > 0 and <= 100. A sampler that is already there keeps its
-            own: see `period_s`.
+        hz: Sampling rate [1/s], > 0 and <= 100. A sampler that is already running keeps
+            its own rate: see `period_s`.
 
-        folder: Where ring and lock are; None: `lease_folder()`.
+        folder: The folder of ring and lock, or None for `lease_folder()`.
 
-        environment: Of the process; None: this one's.
+        environment: The environment of the sampler, or None to inherit this process's.
 
-        patience_s: How long it may take to start [s], > 0.
+        patience_s: Time limit of the start [s], > 0.
 
     Raises:
-        MeasureError: The rate is not in that range.
+        MeasureError: The rate is outside that range.
     """
 
     def __init__(
@@ -116,22 +122,22 @@ class Sampler:
 
     @property
     def pid(self) -> int:
-        """The process that samples, this one's child or another's; 0: none."""
+        """The process id of the sampler, which any run may have started, or 0 without a sampler."""
         return int(self._head("pid"))
 
     @property
     def period_s(self) -> float:
-        """The period of the sampler that runs [s]."""
+        """The period of the running sampler [s]."""
         return self._head("period_s")
 
     @property
     def skipped_count(self) -> int:
-        """Whole periods for which it had no time, since it was started."""
+        """Whole periods for which the sampler had no time, since the start of the sampler."""
         return int(self._head("skipped"))
 
     @property
     def silent(self) -> Mapping[str, Gap]:
-        """Sensors that gave nothing, and why."""
+        """The gaps of sensors that gave no value, by column."""
         ring = self._ring
         if ring is None:
             return {}
@@ -140,7 +146,7 @@ class Sampler:
 
     def start(self) -> None:
         """
-        Join the sampler of this host, or start it.
+        Join the host's sampler, or start a sampler.
 
         Raises:
             CollectorUnavailableError: There is no NVML, no such GPU, no Linux, or no
@@ -165,34 +171,39 @@ class Sampler:
             raise self._no_place(error) from error
 
     def stop(self) -> None:
-        """Release the sampler; it ends when no process holds it."""
+        """Release the sampler. It ends when no process holds it."""
         self._ring = None
         self._held.close()
 
     def mark(self) -> float:
-        """Return the time now, by the records' monotonic clock [s]."""
+        """
+        Return the current time on the monotonic clock of the records [s].
+
+        A sampler that has died or hangs is replaced.
+        """
         if self._ring is None or not self._alive(self._ring):
-            self.start()  # it has died, or hangs
+            self.start()
         return self._clock.now_ns() / 1e9
 
     def records(self, start_s: float, end_s: float) -> tuple[CanonicalRecord, ...]:
         """
-        Return what was sampled between two marks, with one record before and one after.
+        Return the records between two marks, and a record before and after.
 
         Args:
             start_s: The first mark [s].
 
-            end_s: The second; what describes the time until then is waited for: the next
-                sample, and the next GPM average where the GPU gives any. That takes two
-                periods and 0.25 s at most.
+            end_s: The second mark [s]. The call waits for the values that describe the
+                time until then: the next sample, and the next GPM average if the GPU
+                gives any. That takes at most two periods and 0.25 s.
 
         Returns:
-            Of each GPU in order, as compute.timeline.summarise takes them.
+            The records in order for every GPU, as compute.timeline.summarise takes them.
         """
         ring = self._ring
         if ring is None:
             return ()
-        # GPM describes the time before it: what comes later fills what came first
+        # A GPM average describes the time before it, so that a later record completes
+        # earlier records.
         margin_s = 2 * self.period_s + _GPM_S
         patience_ns = self._clock.now_ns() + round(margin_s * 1e9)
         while not _described(ring, end_s) and self._clock.now_ns() < patience_ns:
@@ -206,11 +217,11 @@ class Sampler:
         return tuple(_window(records, start_s, end_s))
 
     def _head(self, name: str) -> float:
-        """Return what the head of the ring says."""
+        """Return a value from the head of the ring, 0 without a ring."""
         return 0.0 if self._ring is None else self._ring[nvml_child.HEAD[name]]
 
     def _joined(self) -> bool:
-        """Return whether a process writes to the ring; if so, hold it from now on."""
+        """Return True if a process writes to the ring. The ring is then held."""
         with contextlib.ExitStack() as held, contextlib.suppress(BlockingIOError):
             ring = self._opened(held)
             if ring is not None and self._alive(ring):
@@ -220,10 +231,10 @@ class Sampler:
 
     def _opened(self, held: contextlib.ExitStack) -> memoryview[float] | None:
         """
-        Return the ring, which its sampler does not leave while it is held; None: none.
+        Open and lock the ring, so that the sampler does not end, or return None.
 
         Raises:
-            BlockingIOError: It is being left now.
+            BlockingIOError: The sampler is ending.
         """
         import fcntl
 
@@ -232,26 +243,26 @@ class Sampler:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 if not self._is_current(file):
                     raise BlockingIOError
-                # it has a duplicate of the descriptor, and with it the lock
+                # The mapping duplicates the descriptor, and thereby keeps the lock.
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return held.enter_context(memoryview(held.enter_context(mapped)).cast("d"))
-        except (FileNotFoundError, TypeError, ValueError):  # none, or none of ours
+        # There is no ring, or the file has another layout.
+        except (FileNotFoundError, TypeError, ValueError):
             return None
 
     def _is_current(self, file: IO[bytes]) -> bool:
-        """Return whether the ring's path is still that of an open file."""
         try:
             return os.path.samestat(self._path.stat(), os.fstat(file.fileno()))
         except FileNotFoundError:
             return False
 
     def _started(self) -> bool:
-        """Start the sampler; return whether it runs: no if another process starts it."""
+        """Start the sampler. The result is False if another process is starting it."""
         with contextlib.ExitStack() as held:
             if not self._locked(held):
                 return False
             try:
-                # held: a sampler that ended now would remove the new ring
+                # Held, because a sampler that ends now would remove the new ring.
                 ring = self._opened(held)
             except BlockingIOError:
                 return False
@@ -261,7 +272,7 @@ class Sampler:
         return True
 
     def _locked(self, held: contextlib.ExitStack) -> bool:
-        """Return whether no other process starts the sampler while this is held."""
+        """Take the lock for starting a sampler, or return False if another process holds it."""
         make_lease_folder(self._folder)
         lock = file_lock(self._path.with_suffix(".lock"), timeout_s=0)
         try:
@@ -272,7 +283,6 @@ class Sampler:
         return True
 
     def _no_place(self, error: Exception) -> CollectorUnavailableError:
-        """Return the error of a system that refuses a file or a process."""
         reason = getattr(error, "strerror", None) or str(error)
         return CollectorUnavailableError(
             f"the sampler cannot start in {self._folder} ({reason})",
@@ -280,7 +290,6 @@ class Sampler:
         )
 
     def _begin(self) -> None:
-        """Start the sampler into a new ring, and join it when it writes."""
         import fcntl
 
         spec = importlib.util.find_spec("pynvml")
@@ -292,15 +301,18 @@ class Sampler:
         length = nvml_child.HEAD_LENGTH + _CAPACITY * nvml_child.record_length(
             len(GPM_METRICS)
         )
-        path = self._path.with_suffix(".new")  # of whoever has the lock
-        path.unlink(missing_ok=True)  # left by a run that was killed
-        with path.open("x+b") as ring:  # never through a link
+        # Only the holder of the lock uses this file. A killed run may have left it.
+        path = self._path.with_suffix(".new")
+        path.unlink(missing_ok=True)
+        with path.open("x+b") as ring:  # Mode "x" never follows a link.
             try:
                 os.fchmod(ring.fileno(), file_mode(self._folder))
-                ring.write(bytes(8 * nvml_child.HEAD_LENGTH))  # or the disk is full
+                # Writing the head fails here if the disk is full.
+                ring.write(bytes(8 * nvml_child.HEAD_LENGTH))
                 ring.flush()
                 ring.truncate(8 * length)
-                with path.open("rb") as ours:  # the sampler's own lock is on `ring`
+                # A second descriptor, because the sampler's own lock is on `ring`.
+                with path.open("rb") as ours:
                     fcntl.flock(ours, fcntl.LOCK_SH)
                     path = path.replace(self._path)
                     self._run(ring, str(spec.origin))
@@ -309,7 +321,6 @@ class Sampler:
                 raise
 
     def _run(self, ring: IO[bytes], binding: str) -> None:
-        """Start the process that samples into a ring; return when it does."""
         request = {
             "pynvml": binding,
             "ring": str(self._path),
@@ -325,8 +336,8 @@ class Sampler:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=None if self._environment is None else dict(self._environment),
-            start_new_session=True,  # Ctrl-C is for the tests
-        ) as process:  # it ends at once: a child of its own samples
+            start_new_session=True,  # Ctrl-C must not end the sampler.
+        ) as process:  # It forks and ends at once. Its child samples.
             try:
                 code = self._answer(process.stdout)  # type: ignore[arg-type] # made with a pipe
             finally:
@@ -337,9 +348,10 @@ class Sampler:
             raise why_unavailable("the sampler cannot start", code)
 
     def _answer(self, output: IO[bytes]) -> int:
-        """Return NVML's code with which the process began; 0: it writes."""
+        """Return NVML's error code, or 0 once the sampler writes samples."""
         deadline_ns = self._clock.now_ns() + round(self._patience_s * 1e9)
-        poll = select.poll()  # a pipe may have a number that select does not take
+        # A pipe may have a descriptor number that `select` does not accept.
+        poll = select.poll()
         poll.register(output, select.POLLIN)
         if not poll.poll(self._patience_s * 1e3):
             return _TIMEOUT
@@ -352,7 +364,6 @@ class Sampler:
         return code
 
     def _alive(self, ring: memoryview[float]) -> bool:
-        """Return whether the sampler of a ring has looked for users lately."""
         if ring[nvml_child.HEAD["magic"]] != nvml_child.MAGIC:
             return False
         looked_s = ring[nvml_child.HEAD["looked_s"]]
@@ -360,7 +371,7 @@ class Sampler:
 
 
 def newest(ring: memoryview[float]) -> Iterator[tuple[float, ...]]:
-    """Yield the records of a ring, the newest first; one being written is left out."""
+    """Yield the records of a ring, newest first, without a record that is being written."""
     head = nvml_child.HEAD
     written, capacity = int(ring[head["written"]]), int(ring[head["capacity"]])
     length = int(ring[head["length"]])
@@ -372,7 +383,6 @@ def newest(ring: memoryview[float]) -> Iterator[tuple[float, ...]]:
 
 
 def _described(ring: memoryview[float], end_s: float) -> bool:
-    """Return whether all that describes the time before an end is there."""
     averages = nvml_child.COLUMNS.index(nvml_child.AVERAGES)
     silent = bool(ring[nvml_child.ERRORS + averages])
     for row in takewhile(lambda row: row[1] >= end_s, newest(ring)):
@@ -384,7 +394,7 @@ def _described(ring: memoryview[float], end_s: float) -> bool:
 def _window(
     records: Sequence[CanonicalRecord], start_s: float, end_s: float
 ) -> Iterator[CanonicalRecord]:
-    """Yield the records of a window, and of each GPU one before and one after it."""
+    """Yield the records of a window, preceded and followed by a record of every GPU."""
     before: dict[int, CanonicalRecord] = {}
     ended: set[int] = set()
     for record in records:
@@ -400,9 +410,11 @@ def _window(
 
 
 _BYTES_PER_KIB = 1024
-_WRAP = 2**32  # where a counter of 32 bits begins anew
-_FIRST_COLUMN = 4  # in a record: its number, two times, the GPU; then the columns
-_PLAIN = {  # column -> reading of a CanonicalRecord, and what it is multiplied with
+_WRAP = 2**32  # The modulus of a counter of 32 bits.
+# A record begins with its number, two times and the GPU. The columns follow.
+_FIRST_COLUMN = 4
+# Column -> field of a CanonicalRecord, and the factor that converts the value.
+_PLAIN = {
     "memory_celsius": ("memory_temperature_celsius", 1.0),
     "power_milliwatts": ("power_watts", 1e-3),
     "energy_millijoules": ("energy_joules", 1e-3),
@@ -436,16 +448,17 @@ def canonical(
     narrow: Collection[str] = (),
 ) -> list[CanonicalRecord]:
     """
-    Return records of a ring by the names of a CanonicalRecord, in their order.
+    Convert records of a ring to CanonicalRecords, in the same order.
 
-    A GPM average holds for the time since the one before: for each sample in between.
+    A GPM average covers the time since the previous average, and applies to every sample in
+    between.
 
     Args:
-        rows: Records as the ring has them; of each GPU in order.
+        rows: Records of the ring, in order for every GPU.
 
-        uuids: The GPUs in the order in which they were asked for.
+        uuids: The GPUs in the requested order.
 
-        indexes: The place of each in the driver's order.
+        indexes: The driver index of each GPU, in the same order.
 
         narrow: Columns whose counters have 32 bits.
     """
@@ -480,20 +493,18 @@ def canonical(
 
 
 def _columns(row: Sequence[float]) -> dict[str, float]:
-    """Return the columns that have a value, by name."""
+    """Return the values that are not NaN, by column."""
     columns = row[_FIRST_COLUMN : _FIRST_COLUMN + len(nvml_child.COLUMNS)]
     named = zip(nvml_child.COLUMNS, columns, strict=True)
     return {column: value for column, value in named if not math.isnan(value)}
 
 
 def _gpm(row: Sequence[float]) -> dict[str, float | None]:
-    """Return the GPM averages of a record."""
     values = row[_FIRST_COLUMN + len(nvml_child.COLUMNS) : -1]
     return gpm_readings(dict(zip(GPM_METRICS, values, strict=True)))
 
 
 def _plain(row: Sequence[float]) -> dict[str, Any]:
-    """Return the readings that one record has by itself."""
     values = _columns(row)
     readings: dict[str, Any] = {
         reading: values[column] * scale
@@ -515,7 +526,6 @@ def _plain(row: Sequence[float]) -> dict[str, Any]:
 def _rates(
     row: Sequence[float], before: Sequence[float] | None, narrow: Collection[str]
 ) -> dict[str, float]:
-    """Return the rates between two records."""
     if before is None:
         return {}
     elapsed_s, new, old = row[1] - before[1], _columns(row), _columns(before)
@@ -530,11 +540,11 @@ def _rates(
 
 def _rise(new: float, old: float, *, is_narrow: bool) -> float:
     """
-    Return by how much a counter rose; negative: it was reset.
+    Return the rise of a counter, negative after a reset.
 
-    One of 32 bits begins anew after 4 GiB. Where less than that moves in a period it does
-    so once at most, and what is missing is known; of more, nobody can tell how often it
-    did (PCIe 5.0 x16 moves 4 GiB in 68 ms).
+    A counter of 32 bits wraps after 4 GiB. If less than 4 GiB move in a period, the counter
+    wraps at most once, and the missing part is known. If more move, the number of wraps is
+    unknown (PCIe 5.0 x16 moves 4 GiB in 68 ms).
     """
     rise = new - old
     return rise + _WRAP if rise < 0 and is_narrow else rise

@@ -1,4 +1,4 @@
-"""Whether the threads of a call had cores of their own beside its samples."""
+"""Check that the threads of a call had cores of their own during its samples."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from pytest_gpuperf.model.record import Note
 
 __all__ = ["CoreContention"]
 
-_LOOK_EVERY_NS = 1_000_000  # a look takes some 3 us
+# A look takes some 3 us.
+_LOOK_EVERY_NS = 1_000_000
 
 
 class CoreContention:
     """
-    The threads that the machine had to run beside the samples of one call.
+    The number of threads that the machine had to run during the samples of one call.
 
-    Only for calls that work in several threads: one that has to wait for a core holds up
-    all the others, so that a call takes a multiple of its time.
+    Used only for calls that work in several threads. A thread that has to wait for a
+    core holds up all the others, so that a call takes a multiple of its time.
 
     Args:
-        clock: Gives time and load.
+        clock: Provides time and load.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -31,7 +32,7 @@ class CoreContention:
         self._core_count = 0
 
     def look(self) -> None:
-        """Look at the load if the last look is of another millisecond; never in a sample."""
+        """Read the load, at most once per millisecond and never in a sample."""
         now_ns = self._clock.now_ns()
         if now_ns < self._next_ns:
             return
@@ -42,10 +43,11 @@ class CoreContention:
             self._core_count = load.core_count
 
     def notes(self) -> tuple[Note, ...]:
-        """Return a note if the machine had more threads to run than it has cores."""
+        """Return a note if the machine had more threads to run than cores, or ()."""
         if not self._runnable_counts:
             return ()
-        # the lower one: a single look with a moment's thread beside it is no contention
+        # The lower median, because a single look that sees a short-lived thread is no
+        # contention.
         usual_count = statistics.median_low(self._runnable_counts)
         if usual_count <= self._core_count:
             return ()

@@ -34,20 +34,24 @@ from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Content", "contents", "digest", "holdings", "scalar_bytes"]
 
-# A larger array is sampled at evenly spaced elements: a change of a region is seen, a
-# change of a single element may not be. 16 MiB take 10 ms to copy and to hash.
+# A larger array is sampled at evenly spaced elements. A change of a region is seen, but
+# a change of a single element may not be. 16 MiB take 10 ms to copy and to hash.
 _MOST_BYTES = 16 * 1024**2
-_MOST_ITEMS = 1_000_000  # the same for a list
-_MOST_DEPTH = 4  # of lists in lists
-_MARSHAL = 2  # the last format in which equal values have equal bytes
+# The limit of a list.
+_MOST_ITEMS = 1_000_000
+# Levels of nested lists.
+_MOST_DEPTH = 4
+# The last format in which equal values have equal bytes.
+_MARSHAL = 2
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-_EMPTIED = frozenset({list, dict, set, deque})  # containers that can lose items
+# Containers that can lose items.
+_EMPTIED = frozenset({list, dict, set, deque})
 _SAMPLES: tuple[Iterable[object], ...] = (
     *([], (), {}, {}.values(), {}.items(), set(), deque(), b"", bytearray()),
     *(range(0), range(1 << 70), "", "\u00e9", reversed([]), repeat(None, 0)),
 )
-# iterators that know how many items are left without running the user's code
+# Iterators that know the number of items left without running the user's code.
 _COUNTED = frozenset(type(iter(sample)) for sample in _SAMPLES)
 
 
@@ -56,14 +60,14 @@ class Content(Frozen, frozen=True, kw_only=True):
     A value whose content can be read again later.
 
     Attributes:
-        place: Where it is, as "argument 0".
+        place: The place of the value, as "argument 0".
 
-        kind: Its type's name.
+        kind: The name of its type.
 
-        read: Returns its bytes now, of large values a part; None: they cannot be read. Of
-            a one-pass value, its position.
+        read: Returns its bytes now, or a part of them if the value is large, or None if
+            they cannot be read. For a one-pass value, returns its position.
 
-        element_bytes: Size of an element of an array [B]; 0: it is not an array.
+        element_bytes: Size of an element of an array [B], or 0 if it is not an array.
 
         once: Whether it can be read only once, so that nothing is consumed.
     """
@@ -77,20 +81,21 @@ class Content(Frozen, frozen=True, kw_only=True):
 
 def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
     """
-    Yield the readable contents of a value: arrays, buffers, lists of them and of numbers.
+    Yield the readable contents of a value: arrays, buffers, lists of them and of
+    numbers.
 
     Iterators, generators and readable files are yielded without consuming anything.
-    Endless iterators (`itertools.repeat` without times, `cycle`, `count`) are not, nor is
-    a file for writing and reading with nothing left to read.
+    Endless iterators (`itertools.repeat` without times, `cycle`, `count`) are not
+    yielded, nor is a file for writing and reading with nothing left to read.
 
     A plain number or text, and any other object, cannot change and yields nothing.
 
     Args:
         value: Any object.
 
-        place: What to call it.
+        place: The name of its place.
 
-        depth: How many lists it is in.
+        depth: The number of containers around it.
     """
     if isinstance(value, _PLAIN):
         return
@@ -110,13 +115,13 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
 
 
 def digest(content: Content) -> bytes | None:
-    """Return a hash of the content as it is now; None: it cannot be read."""
+    """Return a hash of the current content, or None if unreadable."""
     data = content.read()
     return None if data is None else blake3(data).digest()
 
 
 def scalar_bytes(value: object) -> bytes | None:
-    """Return a plain number or text as bytes; None: the value is neither."""
+    """Return a plain number or text as bytes, or None for other values."""
     if isinstance(value, _PLAIN) or type(value).__module__ == "numpy":
         return _marshalled(value)
     return None
@@ -126,7 +131,10 @@ _Reader = tuple[Callable[[], "bytes | memoryview | None"], int]
 
 
 def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]:  # noqa: ANN401 - any builtin container
-    """Yield a plain container as one content, another one as its size and its items."""
+    """
+    Yield a plain container as a single content, or else the size and the contents of
+    all items.
+    """
     kind = type(value).__name__
     if _marshalled(value) is not None:
         yield Content(place=place, kind=kind, read=lambda: _marshalled(value))
@@ -141,11 +149,12 @@ def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]
 
 
 def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
-    """Return builtins as bytes; None: another type is among them."""
+    """Return builtins as bytes, or None if any other type is included."""
     if isinstance(value, (list, deque)):
         value = list(islice(value, 0, None, len(value) // _MOST_ITEMS + 1))
     elif isinstance(value, dict) and type(value) is not dict:
-        value = dict(value)  # marshal takes no OrderedDict, Counter or defaultdict
+        # marshal does not accept OrderedDict, Counter or defaultdict.
+        value = dict(value)
     try:
         return marshal.dumps(value, _MARSHAL)
     except ValueError:
@@ -154,12 +163,13 @@ def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what
 
 def holdings(owner: object) -> dict[str, int]:
     """
-    Return how many items an object's own attributes hold, or have left to give.
+    Return the number of items that the attributes of an object hold, or have left to
+    give.
 
-    Of a function, the variables of its closure. Containers are counted, and iterators
-    that know their length; an unfinished generator counts 1. A module, a plain value and a
-    container have no attributes that a call would empty. No code of the object's class
-    runs: a proxy is not resolved.
+    The attributes of a function are the variables of its closure. Containers are
+    counted, and so are iterators that know their length. An unfinished generator counts
+    1. A module, a plain value and a container have no attributes that a call would
+    empty. No code of the object's class runs, so a proxy is not resolved.
     """
     if issubclass(type(owner), (ModuleType, *_PLAIN, *_CONTAINERS)):
         return {}
@@ -168,7 +178,6 @@ def holdings(owner: object) -> dict[str, int]:
 
 
 def _attributes(owner: object) -> dict[str, object]:
-    """Return the attributes in an object's dictionary, slots and closure."""
     attributes: dict[str, object] = {}
     if type(owner) is FunctionType:
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
@@ -181,18 +190,18 @@ def _attributes(owner: object) -> dict[str, object]:
             attributes |= members["__dict__"].__get__(owner)
         for name, member in members.items() if "__slots__" in members else ():
             if type(member) is MemberDescriptorType:
-                with suppress(AttributeError):  # a slot that is not filled
+                # The slot is not filled.
+                with suppress(AttributeError):
                     attributes[name] = member.__get__(owner)
     return attributes
 
 
 def _is_filled(cell: CellType) -> bool:
-    """Return whether a closure variable has a value."""
     return cell != CellType()
 
 
 def _progress(value: object) -> Callable[[], bytes | None] | None:
-    """Return a reader of an iterator's position; None: it cannot be used up."""
+    """Return a reader of an iterator's position, or None if the iterator cannot be used up."""
     if isinstance(value, IOBase):
         return _file_progress(value)
     if not isinstance(value, (Iterator, AsyncIterator)) or _never_ends(value):
@@ -201,7 +210,7 @@ def _progress(value: object) -> Callable[[], bytes | None] | None:
 
 
 def _file_progress(file: Any) -> Callable[[], bytes | None] | None:  # noqa: ANN401 - bytes or text
-    """Return a reader of a file's position; None: nothing is left to read."""
+    """Return a reader of a file's position, or None if nothing is left to read."""
     if file.closed or not file.readable():
         return None
     if file.writable() and not _has_more(file):
@@ -210,34 +219,35 @@ def _file_progress(file: Any) -> Callable[[], bytes | None] | None:  # noqa: ANN
 
 
 def _position(file: Any) -> int | None:  # noqa: ANN401 - bytes or text
-    """Return a file's read position; None: not known, as of a pipe."""
+    """Return a file's read position, or None if unknown, as for a pipe."""
     try:
         return int(file.tell()) if file.seekable() else None
-    except (OSError, ValueError):  # a text file in the middle of a loop; closed since
+    # A text file in the middle of a loop, or a file closed since.
+    except (OSError, ValueError):
         return None
 
 
 def _has_more(file: Any) -> bool:  # noqa: ANN401 - bytes or text
-    """Return whether a file has content after its position; the position stays."""
+    """Return True if a file has content after the position, which is left unchanged."""
     position = _position(file)
     if position is None:
         return True
     try:
         more = file.read(1)
-    except (OSError, ValueError):  # it cannot be read now; it is not text
+    # The file cannot be read now, or is not text.
+    except (OSError, ValueError):
         more = None
     file.seek(position)
     return more is None or len(more) > 0
 
 
 def _never_ends(value: object) -> bool:
-    """Return whether an iterator is endless."""
     unlimited = isinstance(value, repeat) and length_hint(value, -1) < 0
     return unlimited or isinstance(value, (count, cycle))
 
 
 def _items_left(value: object) -> int | None:
-    """Return how many items an iterator has left; None: it does not know."""
+    """Return the number of items left in an iterator, or None if unknown."""
     if type(value) not in _COUNTED:
         return None
     left = length_hint(value, -1)
@@ -245,7 +255,10 @@ def _items_left(value: object) -> int | None:
 
 
 def _left(value: object) -> int | None:
-    """Return how many items a value holds or has left; None: it cannot be emptied."""
+    """
+    Return the number of items that a value holds or has left, or None if it cannot be
+    emptied.
+    """
     if type(value) in _EMPTIED:
         return len(cast("Sized", value))
     if type(value) is GeneratorType:
@@ -254,19 +267,17 @@ def _left(value: object) -> int | None:
 
 
 def _number(value: int | None) -> bytes | None:
-    """Return a number as bytes."""
     return None if value is None else b"%d" % value
 
 
 def _buffer(value: object) -> _Reader | None:
-    """Return a reader of a bytearray, a memoryview or an array.array."""
     if not isinstance(value, (bytearray, memoryview, array)):
         return None
     view = value if isinstance(value, memoryview) else None
     size = view.itemsize if view else getattr(value, "itemsize", 1)
 
     def read() -> bytes:
-        # a copy: a view held here would stop a bytearray from growing
+        # A copy, because a view held here would stop a bytearray from growing.
         with memoryview(value) as now:
             flat = now.cast("B") if now.c_contiguous else memoryview(now.tobytes())
             return _thinned(flat, size)
@@ -275,7 +286,7 @@ def _buffer(value: object) -> _Reader | None:
 
 
 def _thinned(flat: memoryview, size: int) -> bytes:
-    """Return the bytes, of a large buffer those of evenly spaced elements."""
+    """Return all bytes of a buffer, or evenly spaced elements of a large buffer."""
     step = flat.nbytes // _MOST_BYTES + 1
     if step == 1:
         return flat.tobytes()
@@ -283,7 +294,6 @@ def _thinned(flat: memoryview, size: int) -> bytes:
 
 
 def _numpy_array(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object
-    """Return a reader of a numpy array."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.ndarray):
         return None
@@ -291,7 +301,7 @@ def _numpy_array(value: Any) -> _Reader | None:  # noqa: ANN401 - another librar
 
 
 def _numpy_bytes(numpy: Any, value: Any) -> memoryview | None:  # noqa: ANN401 - another library's objects
-    """Return the bytes of a numpy array; None: it holds Python objects."""
+    """Return the bytes of a numpy array, or None if it holds Python objects."""
     if value.dtype.hasobject:
         return None
     step = value.nbytes // _MOST_BYTES + 1
@@ -300,7 +310,6 @@ def _numpy_bytes(numpy: Any, value: Any) -> memoryview | None:  # noqa: ANN401 -
 
 
 def _torch_tensor(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object
-    """Return a reader of a torch tensor on any device."""
     torch: Any = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None)
     if tensor_type is None or not isinstance(value, tensor_type):
@@ -309,7 +318,7 @@ def _torch_tensor(value: Any) -> _Reader | None:  # noqa: ANN401 - another libra
 
 
 def _torch_bytes(torch: Any, value: Any) -> bytes | None:  # noqa: ANN401 - another library's objects
-    """Return the bytes of a tensor; None: sparse, fake or on a device without memory."""
+    """Return the bytes of a tensor, or None if sparse, fake or on a device without memory."""
     try:
         step = value.numel() * value.element_size() // _MOST_BYTES + 1
         flat = value.detach().reshape(-1)[::step].contiguous()
@@ -322,7 +331,7 @@ def _device_array(value: Any) -> _Reader | None:  # noqa: ANN401 - another libra
     """
     Return a reader of an array of cupy or numba.
 
-    H200: cupy 14.2's are read. *Unverified on hardware:* numba's.
+    H200: arrays of cupy 14.2 are read. *Unverified on hardware:* arrays of numba.
     """
     if not hasattr(type(value), "__cuda_array_interface__"):
         return None

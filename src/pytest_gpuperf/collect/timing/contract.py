@@ -46,18 +46,21 @@ from pytest_gpuperf.model.record import Note, Void, VoidCode
 
 __all__ = ["Contract", "refuse_function", "refuse_result"]
 
-_TREND_Z = 3.29  # the halves differ at two-sided 0.1 %: a note in one of 1,000 tests
-_TREND_RATIO = (
-    1.02  # docs/judging.md section 1: a clock that drifts by 2 % voids a sample set
-)
-_TREND_LEAST = 10  # the fewest samples that are ever taken
-_CONSTANT_PROBES = 4096  # evenly spaced elements that are looked at
+# The halves differ at two-sided 0.1 %, which gives a note in one of 1,000 tests.
+_TREND_Z = 3.29
+# A clock that drifts by 2 % voids a sample set (docs/judging.md section 1).
+_TREND_RATIO = 1.02
+# The fewest samples that are ever taken.
+_TREND_LEAST = 10
+# Number of evenly spaced elements to compare.
+_CONSTANT_PROBES = 4096
 _METHODS = (BuiltinMethodType, MethodType, MethodWrapperType)
-# A first call is often 10 times as long (processor caches); 100 times as long, and more
-# than 1 ms, is a compilation, or work that only the first call has.
+# A first call often takes 10 times as long (processor caches). If it takes 100 times as
+# long, and more than 1 ms, it has compiled something, or done work that later calls do
+# not have.
 _FIRST_RATIO, _FIRST_S = 100, 1e-3
-# With other evidence of used-up work a lower bound is enough: the slowest ordinary first
-# call that was measured compiles a regular expression in 40 us.
+# With other evidence of used-up work a lower bound is enough. The slowest ordinary
+# first call that was measured compiles a regular expression in 40 us.
 _USED_UP_RATIO, _USED_UP_S = 10, 1e-4
 _SETUP = "give setup= (of measure or compare) that returns"
 
@@ -66,16 +69,17 @@ class Contract:
     """
     The evidence that one measurement kept the repetition contract.
 
-    It sees arrays (numpy, torch, cupy, numba), buffers, and lists, deques, dicts and sets
-    of numbers and texts among the arguments, or as the object of a bound method; of other
-    objects, which attributes were emptied. One-pass inputs (iterators, generators, files)
-    are not inputs of a repeated call, unless it is known that nothing was consumed. With
-    `setup` the inputs are fresh and are not inspected.
+    Among the arguments, and as the object of a bound method, it inspects arrays (numpy,
+    torch, cupy, numba), buffers, and lists, deques, dicts and sets of numbers and
+    texts. In other objects it inspects only which attributes were emptied. One-pass
+    inputs (iterators, generators, files) are not inputs of a repeated call, unless it
+    is known that nothing was consumed. With `setup` the inputs are fresh and are not
+    inspected.
 
     Args:
-        request: What is about to be called for the first time.
+        request: The call, before it is made for the first time.
 
-        originals: Keeps copies of the arguments; None: none are taken.
+        originals: Keeps copies of the arguments, or None to take no copies.
     """
 
     def __init__(self, request: TimedCall, originals: Originals | None = None) -> None:
@@ -91,14 +95,16 @@ class Contract:
         self._owners = [(owner, holdings(owner)) for owner in _owners(request)]
         self._very_first: bytes | None = None
         self._first: bytes | None = None
-        self._changed: list[Content] | None = None  # None: not looked at yet
+        # None until the arguments are inspected.
+        self._changed: list[Content] | None = None
         self._change_note: Note | None = None
 
     def very_first_output(self, output: object, *, on_device: bool = False) -> None:
         """
-        Remember what the very first call returned, which is not a sample.
+        Remember the result of the very first call, which is not a sample.
 
-        Skipped on a device: it compiles in that call, and the output would be fetched.
+        Skipped on a device, because a device compiles in that call, and the output
+        would be fetched.
         """
         if self._comparable and not on_device:
             self._very_first = _output_digest(output)
@@ -117,7 +123,7 @@ class Contract:
         self, compare: Callable[[Sequence[Argument]], SameWork] = not_compared
     ) -> Void | None:
         """
-        Return why the measurement is void; None: it is valid.
+        Return the reason why the measurement is void, or None if valid.
 
         Args:
             compare: Compares the work of calls that have changed some arguments with
@@ -139,11 +145,13 @@ class Contract:
         return _change_void(_named(changed), comparison)
 
     def look(self) -> None:
-        """Find the changed arguments now: another function may change them until `void`."""
+        """
+        Find the changed arguments now, because a second function may change them until
+        `void`.
+        """
         self._changed = self._found_changed()
 
     def _found_changed(self) -> list[Content]:
-        """Return the contents that are not those before the first call."""
         return [
             content
             for content, then in zip(self._inputs, self._before, strict=True)
@@ -151,7 +159,6 @@ class Contract:
         ]
 
     def _arguments(self, changed: Sequence[Content]) -> Iterator[Argument]:
-        """Yield the arguments that have changed, with their original contents."""
         then = dict(zip(map(id, self._inputs), self._before, strict=True))
         changed_ids = set(map(id, changed))
         for (_, value, entry), found in zip(self._given, self._found, strict=True):
@@ -180,8 +187,8 @@ class Contract:
 
             output: The last timed output.
 
-            first_call_s: Time of the very first call [s]; None: it is expected to take
-                long.
+            first_call_s: Time of the very first call [s], or None if it is expected to
+                take long.
         """
         notes = (
             self._change_note,
@@ -195,13 +202,11 @@ class Contract:
 
     @property
     def _comparable(self) -> bool:
-        """Whether all calls get the same inputs, so that outputs should be equal."""
         request = self._request
         pool = request.inputs
         return request.setup is None and (pool is None or len(pool) == 1)
 
     def _differing_note(self, output: object) -> Note | None:
-        """Return a note if the last output is not the first one."""
         if self._first is None or _output_digest(output) == self._first:
             return None
         text = "the first and the last timed output differ for the same inputs"
@@ -210,9 +215,9 @@ class Contract:
     def _first_call_note(
         self, samples: Sequence[float], output: object, first_call_s: float | None
     ) -> Note | None:
-        """Return a note if the first call took far longer than the usual one."""
         if first_call_s is None or first_call_s <= _USED_UP_S or not samples:
-            return None  # nearly all calls: no ratio makes a note of so short a time
+            # Nearly all calls end here: no ratio makes a note of so short a time.
+            return None
         usual_s = statistics.median(samples)
         longer = (
             f"the first call took {first_call_s / usual_s:,.0f} times the median of the"
@@ -230,7 +235,7 @@ class Contract:
         return None
 
     def _emptied(self) -> str:
-        """Return the attribute of an input that the calls emptied, as evidence."""
+        """Return the attribute of an input that the calls emptied, as a text, or ""."""
         for owner, before in self._owners:
             now = holdings(owner)
             for name, items_count in before.items():
@@ -240,7 +245,10 @@ class Contract:
         return ""
 
     def _returned_once(self, output: object) -> str:
-        """Return the evidence that only the first call returned its output."""
+        """
+        Return the evidence that the output of the first call differs from all later
+        outputs, or "".
+        """
         first, usual = self._very_first, self._first
         if None in {first, usual} or first == usual:
             return ""
@@ -249,7 +257,7 @@ class Contract:
 
     @calls_the_test
     def _check(self, output: object, which: str) -> None:
-        """Raise if the test's check refuses an output."""
+        """Raise an AssertionError if the test's check refuses an output."""
         __tracebackhide__ = True
         if self._request.check is None:
             return
@@ -264,7 +272,8 @@ def refuse_function(fn: object) -> None:
     Refuse a function whose call does no work.
 
     Raises:
-        MeasureError: It is a coroutine function, a generator function, or no function.
+        MeasureError: The function is a coroutine function, a generator function, or not
+            callable.
     """
     if not callable(fn):
         message = f"{fn!r} cannot be called"
@@ -282,13 +291,14 @@ def refuse_result(fn: object, result: object) -> None:
     Refuse a result that only promises work.
 
     Raises:
-        MeasureError: It is an awaitable or a generator.
+        MeasureError: The result is an awaitable or a generator.
     """
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise _generator_error(fn)
     if isinstance(result, Awaitable):
         if inspect.iscoroutine(result):
-            result.close()  # or Python warns that nobody awaited it
+            # Otherwise Python warns that it was never awaited.
+            result.close()
         raise _awaitable_error(fn)
 
 
@@ -310,12 +320,12 @@ def _name(fn: object) -> str:
     return str(getattr(fn, "__qualname__", None) or repr(fn))
 
 
-# Its place in words, the value, and the entry of `inputs` that has it; None: each call has.
+# The place of an argument in words, its value, and the index of its entry in `inputs`,
+# or None if every call has the argument.
 _Given: TypeAlias = "tuple[str, object, int | None]"
 
 
 def _given(request: TimedCall) -> list[_Given]:
-    """Return the arguments of all calls."""
     bound = _bound(request.fn)
     if request.inputs is None:
         return bound + _named_arguments(request.args, request.kwargs)
@@ -327,7 +337,6 @@ def _given(request: TimedCall) -> list[_Given]:
 
 
 def _owners(request: TimedCall) -> Iterator[object]:
-    """Yield the objects whose attributes a call may empty."""
     if request.setup is not None:
         return
     pool = request.inputs or (None,)
@@ -342,7 +351,6 @@ def _owners(request: TimedCall) -> Iterator[object]:
 
 
 def _bound(fn: object) -> list[_Given]:
-    """Return a function's bound object and arguments."""
     if isinstance(fn, partial):
         return _named_arguments(fn.args, fn.keywords, "bound ") + _bound(fn.func)
     if isinstance(fn, _METHODS):
@@ -356,7 +364,6 @@ def _named_arguments(
     prefix: str = "",
     entry: int | None = None,
 ) -> list[_Given]:
-    """Return the arguments of one call, or of all."""
     named: Iterable[tuple[object, object]] = enumerate(args)
     if kwargs:
         named = chain(named, kwargs.items())
@@ -364,7 +371,7 @@ def _named_arguments(
 
 
 def _output_digest(output: object) -> bytes | None:
-    """Return a digest of arrays or a plain scalar; None: it is neither, or unreadable."""
+    """Return a digest of arrays or a plain scalar, or None for other or unreadable values."""
     scalar = scalar_bytes(output)
     if scalar is not None:
         return scalar
@@ -375,12 +382,11 @@ def _output_digest(output: object) -> bytes | None:
 
 
 def _named(inputs: Sequence[Content]) -> str:
-    """Return inputs by place and type, as text."""
     return ", ".join(f"{content.place} ({content.kind})" for content in inputs)
 
 
 def _change_void(named: str, comparison: SameWork) -> Void | None:
-    """Return why changed arguments void a measurement; None: they do not."""
+    """Return why changed arguments void a measurement, or None if the work is the same."""
     if comparison.same:
         return None
     did = "did" if comparison.called else "may have done"
@@ -393,7 +399,7 @@ def _change_void(named: str, comparison: SameWork) -> Void | None:
 
 
 def _change_note(named: str, comparison: SameWork) -> Note | None:
-    """Return a note on changed arguments; None: the void says all."""
+    """Return a note on changed arguments, or None if the void is enough."""
     if comparison.same:
         text = f"{named} is an output: a call on its original content takes as long"
         return Note(code="writes-output", text=text)
@@ -406,7 +412,6 @@ def _change_note(named: str, comparison: SameWork) -> Note | None:
 def _unread_note(
     inputs: Sequence[Content], digests: Sequence[bytes | None]
 ) -> Note | None:
-    """Return a note if an input could not be read."""
     unread = [
         content
         for content, before in zip(inputs, digests, strict=True)
@@ -419,7 +424,6 @@ def _unread_note(
 
 
 def _constant_note(inputs: Sequence[Content]) -> Note | None:
-    """Return a note if an array holds one value only."""
     constant = [content for content in inputs if _constant(content)]
     if not constant:
         return None
@@ -431,7 +435,6 @@ def _constant_note(inputs: Sequence[Content]) -> Note | None:
 
 
 def _constant(content: Content) -> bool:
-    """Return whether all probed elements of an array are equal."""
     size = content.element_bytes
     data = content.read() if size else None
     if data is None or len(data) < 2 * size:
@@ -445,7 +448,6 @@ def _constant(content: Content) -> bool:
 
 
 def _trend_note(samples: Sequence[float]) -> Note | None:
-    """Return a note if the two halves of the samples differ significantly."""
     if len(samples) < _TREND_LEAST:
         return None
     half = len(samples) // 2

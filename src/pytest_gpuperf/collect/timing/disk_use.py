@@ -1,4 +1,4 @@
-"""Whether a call that waits uses a disk."""
+"""Detect calls that wait for a disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pytest_gpuperf.model.record import Note
 
 __all__ = ["USES_DISK", "uses_disk"]
 
-_BLOCKS_OF_A_CALL = 0.5  # a call that waits for a disk uses it nearly each time
+# A call that waits for a disk uses it nearly each time.
+_BLOCKS_OF_A_CALL = 0.5
 USES_DISK = Note(
     code="uses-disk",
     text="disk blocks were read or written meanwhile: it may have waited for a disk",
@@ -16,14 +17,14 @@ USES_DISK = Note(
 
 def uses_disk(clock: Clock, before: int | None, calls_count: int) -> bool:
     """
-    Return whether calls used a disk, as far as the system counts it.
+    Return True if calls used a disk, or False if the system does not count disk blocks.
 
     Args:
-        clock: Counts the blocks of this process.
+        clock: Counts the disk blocks of this process.
 
-        before: Its count before the calls; None: not known.
+        before: The count before the calls, or None if unknown.
 
-        calls_count: How many calls there were.
+        calls_count: The number of calls.
     """
     now = clock.blocks_count()
     if now is None or before is None:

@@ -1,8 +1,9 @@
 """Device events around a call, in the call's stream.
 
 The time between two events is the device's own: from the moment the stream reached the
-first until all work queued before the second was done. Work in other streams is not part
-of it; the warm-up checks for such work, and then events are refused for the whole set.
+first until all work queued before the second was done. Work in other streams is not
+part of it. The warm-up checks for such work, and then events are refused for the whole
+set.
 """
 
 from __future__ import annotations
@@ -35,26 +36,32 @@ __all__ = [
 ]
 
 _SUCCESS = 0
-_DEINITIALIZED = 4  # CUDA_ERROR_DEINITIALIZED: the process is on its way out
-_NOT_READY = 600  # CUDA_ERROR_NOT_READY: an event that was not recorded, or not reached
-_TIMED = 0  # CU_EVENT_DEFAULT: with a time
-_LEGACY_STREAM = 0  # the default stream, which waits for all but non-blocking ones
-_DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+# CUDA_ERROR_DEINITIALIZED: the process is on its way out.
+_DEINITIALIZED = 4
+# CUDA_ERROR_NOT_READY: an event was not recorded, or not reached.
+_NOT_READY = 600
+_TIMED = 0  # CU_EVENT_DEFAULT: with a time.
+# The default stream, which waits for all but non-blocking streams.
+_LEGACY_STREAM = 0
+_DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD.
 _S_PER_MS = 1e-3
-# Waiting for an idle device takes 1.6 us, and 2.2 us while CUPTI records (H200): a wait this
-# much longer was work. Our choice; beside CUPTI with buffers of 8 MiB three of six measurements
-# with one stream had 11 us, with buffers of 1 MiB none of three.
+# Waiting for an idle device takes 1.6 us, and 2.2 us while CUPTI records (H200), so a
+# wait this much longer was work. The value is our choice: while CUPTI recorded into
+# buffers of 8 MiB, three of six measurements with one stream had 11 us, and with
+# buffers of 1 MiB none of three.
 _OUTLIVED_NS = 10_000
-_OUTLIVED_SHARE = 0.005  # of what the events saw: less is judged by no rule
-_IDLE_WAITS = 3  # the shortest of them was not interrupted
+# Fraction of the time between the events. No rule judges less.
+_OUTLIVED_SHARE = 0.005
+# The shortest of these waits was not interrupted.
+_IDLE_WAITS = 3
 _READING = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
 
 
 class Events(Protocol):
-    """Events of one vendor's runtime; a refused call raises a CollectError."""
+    """Events of one vendor's runtime. A refused call raises a CollectError."""
 
     def place(self) -> Hashable | None:
-        """Return the context that new events belong to; None: no device is in use."""
+        """Return the context that new events belong to, or None if no device is in use."""
 
     def stream(self) -> Any:  # noqa: ANN401 - each runtime has streams of its own
         """Return the stream that the body would work in now."""
@@ -69,22 +76,22 @@ class Events(Protocol):
         """Wait until the device has reached an event."""
 
     def elapsed_s(self, start: Any, end: Any) -> float | None:  # noqa: ANN401 - what it made
-        """Return the time between two events [s]; None: one was not reached."""
+        """Return the time between two events [s], or None if an event was not reached."""
 
 
 class CurrentStream:
     """
     The stream that the frameworks of this process would launch into now.
 
-    torch and cupy are queried if they are loaded; nothing is imported. numba and direct
-    users of the driver have no current stream: they use the legacy default stream, which
-    waits for every stream but non-blocking ones.
+    torch and cupy are queried if they are loaded, and nothing is imported. numba and
+    direct users of the driver have no current stream. They use the legacy default
+    stream, which waits for every stream but non-blocking ones.
 
-    H200: torch's stream is followed, cupy's default one too. *Unverified on hardware:* other
-    streams of cupy, and numba.
+    H200: torch's stream is followed, and cupy's default one too. *Unverified on
+    hardware:* other streams of cupy, and numba.
 
     Args:
-        modules: The loaded modules by name; None: those of this interpreter.
+        modules: The loaded modules by name, or None for those of this interpreter.
     """
 
     def __init__(self, modules: Mapping[str, ModuleType] | None = None) -> None:
@@ -95,7 +102,7 @@ class CurrentStream:
         Return the handle of the stream, the first that is not a default stream.
 
         Raises:
-            CollectError: A framework does not tell its current stream.
+            CollectError: A framework does not show its current stream.
         """
         handles = [
             handle
@@ -111,7 +118,6 @@ class CurrentStream:
         return next(made_by_user, handles[0] if handles else _LEGACY_STREAM)
 
     def _ask(self, name: str, find: Callable[[Any], int | None]) -> int | None:
-        """Return the current stream of one framework; None: it does not use the GPU."""
         module = self._modules.get(name)
         if module is None:
             return None
@@ -129,13 +135,13 @@ class CudaEvents:
     """
     Events of the CUDA driver that the tests have loaded.
 
-    It loads no library and creates no context. An event belongs to the current context of
-    the thread that made it, and ends with it.
+    It loads no library and creates no context. An event belongs to the current context
+    of the thread that made it, and ends with it.
 
     Seen on an H200 (driver 580). *Unverified on hardware:* more than one device.
 
     Args:
-        library: Returns the driver library if it is loaded, None while it is not.
+        library: Returns the driver library, or None while it is not loaded.
 
         current_stream: Returns the handle of the stream that the body would work in.
     """
@@ -148,7 +154,7 @@ class CudaEvents:
         self._current_stream = current_stream
 
     def place(self) -> Hashable | None:
-        """Return the current context of this thread; None: it has none."""
+        """Return the current context of this thread, or None."""
         if self._driver is None:
             self._driver = self._find()
         if self._driver is None:
@@ -176,7 +182,7 @@ class CudaEvents:
         self._call("cuEventSynchronize", event)
 
     def elapsed_s(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float | None:
-        """Return the time between two events [s]; None: one was not reached."""
+        """Return the time between two events [s], or None if an event was not reached."""
         elapsed_ms = ctypes.c_float()
         status = self._driver.cuEventElapsedTime(  # type: ignore[union-attr] # place found it
             ctypes.byref(elapsed_ms), start, end
@@ -189,7 +195,6 @@ class CudaEvents:
         return elapsed_s if math.isfinite(elapsed_s) and elapsed_s > 0 else None
 
     def _call(self, name: str, *args: object) -> None:
-        """Call a driver function and raise its error code as a CollectError."""
         status = int(getattr(self._driver, name)(*args))
         if status not in {_SUCCESS, _DEINITIALIZED}:
             raise_failure(self._driver, name, status)
@@ -212,14 +217,15 @@ class EventTimer:
     """
     Times samples with a pair of events each (collect.base.DeviceTimer).
 
-    `begin` and `end` record one event each. Pairs are created once and reused. A refusal
-    by the runtime refuses the whole set, with the reason, and never fails the test.
+    `begin` and `end` record one event each. Pairs are created once and reused. A
+    refusal by the runtime refuses the whole set, with the reason, and never fails the
+    test.
 
     H200: samples hold the host's launch, 8 to 27 us above the span that CUPTI sees
     (docs/hardware.md).
 
     Args:
-        events: Of each runtime that this process may use, the likeliest first.
+        events: Events of each runtime that this process may use, the likeliest first.
 
         now_ns: The clock, to detect work that outlives the second event.
     """
@@ -232,12 +238,14 @@ class EventTimer:
         self._free: dict[Hashable, list[_Pair]] = {}
         self._open: _Pair | None = None
         self._taken: list[_Pair | None] = []
-        self._outlived_ns: list[list[int]] = []  # by watched callable
+        # One list for each watched callable.
+        self._outlived_ns: list[list[int]] = []
         self._failure: CollectError | None = None
 
     def begin(self) -> None:
         """Record the first event of a sample, in the stream that is current now."""
-        if self._open is not None:  # the sample it belongs to raised
+        # The sample of the open pair raised.
+        if self._open is not None:
             self._release(self._open)
             self._open = None
         if self._failure is not None:
@@ -252,7 +260,7 @@ class EventTimer:
             self._open = pair
 
     def end(self) -> None:
-        """Record the second event, in the same stream."""
+        """Record the second event in the stream of the first event."""
         pair, self._open = self._open, None
         self._taken.append(pair)
         if pair is None:
@@ -272,14 +280,16 @@ class EventTimer:
         return values
 
     def refusal(self) -> Void | None:
-        """Return why no sample of the set may be used, and begin the next set."""
+        """Return why no sample of the set may be used, or None, and begin the next set."""
         failure, self._failure = self._failure, None
-        # the shortest: another stream outlasts each call, and a core that others use, or
-        # that has just been waiting for the device, makes some waits longer
+        # The shortest wait counts. Another stream outlasts each call, and a core that
+        # is shared, or has just been waiting for the device, makes only some waits
+        # longer.
         least_ns = [min(times_ns) for times_ns in self._outlived_ns if times_ns]
         self._outlived_ns.clear()
         if failure is not None:
-            self._free.clear()  # of a context that may be gone
+            # The pairs may belong to a context that is gone.
+            self._free.clear()
             return Void(code=VoidCode.EVENTS_FAILED, reason=str(failure))
         longest_ns = max(least_ns, default=0)
         if not longest_ns:
@@ -315,13 +325,12 @@ class EventTimer:
         return wait
 
     def _time(self, wait: Callable[[], None]) -> int:
-        """Return how long a wait takes [ns]."""
         begun_ns = self._now_ns()
         wait()
         return self._now_ns() - begun_ns
 
     def _next_pair(self) -> _Pair | None:
-        """Return a pair for the device in use; None: no device is in use."""
+        """Return a pair for the device in use, or None if no device is in use."""
         for events in self._events:
             place = events.place()
             if place is None:
@@ -334,7 +343,7 @@ class EventTimer:
         return None
 
     def _elapsed_s(self, pair: _Pair | None) -> float | None:
-        """Return the time of one sample [s]; None: it was not timed."""
+        """Return the time of a sample [s], or None if no time is available."""
         if pair is None or self._failure is not None:
             return None
         try:
@@ -344,20 +353,19 @@ class EventTimer:
             return None
 
     def _release(self, pair: _Pair) -> None:
-        """Keep a pair for another sample."""
         self._free.setdefault(pair.place, []).append(pair)
 
 
 class TorchEvents:
     """
-    Events of torch's own, on the device's current stream.
+    Events of torch, on the device's current stream.
 
     *Unverified on hardware:* no such device has been seen.
 
     Args:
-        runtime: Knows the device.
+        runtime: The torch runtime, which knows the device.
 
-        modules: The loaded modules by name; None: those of this interpreter.
+        modules: The loaded modules by name, or None for those of this interpreter.
     """
 
     def __init__(
@@ -367,7 +375,7 @@ class TorchEvents:
         self._modules = sys.modules if modules is None else modules
 
     def place(self) -> Hashable | None:
-        """Return the device in use; None: there is none."""
+        """Return the device in use, or None if no device is in use."""
         device = self._runtime.device()
         return None if device is None else str(device)
 
@@ -388,7 +396,7 @@ class TorchEvents:
             raise torch_failure("torch.Event", error) from error
 
     def record(self, event: Any, stream: object) -> None:  # noqa: ANN401 - an optional library has no types
-        """Put an event behind what a stream was given so far."""
+        """Queue an event in a stream, behind all work there."""
         try:
             event.record(stream)
         except RuntimeError as error:
@@ -410,7 +418,7 @@ class TorchEvents:
 
 
 def find_events() -> tuple[Events, ...]:
-    """Return the events of each runtime that this process may use."""
+    """Return the events of all runtimes that this process may use."""
     torch = TorchEvents(TorchRuntime())
     if sys.platform == "darwin":
         return (torch,)
@@ -418,7 +426,7 @@ def find_events() -> tuple[Events, ...]:
 
 
 def _torch_stream(torch: Any) -> int | None:  # noqa: ANN401 - an optional library has no types
-    """Return torch's current stream; None: torch has not started CUDA."""
+    """Return torch's current stream, or None if torch has not started CUDA."""
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return None
@@ -426,7 +434,6 @@ def _torch_stream(torch: Any) -> int | None:  # noqa: ANN401 - an optional libra
 
 
 def _cupy_stream(cupy: Any) -> int | None:  # noqa: ANN401 - an optional library has no types
-    """Return cupy's current stream."""
     return _handle(cupy.cuda.get_current_stream(), "ptr")
 
 

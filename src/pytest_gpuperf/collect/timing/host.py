@@ -1,10 +1,10 @@
 """The host's clock around any callable.
 
-A sample is call to device synchronise where the process uses a device, and the call alone
-where it does not. Device timers, where there are any, time the same calls: the best of
-them gives the samples, and the host's times are kept as another source. `cache="cold"`
-needs a device: without one caches are left alone, `Timing.cache_mode` says "none", and
-the header says it once (registry).
+A sample lasts from the call to the device synchronise if the process uses a device, and
+covers only the call otherwise. Device timers, if there are any, time the same calls:
+the best of them gives the samples, and the host's times are kept as another source.
+`cache="cold"` needs a device. Without a device caches are left alone,
+`Timing.cache_mode` is "none", and the header reports it once (registry).
 """
 
 from __future__ import annotations
@@ -45,25 +45,29 @@ from pytest_gpuperf.model.sample import Source
 
 __all__ = ["HostCollector", "RangeTimer"]
 
-# docs/judging.md section 5: of calls that take long, fewer, until they take 10 s
+# Slow calls get fewer samples, until they take 10 s (docs/judging.md section 5).
 _LEAST_SAMPLES, _LEAST_SLOW_SAMPLES = 10, 3
 _LEAST_S = 10.0
-# More would narrow the spread inside this process only, which is not what limits a
-# verdict; a short noisy call takes 25 ms instead of its whole budget.
+# More samples would narrow the spread inside this process only, which is not what
+# limits a verdict. A short noisy call takes 25 ms instead of its whole budget.
 _MOST_SAMPLES = 4096
-_CHECK_GROWTH = 1.5  # the stop rule sorts all samples: called at 10, 15, 22, 33 …
-_LATE_FRACTION = 0.1  # most samples may be interrupted, and each check looks at all
-_MOSTLY_RUNNING = 0.5  # of a block; a brief wait in one that computes is not a sign
+# The stop rule sorts all samples, so it is called at 10, 15, 22, 33 … samples.
+_CHECK_GROWTH = 1.5
+# Most samples may be interrupted, and each check looks at all of them.
+_LATE_FRACTION = 0.1
+# Fraction of a block. A brief wait in a block that computes is not a sign of waiting.
+_MOSTLY_RUNNING = 0.5
 _CLOCK_READINGS = 200
-_FINE_NS = 1_000  # of a tick: the loop that tells the core's speed takes 20 of them
+# The coarsest usable tick. The loop that measures the speed of the core takes 20 of them.
+_FINE_NS = 1_000
 
 
 def _expect_nothing(_: int, __: float) -> None:
-    """Tell nobody how long it takes."""
+    """Ignore the expected duration."""
 
 
 class _Enough(NamedTuple):
-    """When samples of a callable are enough: by the rule, or after so much of their time."""
+    """The condition that ends sampling: the stop rule, or a minimum time in samples [s]."""
 
     stop: StopRule
     least_s: float
@@ -71,27 +75,28 @@ class _Enough(NamedTuple):
 
 class HostCollector:
     """
-    Times a callable with the host's clock, and with the device's where there is one.
+    Times a callable with the host's clock, and with a device's clock if there is a
+    device.
 
-    Garbage is collected between samples, never in one; the collector is restored even if
-    the callable raises. Its exceptions pass through untouched.
+    Garbage is collected between samples, never in one. The collector is restored even
+    if the callable raises, and its exceptions pass through untouched.
 
     Args:
-        clock: Gives the time.
+        clock: The clock.
 
         runtime: Waits for the device, if there is one.
 
         timers: The device timers, the best first.
 
-        sm_clock_hz: Returns the SM clock now [Hz], or None where it is not known; None:
+        sm_clock_hz: Returns the SM clock now [Hz], or None if it is unknown. None if
             the clock cannot be read. Called after each sample, never in one.
 
-        take_turn: Called before each sample, with whether there are enough: waits until
-            it may be taken, and returns whether it is to be. By itself a process waits for
-            nobody, and takes no sample more than enough.
+        take_turn: Called before each sample, with whether there are enough samples. It
+            waits until a sample may be taken, and returns whether to take it. A process
+            alone never waits, and takes no sample more than enough.
 
-        expect: Called before the samples of slow calls, with how many rounds there will be,
-            if they are as long as the first, and the time of one [s].
+        expect: Called before the samples of slow calls, with the number of rounds, if
+            all are as long as the first, and the time of one round [s].
     """
 
     name = Source.HOST
@@ -120,18 +125,18 @@ class HostCollector:
         self, request: TimedCall, *, stop: StopRule, enough_s: float = inf
     ) -> Timing:
         """
-        Call until the stop rule has enough, or the budget is spent.
+        Call until the stop rule has enough samples, or the budget is spent.
 
-        At least 10 samples, or as many as 10 s hold; at least 3, however long they take;
-        at most 4,096.
+        At least 10 samples are taken, or as many as 10 s hold, but at least 3, however
+        long they take, and at most 4,096.
 
         Args:
-            request: What to call, and how.
+            request: The call and its options.
 
             stop: Called at growing numbers of samples.
 
-            enough_s: Uninterrupted time in samples that is enough, whatever the stop
-                rule says [s], > 0.
+            enough_s: Uninterrupted time in samples that is enough, regardless of the
+                stop rule [s], > 0.
 
         Raises:
             MeasureError: A call does no work that could be timed, or no sample counts.
@@ -155,20 +160,20 @@ class HostCollector:
         enough_s: float = inf,
     ) -> tuple[Timing, Timing]:
         """
-        Measure two callables by turns: A B, B A, A B and so on.
+        Measure two callables in alternating order: A B, B A, A B and so on.
 
-        Samples i of the two are taken one after the other, so that drift is in both;
-        where one of a pair is refused, both are. The budget is the sum of the two, and the
-        stop rule must have enough of each.
+        Samples i of the two are taken one after the other, so that drift is in both. If
+        one of a pair is refused, both are. The budget is the sum of the two, and the
+        stop rule must have enough samples of each.
 
         Args:
             first: A.
 
-            second: B; it must ask for as many iterations.
+            second: B, with the same number of iterations.
 
             stop: Called at growing numbers of pairs.
 
-            enough_s: As `measure`, of each of the two.
+            enough_s: As in `measure`, for each of the two.
 
         Returns:
             Two timings with equally many samples.
@@ -197,10 +202,10 @@ class HostCollector:
 
     def measure_range(self) -> RangeTimer:
         """
-        Return a context manager that times its block once.
+        Return a context manager that times a block once.
 
-        No warm-up, no flush, garbage collection as it is: one sample, from an idle device
-        to an idle device.
+        There is no warm-up and no flush, and garbage collection is left as it is. The
+        single sample lasts from an idle device to an idle device.
         """
         return RangeTimer(
             self._clock, self._runtime, self._timers, sm_clock_hz=self._sm_clock_hz
@@ -213,12 +218,12 @@ class HostCollector:
         enough: _Enough,
         instruments: Instruments,
     ) -> None:
-        """Take samples of each callable by turns until there are enough."""
         __tracebackhide__ = True
         now_ns, take_turn = instruments.now_ns, self._take_turn
         fixed = requests[0].iterations
         if fixed is not None and len(samplers[0].readings) >= fixed:
-            return  # the first call was the sample
+            # The first call was the sample.
+            return
         minimum_ns = sum(request.minimum_s for request in requests) * NS_PER_S
         check_at: float = _LEAST_SAMPLES
         order = list(samplers)
@@ -240,7 +245,6 @@ class HostCollector:
                 return
 
     def _tell_time(self, samplers: Sequence[CallSampler], fixed: int | None) -> None:
-        """Tell how long samples of slow calls are going to take."""
         if not any(sampler.is_slow for sampler in samplers):
             return
         round_s = sum(sampler.first_call_s for sampler in samplers)
@@ -252,7 +256,10 @@ class HostCollector:
     def _next_check(
         self, samplers: Sequence[CallSampler], enough: _Enough, timers: Timers
     ) -> float:
-        """Return how many samples there must be to ask again; infinite: enough."""
+        """
+        Return the number of samples at which to ask the stop rule again, or infinity if
+        enough.
+        """
         chosen = _counted(samplers, timers)
         best, count = chosen.sources[0], len(samplers[0].readings)
         missing_count = _LEAST_SAMPLES - len(chosen.places)
@@ -296,7 +303,7 @@ class RangeTimer:
     The time of one block.
 
     Attributes:
-        timing: The timing; None before the block has ended, and where it raised.
+        timing: The timing, or None before the block has ended or if it raised.
     """
 
     def __init__(
@@ -314,7 +321,8 @@ class RangeTimer:
         self._wait = runtime.synchronize
         self._device_timers = timers
         self._sm_clock_hz = sm_clock_hz
-        self._timers: Timers | None = None  # None where the device was not in use yet
+        # None if the device was not in use when the block began.
+        self._timers: Timers | None = None
         self._modules_count = 0
         self._waits_count: int | None = None
         self._blocks_count: int | None = None
@@ -341,7 +349,7 @@ class RangeTimer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Wait for the device, then stop; an exception of the block passes through."""
+        """Wait for the device, then stop. An exception of the block passes through."""
         if kind is not None:
             return
         returned_ns = self._now_ns() - self._start_ns
@@ -353,7 +361,8 @@ class RangeTimer:
         elapsed_ns = self._now_ns() - self._start_ns
         clock_hz = None
         if self._timers is not None and self._timers.sm_clock_hz is not None:
-            clock_hz = self._timers.sm_clock_hz()  # at once: it falls while idle
+            # Read at once, because the clock falls while the device is idle.
+            clock_hz = self._timers.sm_clock_hz()
         loaded = len(sys.modules) != self._modules_count
         in_use = self._runtime.active()
         reading = Reading(
@@ -362,14 +371,14 @@ class RangeTimer:
             clock_hz=clock_hz,
         )
         notes = [_LOADED_NOTE] if loaded else []
-        if waits and not in_use:  # the wait for a device is part of a block
+        # The wait for a device is part of a block.
+        if waits and not in_use:
             notes.append(_WAITS_NOTE)
             if uses_disk(self._clock, self._blocks_count, calls_count=1):
                 notes.append(USES_DISK)
         self.timing = self._timing(reading, notes, in_use=in_use)
 
     def _has_waited(self, elapsed_ns: int) -> bool:
-        """Return whether the block gave its processor up by itself for most of its time."""
         waits_count = self._clock.waits_count()
         if waits_count is None or waits_count == self._waits_count:
             return False
@@ -377,7 +386,6 @@ class RangeTimer:
         return cpu_ns < _MOSTLY_RUNNING * elapsed_ns
 
     def _timing(self, reading: Reading, notes: list[Note], *, in_use: bool) -> Timing:
-        """Return the timing of the one sample, by the best source that has it."""
         timers = self._timers
         if timers is None:
             chosen = counted_samples(((reading,),), (), {})
@@ -420,7 +428,6 @@ _STARTED_NOTE = Note(
 
 
 def _uninterrupted_s(sampler: CallSampler) -> float:
-    """Return the time in samples that nothing interrupted [s]."""
     readings = (reading for reading in sampler.readings if not reading.interrupted)
     return sum(reading.wall_s * reading.calls_count for reading in readings)
 
@@ -428,7 +435,7 @@ def _uninterrupted_s(sampler: CallSampler) -> float:
 def _counted(
     samplers: Sequence[CallSampler], timers: Timers, *, ended: bool = False
 ) -> CountedSamples:
-    """Return the sources and the samples that count; `ended`: sampling is over."""
+    """Return the sources and samples that count. `ended` means that sampling is over."""
     names: tuple[str, ...] = ()
     barred: dict[str, Void] = {}
     unused = False
@@ -449,19 +456,20 @@ def _counted(
         barred,
         unused=unused,
         ended=ended,
-        # each asks the system: it matters where interrupted samples may have to count
+        # Only asked if interrupted samples may have to count, because each answer takes
+        # a system call.
         waited=interrupted and any(sampler.waited for sampler in samplers),
     )
 
 
 def _least_count(round_ns: float, callables_count: int) -> int:
     """
-    Return the fewest samples of each callable.
+    Return the minimum number of samples per callable.
 
     Args:
-        round_ns: How long a sample of each takes, with its setup and what it waits for [ns].
+        round_ns: Time of one sample of each callable, with its setup and waiting [ns].
 
-        callables_count: How many callables are sampled.
+        callables_count: Number of callables.
     """
     if round_ns <= 0:
         return _LEAST_SAMPLES
@@ -472,10 +480,10 @@ def _least_count(round_ns: float, callables_count: int) -> int:
 def _is_over(
     samplers: Sequence[CallSampler], requests: Sequence[TimedCall], spent_ns: int
 ) -> bool:
-    """Return whether more samples are hopeless, or not allowed."""
     count, refused = len(samplers[0].readings), samplers[0].discarded_count
     fixed = requests[0].iterations
-    if fixed is not None:  # refused ones too: all ranks must call equally often
+    # Refused samples count too, because all ranks must call equally often.
+    if fixed is not None:
         return count + refused >= fixed
     if count >= _MOST_SAMPLES:
         return True
@@ -486,7 +494,6 @@ def _is_over(
 
 
 def _begun_anew(samplers: Sequence[CallSampler]) -> bool:
-    """Warm up anew if a call was slow only at first; return whether one was."""
     __tracebackhide__ = True
     if not any(sampler.is_cold for sampler in samplers):
         return False
@@ -498,7 +505,7 @@ def _begun_anew(samplers: Sequence[CallSampler]) -> bool:
 def _sample_by_turns(
     samplers: Sequence[CallSampler], order: Sequence[CallSampler]
 ) -> None:
-    """Take a sample of each callable in the given order; keep all of them or none."""
+    """Take a sample of all callables in the given order, and keep all samples or none."""
     __tracebackhide__ = True
     taken = [sampler.sample() for sampler in order]
     accepted = [reading for reading in taken if reading is not None]
@@ -511,7 +518,6 @@ def _sample_by_turns(
 
 
 def _sweep() -> None:
-    """Collect the young generations if they are due, as Python would."""
     young_count, older_count, _ = gc.get_count()
     young_due, older_due, _ = gc.get_threshold()
     if young_count > young_due > 0:
@@ -519,27 +525,27 @@ def _sweep() -> None:
 
 
 def _leave() -> None:
-    """Collect nothing: the collector was disabled before the measurement."""
+    """Collect nothing, because the collector was disabled before the measurement."""
 
 
 def _resolution_ns(now_ns: Callable[[], int]) -> int:
-    """Return the median step between two readings [ns]; 1: the clock never moved."""
+    """Return the median step between two readings [ns], or 1 if the clock never moved."""
     steps = _steps_ns(now_ns)
     return statistics.median_low(steps) if steps else 1
 
 
 def _cpu_clock_is_fine(clock: Clock) -> bool:
-    """Return whether processor time moves with each reading; some kernels count ticks."""
     begun_ns = clock.now_ns()
     steps = _steps_ns(clock.thread_cpu_ns)
     if not steps:
-        return clock.now_ns() == begun_ns  # both stand still
-    # a reading may cost more than a microsecond; a tick is what few readings see
+        # Both clocks stand still.
+        return clock.now_ns() == begun_ns
+    # A reading may cost more than a microsecond, and few readings see a tick.
     moves = 2 * len(steps) > _CLOCK_READINGS
     return moves or statistics.median_low(steps) <= _FINE_NS
 
 
 def _steps_ns(now_ns: Callable[[], int]) -> list[int]:
-    """Return the steps of a clock that is read again and again [ns], each > 0."""
+    """Return the positive steps of a clock that is read again and again [ns]."""
     readings = [now_ns() for _ in range(_CLOCK_READINGS)]
     return [late - early for early, late in pairwise(readings) if late > early]

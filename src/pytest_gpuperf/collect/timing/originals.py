@@ -1,8 +1,8 @@
 """Copies of arguments, taken before the first call and put back after the last one.
 
-A copy is taken of what a call may write: arrays on the host and on a device, buffers, and
-the builtin containers around them. Other objects are not copied. Most tests never need a
-copy, so few functions are called to take one.
+Only values that a call may write are copied: arrays on the host and on a device,
+buffers, and the builtin containers around them. Other objects are not copied. Most
+tests never need a copy, so few functions are called to take one.
 """
 
 from __future__ import annotations
@@ -17,22 +17,27 @@ from typing import Any, TypeAlias
 
 __all__ = ["Original", "Originals", "copied"]
 
-# What puts the parts of one argument back: each writes the content that it had before.
+# Functions that put the parts of one argument back. Each writes the content that its
+# part had before.
 Original: TypeAlias = "Sequence[Callable[[], object]]"
 
-# docs/judging.md section 5: what the copies of one measurement take at most. An array of
-# 4096 x 4096 single-precision numbers has 64 MiB.
+# Limits for all copies of one measurement (docs/judging.md section 5). An array of 4096
+# x 4096 single-precision numbers has 64 MiB.
 _MIB = 1024**2
 _MOST_HOST_BYTES = 64 * _MIB
 _DEVICE_FRACTION = 0.1
-_MOST_DEPTH = 4  # of containers in containers, as their contents are read
-_MOST_PARTS = 100  # of one argument: each takes a microsecond or two
+# Levels of nested containers, the same as for reading their contents.
+_MOST_DEPTH = 4
+# Parts of one argument. Each takes a microsecond or two.
+_MOST_PARTS = 100
 _IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_OUTPUT = "argument out"  # what numpy, torch and cupy call an output
+# The name of an output in numpy, torch and cupy.
+_OUTPUT = "argument out"
 _NO_COPY = "it cannot be copied"
 
 _Save: TypeAlias = "Callable[[Any], Callable[[], object]]"
-# Size of a copy [B], whether it is on a device, the value, and what copies it.
+# Size of a copy [B], whether it is on a device, the value, and the function that copies
+# it.
 _Part: TypeAlias = "tuple[int, bool, Any, _Save]"
 
 
@@ -41,28 +46,30 @@ class Originals:
     The original contents of the arguments of one measurement, within a limit of memory.
 
     Args:
-        free_device_bytes: Returns the free memory of the device in use [B]; None: not
-            known, so that nothing on a device is copied.
+        free_device_bytes: Returns the free memory of the device in use [B], or None if
+            unknown. Nothing on a device is then copied.
     """
 
     def __init__(self, free_device_bytes: Callable[[], int | None]) -> None:
         self._free_device_bytes = free_device_bytes
         self._host_left_bytes = _MOST_HOST_BYTES
-        self._device_left_bytes: float | None = None  # asked for when it is needed
-        # Two callables of a comparison have the same arguments: one copy serves both. The
-        # argument is kept with it, so that no other object gets its id.
+        # None until it is needed.
+        self._device_left_bytes: float | None = None
+        # Two callables of a comparison have the same arguments, and one copy serves
+        # both. The argument is kept with its copy, so that no other object gets its id.
         self._kept: dict[int, tuple[object, Original | str]] = {}
 
     def keep(self, given: Sequence[tuple[str, object, object]]) -> None:
         """
-        Copy arguments, as many of them as the limit allows.
+        Copy as many arguments as the memory limit allows.
 
-        Nothing is allocated for an argument that does not fit. Arguments that are called
-        an output come first, then small ones; of equally large ones the later, because
-        outputs tend to come last.
+        Nothing is allocated for an argument that does not fit. Arguments that are
+        called an output come first, then small ones. Among equally large arguments the
+        later comes first, because outputs tend to come last.
 
         Args:
-            given: The place of each argument in words, the argument, and what is not used.
+            given: The place of each argument in words, the argument, and an unused
+                value.
         """
         wanted: list[tuple[int, int, list[_Part]]] = []
         for index, (_, value, _) in enumerate(given):
@@ -77,11 +84,10 @@ class Originals:
             self._kept[key] = (given[index][1], self._copied(parts))
 
     def of(self, value: object) -> Original | str:
-        """Return the original content of an argument, or why there is no copy of it."""
+        """Return the original content of an argument, or the reason for a missing copy."""
         return self._kept[id(value)][1]
 
     def _copied(self, parts: Sequence[_Part]) -> Original | str:
-        """Return a copy, or why there is none."""
         host_bytes, device_bytes = _sizes_bytes(parts)
         if host_bytes > self._host_left_bytes:
             return _too_large(host_bytes, f"{_MOST_HOST_BYTES // _MIB} MiB")
@@ -92,7 +98,7 @@ class Originals:
         return _saved(parts) or _NO_COPY
 
     def _take_of_device(self, size_bytes: int) -> str:
-        """Take memory of the device, or return why it cannot be taken."""
+        """Reserve memory of the device, and return "", or the reason for a refusal."""
         if self._device_left_bytes is None:
             free_bytes = self._free_device_bytes()
             if free_bytes is None:
@@ -106,12 +112,12 @@ class Originals:
 
 
 def copied(value: object) -> Original | None:
-    """Return the content that an argument has now, whatever its size; None: no copy."""
+    """Return the current content of an argument of any size, or None if it cannot be copied."""
     return _saved(_parts_of(value))
 
 
 def _saved(parts: Sequence[_Part]) -> Original | None:
-    """Return a copy; None: memory is short, or the type refuses it."""
+    """Return a copy, or None if memory is short or the type refuses."""
     try:
         return [save(value) for _, _, value, save in parts]
     except Exception:  # noqa: BLE001 - each library has its own errors
@@ -119,7 +125,7 @@ def _saved(parts: Sequence[_Part]) -> Original | None:
 
 
 def _sizes_bytes(parts: Iterable[_Part]) -> tuple[int, int]:
-    """Return what copies take on the host and on a device [B]."""
+    """Return the sizes of all copies on the host and on the device [B]."""
     host_bytes = device_bytes = 0
     for size_bytes, on_device, _, _ in parts:
         if on_device:
@@ -132,12 +138,11 @@ def _sizes_bytes(parts: Iterable[_Part]) -> tuple[int, int]:
 def _rank(
     name: str, index: int, _: int, parts: Iterable[_Part]
 ) -> tuple[bool, int, int]:
-    """Return the order in which arguments are copied."""
+    """Return the sort key of an argument. Arguments with the smallest key are copied first."""
     return not name.endswith(_OUTPUT), sum(_sizes_bytes(parts)), -index
 
 
 def _too_large(size_bytes: int, limit: str) -> str:
-    """Return why an argument is not copied, as a fragment."""
     return (
         f"with its {size_bytes / _MIB:,.4g} MiB, copies of the arguments would take more"
         f" than {limit}"
@@ -145,7 +150,7 @@ def _too_large(size_bytes: int, limit: str) -> str:
 
 
 def _parts_of(value: object) -> list[_Part]:
-    """Return the parts of an argument; empty: it has none, or too many."""
+    """Return the parts of an argument, or [] if there are none or too many."""
     parts: list[_Part] = []
     try:
         _add_parts(parts, set(), value, 0)
@@ -155,11 +160,11 @@ def _parts_of(value: object) -> list[_Part]:
 
 
 def _add_parts(parts: list[_Part], seen: set[int], value: Any, depth: int) -> None:  # noqa: ANN401 - any argument
-    """Add each part of a value once: itself, and those that it contains."""
     save = _SAVES.get(type(value))
     if save is not None:
         parts.append((sys.getsizeof(value), False, value, save))
-    elif not isinstance(value, tuple):  # which cannot change, and may hold what can
+    # A tuple cannot change itself, but may hold values that can.
+    elif not isinstance(value, tuple):
         part = _library_part(value)
         if part is not None:
             parts.append(part)
@@ -176,7 +181,6 @@ def _add_parts(parts: list[_Part], seen: set[int], value: Any, depth: int) -> No
 
 
 def _not_seen(items: Iterable[object], seen: set[int]) -> Iterator[object]:
-    """Yield the items that may change and were not seen before."""
     for item in items:
         if type(item) not in _IMMUTABLE and id(item) not in seen:
             seen.add(id(item))
@@ -216,11 +220,15 @@ _SAVES: dict[type, _Save] = {
     set: _save_hashed,
     **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _save_hashed),
 }
-_FLAT = frozenset({bytearray, array, set})  # hold nothing that can change
+# Types that hold nothing that can change.
+_FLAT = frozenset({bytearray, array, set})
 
 
 def _library_part(value: Any) -> _Part | None:  # noqa: ANN401 - any argument
-    """Return an array, a tensor or a memoryview as a part; None: it is none, or read-only."""
+    """
+    Return an array, a tensor or a memoryview as a part, or None if read-only or another
+    type.
+    """
     kind = type(value)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and kind in {numpy.ndarray, numpy.memmap}:
@@ -237,7 +245,7 @@ def _library_part(value: Any) -> _Part | None:  # noqa: ANN401 - any argument
 
 def _device_part(value: Any) -> _Part | None:  # noqa: ANN401 - another library's array
     """
-    Return an array of cupy or numba as a part; numba's is copied to the host.
+    Return an array of cupy or numba as a part. An array of numba is copied to the host.
 
     *Unverified on hardware.*
     """
@@ -265,7 +273,8 @@ def _save_view(view: memoryview) -> Callable[[], object]:
 
 
 def _save_torch(tensor: Any) -> Callable[[], object]:  # noqa: ANN401 - another library's array
-    bare = tensor.detach()  # shares the memory, and is no part of a graph
+    # Shares the memory, and is not part of a graph.
+    bare = tensor.detach()
     return partial(bare.copy_, bare.clone())
 
 

@@ -1,9 +1,10 @@
 """The samples of a measurement by source, which samples count, and signs of device use.
 
 A process keeps its context from the first test that uses the device to its end. Without
-CUPTI, the signs that this test used it: it requires a GPU, its arrays lie on the device,
-or the device was still busy when the call returned. A call with none of these may have
-used the device and waited for it, or not: it cannot be known.
+CUPTI, there are three signs that a test used the device: it requires a GPU, its arrays
+lie on the device, or the device was still busy when the call returned. A call without
+any of these signs may have used the device and waited for it, or not: this cannot be
+known.
 """
 
 from __future__ import annotations
@@ -47,40 +48,45 @@ __all__ = [
     "use_is_known",
 ]
 
-_SLOW_CLOCK = 0.75  # docs/judging.md section 5: of the median SM clock of the set
-# the shortest time that each source resolves [ns]; CUPTI's clock ticks in
-# nanoseconds, cudaEventElapsedTime resolves "around 0.5 microseconds" (CUDA runtime API)
+# Fraction of the median SM clock of the set (docs/judging.md section 5).
+_SLOW_CLOCK = 0.75
+# The shortest time that each source resolves [ns]. CUPTI's clock ticks in nanoseconds,
+# and cudaEventElapsedTime resolves "around 0.5 microseconds" (CUDA runtime API).
 _RESOLUTION_NS: Mapping[str, int] = {Source.CUPTI: 1, Source.EVENTS: 500}
-_LEAST_TIMED = 0.9  # a source that misses more than one sample in ten is left out
-# docs/judging.md section 5: a thread that ran for less of a sample was interrupted
+# A source that misses more than one sample in ten is left out.
+_LEAST_TIMED = 0.9
+# A thread that ran for less of a sample was interrupted (docs/judging.md section 5).
 RUNNING_FRACTION = 0.97
-HOST_PRECISION = 0.01  # likewise: half-width of the median's interval
-LEAST_UNINTERRUPTED = 5  # likewise: with fewer, all samples count
+# Half-width of the median's interval (docs/judging.md section 5).
+HOST_PRECISION = 0.01
+# With fewer samples, all of them count (docs/judging.md section 5).
+LEAST_UNINTERRUPTED = 5
 
 
 class Reading(msgspec.Struct):
     """
-    One sample with its time by each source; device times are filled in later.
+    One sample with its time by each source. Device times are filled in later.
 
     Attributes:
-        wall_s: Call to the end of the waiting, of a call [s].
+        wall_s: Time per call, from the call to the end of the waiting [s].
 
-        returned_s: Until the call returned, of a call [s]; None: there was no wait.
+        returned_s: Time per call until it returned [s], or None if there was no wait.
 
-        calls_count: Calls in it, >= 1.
+        calls_count: Number of calls in the sample, >= 1.
 
-        interrupted: Whether something else ran on its processor meanwhile.
+        interrupted: Whether something else ran on the sample's processor.
 
-        waited: Whether it was not, but waited (for I/O, a lock or a timer).
+        waited: Whether it was not interrupted, but waited (for I/O, a lock or a timer).
 
-        cpu_s: Processor time of a call [s]; None: interruptions cannot be told.
+        cpu_s: Processor time per call [s], or None if interruptions cannot be detected.
 
-        core_loop_s: Processor time of the loop that tells the core's speed, beside it [s];
-            None: not known.
+        core_loop_s: Processor time, around the sample, of the loop that measures the
+            speed of the core [s], or None if unknown.
 
-        clock_hz: The SM clock right after it [Hz]; None: not known.
+        clock_hz: The SM clock right after the sample [Hz], or None if unknown.
 
-        device_s: The device's time of a call by source [s]; None: it could not be timed.
+        device_s: The device's time per call by source [s], with None for sources that
+            could not time it.
     """
 
     wall_s: float
@@ -91,7 +97,8 @@ class Reading(msgspec.Struct):
     cpu_s: float | None = None
     core_loop_s: float | None = None
     clock_hz: float | None = None
-    device_s: dict[str, float | None] = {}  # each gets one of its own
+    # msgspec gives each reading a dict of its own.
+    device_s: dict[str, float | None] = {}
 
 
 class Timers:
@@ -99,9 +106,9 @@ class Timers:
     The device timers of one measurement, and the readings that await their times.
 
     Args:
-        timers: The best first.
+        timers: The device timers, the best first.
 
-        sm_clock_hz: Returns the SM clock now [Hz], or None where it is not known; None:
+        sm_clock_hz: Returns the SM clock now [Hz], or None if it is unknown. None if
             the clock cannot be read.
     """
 
@@ -111,14 +118,16 @@ class Timers:
         sm_clock_hz: Callable[[], float | None] | None = None,
     ) -> None:
         self.names = tuple(timer.name for timer in timers)
-        # the first is the outermost, so that the others' own work is not in its time
+        # The first timer is the outermost, so that the work of the others is not in its
+        # time.
         self.begins = tuple(timer.begin for timer in timers)
         self.ends = tuple(timer.end for timer in reversed(timers))
         self.sm_clock_hz = sm_clock_hz
         self._timers = tuple(timers)
         self._holding = tuple(timer for timer in timers if isinstance(timer, Holding))
         self._pending: list[Reading | None] = []
-        for timer in timers:  # what an earlier measurement left when it raised
+        # Drop the values that an earlier measurement left when it raised.
+        for timer in timers:
             timer.taken()
             timer.refusal()
 
@@ -133,24 +142,25 @@ class Timers:
         return reduce(lambda wait, timer: timer.watched(wait), watching, synchronize)
 
     def sequence(self) -> object:
-        """Return what the last call launched; None: no timer sees it."""
+        """Return the launches of the last call, or None if no timer sees launches."""
         for timer in self._timers:
             if isinstance(timer, Sequenced):
                 return timer.sequence()
         return None
 
     def unused(self) -> bool:
-        """Return whether a timer saw that the device did nothing in the set."""
+        """Return True if a timer saw that the device did nothing in the set."""
         return any(
             timer.saw_nothing() for timer in self._timers if isinstance(timer, Witness)
         )
 
     def took(self, reading: Reading | None) -> None:
         """
-        Register the reading of the last pair of begin and end; None: it has no reading.
+        Register the reading of the last pair of begin and end, or None for a pair
+        without a reading.
 
-        Call it on an idle device, when nothing is timed: a timer that holds many records
-        is read now.
+        Call it on an idle device, when nothing is timed, because a timer that holds
+        many records is read now.
         """
         self._pending.append(reading)
         if any(timer.holds_much() for timer in self._holding):
@@ -160,8 +170,8 @@ class Timers:
         """
         Write the timers' values into the pending readings, on an idle device.
 
-        A nested measurement takes the timers over: the outer one loses its device times,
-        and its samples are untimed.
+        A nested measurement takes the timers over. The outer measurement then loses its
+        device times, and its samples are untimed.
         """
         pending, self._pending = self._pending, []
         for timer in self._timers:
@@ -174,7 +184,7 @@ class Timers:
                     reading.device_s[timer.name] = call_s
 
     def refusals(self) -> dict[str, Void]:
-        """Return why sources are refused, by name; this ends the set."""
+        """Return the reasons for refused sources by name, and end the set."""
         voids = {timer.name: timer.refusal() for timer in self._timers}
         return {name: void for name, void in voids.items() if void is not None}
 
@@ -184,14 +194,14 @@ class CountedSamples(Frozen, frozen=True, kw_only=True):
     The samples of a measurement that count, and the sources that have all of them.
 
     Attributes:
-        sources: Names, the best first; the last is "host".
+        sources: Names of the sources, the best first. The last is "host".
 
         places: Places of the samples that count.
 
         unused: Whether it is known that the device did nothing in them.
 
-        by_cpu: Whether the host's time is that of the processor: too few samples were
-            not interrupted.
+        by_cpu: Whether the host's time is that of the processor, because too few
+            samples were not interrupted.
 
         notes: The samples and sources left out, with the reason.
     """
@@ -203,15 +213,17 @@ class CountedSamples(Frozen, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
 
     def values(self, readings: Sequence[Reading], source: str) -> tuple[float, ...]:
-        """Return the samples of one source that count [s]."""
+        """Return the samples of a source that count [s]."""
         counted = [readings[place] for place in self.places]
-        if source == Source.HOST and not self.by_cpu:  # nearly always, and often asked
+        # The usual case, and called often.
+        if source == Source.HOST and not self.by_cpu:
             return tuple([reading.wall_s for reading in counted])
         values = (
             reading.cpu_s if source == Source.HOST else reading.device_s.get(source)
             for reading in counted
         )
-        return tuple(value for value in values if value is not None)  # all of them are
+        # No value is None here.
+        return tuple(value for value in values if value is not None)
 
 
 def resolution_of(source: str) -> int:
@@ -229,26 +241,26 @@ def counted_samples(
     waited: bool = False,
 ) -> CountedSamples:
     """
-    Choose the sources, and the samples that all of them have.
+    Choose the sources, and the samples that all sources have.
 
-    A sample counts for all callables and sources or for none, so that what is compared
-    was taken side by side.
+    A sample counts for all callables and sources or for none, so that only samples
+    taken side by side are compared.
 
     Args:
         readings: The readings of each callable, equally many.
 
         names: The device's sources that ran, the best first.
 
-        barred: Why some of them must be left out.
+        barred: The reasons why some sources must be left out, by name.
 
-        unused: Whether the device did nothing in any of them: then its sources and its
-            clock have no values.
+        unused: Whether the device did nothing in any of the samples. Its sources and
+            its clock then have no values.
 
-        ended: Whether sampling is over: then interrupted samples count where fewer than
-            5 others do, by their processor time.
+        ended: Whether sampling is over. Interrupted samples then count, by their
+            processor time, if fewer than 5 others do.
 
-        waited: Whether the calls gave the processor up by themselves: then what they
-            waited for is part of their time.
+        waited: Whether the calls gave the processor up by themselves. Their waiting is
+            then part of their time.
     """
     if unused:
         every = tuple(range(len(readings[0])))
@@ -291,7 +303,7 @@ def _timed_sources(
     barred: Mapping[str, Void],
     places: Sequence[int],
 ) -> tuple[list[str], Sequence[int], list[Note]]:
-    """Return the sources that count, the samples that all of them timed, and notes."""
+    """Return the sources that count, the samples timed by all sources, and notes."""
     sources: list[str] = []
     notes = [
         Note(
@@ -316,7 +328,6 @@ def _timed_sources(
 def _timed_places(
     readings: Sequence[Sequence[Reading]], source: str, places: Sequence[int]
 ) -> list[int]:
-    """Return the places of the samples that a device's source timed of all callables."""
     return [
         place
         for place in places
@@ -325,13 +336,13 @@ def _timed_places(
 
 
 def median_clock_hz(readings: Iterable[Reading]) -> float | None:
-    """Return the median SM clock of some samples [Hz]; None: it was not read."""
+    """Return the median SM clock of some samples [Hz], or None if unknown."""
     clocks_hz = [r.clock_hz for r in readings if r.clock_hz is not None]
     return statistics.median(clocks_hz) if clocks_hz else None
 
 
 def _slow_places(readings: Sequence[Reading]) -> list[int]:
-    """Return the places of samples whose SM clock is far below the median."""
+    """Return the places of samples with an SM clock below 75 % of the median."""
     clocks_hz = [r.clock_hz for r in readings if r.clock_hz is not None]
     if not clocks_hz:
         return []
@@ -344,7 +355,6 @@ def _slow_places(readings: Sequence[Reading]) -> list[int]:
 
 
 def _untimed_note(name: str, missing_count: int, count: int) -> Note:
-    """Return a note on samples that a source could not time."""
     left_out = count - missing_count < _LEAST_TIMED * count or missing_count == count
     what = f"{name} is not used" if left_out else "these samples are left out"
     text = f"{name} could not time {missing_count} of {count} samples: {what}"
@@ -352,7 +362,6 @@ def _untimed_note(name: str, missing_count: int, count: int) -> Note:
 
 
 def _slow_note(count: int) -> Note:
-    """Return a note on samples left out for a low clock."""
     several = "samples were" if count > 1 else "sample was"
     text = (
         f"{count} {several} left out: the SM clock was below {_SLOW_CLOCK:.0%} of the"
@@ -362,7 +371,6 @@ def _slow_note(count: int) -> Note:
 
 
 def _interrupted_note(interrupted_count: int, count: int, *, by_cpu: bool) -> Note:
-    """Return a note on interrupted samples that count for want of others."""
     were = "were" if interrupted_count > 1 else "was"
     text = f"{interrupted_count} of {count} samples {were} interrupted: the machine was busy"
     if by_cpu:
@@ -371,7 +379,7 @@ def _interrupted_note(interrupted_count: int, count: int, *, by_cpu: bool) -> No
 
 
 def tracer_notes(clock: Clock) -> tuple[Note, ...]:
-    """Return a note on what changes how fast all code runs now; empty: nothing does."""
+    """Return a note on tools that change the speed of all code now, or () if there are none."""
     conditions = clock.conditions()
     if not conditions:
         return ()
@@ -380,25 +388,27 @@ def tracer_notes(clock: Clock) -> tuple[Note, ...]:
     return (Note(code="tracer", text=text),)
 
 
-# Waiting for an idle device takes 1.6 us, and 2.2 us while CUPTI records (H200, p95 2.5):
-# a wait twenty times as long was work
+# Waiting for an idle device takes 1.6 us, and 2.2 us while CUPTI records (H200, p95
+# 2.5). A wait twenty times as long was work.
 _WORKED_S = 50e-6
-_HOST_MEMORY = frozenset({1, 3, 11})  # DLDeviceType: kDLCPU, kDLCUDAHost, kDLROCMHost
-_MEMBERS = 64  # of a container: as many as are waited for (collect.base.unsettled)
+_HOST_MEMORY = frozenset({1, 3, 11})  # DLDeviceType: kDLCPU, kDLCUDAHost, kDLROCMHost.
+# Members of a container that are inspected, as many as collect.base.unsettled waits
+# for.
+_MEMBERS = 64
 
 
 def use_is_known(
     timing: Timing, needs: Sequence[str], request: TimedCall | None = None
 ) -> bool:
     """
-    Return whether it is known if a measurement used the device in use.
+    Return True if a measurement is known to have used, or not used, the device.
 
     Args:
-        timing: What was measured.
+        timing: The timing of the measurement.
 
-        needs: The requirements and counters of the test: each of them needs a GPU.
+        needs: The requirements and counters of the test, which all need a GPU.
 
-        request: The call; None: a block was measured.
+        request: The call, or None for a block.
 
     References:
         DLDeviceType in dlpack.h 1.1; the `__cuda_array_interface__` protocol.
@@ -410,7 +420,7 @@ def use_is_known(
 
 
 def lies_on_device(value: object) -> bool:
-    """Return whether a value, or a member of a tuple, list or dict, is a device array."""
+    """Return True for a device array, or for a tuple, list or dict with a device array."""
     members: Iterable[object] = (value,)
     if isinstance(value, (tuple, list)):
         members = value[:_MEMBERS]
@@ -420,7 +430,6 @@ def lies_on_device(value: object) -> bool:
 
 
 def _is_device_array(value: Any) -> bool:  # noqa: ANN401 - any framework's array
-    """Return whether an array's own protocol places it on a device."""
     kind = type(value)
     if not hasattr(kind, "__dlpack_device__"):
         return hasattr(kind, "__cuda_array_interface__")
@@ -431,7 +440,6 @@ def _is_device_array(value: Any) -> bool:  # noqa: ANN401 - any framework's arra
 
 
 def _call_inputs(request: TimedCall) -> Iterator[object]:
-    """Yield the arguments, inputs and closure variables of a call."""
     yield from request.args
     yield from request.kwargs.values()
     yield from islice(request.inputs or (), _MEMBERS)
@@ -439,18 +447,18 @@ def _call_inputs(request: TimedCall) -> Iterator[object]:
 
 
 def _enclosed(fn: Callable[..., object]) -> Iterator[object]:
-    """Yield the closure variables of a function."""
     for cell in getattr(fn, "__closure__", None) or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # a name that has no value yet
+        # The variable has no value yet.
+        except ValueError:
             continue
 
 
 def _went_on(timing: Timing) -> bool:
-    """Return whether the device was usually still busy when the call returned."""
     if unsettled(timing.result):
-        return False  # jax computes on, and perhaps on the CPU
+        # jax goes on computing, and perhaps on the CPU.
+        return False
     walls = (
         timing.samples
         if timing.source == Source.HOST

@@ -1,8 +1,8 @@
-"""Whether calls that write their arguments do the same work each time.
+"""Check that calls that write their arguments do the same work each time.
 
-An output buffer has other content after the first call than before it, and yet each call
-does the same. A list that is sorted in place does not: only the first call had to sort it.
-Calls on the original content tell the two apart.
+An output buffer has other content after the first call than before it, and yet each
+call does the same work. A list that is sorted in place is different: only the first
+call had to sort it. Calls on the original content tell the two cases apart.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ from pytest_gpuperf.errors import GpuPerfError
 
 __all__ = ["Argument", "Probe", "SameWork", "compare_work", "not_compared"]
 
-# docs/judging.md section 5: a call on the original content may take this much longer
+# A call on the original content may take this much longer (docs/judging.md section 5).
 _MOST_RATIO = 1.5
-# Likewise: at least three calls on each content, and more while they are short: on a busy
-# machine three calls of several threads may all be interrupted.
+# At least three calls are timed on each content, and more while they are short
+# (docs/judging.md section 5). On a busy machine three calls of several threads may all
+# be interrupted.
 _LEAST_TURNS, _MOST_TURNS, _TURNS_S = 3, 20, 0.2
-_MOST_ENTRIES = 3  # of a pool of inputs: the same function gets them all
+# Entries compared in a pool of inputs. The same function gets them all.
+_MOST_ENTRIES = 3
 
 
 class Argument(NamedTuple):
     """
-    An argument of a call, with the content that it had before the first one.
+    An argument of a call, with its content before the first call.
 
     Attributes:
         value: The argument.
 
-        contents: What can be read of it, >= 1 of them.
+        contents: The readable contents of the argument, >= 1 of them.
 
-        before: Their digests before the first call; None: it could not be read.
+        before: Their digests before the first call, with None for content that could
+            not be read.
 
-        original: Its copy, or why there is none.
+        original: A copy of the original content, or why there is none.
 
-        entry: Index of the entry of `inputs` that it belongs to; None: each call has it.
+        entry: Index of its entry in `inputs`, or None if every call has the argument.
     """
 
     value: object
@@ -55,18 +58,19 @@ class Probe(Protocol):
     Calls a function with some of its arguments, after the samples.
 
     Attributes:
-        usual_s: The median of the samples that were taken with these arguments [s]; 0: it
-            is not known.
+        usual_s: The median of the samples that were taken with these arguments [s], or
+            0 if it is unknown.
     """
 
     usual_s: float
 
     def call(self) -> None:
-        """Call it, and wait for the device."""
+        """Call the function, and wait for the device."""
 
     def time_s(self, prepare: Callable[[], None]) -> float:
         """
-        Return the time of a call as the samples tell it [s], > 0; infinite: it was refused.
+        Return the time of a call, measured as in the samples [s], > 0, or infinity if
+        refused.
 
         Args:
             prepare: Called before each call, untimed.
@@ -75,12 +79,12 @@ class Probe(Protocol):
 
 class SameWork(NamedTuple):
     """
-    What calls on the original content have shown.
+    The result of calls on the original content.
 
     Attributes:
         same: Whether all calls do the same work.
 
-        reason: Why not, as a fragment; "": they do, or nothing was compared.
+        reason: Why not, as a fragment, or "" if they do or nothing was compared.
 
         called: Whether a call on the original content was tried.
     """
@@ -94,7 +98,7 @@ _SAME = SameWork(same=True)
 
 
 def not_compared(_: Sequence[Argument]) -> SameWork:
-    """Return that changed arguments make other work: nothing is called."""
+    """Return that the work is not the same, without calling anything."""
     return SameWork(same=False)
 
 
@@ -102,12 +106,14 @@ def compare_work(
     arguments: Sequence[Argument], probe_of: Callable[[int], Probe]
 ) -> SameWork:
     """
-    Compare calls on what earlier calls have written with calls on the original content.
+    Compare calls on content written by earlier calls with calls on the original
+    content.
 
     Args:
-        arguments: Those that have changed.
+        arguments: The arguments that have changed.
 
-        probe_of: Returns what calls the function with an entry of its pool of inputs.
+        probe_of: Returns the probe that calls the function with an entry of its pool of
+            inputs.
     """
     lacking = [a.original for a in arguments if isinstance(a.original, str)]
     if lacking:
@@ -117,7 +123,8 @@ def compare_work(
         given = [a for a in arguments if a.entry in {None, entry}]
         try:
             comparison = _compared(_Changed(given), probe_of(entry))
-        except GpuPerfError:  # the device failed
+        except GpuPerfError:
+            # The device failed.
             raise
         except Exception as error:  # noqa: BLE001 - the function's: it has been measured
             raised = f"one more call raised {type(error).__name__}"
@@ -132,7 +139,7 @@ class _Changed:
     The changed arguments of one call.
 
     Args:
-        arguments: They, with their copies.
+        arguments: The arguments, with their copies.
     """
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
@@ -144,7 +151,7 @@ class _Changed:
         ]
 
     def digests(self) -> list[bytes | None]:
-        """Return the digests of the contents as they are now."""
+        """Return the digests of the current contents."""
         return [digest(content) for content in self._contents]
 
     def put_back(self) -> None:
@@ -152,7 +159,7 @@ class _Changed:
         _write(self._originals)
 
     def can_be_put_back(self) -> bool:
-        """Put the original contents back, and return whether they are what they were."""
+        """Put the original contents back, and return True if the digests are as before."""
         try:
             self.put_back()
         except Exception:  # noqa: BLE001 - each library has its own errors
@@ -160,7 +167,7 @@ class _Changed:
         return self.digests() == self._before
 
     def writer(self) -> Callable[[], None] | None:
-        """Return what writes the contents of now in the way of `put_back`; None: no room."""
+        """Return a function that restores the current contents, or None if memory is short."""
         copies = [copied(argument.value) for argument in self._arguments]
         written = [copy for copy in copies if copy is not None]
         return partial(_write, written) if len(written) == len(copies) else None
@@ -172,8 +179,8 @@ def _write(contents: Iterable[Original]) -> None:
 
 
 def _compared(changed: _Changed, probe: Probe) -> SameWork:
-    """Compare calls with some arguments."""
-    probe.call()  # another function of a comparison may have been the last to write them
+    # Another function of a comparison may have been the last to write the arguments.
+    probe.call()
     written = changed.digests()
     probe.call()
     if changed.digests() != written:
@@ -192,11 +199,12 @@ def _compared(changed: _Changed, probe: Probe) -> SameWork:
 
 def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> SameWork:
     """
-    Compare calls that differ in nothing but the content that they find.
+    Compare calls that differ only in the content of the arguments.
 
-    Copying an argument takes others out of the processor's caches, a short call is slower
-    alone than in a batch, and the machine may be slower than it was: so what the calls
-    have written is put back in the same way, and both are timed by turns.
+    Copying an argument evicts others from the processor's caches, a short call is
+    slower alone than in a batch, and the machine may be slower than before. So the
+    contents that the calls have written are put back in the same way, and both are
+    timed in alternating order.
 
     Args:
         changed: The arguments, as the last call has left them.

@@ -1,4 +1,4 @@
-"""One callable through a measurement: warm-up, batch, samples."""
+"""Take one callable through a measurement: warm-up, batch, samples."""
 
 from __future__ import annotations
 
@@ -50,31 +50,42 @@ from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sample import CacheMode, Source
 
 __all__ = ["SLOW_S", "CallSampler", "Instruments"]
-# docs/judging.md section 5: a first call this long is warm-up enough
+# A first call this long is warm-up enough (docs/judging.md section 5).
 SLOW_S = 1.0
-# docs/judging.md section 5: graph trees need warm-up, record and replay
+# Graph trees need warm-up, record and replay (docs/judging.md section 5).
 _WARMUP_LEAST = 4
-_WARMUP_ALIKE = 3  # calls running whose times are of one order
-_ALIKE_RATIO = 2  # of one order: a compilation or a first touch is more than this
-# Samples that may still show that only the first calls were slow. CUDA graph trees record in
-# the second call, and replay in the third.
+# Consecutive calls that must have times of the same order of magnitude.
+_WARMUP_ALIKE = 3
+# A compilation or a first touch takes more than twice as long as a usual call.
+_ALIKE_RATIO = 2
+# Samples that may still show that only the first calls were slow. CUDA graph trees
+# record in the second call, and replay in the third.
 _TRIALS = 2
-_INTERVAL_LEAST = 8  # samples of which a median has an interval of 99 %
-_WIDE = 0.1  # of few samples: half their range over their median
-_SAMPLE_RESOLUTIONS = 100  # a sample this long loses at most 1 % to the clock
-_BATCH_TRIES = 3  # each grows up to 110 times: enough for the shortest call there is
-_BATCH_MARGIN = 1.1  # the first guess is from single calls, which the clock lengthens
-_SHORT = 0.5  # of the shortest good sample; a batch may come out a little short of it
-_THREADS_RATIO = 1.2  # processor time of the process over that of this thread
-_THREADS_REST_NS = 50_000_000  # OpenBLAS: its new threads spin for 2^26 cycles, 30 ms
-_THREADS_LOOK_NS = (
-    10_000_000  # processor time of a look that a single tick hardly bends
-)
-# docs/judging.md section 5: changed arguments of longer calls are not put back, because
-# the calls on them would take longer than the samples
+# The median of fewer samples has no 99 % interval.
+_INTERVAL_LEAST = 8
+# Half the range of few samples over their median.
+_WIDE = 0.1
+# A sample this long loses at most 1 % to the clock.
+_SAMPLE_RESOLUTIONS = 100
+# Each try grows the batch up to 110 times, which is enough for the shortest call.
+_BATCH_TRIES = 3
+# The first guess is made from single calls, which the clock lengthens.
+_BATCH_MARGIN = 1.1
+# Fraction of the shortest good sample. A batch may come out a little short of it.
+_SHORT = 0.5
+# Processor time of the process over that of the calling thread.
+_THREADS_RATIO = 1.2
+# New threads of OpenBLAS spin for 2^26 cycles, 30 ms.
+_THREADS_REST_NS = 50_000_000
+# A single clock tick hardly distorts this much processor time.
+_THREADS_LOOK_NS = 10_000_000
+# Changed arguments of longer calls are not put back, because the calls on them would
+# take longer than the samples (docs/judging.md section 5).
 _MOST_COMPARED_S = 1.0
-_SINGLE_CALLS_NS = 20_000_000  # of short calls, each after its arguments were put back
-_WAITS_OF_A_SAMPLE = 0.5  # a call that waits does so nearly each time
+# Time for single short calls. The arguments are put back before each call.
+_SINGLE_CALLS_NS = 20_000_000
+# A call that waits does so nearly each time.
+_WAITS_OF_A_SAMPLE = 0.5
 
 
 class Instruments(Frozen, frozen=True, kw_only=True):
@@ -86,17 +97,17 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         resolution_ns: The shortest time that the clock resolves [ns], > 0.
 
-        cpu_clock_is_fine: Whether processor time can be told of a single sample.
+        cpu_clock_is_fine: Whether the clock of processor time resolves a single sample.
 
         runtime: The device runtime.
 
         timers: The device timers, in use as soon as the device is.
 
-        core_loop: Tells how fast the core is.
+        core_loop: The loop that measures the speed of the core.
 
         originals: Copies of the arguments.
 
-        sweep: Collects garbage if it is due; never in a sample.
+        sweep: Collects garbage if it is due. Never called in a sample.
     """
 
     clock: Clock
@@ -110,7 +121,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
     @property
     def now_ns(self) -> Callable[[], int]:
-        """Reads the clock [ns]."""
+        """The function that reads the clock [ns]."""
         return self.clock.now_ns
 
     @property
@@ -121,14 +132,15 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
 class _Batch(NamedTuple):
     """
-    What the clocks say of one batch of calls.
+    Clock readings of one batch of calls.
 
     Attributes:
         elapsed_ns: The time [ns].
 
-        returned_ns: The time until the last call returned [ns]; None: there was no wait.
+        returned_ns: The time until the last call returned [ns], or None if there was no
+            wait.
 
-        cpu_ns: The thread's processor time [ns]; None: it tells nothing.
+        cpu_ns: The thread's processor time [ns], or None if it was not read.
 
         loaded: Whether a module was loaded.
     """
@@ -141,22 +153,22 @@ class _Batch(NamedTuple):
 
 class CallSampler:
     """
-    Warms one callable up and takes its samples.
+    Warm up one callable and take its samples.
 
     Args:
-        request: What to call.
+        request: The call to time.
 
         instruments: The clock, device and timers.
 
     Attributes:
         readings: Accepted samples, in the order they were taken.
 
-        discarded_count: Refused samples.
+        discarded_count: Number of refused samples.
 
-        first_call_s: Time of the very first call [s]; 0 before it.
+        first_call_s: Time of the very first call [s], or 0 before it.
 
-        is_cold: Whether the last sample was dropped: it is far shorter than the slow calls
-            before it.
+        is_cold: Whether the last sample was dropped, because it is far shorter than the
+            slow calls before it.
     """
 
     def __init__(self, request: TimedCall, instruments: Instruments) -> None:
@@ -173,7 +185,8 @@ class CallSampler:
         self._contract = Contract(request, None if fixed else instruments.originals)
         self._next_call = calls(request)
         self._synchronize: Callable[[], None] | None = None
-        self._watched: Callable[[], None] | None = None  # the wait of the warm-up
+        # The wait of the warm-up.
+        self._watched: Callable[[], None] | None = None
         self._settle: Callable[[object], None] | None = settle
         self._flush: Callable[[], None] | None = None
         self._cache_mode = CacheMode.UNTOUCHED
@@ -181,26 +194,30 @@ class CallSampler:
         self._warmup_count = 0
         self._trials_left = 0
         self._output: object = None
-        self._presence: _Presence | None = None  # of the thread, in the warm-up
+        # Presence of the thread during the warm-up.
+        self._presence: _Presence | None = None
         self._tells_interruptions = True
-        self._tells_waits = True  # a sample that gave the processor up has waited
-        self._waits_before: int | None = None  # the last batch
-        self._core_loop: CoreLoop | None = None  # of samples; None: it tells nothing
-        self._waits_count: int | None = None  # before the first sample
+        # A sample that gave the processor up has waited.
+        self._tells_waits = True
+        # Count before the last batch.
+        self._waits_before: int | None = None
+        # None if the samples do not show the speed of the core.
+        self._core_loop: CoreLoop | None = None
+        # Count before the first sample.
+        self._waits_count: int | None = None
         self._waiting_notes: tuple[Note, ...] = ()
-        self._contention: CoreContention | None = (
-            None  # beside the samples; None: of one thread
-        )
+        # Contention during the samples, or None if the calls use one thread.
+        self._contention: CoreContention | None = None
 
     def warm_up(self) -> None:
         """
         Call until the order of magnitude of the time is known, then choose the batch.
 
-        Three consecutive calls must load no module and launch the same sequence. Where
+        Three consecutive calls must load no module and launch the same sequence. If
         launches cannot be seen, about equal times are the criterion.
 
-        After a first call of a second the samples begin. If they are far shorter, `is_cold`
-        says so, and the warm-up goes on in `begin_anew`.
+        After a first call of a second the samples begin at once. If they are far
+        shorter, `is_cold` is set, and the warm-up goes on in `begin_anew`.
         """
         __tracebackhide__ = True
         before = _Presence(self._instruments.clock)
@@ -214,7 +231,8 @@ class CallSampler:
             self._warm_up_further()
             return
         self._trials_left = _TRIALS
-        if may_count:  # the first call is a sample, and shows whether calls wait
+        # The first call is a sample, and shows whether calls wait.
+        if may_count:
             self._warmup_count = 0
             self._presence = before
             self._note_presence(batch)
@@ -225,18 +243,18 @@ class CallSampler:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the first call warms up: it is long, and no other rank counts calls."""
+        """True if a long first call is warm-up enough, and no other rank counts calls."""
         fixed = self._request.iterations is not None
         return self.first_call_s >= SLOW_S and not (fixed and has_several_ranks())
 
     def forget_first_call(self) -> None:
-        """Make the first call one of the warm-up again: it belongs to no pair of calls."""
+        """Make the first call part of the warm-up again, outside of any pair of calls."""
         if self.readings:
             self.readings.clear()
             self._warmup_count = 1
 
     def begin_anew(self) -> None:
-        """Turn the samples into warm-up calls, and go on with that if the call is cold."""
+        """Turn the samples into warm-up calls, and continue the warm-up if the call is cold."""
         __tracebackhide__ = True
         self._warmup_count += self._batch_count * len(self.readings)
         self.readings.clear()
@@ -248,7 +266,6 @@ class CallSampler:
             self._warm_up_further()
 
     def _warm_up_further(self) -> None:
-        """Warm up as calls need it that are not slow."""
         __tracebackhide__ = True
         call_ns = self._alike_ns()
         if self._may_batch:
@@ -256,11 +273,10 @@ class CallSampler:
         self._end_warm_up()
 
     def _end_warm_up(self) -> None:
-        """Learn from the calls so far whether interruptions of samples can be told."""
         __tracebackhide__ = True
         instruments, presence = self._instruments, self._presence
         if not self.on_device and presence is not None:
-            # the wait for a device is part of every sample
+            # The wait for a device is part of every sample.
             self._waiting_notes = presence.notes(
                 several_threads=self._several_threads_work(),
                 fine=instruments.cpu_clock_is_fine,
@@ -273,18 +289,18 @@ class CallSampler:
 
     @property
     def on_device(self) -> bool:
-        """Whether the call uses the device, which is then synchronized and timed."""
+        """True if the call uses the device, which is then synchronized and timed."""
         return self._synchronize is not None
 
     @property
     def waited(self) -> bool:
-        """Whether samples gave the processor up by themselves, as far as is known."""
+        """True if samples may have given the processor up by themselves."""
         clock, count = self._instruments.clock, len(self.readings)
         return _waited(clock, self._waits_count, count)
 
     @property
     def barred(self) -> dict[str, Void]:
-        """Why sources cannot time this callable, by name."""
+        """Reasons why sources cannot time the callable, by source name."""
         if self._settle is None:
             return {}
         reason = "the call returns before its work is in a stream (jax)"
@@ -292,11 +308,11 @@ class CallSampler:
 
     def sample(self) -> Reading | None:
         """
-        Take one sample.
+        Take a sample.
 
         Returns:
-            The reading; None: it is refused, because a module was loaded in it or the
-            clock stood still.
+            The reading, or None if the sample is refused because a module was loaded in
+            it or the clock stood still.
         """
         __tracebackhide__ = True
         if self._trials_left:
@@ -306,12 +322,16 @@ class CallSampler:
         if self.on_device:
             timers = self._instruments.timers
             if reading is not None and timers.sm_clock_hz is not None:
-                reading.clock_hz = timers.sm_clock_hz()  # at once: it falls while idle
+                # Read at once, because the clock falls while the device is idle.
+                reading.clock_hz = timers.sm_clock_hz()
             timers.took(reading)
         return reading
 
     def _tried(self) -> Reading | None:
-        """Take a sample of a slow call; None: it is refused, or only the first was slow."""
+        """
+        Take a sample of a slow call, or return None if refused or if only the first
+        call was slow.
+        """
         __tracebackhide__ = True
         is_first = self._trials_left == _TRIALS
         self._trials_left -= 1
@@ -328,14 +348,18 @@ class CallSampler:
         return self._reading_of(batch)
 
     def _reading_of(self, batch: _Batch) -> Reading | None:
-        """Return what a batch says; None: a module was loaded, or the clock stood still."""
+        """
+        Return the reading of a batch, or None if a module was loaded or the clock stood
+        still.
+        """
         elapsed_ns, returned_ns, cpu_ns, loaded = batch
         if loaded or elapsed_ns <= 0:
             return None
         if not self._tells_interruptions:
             cpu_ns = None
         if self._settle is None and not self.on_device:
-            returned_ns = None  # the first call was waited for, in case it goes on
+            # The first call was waited for, in case its work was still going on.
+            returned_ns = None
         lost = cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns)
         waited = lost and self._tells_waits and self._gave_up()
         total_ns = NS_PER_S * self._batch_count
@@ -359,7 +383,7 @@ class CallSampler:
             self._contract.first_output(self._output)
 
     def look(self) -> None:
-        """Find the arguments that have changed, before those of another function are."""
+        """Find the changed arguments now, before calls of a second function change more."""
         self._contract.look()
 
     def timing(self, chosen: CountedSamples) -> Timing:
@@ -384,7 +408,7 @@ class CallSampler:
         best, *other_sources = chosen.sources
         samples = chosen.values(self.readings, best)
         void = self._contract.void(partial(self._compare, samples, chosen))
-        # a device compiles its kernels in the first call
+        # A device compiles its kernels in the first call.
         alone_s = None if self.on_device and not chosen.unused else self.first_call_s
         notes = self._contract.notes(samples, self._output, alone_s)
         counted = [self.readings[place] for place in chosen.places]
@@ -428,14 +452,15 @@ class CallSampler:
         prepare: Callable[[], object],
     ) -> float:
         """
-        Return the time of a call, taken as one more sample [s]; infinite: it was refused.
+        Return the time of a single call, taken as an extra sample [s], or infinity if
+        refused.
 
         Args:
             call: The function with its arguments.
 
             chosen: The sources of the samples.
 
-            prepare: Called before it, untimed.
+            prepare: Called before the call, untimed.
         """
         __tracebackhide__ = True
 
@@ -459,7 +484,6 @@ class CallSampler:
         chosen: CountedSamples,
         changed: Sequence[Argument],
     ) -> SameWork:
-        """Compare the samples with calls on the original content of changed arguments."""
         __tracebackhide__ = True
         request, usual_s = self._request, statistics.median(samples)
         if request.iterations is not None or usual_s > _MOST_COMPARED_S:
@@ -470,7 +494,8 @@ class CallSampler:
             return SameWork(same=False, reason=reason, called=False)
         pool = request.inputs or (None,)
         if len(pool) > 1:
-            usual_s = 0.0  # each entry may have a time of its own
+            # Each entry may have a time of its own.
+            usual_s = 0.0
         output, batch_count = self._output, self._batch_count
 
         def probe_of(entry: int) -> _SingleCalls:
@@ -483,19 +508,20 @@ class CallSampler:
                 now_ns=self._instruments.now_ns,
             )
 
-        self._core_loop, self._trials_left = None, 0  # these are no samples
+        # The calls below are not samples.
+        self._core_loop, self._trials_left = None, 0
         try:
             return compare_work(changed, probe_of)
         finally:
             self._output, self._batch_count = output, batch_count
 
     def _time_first_call(self) -> _Batch:
-        """Time the very first call; it may be the first to use the device."""
         __tracebackhide__ = True
         used_before = self._choose_device()
         batch = self._warm_call()
         elapsed_ns = batch.elapsed_ns
-        if not used_before and self._choose_device():  # wait for what it has started
+        # Wait for the work that the call has started.
+        if not used_before and self._choose_device():
             instruments = self._instruments
             elapsed_ns += _timed(
                 instruments.runtime.synchronize, 0, instruments.now_ns
@@ -506,7 +532,6 @@ class CallSampler:
         return batch
 
     def _warm_call(self) -> _Batch:
-        """Make a warm-up call."""
         __tracebackhide__ = True
         self._warmup_count += self._batch_count
         batch = self._observed()
@@ -515,7 +540,6 @@ class CallSampler:
         return batch
 
     def _observed(self) -> _Batch:
-        """Make a call, seen by all that a warm-up call is seen by."""
         __tracebackhide__ = True
         if self._synchronize is not None and self._watched is None:
             self._watched = self._instruments.timers.watched(self._synchronize)
@@ -524,19 +548,21 @@ class CallSampler:
         return batch
 
     def _note_presence(self, batch: _Batch) -> None:
-        """Note whether the thread ran through a call, unless it is only the first one."""
+        """Note if the thread ran through a call. The first call is not counted."""
         if self._presence is None:
             return
         cpu_ns = batch.cpu_ns
         ran_through = cpu_ns is not None and _ran_through(cpu_ns, batch.elapsed_ns)
         self._presence.saw(ran_through=ran_through)
-        if ran_through:  # one says enough, and each reading costs a system call
+        # One such call is enough, and each reading costs a system call.
+        if ran_through:
             self._tells_interruptions = False
-            # what gives it up for a moment and runs on may be interrupted as well
+            # A thread that gives the processor up for a moment and runs on may be
+            # interrupted as well.
             self._tells_waits = not self._gave_up()
 
     def _alike_ns(self) -> int:
-        """Call until times agree or the budget is spent; return the least time [ns]."""
+        """Call until times agree or the budget is spent, and return the shortest time [ns]."""
         __tracebackhide__ = True
         request = self._request
         recent: deque[tuple[int, object]] = deque(maxlen=_WARMUP_ALIKE)
@@ -556,9 +582,9 @@ class CallSampler:
 
     def _several_threads_work(self) -> bool:
         """
-        Return whether other threads work beside the calls.
+        Return True if other threads work during the calls.
 
-        It calls on while they do: those that an import has started rest soon.
+        Calling continues while they do, because threads started by an import soon rest.
         """
         __tracebackhide__ = True
         now_ns, presence = self._instruments.clock.now_ns, self._presence
@@ -575,22 +601,21 @@ class CallSampler:
         return False
 
     def _sequence(self) -> object:
-        """Return the launches of the last call; None: they cannot be seen."""
+        """Return the launches of the last call, or None if launches cannot be seen."""
         return self._instruments.timers.sequence() if self.on_device else None
 
     def _alike(self, recent: deque[tuple[int, object]]) -> bool:
-        """Return whether calls launch the same, or their times are of one order."""
         if len(recent) < _WARMUP_ALIKE:
             return False
         times_ns, sequences = zip(*recent, strict=True)
         if None not in sequences:
             return all(sequence == sequences[0] for sequence in sequences)
-        # all below what the clock can tell are alike, too
+        # Times below the resolution of the clock are alike, too.
         floor_ns = self._instruments.sample_ns
         return bool(max(times_ns) <= max(min(times_ns), floor_ns) * _ALIKE_RATIO)
 
     def _choose_device(self) -> bool:
-        """Synchronize and flush from now on if a device is in use; return whether it is."""
+        """Synchronize and flush from now on if a device is in use, and return True if so."""
         runtime = self._instruments.runtime
         if not runtime.active():
             return False
@@ -602,17 +627,16 @@ class CallSampler:
 
     @property
     def _may_batch(self) -> bool:
-        """Whether several calls may make one sample."""
         request = self._request
         fixed = request.setup is not None or request.iterations is not None
         return not fixed and self._flush is None and self._settle is None
 
     def _choose_batch(self, call_ns: int) -> None:
-        """Choose the calls of a sample so that the clock resolves it well."""
         __tracebackhide__ = True
         instruments = self._instruments
         sample_ns = instruments.sample_ns
-        if self.on_device:  # one batch for all sources
+        # One batch serves all sources.
+        if self.on_device:
             sample_ns = max(
                 sample_ns, _SAMPLE_RESOLUTIONS * instruments.timers.resolution_ns
             )
@@ -623,14 +647,20 @@ class CallSampler:
             known_ns = max(elapsed_ns, instruments.resolution_ns)
             growth = _BATCH_MARGIN * sample_ns / known_ns
             self._batch_count = ceil(self._batch_count * growth)
-            # the shorter of two: an interrupted call would look long
+            # The shorter of two is used, because an interrupted call would look long.
             trials = (self._warm_call(), self._warm_call())
             elapsed_ns = min(trial.elapsed_ns for trial in trials)
 
     def _take(self, wait: Callable[[], None] | None) -> _Batch:
-        """Time one batch; `wait` waits for the device after it, None: none is in use."""
+        """
+        Time a batch.
+
+        Args:
+            wait: Waits for the device after the batch, or None if no device is in use.
+        """
         __tracebackhide__ = True
-        self._output = None  # frees the last output's memory before the next call
+        # Frees the memory of the last output before the next call.
+        self._output = None
         call = self._next_call()
         instruments = self._instruments
         instruments.sweep()
@@ -638,7 +668,8 @@ class CallSampler:
             self._flush()
         if self._synchronize is not None:
             self._synchronize()
-        if self._core_loop is not None:  # a setup or a turn of others may take seconds
+        # A setup, or the turn of another process, may take seconds.
+        if self._core_loop is not None:
             self._core_loop.refresh()
         repeat_count = self._batch_count - 1
         returned_ns = None
@@ -648,7 +679,7 @@ class CallSampler:
             instruments.clock.now_ns,
             instruments.clock.thread_cpu_ns,
         )
-        # outside of the sample: the readings take 1 us and 0.3 us
+        # Read outside of the sample, because the readings take 1 us and 0.3 us.
         if self._tells_interruptions:
             self._waits_before = instruments.clock.waits_count()
             cpu_ns = -thread_cpu_ns()
@@ -669,12 +700,10 @@ class CallSampler:
         return _Batch(elapsed_ns, returned_ns, cpu_ns, loaded)
 
     def _gave_up(self) -> bool:
-        """Return whether the last batch gave the processor up by itself, if it is counted."""
         before, now = self._waits_before, self._instruments.clock.waits_count()
         return before is not None and now is not None and now > before
 
     def _cache_notes(self) -> tuple[Note, ...]:
-        """Return a note if caches were to be cold, and no device has any to flush."""
         request = self._request
         is_cold = request.cache_asked and request.cache == CacheMode.COLD
         if not is_cold or self._cache_mode is not CacheMode.UNTOUCHED:
@@ -686,7 +715,6 @@ class CallSampler:
         return (Note(code="cache-not-cold", text=text, doubt=True),)
 
     def _short_notes(self, samples: Sequence[float], source: str) -> tuple[Note, ...]:
-        """Return a note if the samples are too short for their source."""
         resolution_ns = self._instruments.resolution_ns
         if source != Source.HOST:
             resolution_ns = resolution_of(source)
@@ -700,7 +728,6 @@ class CallSampler:
         return (Note(code="short-call", text=text),)
 
     def _few_notes(self, samples: Sequence[float]) -> tuple[Note, ...]:
-        """Return a note if a slow call has too few samples for an interval."""
         count = len(samples)
         if not self.is_slow or count >= _INTERVAL_LEAST:
             return ()
@@ -723,17 +750,18 @@ class CallSampler:
 
 class _SingleCalls:
     """
-    Calls a function after its samples (same_work.Probe).
+    Call a function after its samples (same_work.Probe).
 
     Args:
         single_s: Times a call after a preparation [s] (CallSampler.single_s).
 
         call: The function with its arguments.
 
-        usual_s: The median of the samples [s]; 0: it is not that of these arguments.
+        usual_s: The median of the samples [s], or 0 if it is unknown for these
+            arguments.
 
-        calls_count: Calls that are timed one by one, because the clock does not tell the
-            time of one, >= 1.
+        calls_count: Number of calls that are timed singly, because the clock does not
+            resolve a single call, >= 1.
 
         now_ns: The clock [ns].
     """
@@ -754,11 +782,11 @@ class _SingleCalls:
         self._now_ns = now_ns
 
     def call(self) -> None:
-        """Call it, and wait for the device."""
+        """Call the function, and wait for the device."""
         self._single_s(_nothing)
 
     def time_s(self, prepare: Callable[[], object]) -> float:
-        """Return the time of a call [s]; infinite: it was refused."""
+        """Return the time of a call [s], or infinity if refused."""
         if self._calls_count == 1:
             return self._single_s(prepare)
         times_ns: list[int] = []
@@ -766,7 +794,8 @@ class _SingleCalls:
         while len(times_ns) < self._calls_count and self._now_ns() < end_ns:
             prepare()
             times_ns.append(_timed_alone(self._call, self._now_ns))
-        quarter = len(times_ns) // 4  # interrupted calls, and steps of a coarse clock
+        # The quarters cut off hold interrupted calls, and steps of a coarse clock.
+        quarter = len(times_ns) // 4
         middle_ns = sorted(times_ns)[quarter : len(times_ns) - quarter]
         return max(1.0, statistics.fmean(middle_ns)) / NS_PER_S
 
@@ -777,7 +806,7 @@ def _nothing() -> None:
 
 @calls_the_test
 def _timed_alone(call: Callable[[], object], now_ns: Callable[[], int]) -> int:
-    """Return the time of one call without the clock's own time [ns]."""
+    """Return the time of a single call, corrected for the clock's own time [ns]."""
     __tracebackhide__ = True
     first_ns = now_ns()
     start_ns = now_ns()
@@ -787,13 +816,13 @@ def _timed_alone(call: Callable[[], object], now_ns: Callable[[], int]) -> int:
 
 class _Presence:
     """
-    Whether a thread ran or waited in the calls from now on.
+    Observes if a thread runs or waits during calls.
 
-    The first call comes before it, unless it is a sample: what that imports or compiles says
-    nothing of others.
+    It is created after the first call, unless that call is a sample: its imports and
+    compilations show nothing about later calls.
 
     Attributes:
-        begun_ns: When it began [ns].
+        begun_ns: Start of the observation [ns].
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -806,29 +835,34 @@ class _Presence:
         self.look_anew()
 
     def look_anew(self) -> None:
-        """Leave out of account what other threads have done until now."""
+        """Ignore the work of other threads until now."""
         self._thread_ns = self._clock.thread_cpu_ns()
         self._process_ns = self._clock.process_cpu_ns()
 
     def several_threads(self) -> bool:
-        """Return whether other threads of the process have worked since the last look."""
+        """Return True if other threads of the process have worked since the last look."""
         process_ns = self._clock.process_cpu_ns() - self._process_ns
         thread_ns = self._clock.thread_cpu_ns() - self._thread_ns
         return process_ns > _THREADS_RATIO * thread_ns
 
     def saw(self, *, ran_through: bool) -> None:
-        """Take note of a sample, in which the thread may have run all the time."""
+        """
+        Count a sample.
+
+        Args:
+            ran_through: Whether the thread ran all the time.
+        """
         self._samples_count += 1
         self._ran_through |= ran_through
 
     def notes(self, *, several_threads: bool, fine: bool) -> tuple[Note, ...]:
         """
-        Return why interruptions cannot be told; empty: they can.
+        Return the reasons why interruptions cannot be detected, or () if possible.
 
         Args:
-            several_threads: Whether other threads of the process work beside a call.
+            several_threads: Whether other threads of the process work during a call.
 
-            fine: Whether processor time can be told of a single sample.
+            fine: Whether the clock of processor time resolves a single sample.
         """
         if several_threads:
             return (_SEVERAL_THREADS,)
@@ -844,7 +878,7 @@ class _Presence:
 
 
 def _waited(clock: Clock, before: int | None, count: int) -> bool:
-    """Return whether calls may have waited: half as often as called, or uncounted."""
+    """Return True if at least half of the calls may have waited, or waits are not counted."""
     now = clock.waits_count()
     if now is None or before is None:
         return True
@@ -852,7 +886,6 @@ def _waited(clock: Clock, before: int | None, count: int) -> bool:
 
 
 def _ran_through(cpu_ns: int, elapsed_ns: int) -> bool:
-    """Return whether nothing else ran on the thread's processor meanwhile."""
     return cpu_ns >= RUNNING_FRACTION * elapsed_ns
 
 
@@ -880,8 +913,9 @@ def _timed(
     """
     Return the time of a batch [ns] and its last output.
 
-    Only locals between the two readings; the loop's own time (some 10 ns a call) is not
-    subtracted: a calibrated loop would be a second measurement with its own error.
+    Only locals are used between the two readings. The loop's own time (some 10 ns a
+    call) is not subtracted, because a calibrated loop would be a second measurement
+    with its own error.
     """
     __tracebackhide__ = True
     repeats = repeat(None, repeat_count)
@@ -903,10 +937,11 @@ def _timed_waiting(
     synchronize: Callable[[], None] | None,
 ) -> tuple[int, int, object]:
     """
-    Return the time of a batch [ns], the time until it returned [ns] and its last output.
+    Return the time of a batch [ns], the time until it returned [ns] and its last
+    output.
 
-    The device timers begin before the first reading and end after the second: their cost
-    is not part of the time until the call returned, and the ends count as waiting.
+    The device timers begin before the first reading and end after the second. Their
+    cost is not part of the time until the call returned, and the ends count as waiting.
     """
     __tracebackhide__ = True
     begins = () if timers is None else timers.begins

@@ -1,7 +1,7 @@
-"""Foreign names and units into ours.
+"""Translation of other tools' names and units.
 
-In: what a tool printed, in its own words and units.
-Out: names of the catalogue, SI units, None for what the tool did not say; whose a file is.
+In: the output of a tool, in its own words and units.
+Out: names of the catalogue, SI units, None for missing values, the tool that wrote a file.
 Never: a decision, a number that no tool gave.
 """
 
@@ -11,15 +11,17 @@ import re
 
 __all__ = ["FOREIGN_BYTES", "foreign"]
 
-FOREIGN_BYTES = 65_536  # of a file's start, which tell what wrote it
+# The first bytes of a file, from which the tool that wrote it is identified.
+FOREIGN_BYTES = 65_536
 _TIMES = "it has the times of kernels, and none of their counters"
 _MEASURE = (
     "profile with ncu for counters, or time the call in a test (gpuperf.measure); "
 )
 _OF_NSYS = (_TIMES, f"{_MEASURE}nsys stats prints what this file has")
 _OF_TORCH = (_TIMES, f"{_MEASURE}a browser shows this file at ui.perfetto.dev")
-# files that people give instead of a report or a run: how each begins, what it is, what it
-# has and what to do (Nsight Systems 2023.4, its SQLite export, PyTorch's profiler 2.0)
+# Files that users pass instead of a report or a run: the pattern of the first bytes, the
+# kind of file, the contents and the remedy (Nsight Systems 2023.4, its SQLite export,
+# PyTorch's profiler 2.0).
 _FOREIGN = (
     (rb"NVIDIA Tegra Profiler Report", "a report of Nsight Systems", *_OF_NSYS),
     (rb".{0,32}NVIDIA Nsight Systems Stream", "a stream of Nsight Systems", *_OF_NSYS),
@@ -43,10 +45,10 @@ _FOREIGN = (
 
 def foreign(content: bytes) -> tuple[str, str] | None:
     """
-    Return what a file of another tool is and what to do with it; None: not known.
+    Return the kind of another tool's file and a remedy, or None if unknown.
 
     Args:
-        content: The file, or at least its first `FOREIGN_BYTES`.
+        content: The file, or at least its first `FOREIGN_BYTES` bytes.
     """
     for pattern, kind, holds, remedy in _FOREIGN:
         if re.compile(pattern, re.DOTALL).match(content, 0, FOREIGN_BYTES):

@@ -1,8 +1,8 @@
 """CUPTI's activity records as a Trace, or as the times of samples.
 
-The *label* of the submitting call, CUPTI's external id of its thread, decides to which
-window work belongs. Threads without a label (autograd's, a framework's own) submit work
-without one; the time of submission decides, and the work is counted as unlabelled.
+The *label* of the submitting call, which is CUPTI's external id of the thread, decides to
+which window work belongs. Threads of autograd or of a framework have no label. Their work
+is assigned by the time of submission, and is counted as unlabelled.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 UNKNOWN = "unknown"
-# the fields of a kernel record that identify its shape
+# The fields of a kernel record that identify its shape.
 _shape_key: Callable[[Any], tuple[Any, ...]] = attrgetter(
     "name",
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
@@ -72,7 +72,7 @@ class LaunchSink(Protocol):
     """Stores more launches than fit in memory."""
 
     def put(self, launches: Launches) -> None:
-        """Append launches; their `shapes` begin with those of the launches before."""
+        """Append launches. Their `shapes` begin with the shapes of all earlier launches."""
 
     def end(self) -> LaunchList:
         """Return all launches."""
@@ -94,7 +94,8 @@ class Kernels:
         self._records = records
         self._places: dict[tuple[Any, ...], int] = {}
         self._shapes: tuple[KernelShape, ...] = ()
-        self._firsts: dict[int, int] = {}  # start of a call's first kernel [ns]
+        # Start of the first kernel of a call [ns], by correlation id.
+        self._firsts: dict[int, int] = {}
 
     def launches(
         self, kernels: Iterator[Any], sink: Callable[[], LaunchSink] | None
@@ -116,10 +117,10 @@ class Kernels:
 
     def latencies_ns(self, graphs: Iterable[Any]) -> array[int]:
         """
-        Return the time from each launching call to its first kernel [ns].
+        Return the time from every launching call to the call's first kernel [ns].
 
-        CUPTI interpolates the device's clock onto the host's, so that a kernel may seem
-        to begin before its call; such a latency is 0.
+        CUPTI interpolates the device's clock onto the host's, so that a kernel may seem to
+        begin before its call. Such a latency is 0.
         """
         for graph in graphs:
             self._began(graph.correlation_id, graph.start)
@@ -133,13 +134,11 @@ class Kernels:
         )
 
     def _began(self, correlation: int, start_ns: int) -> None:
-        """Record the start of a call's work, if it is the earliest."""
         counted = start_ns and correlation in self._records.launching
         if counted and start_ns < self._firsts.get(correlation, start_ns + 1):
             self._firsts[correlation] = start_ns
 
     def _columns(self, kernels: Iterable[Any]) -> Launches:
-        """Return some kernels as columns, with the shapes of all kernels so far."""
         places, calls, began = self._places, self._records.calls, self._began
         place_of = places.setdefault
         columns = {name: array(code) for name, code in COLUMNS.items()}
@@ -161,7 +160,7 @@ class Kernels:
 
 
 def _joined(first: Launches, second: Launches) -> Launches:
-    """Return two lists of launches as one; the columns of the first are extended."""
+    """Concatenate two lists of launches, extending the columns of the first in place."""
     columns: dict[str, Any] = {name: getattr(first, name) for name in COLUMNS}
     for name, column in columns.items():
         column.extend(getattr(second, name))
@@ -169,7 +168,6 @@ def _joined(first: Launches, second: Launches) -> Launches:
 
 
 def _shape(key: tuple[Any, ...]) -> KernelShape:
-    """Return the shape of a key."""
     name, *numbers = key
     return KernelShape(
         name=name or UNKNOWN,
@@ -189,11 +187,11 @@ class Bounds(Frozen, frozen=True, kw_only=True):
     Attributes:
         label_kind: The kind of CUPTI's external ids that are labels.
 
-        first: The window's label; higher ones were set while it was open.
+        first: The window's label. Higher labels were set while the window was open.
 
-        begun_ns: Its beginning [ns].
+        begun_ns: The beginning [ns].
 
-        returned_ns: The return of its body, before the wait for the device [ns].
+        returned_ns: The return of the body, before the wait for the device [ns].
 
         ended_ns: The time when the device was idle again [ns].
     """
@@ -210,10 +208,10 @@ class Sampled(Frozen, frozen=True, kw_only=True):
     The device work of one sample.
 
     Attributes:
-        span_s: First start to last end [s]; None: nothing ran, or a time is missing.
+        span_s: First start to last end [s], or None if nothing ran or a time is missing.
 
-        sequence: Its launches in order, four bytes each; equal for equal work under one
-            table of places.
+        sequence: The launches in order, four bytes each. Equal work gives equal bytes
+            if the same table of places is used.
     """
 
     span_s: float | None
@@ -234,7 +232,7 @@ class _Owner:
         self._bounds = bounds
 
     def owns(self, correlation: int, start_ns: int) -> bool:
-        """Return whether a piece of work belongs to the window."""
+        """Return True if a piece of work belongs to the window. Unlabelled work is counted."""
         bounds = self._bounds
         label = self._labels.get(correlation)
         if label is not None:
@@ -245,7 +243,7 @@ class _Owner:
         return inside
 
     def owns_call(self, correlation: int) -> bool:
-        """Return whether a call belongs to the window, without counting it."""
+        """Return True if a call belongs to the window, without counting unlabelled calls."""
         bounds = self._bounds
         label = self._labels.get(correlation)
         if label is not None:
@@ -278,15 +276,16 @@ def read_trace(
 
         bounds: Begin and end of the window.
 
-        dropped_count: As `Trace`'s.
+        dropped_count: See `Trace`.
 
-        children: As `Trace`'s.
+        children: See `Trace`.
 
-        device_children: As `Trace`'s.
+        device_children: See `Trace`.
 
-        unrecorded: As `Trace`'s.
+        unrecorded: See `Trace`.
 
-        sink: Opens a sink for more than 200,000 launches; None: they stay in memory.
+        sink: Opens a sink for more than 200,000 launches, or None to keep all launches in
+            memory.
     """
     with collector_paused():
         records = Sorted(batches, bounds.label_kind)
@@ -351,20 +350,22 @@ def read_samples(
     """
     Return the device work of each sample.
 
-    Work of a label before the first was submitted between samples, as a flush of caches
-    is, and belongs to none. Work without a label belongs to the sample in which it was submitted, up to the
-    next sample's start: the device was idle there.
+    Work with an earlier label than the first sample's was submitted between samples, like a
+    cache flush, and belongs to no sample. Work without a label belongs to the sample in
+    which it was submitted. A sample extends to the start of the next sample, where the
+    device was idle.
 
     Args:
         batches: Lists of records, as CUPTI delivered them.
 
         label_kind: The kind of external ids that are labels.
 
-        first: The label of the first sample; the others follow.
+        first: The label of the first sample. The labels of later samples follow.
 
         begins_ns: The start of each sample [ns].
 
-        places: Number of each launched thing so far; new ones are added.
+        places: The number of each distinct kernel, copy, fill or graph so far. New entries
+            are added.
     """
     with collector_paused():
         activity = Sorted(batches, label_kind)
@@ -388,7 +389,7 @@ def read_samples(
 
 
 class _Sample:
-    """Device work of one sample as it arrives, twenty bytes a piece."""
+    """Device work of one sample as it arrives, twenty bytes per piece."""
 
     __slots__ = ("_ends_ns", "_starts_ns", "_what")
 
@@ -397,7 +398,7 @@ class _Sample:
         self._what = array("I")
 
     def add(self, start_ns: int, end_ns: int, what: int) -> None:
-        """Add one piece; a time of 0 is missing."""
+        """Add a piece of work. A time of 0 is missing."""
         self._starts_ns.append(start_ns)
         self._ends_ns.append(end_ns)
         self._what.append(what)
@@ -414,25 +415,24 @@ class _Sample:
 
 
 def _copy(r: Any) -> Copy:  # noqa: ANN401 - a record has no type
-    """Return one copy."""
     return Copy(
         direction=DIRECTIONS.get(r.copy_kind, UNKNOWN),
         source=MEMORY.get(r.src_kind, UNKNOWN),
         target=MEMORY.get(r.dst_kind, UNKNOWN),
         size_bytes=r.bytes,
-        count=max(1, getattr(r, "copy_count", 1)),  # a copy between peers has none
+        # A record of a copy between peers has no count.
+        count=max(1, getattr(r, "copy_count", 1)),
         start_ns=r.start,
         end_ns=r.end,
     )
 
 
 def _inside(record: Any, bounds: Bounds) -> bool:  # noqa: ANN401 - a record has no type
-    """Return whether a record began inside a window."""
     return bool(bounds.begun_ns <= record.start <= bounds.ended_ns)
 
 
 def _waits(records: Sorted, bounds: Bounds) -> list[Any]:
-    """Return the waits; the one that ends the window is not one of them."""
+    """Return the waits inside the window, except the wait that ends the window."""
     return [
         record
         for record in records.of_kind("SYNCHRONIZATION")
@@ -461,7 +461,6 @@ def _overheads(records: Sorted, bounds: Bounds) -> dict[str, int]:
 
 
 def _ranges(records: Sorted) -> Iterator[NamedRange]:
-    """Yield the NVTX ranges with both a start and an end."""
     open_ranges: dict[int, Any] = {}
     for r in records.of_kind("MARKER"):
         if r.flags_ & RANGE_START:

@@ -32,21 +32,22 @@ __all__ = [
     "vendor_names",
 ]
 
-KERNEL = "kernel"  # the workload of a launch; others are counted as a whole
-# what ncu writes of a launch; of a range or a graph it is that of one of its kernels
+KERNEL = "kernel"  # The workload of a launch. Ranges and graphs are counted as a whole.
+# Counters that describe a launch. For a range or a graph, ncu reports the values of one of
+# the kernels.
 _OF_LAUNCH = ("launch__", "sm__maximum_warps_")
-_PERCENT = 100.0  # Nsight Compute writes fractions as percent
+_PERCENT = 100.0  # Nsight Compute writes fractions in percent.
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = "avg.pct_of_peak_sustained_active"
 
 Capabilities = frozenset[tuple[int, int]]
 
-# GB202 counts DRAM traffic by operation; GB10B and GB20B, whose memory is the host's,
-# have no counters of it (base metrics of libnvperf_host 2026.3, chip by chip)
+# GB202 counts DRAM traffic by operation. GB10B and GB20B share the host's memory and have
+# no DRAM counters (base metrics of libnvperf_host 2026.3, chip by chip).
 _BY_OPERATION: Capabilities = frozenset({(12, 0)})
 _NO_DRAM: Capabilities = frozenset({(11, 0), (12, 1)})
-# on AD10x NVIDIA replaced the counter of the tensor pipe, and ncu's sections ask for the
-# new one alone
+# On AD10x NVIDIA replaced the counter of the tensor pipe, and ncu's sections request only
+# the new counter.
 _TENSOR_V2: Capabilities = frozenset({(8, 9)})
 
 CAPABILITY = (
@@ -57,16 +58,16 @@ CAPABILITY = (
 
 class Spelling(Frozen, frozen=True, kw_only=True):
     """
-    One of Nsight Compute's names for a standard counter.
+    A name of Nsight Compute for a standard counter.
 
     Attributes:
         counter: Nsight Compute's name.
 
         per: The divisor that gives the standard unit.
 
-        only: The compute capabilities that have it; None: all but `never`.
+        only: The compute capabilities that have the counter, or None for all but `never`.
 
-        never: The compute capabilities that do not.
+        never: The compute capabilities that lack the counter.
     """
 
     counter: str
@@ -75,7 +76,7 @@ class Spelling(Frozen, frozen=True, kw_only=True):
     never: Capabilities = frozenset()
 
     def fits(self, capability: tuple[int, int] | None) -> bool:
-        """Return whether a chip has the counter; None is taken for a common chip."""
+        """Return True if a chip has the counter. For None, a common chip is assumed."""
         if capability is None:
             return self.only is None
         if self.only is not None:
@@ -84,22 +85,18 @@ class Spelling(Frozen, frozen=True, kw_only=True):
 
 
 def _plain(*counters: str) -> tuple[Spelling, ...]:
-    """Return counters in the standard unit, or with a unit of their own."""
     return tuple(Spelling(counter=counter) for counter in counters)
 
 
 def _percent(*counters: str) -> tuple[Spelling, ...]:
-    """Return counters in percent."""
     return tuple(Spelling(counter=counter, per=_PERCENT) for counter in counters)
 
 
 def _dram(counter: str, per: float = 1.0) -> Spelling:
-    """Return a DRAM counter that every chip with its own DRAM has."""
     return Spelling(counter=counter, per=per, never=_NO_DRAM)
 
 
 def _dram_bytes(direction: str) -> tuple[Spelling, ...]:
-    """Return the spellings of DRAM traffic in one direction."""
     return (
         Spelling(
             counter=f"dram__bytes_{direction}.sum", never=_NO_DRAM | _BY_OPERATION
@@ -109,7 +106,6 @@ def _dram_bytes(direction: str) -> tuple[Spelling, ...]:
 
 
 def _tensor(ending: str) -> tuple[Spelling, ...]:
-    """Return the spellings of the tensor pipe's use."""
     return (
         Spelling(
             counter=f"sm__pipe_tensor_cycles_active_v2.{ending}",
@@ -120,12 +116,11 @@ def _tensor(ending: str) -> tuple[Spelling, ...]:
     )
 
 
-_STEMS = {  # a pipe's counter without its roll-up, best first
+# The counters of a pipe without their roll-up, best first.
+_STEMS = {
     "issue": ("sm__issue_active", "sm__inst_executed"),
     "alu": ("sm__pipe_alu_cycles_active", "sm__inst_executed_pipe_alu"),
-    "aluheavy": (
-        "sm__pipe_aluheavy_cycles_active",
-    ),  # of GB20x, the busier half of alu
+    "aluheavy": ("sm__pipe_aluheavy_cycles_active",),  # GB20x: the busier half of alu.
     "fma": ("sm__pipe_fma_cycles_active", "sm__inst_executed_pipe_fma"),
     "fmaheavy": ("sm__pipe_fmaheavy_cycles_active",),
     "fp16": ("sm__inst_executed_pipe_fp16",),
@@ -143,8 +138,10 @@ _BLOCK_LIMITS = {
     "blocks": "blocks",
     "barriers": "barriers",
 }
-_LETTERS = {"fp32": "f", "fp64": "d"}  # of an operation's name, by data type
-_SAMPLED = {"no_instruction": "no_instructions"}  # the sampler writes a plural
+# The letter of a data type in the name of an operation.
+_LETTERS = {"fp32": "f", "fp64": "d"}
+# The sampler uses the plural for this stall reason.
+_SAMPLED = {"no_instruction": "no_instructions"}
 
 
 SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
@@ -249,7 +246,8 @@ SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
 }  # fmt: skip
 
 
-_SCALED = {"bytes": "bytes", "s": "s", "hz": "Hz"}  # last word of a name: its SI unit
+# The SI unit by the last word of a standard name.
+_SCALED = {"bytes": "bytes", "s": "s", "hz": "Hz"}
 
 
 def standard_counters(
@@ -264,13 +262,13 @@ def standard_counters(
     Args:
         launch: The launch with the tool's own names and units.
 
-        names: The standard counters to return; None: all.
+        names: The standard counters to return, or None for all.
 
-        mode: How the tool read them, where that is known.
+        mode: How the tool read the counters, if known.
 
     Returns:
-        The counters, without those that the tool did not give or whose unit is unknown;
-        of a range or a graph also without what describes a launch.
+        The counters that the tool reported in a known unit. Counters that describe a launch
+        are left out for a range or a graph.
     """
     values: dict[str, float] = {}
     for name in SPELLINGS if names is None else names:
@@ -285,19 +283,19 @@ def standard_counters(
 
 
 def describes_launch(counter: str) -> bool:
-    """Return whether a counter describes a launch, and no work that was done."""
+    """Return True if a counter describes the launch itself, not the work that was done."""
     return counter.startswith(_OF_LAUNCH)
 
 
 def vendor_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return every counter behind standard names, for any chip, without duplicates."""
+    """Return all vendor counters behind standard names, for any chip, without duplicates."""
     counters = (s.counter for name in names for s in SPELLINGS.get(name, ()))
     return tuple(dict.fromkeys((*counters, *CAPABILITY)))
 
 
 def spelled(name: str, launch: ForeignLaunch) -> str | None:
     """
-    Return the counter to collect for a standard one on the chip of a launch.
+    Return the vendor counter to collect for a standard counter on the chip of a launch.
 
     Args:
         name: A standard name.
@@ -305,7 +303,7 @@ def spelled(name: str, launch: ForeignLaunch) -> str | None:
         launch: A launch that ran on the chip.
 
     Returns:
-        The counter; None where this chip has none, or the name is not a counter's.
+        The counter, or None if the chip has none or the name is unknown.
     """
     capability = capability_of(launch)
     fitting = (s for s in SPELLINGS.get(name, ()) if s.fits(capability))
@@ -313,7 +311,7 @@ def spelled(name: str, launch: ForeignLaunch) -> str | None:
 
 
 def _in_si(launch: ForeignLaunch, spelling: Spelling, si: str | None) -> float | None:
-    """Return a counter of a launch in the standard unit; None: the launch lacks it."""
+    """Return a counter of a launch in the standard unit, or None if missing."""
     number = number_of(launch, spelling.counter)
     if number is None:
         return None
@@ -328,7 +326,7 @@ class ForeignValue(Protocol):
 
     @property
     def value(self) -> float | str | None:
-        """The number or the text; None: the tool gave none."""
+        """The number or the text, or None if the tool gave neither."""
 
     @property
     def unit(self) -> str | None:
@@ -344,11 +342,11 @@ class ForeignLaunch(Protocol):
 
     @property
     def workload(self) -> str:
-        """KERNEL, or what was profiled as one."""
+        """KERNEL, or the kind of workload that was profiled as a whole."""
 
 
 def number_of(launch: ForeignLaunch, name: str) -> float | None:
-    """Return a number of a launch; None: it has no finite number of that name."""
+    """Return a finite number of a launch, or None if the launch has none of that name."""
     value = launch.metrics.get(name)
     if value is None or not isinstance(value.value, (int, float)):
         return None
@@ -356,27 +354,28 @@ def number_of(launch: ForeignLaunch, name: str) -> float | None:
 
 
 def capability_of(launch: ForeignLaunch) -> tuple[int, int] | None:
-    """Return the compute capability that a launch ran on; None: not reported."""
+    """Return the compute capability of the GPU that ran a launch, or None if not reported."""
     major, minor = (number_of(launch, name) for name in CAPABILITY)
     return None if major is None or minor is None else (int(major), int(minor))
 
 
-DURATION = "gpu__time_duration.sum"  # the weight of a launch in a mean rate
+# The weight of a launch in a mean rate.
+DURATION = "gpu__time_duration.sum"
 _NAME = "device__attribute_display_name"
 
 
 class Captured(Frozen, frozen=True, kw_only=True):
     """
-    One counter over launches.
+    One counter over several launches.
 
     Attributes:
-        values: One for each launch that has the counter [unit].
+        values: One value for each launch that has the counter [unit].
 
-        weights: The launches' durations, if all have one; else empty.
+        weights: The durations of the launches if all have one, else empty.
 
         unit: The tool's own unit.
 
-        absent_count: Launches that lack the counter.
+        absent_count: Number of launches that lack the counter.
     """
 
     values: tuple[float, ...]
@@ -387,10 +386,10 @@ class Captured(Frozen, frozen=True, kw_only=True):
 
 def captured_values(counter: str, launches: Sequence[ForeignLaunch]) -> Captured:
     """
-    Return one counter of some launches, by the tool's name and in its unit.
+    Return a counter of several launches, by the tool's name and in the tool's unit.
 
     Args:
-        counter: Its name.
+        counter: The tool's name of the counter.
 
         launches: Launches that were measured.
     """
@@ -409,7 +408,7 @@ def captured_values(counter: str, launches: Sequence[ForeignLaunch]) -> Captured
 
 
 def captured_facts(launch: ForeignLaunch) -> dict[str, str]:
-    """Return the fingerprint's facts about the device that a launch ran on."""
+    """Return fingerprint facts about the device of a launch."""
     facts = {}
     name = launch.metrics.get(_NAME)
     if name is not None and isinstance(name.value, str):
@@ -435,7 +434,7 @@ def needed_counters(
 
 
 def kernel_values(kernel: KernelResources) -> dict[str, tuple[float | None, str]]:
-    """Return the metrics of a compiled kernel by name, each with its unit."""
+    """Return the metrics of a compiled kernel with units, by name."""
     shared = kernel.shared_bytes + (kernel.dynamic_shared_bytes or 0)
     return {
         "registers": (kernel.registers_count, "count"),

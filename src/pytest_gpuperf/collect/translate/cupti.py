@@ -1,8 +1,9 @@
-"""CUPTI's numbers for what its records say, and the records by what they are.
+"""CUPTI's constants, and CUPTI's activity records sorted by kind.
 
-Records are read by the names of their fields, which every version of the classes has: a
-newer class only adds some. cupti-python before 13.3 keeps a record as an array of numpy,
-of which each field takes 3 us to read, 80 us a kernel; such records are unpacked at once.
+Records are read by field name. All versions of a class have these names, because newer
+classes only add fields. cupti-python before 13.3 keeps a record as a numpy array.
+Reading a field of such an array takes 3 us, and reading a kernel 80 us, so that all
+fields of a record are unpacked at once.
 
 References:
     cupti_activity.h, cupti_driver_cbid.h and cupti_runtime_cbid.h of CUDA 13.0 to 13.5.
@@ -112,16 +113,18 @@ OVERHEADS = {  # CUpti_ActivityOverheadKind
     7 << 16: "buffer_request",
     8 << 16: "unified_memory_start",
 }
-COMPILE = 3  # CUPTI_ACTIVITY_JIT_OPERATION_COMPILE; 1 and 2 load and store a cache
+# CUPTI_ACTIVITY_JIT_OPERATION_COMPILE. 1 and 2 load from and store to a cache.
+COMPILE = 3
 ALLOCATION = 1  # CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION
-STATIC = frozenset({6, 7})  # memory of a module that was loaded: nobody allocated it
+# Static memory of a loaded module, which the program did not allocate.
+STATIC = frozenset({6, 7})
 RANGE_START, RANGE_END = 2, 4  # CUPTI_ACTIVITY_FLAG_MARKER_*
 
 _T = TypeVar("_T")
-Batches = Iterable[Sequence[Any]]  # as CUPTI hands them over; records have no type
+Batches = Iterable[Sequence[Any]]  # As delivered by CUPTI. Records have no type.
 
 
-# of all records, what is read
+# The fields that are read, of all kinds of records.
 _FIELDS = frozenset(
     [
         "kind",
@@ -162,8 +165,10 @@ _FIELDS = frozenset(
     ]
 )
 _TEXTS = frozenset({"name", "domain"})
-_NAMED = ("ActivityKernel", "ActivityMarker")  # the records whose texts are read
-_CODES = {  # numpy's name of a number -> struct's
+# The classes of records whose texts are read.
+_NAMED = ("ActivityKernel", "ActivityMarker")
+# numpy's name of a number type -> the code of struct.
+_CODES = {
     "uint8": "B",
     "int8": "b",
     "uint16": "H",
@@ -176,16 +181,17 @@ _CODES = {  # numpy's name of a number -> struct's
 
 
 def let_go(things: list[_T]) -> Iterator[_T]:
-    """Yield what a list has, in order; the list keeps nothing of what was yielded."""
+    """Yield the items of a list in order, and remove every yielded item from the list."""
     things.reverse()
     while things:
         yield things.pop()
 
 
 def quick(batches: Batches) -> Iterator[Any]:
-    """Yield records, or what has their fields, each quick to read."""
+    """Yield records, or objects with the same fields, that are fast to read."""
     readers: dict[type, Callable[[Any], Any] | None] = {}
-    texts: dict[int, str] = {0: ""}  # by address: each kernel's launches share one
+    # By address, which all launches of a kernel share.
+    texts: dict[int, str] = {0: ""}
     for record in chain.from_iterable(batches):
         kind = type(record)
         if kind not in readers:
@@ -195,7 +201,7 @@ def quick(batches: Batches) -> Iterator[Any]:
 
 
 def _reader(record: Any, texts: dict[int, str]) -> Callable[[Any], Any] | None:  # noqa: ANN401 - a record has no type
-    """Return what unpacks records of one class; None: their fields are quick as it is."""
+    """Return a function that unpacks records of a class, or None if fields are fast to read."""
     data = getattr(record, "_data", None)
     if data is None:
         return None
@@ -228,18 +234,20 @@ def _reader(record: Any, texts: dict[int, str]) -> Callable[[Any], Any] | None: 
 
 class Sorted:
     """
-    The records of some batches, by what they are.
+    The records of several batches, sorted by kind.
 
     Args:
-        batches: As CUPTI handed them over.
+        batches: Lists of records, as delivered by CUPTI.
 
-        label_kind: Which external ids are labels.
+        label_kind: The kind of external ids that are labels.
     """
 
     def __init__(self, batches: Batches, label_kind: int) -> None:
-        self.labels: dict[int, int] = {}  # by correlation id
-        self.calls: dict[int, int] = {}  # start of the outermost [ns], likewise
-        self.launching: set[int] = set()  # correlation ids of calls that launch kernels
+        # The label, and the start of the outermost call [ns], by correlation id.
+        self.labels: dict[int, int] = {}
+        self.calls: dict[int, int] = {}
+        # The correlation ids of calls that launch kernels.
+        self.launching: set[int] = set()
         self.work: dict[int, list[Any]] = {kind: [] for kind in _WORK}
         self.rest: dict[int, list[Any]] = {}
         labels, calls, launching, work = (
@@ -256,7 +264,7 @@ class Sorted:
                 if record.external_kind == label_kind:
                     labels[record.correlation_id] = record.external_id
             elif kind in _CALLS:
-                # a runtime call and the driver call inside it have one correlation id
+                # A runtime call and its inner driver call share a correlation id.
                 called, start = record.correlation_id, record.start
                 if start < calls.get(called, start + 1):
                     calls[called] = start

@@ -1,8 +1,8 @@
-"""DCGM's text outputs as records, and its fields in our names and units.
+"""DCGM's text outputs as records, and DCGM's fields as standard readings and units.
 
 References:
-    dcgm_fields.h and dcgm_fields.cpp of DCGM 3.3 to 4.6: numbers, names old and new, the
-    tags that head dcgmi's columns, units. dcgm_structs.h: the blank values.
+    dcgm_fields.h and dcgm_fields.cpp of DCGM 3.3 to 4.6: numbers, old and new names, the
+    column headers of dcgmi, units. dcgm_structs.h: the blank values.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ __all__ = [
 Value = float | int | bool
 
 _MHZ = 1e6
-# DCGM takes the difference of a counter of KiB and divides by 1000 for its "MB/s".
+# DCGM divides the difference of a KiB counter by 1000 and calls the result "MB/s".
 _NVLINK_BYTES_PER_S = 1000 * 1024.0
-_NVLINK_TX, _NVLINK_RX = "nvlink_transmitted", "nvlink_received"  # two halves of one
-_BLANKS = frozenset(  # dcgm_structs.h: blank, not found, not supported, not permitted
+# Both directions are added up to one reading.
+_NVLINK_TX, _NVLINK_RX = "nvlink_transmitted", "nvlink_received"
+# dcgm_structs.h: blank, not found, not supported, not permitted.
+_BLANKS = frozenset(
     float(base + i)
     for base in (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 2**47)
     for i in range(4)
@@ -73,13 +75,13 @@ _CONVERT: Mapping[DcgmUnit, Callable[[float], Value]] = {
     DcgmUnit.BYTES_PER_S: float,
     DcgmUnit.MILLIJOULES: lambda v: v / 1000.0,
     DcgmUnit.MHZ: lambda v: v * _MHZ,
-    DcgmUnit.MIB: lambda v: v * MiB,  # DCGM writes MB where it means MiB
+    DcgmUnit.MIB: lambda v: v * MiB,  # DCGM calls it MB.
     DcgmUnit.WATTS: float,
     DcgmUnit.CELSIUS: float,
     DcgmUnit.COUNT: int,
     DcgmUnit.FLAG: lambda v: v > 0,
 }
-# clamped, or valid below 0; any other number below 0 is an error of the sensor
+# Clamped, or valid below 0. A negative number in any other unit is a sensor error.
 _MAY_BE_NEGATIVE = {
     DcgmUnit.RATIO,
     DcgmUnit.PERCENT,
@@ -91,19 +93,18 @@ _MAY_BE_NEGATIVE = {
 
 class Field(Frozen, frozen=True, kw_only=True):
     """
-    One of DCGM's fields.
+    A field of DCGM.
 
     Attributes:
-        reading: Our name for it, or for one half of it.
+        reading: The field of a CanonicalRecord, or a name for one of two halves of it.
 
-        unit: The unit of its number.
+        unit: The unit of the number.
 
-        number: DCGM's own number; None: it has only a name.
+        number: DCGM's own number, or None if the field has only a name.
 
         names: DCGM's names, old and new, without `DCGM_FI_`.
 
-        tag: The head of its column in `dcgmi dmon`; empty: unknown.
-
+        tag: The column header in `dcgmi dmon`, or "" if unknown.
     """
 
     reading: str
@@ -115,7 +116,7 @@ class Field(Frozen, frozen=True, kw_only=True):
 
 def field_named(text: str) -> Field | None:
     """
-    Return the field of a number, a name or a column's head; None: not one of ours.
+    Return the field with a number, name or column header, or None if there is none.
 
     Example:
         >>> field_named("DCGM_FI_PROF_SM_ACTIVE") is field_named("1002")
@@ -125,7 +126,7 @@ def field_named(text: str) -> Field | None:
 
 
 def number(text: str) -> float | None:
-    """Return a number; None for no number, one that is not finite, and DCGM's blanks."""
+    """Parse a number, and return None for text, non-finite numbers and DCGM's blanks."""
     try:
         value = float(text)
     except ValueError:
@@ -137,14 +138,14 @@ def readings(
     values: Mapping[Field, float | None],
 ) -> tuple[dict[str, Value | None], list[str]]:
     """
-    Return readings of one GPU, by the names of a CanonicalRecord.
+    Convert the values of a GPU to fields of a CanonicalRecord.
 
     Args:
-        values: By field, in DCGM's units; None: absent.
+        values: Values by field in DCGM's units, or None if absent.
 
     Returns:
-        The readings in our units, and a sentence for each invalid one. The rate of all
-        NVLinks is field 449, else the sum of 1011 and 1012.
+        The readings in standard units, and a sentence for each invalid value. The rate
+        of all NVLinks is field 449, else the sum of 1011 and 1012.
     """
     by_name: dict[str, Value | None] = {}
     notes = []
@@ -162,7 +163,7 @@ def readings(
 
 
 def _converted(source: Field, value: float | None) -> tuple[Value | None, str]:
-    """Return a number in our unit, or None and what is wrong with it."""
+    """Return a number in the standard unit and "", or None and the reason if invalid."""
     if value is None:
         return None, ""
     if value < 0 and source.unit not in _MAY_BE_NEGATIVE:
@@ -171,7 +172,7 @@ def _converted(source: Field, value: float | None) -> tuple[Value | None, str]:
     return (converted, "") if isfinite(converted) else (None, "infinite")
 
 
-# DCGM's number, dmon's column, unit, reading, and DCGM's names; "-": it has none
+# DCGM's number, dmon's column, unit, reading, and DCGM's names. "-" means none.
 _TABLE = """
 100  SMCLK mhz         sm_clock_hz DEV_SM_CLOCK
 101  MMCLK mhz         memory_clock_hz DEV_MEM_CLOCK
@@ -224,7 +225,6 @@ _TABLE = """
 
 
 def _field(row: str) -> Field:
-    """Return a row of the table."""
     number, tag, unit, reading, *names = row.split()
     return Field(
         reading=reading,
@@ -235,7 +235,7 @@ def _field(row: str) -> Field:
     )
 
 
-# an indented line continues the row above it
+# An indented line continues the row above.
 _FIELDS = tuple(map(_field, _TABLE.replace("\n    ", " ").strip().splitlines()))
 _BY_NAME = {
     name: field
@@ -245,9 +245,11 @@ _BY_NAME = {
 }
 
 
-LeftOut = dict[str, list[str]]  # by reason: what was left out, and where
-_MOST_LISTED = 20  # mistakes of a text, and places of a reason
-_STOPPED = "dmon was stopped"  # its last line after Ctrl-C
+LeftOut = dict[str, list[str]]  # The omitted items and their positions, by reason.
+# Limit of the listed mistakes of a text, and of the positions listed for a reason.
+_MOST_LISTED = 20
+# The last line of dmon after Ctrl-C.
+_STOPPED = "dmon was stopped"
 _ROW = re.compile(
     r"(?:(?P<stamp>\d+(?:\.\d+)?)\s+)?"
     r"(?P<kind>[A-Za-z][\w-]*)\s+(?P<id>\d+)(?P<values>(?:\s.*)?)"
@@ -256,19 +258,19 @@ _ROW = re.compile(
 
 class Moment(Frozen, frozen=True, kw_only=True):
     """
-    One time by two clocks.
+    A time on two clocks.
 
     Attributes:
-        monotonic_s: By a clock that never goes back [s].
+        monotonic_s: Time on a clock that never goes back [s].
 
-        unix_s: Since 1970 [s].
+        unix_s: Time since 1970 [s].
     """
 
     monotonic_s: float
     unix_s: float
 
     def after(self, elapsed_s: float) -> Moment:
-        """Return the moment so many seconds later."""
+        """Return the moment `elapsed_s` seconds later."""
         return Moment(
             monotonic_s=self.monotonic_s + elapsed_s, unix_s=self.unix_s + elapsed_s
         )
@@ -281,7 +283,7 @@ class Telemetry(Frozen, frozen=True, kw_only=True):
     Attributes:
         records: In the order of the text.
 
-        model_names: The products' names by GPU index, if the text has them.
+        model_names: The product names by GPU index, if the text has them.
 
         notes: One sentence for each reason to leave something out.
     """
@@ -292,7 +294,7 @@ class Telemetry(Frozen, frozen=True, kw_only=True):
 
 
 def is_dmon(text: str) -> bool:
-    """Return whether a line of a text is a head or a row of `dcgmi dmon`."""
+    """Return True if any line of a text is a header or a row of `dcgmi dmon`."""
     lines = map(str.strip, text.splitlines())
     return any(
         line.lower().startswith("#entity") or _ROW.fullmatch(line) for line in lines
@@ -319,19 +321,20 @@ def dmon_records(
 
         interval_s: The time between two rows of a GPU [s].
 
-        fields: Numbers or names of the requested fields, in order; None: those of the
-            text's header.
+        fields: Numbers or names of the requested fields, in order, or None to use the
+            header of the text.
 
         uuids: The UUIDs of the GPUs, by index.
 
         path: The name of the text, for the message.
 
     Returns:
-        One record for each row of a GPU, or of an instance of one, whose uuid is the
-        GPU's with the instance appended.
+        One record for each row of a GPU or of an instance. The UUID of an instance is the
+        GPU's UUID with the instance appended.
 
     Raises:
-        CaptureFormatError: Some lines are not dmon's; the message lists them by number.
+        CaptureFormatError: Some lines have another format. The message lists them by
+            number.
     """
     reader = _Dmon(start=start, interval_s=interval_s, uuids=uuids or {})
     if fields is not None:
@@ -358,7 +361,7 @@ def record_at(
 
 
 def sentences(left_out: LeftOut) -> tuple[str, ...]:
-    """Return one sentence for each reason to leave something out."""
+    """Return a sentence for each reason to leave something out."""
     return tuple(
         f"{reason}: {_listed(items, ', ')}" for reason, items in left_out.items()
     )
@@ -368,10 +371,10 @@ def refuse_mistakes(
     mistakes: Sequence[str], path: str, *, tool: str = "dcgmi dmon or dcgm-exporter"
 ) -> None:
     """
-    Refuse a text of a tool with invalid lines.
+    Raise an exception if a tool's text has invalid lines.
 
     Raises:
-        CaptureFormatError: There are such lines; the message lists the first 20.
+        CaptureFormatError: There are such lines. The message lists the first 20.
     """
     if not mistakes:
         return
@@ -384,7 +387,7 @@ def refuse_mistakes(
 
 @dataclass(slots=True, kw_only=True)
 class _Dmon:
-    """Reads dmon's lines one after the other."""
+    """Reads the lines of dmon in order."""
 
     start: Moment
     interval_s: float
@@ -394,12 +397,14 @@ class _Dmon:
     mistakes: list[str] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=dict)
     tick: int = 0
-    entities: set[tuple[str, int]] = field(default_factory=set)  # of this tick
-    gpu_index: int | None = None  # of the last row of a GPU
+    # The entities already seen in this tick.
+    entities: set[tuple[str, int]] = field(default_factory=set)
+    # The GPU of the most recent GPU row.
+    gpu_index: int | None = None
     first_stamp_s: float | None = None
 
     def take_header(self, names: Iterable[str]) -> None:
-        """Set the columns by their names."""
+        """Set the columns by name."""
         self.columns = [field_named(name) for name in names]
 
     def take(self, line_number: int, line: str) -> None:
@@ -408,9 +413,10 @@ class _Dmon:
         if not words or line.startswith(_STOPPED):
             return
         if line.startswith("#"):
-            if words[0].lower() == "entity":  # any other line is a comment
+            # Any other line of this kind is a comment.
+            if words[0].lower() == "entity":
                 self.take_header(words[1:])
-        elif words[0].lower() != "id":  # the line of the units
+        elif words[0].lower() != "id":  # The line of units begins with ID.
             try:
                 self._take_row(f"line {line_number}", line)
             except ValueError as error:
@@ -466,7 +472,6 @@ class _Dmon:
         )
 
     def _moment(self, stamp: str | None) -> Moment:
-        """Return the time of a row."""
         if stamp is None:
             return self.start.after(self.tick * self.interval_s)
         stamp_s = float(stamp)
@@ -477,7 +482,6 @@ class _Dmon:
 
 
 def _listed(items: Sequence[str], separator: str) -> str:
-    """Return the first items as text, with the number of the others."""
     more = len(items) - _MOST_LISTED
     rest = [f"and {more} more"] if more > 0 else []
     return separator.join([*items[:_MOST_LISTED], *rest])
@@ -501,7 +505,7 @@ def exporter_records(
     Args:
         text: In the text format of Prometheus or OpenMetrics.
 
-        start: The time of the text; of its first line, if lines have times.
+        start: The time of the text, or of its earliest line if lines have times.
 
         path: The name of the text, for the message.
 
@@ -509,7 +513,7 @@ def exporter_records(
         One record for each GPU, instance and time.
 
     Raises:
-        CaptureFormatError: Lines have another format; the message lists their numbers.
+        CaptureFormatError: Lines have another format. The message lists their numbers.
     """
     mistakes: list[str] = []
     left_out: LeftOut = {}
@@ -539,7 +543,7 @@ def exporter_records(
 
 
 class _Entity(Frozen, frozen=True, kw_only=True):
-    """A GPU or an instance of it, at one time."""
+    """A GPU or a MIG instance, at one time."""
 
     gpu_index: int
     gpu_uuid: str
@@ -548,13 +552,13 @@ class _Entity(Frozen, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _Gathered:
-    """The values of one entity; a field with two different values has none."""
+    """The values of one entity. A field with two different values has no value."""
 
     values: dict[Field, float | None] = field(default_factory=dict)
     conflicts: set[Field] = field(default_factory=set)
 
     def take(self, source: Field, value: float | None) -> None:
-        """Add a value; the same value twice, as for two pods on one GPU, is one."""
+        """Add a value. Equal values, as for two pods on one GPU, count once."""
         first = self.values.get(source)
         if first is not None and value is not None and first != value:
             self.conflicts.add(source)
@@ -588,7 +592,7 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
             message = f"{match['value'][:60]!r} is not a number"
             raise ValueError(message) from None
         stamp = match["stamp"]
-        # Prometheus writes whole milliseconds, OpenMetrics seconds with a point
+        # Prometheus writes whole milliseconds, OpenMetrics seconds with a point.
         per_s = 1.0 if stamp and "." in stamp else 1000.0
         name = match["name"]
         return cls(
@@ -599,7 +603,7 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
         )
 
     def entity(self) -> _Entity | None:
-        """Return the GPU or instance of the line; None: no label names a GPU."""
+        """Return the GPU or instance of the line, or None if no label names a GPU."""
         index = self.labels.get("gpu", "")
         if not index.isdecimal():
             device = _DEVICE.fullmatch(self.labels.get("device", ""))
@@ -621,7 +625,6 @@ def _gathered_records(
     model_names: Mapping[int, str],
     left_out: LeftOut,
 ) -> Telemetry:
-    """Return the records of the exporter's entities."""
     stamps = [e.stamp_s for e in entities if e.stamp_s is not None]
     first_s = min(stamps, default=0.0)
     records = []

@@ -1,4 +1,4 @@
-"""Tables of nvidia-smi (`--query-gpu=… --format=csv`) into readings."""
+"""Readings from tables of nvidia-smi (`--query-gpu=… --format=csv`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_gpuperf.model.telemetry import CanonicalRecord
 
 __all__ = ["is_smi_table", "smi_records"]
 
-# a column's name without its unit: our reading, and the factor of nvidia-smi's unit
+# Column name without unit -> field of a CanonicalRecord, and the factor of the unit.
 _COLUMNS: dict[str, tuple[str, float]] = {
     "utilization.gpu": ("gpu_busy_fraction", 0.01),
     "utilization.memory": ("memory_busy_fraction", 0.01),
@@ -46,13 +46,14 @@ _COUNTS = {
     "remapped_rows.correctable": "correctable_remapped_row_count",
 }
 _IDENTITY = frozenset({"timestamp", "index", "uuid", "gpu_uuid", "name", "gpu_name"})
-_SHOWN = 20  # characters of a cell in a note
+_SHOWN = 20  # Characters of a cell that a note shows.
 _STAMP = "%Y/%m/%d %H:%M:%S.%f"
-_NO_VALUES = ("[", "n/a")  # [N/A], [Not Supported], [Unknown Error]: absent
+# [N/A], [Not Supported] and [Unknown Error] mean an absent value.
+_NO_VALUES = ("[", "n/a")
 
 
 def is_smi_table(text: str) -> bool:
-    """Return whether a text begins with the head of such a table."""
+    """Return True if a text begins with the header of a table of nvidia-smi."""
     names = _names(text.partition("\n")[0])
     return len(names) > 1 and any(n in _COLUMNS or n in _IDENTITY for n in names)
 
@@ -64,11 +65,11 @@ def smi_records(
     Return the records of a table of nvidia-smi.
 
     Args:
-        text: The table with its head, with units or without (`csv,nounits`).
+        text: The table with its header, with units or without (`csv,nounits`).
 
-        start: The time of the first rows, if they have no timestamp.
+        start: The time of the first rows, if rows have no timestamp.
 
-        interval_s: The time between two rows of a GPU [s], if they have none.
+        interval_s: The time between two rows of a GPU [s], if rows have no timestamp.
 
         path: The name of the text, for the message.
 
@@ -77,7 +78,7 @@ def smi_records(
         activity, so they are absent.
 
     Raises:
-        CaptureFormatError: Some rows are not of the table; the message lists them.
+        CaptureFormatError: Some rows do not fit the table. The message lists them.
     """
     head, *rows = text.splitlines()
     table = _Table(names=_names(head), start=start, interval_s=interval_s)
@@ -101,7 +102,7 @@ def smi_records(
 
 @dataclass(slots=True, kw_only=True)
 class _Table:
-    """Reads the rows one after the other."""
+    """Reads the rows of a table in order."""
 
     names: list[str]
     start: Moment
@@ -109,9 +110,12 @@ class _Table:
     records: list[CanonicalRecord] = field(default_factory=list)
     model_names: dict[int, str] = field(default_factory=dict)
     mistakes: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)  # cells, with their lines
-    counts: dict[int, int] = field(default_factory=dict)  # rows by GPU
-    uuids: list[str] = field(default_factory=list)  # in the order of their first rows
+    # Cells that are not numbers, with their lines.
+    unread: list[str] = field(default_factory=list)
+    # Number of rows by GPU.
+    counts: dict[int, int] = field(default_factory=dict)
+    # In the order of their first rows.
+    uuids: list[str] = field(default_factory=list)
     first_s: float | None = None
 
     def take(self, row: Sequence[str], where: str) -> None:
@@ -119,9 +123,9 @@ class _Table:
         Read a row.
 
         Raises:
-            ValueError: It is not one of the table.
+            ValueError: The row does not fit the table.
         """
-        # with --loop the head may be printed again
+        # With --loop, nvidia-smi may repeat the header.
         if not row or [_plain(cell) for cell in row] == self.names:
             return
         if len(row) != len(self.names):
@@ -138,7 +142,7 @@ class _Table:
         self.records.append(record_at(moment, index, uuid, readings))
 
     def _index(self, text: str | None, uuid: str) -> int:
-        """Return the index of a row's GPU; without one, by the order of the UUIDs."""
+        """Return the GPU index of a row. If it is not stated, rows are numbered by UUID."""
         if text is not None and not text.isdecimal():
             message = f"{text!r} is not the index of a GPU"
             raise ValueError(message)
@@ -149,13 +153,13 @@ class _Table:
         return self.uuids.index(uuid)
 
     def _moment(self, text: str | None, index: int) -> Moment:
-        """Return the time of a row; without a timestamp, by the number of the row."""
+        """Return the time of a row, counted from the row number if there is no timestamp."""
         count = self.counts.get(index, 0)
         self.counts[index] = count + 1
         if text is None:
             return self.start.after(count * self.interval_s)
         try:
-            # the zone is not said; only differences are used
+            # nvidia-smi does not print the time zone. UTC is assumed.
             parsed = datetime.strptime(text, _STAMP).replace(tzinfo=timezone.utc)
         except ValueError as error:
             message = f"{text!r} is not a time as 2025/03/01 12:00:00.000"
@@ -168,7 +172,6 @@ class _Table:
     def _readings(
         self, values: dict[str, str], where: str
     ) -> dict[str, float | int | None]:
-        """Return the readings of a row by our names; what is absent is None."""
         readings: dict[str, float | int | None] = {}
         for name, text in values.items():
             reading, factor = _COLUMNS.get(name) or (_COUNTS.get(name), 1.0)
@@ -181,22 +184,23 @@ class _Table:
                 self.unread.append(f"{name} {text[:_SHOWN]!r} ({where})")
             if number is not None and name in _COUNTS:
                 number = int(number)
-            if readings.get(reading) is None:  # two columns may have the same reading
+            # Two columns may give the same reading.
+            if readings.get(reading) is None:
                 readings[reading] = number
         return readings
 
 
 def _scaled(number: float, factor: float) -> float:
-    """Return a number in our unit: 41 % is 0.41, and not a float beside it."""
+    """Multiply in decimal, so that 41 % is exactly 0.41."""
     return float(Decimal(repr(number)) * Decimal(repr(factor)))
 
 
 def _number(text: str, factor: float) -> float | None:
     """
-    Return the number of a cell in our unit; None: absent.
+    Return the number of a cell in the standard unit, or None if absent.
 
     Raises:
-        ValueError: It is not a finite number.
+        ValueError: The cell is not a finite number.
     """
     if not text or text.lower().startswith(_NO_VALUES):
         return None
@@ -208,19 +212,18 @@ def _number(text: str, factor: float) -> float | None:
 
 
 def _names(line: str) -> list[str]:
-    """Return the names of a head; none where it is not a row of a table."""
-    with contextlib.suppress(csv.Error):  # a cell of 131,072 characters
+    """Return the column names of a header, or [] if the line is not a row of a table."""
+    # A cell of 131,072 characters raises an error.
+    with contextlib.suppress(csv.Error):
         return [_plain(cell) for cell in _cells(line)]
     return []
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a row."""
     return next(csv.reader([line], skipinitialspace=True), [])
 
 
 def _plain(name: str) -> str:
-    """Return a column's name without its unit."""
     name = name.strip()
     head, bracket, unit = name.rpartition("[")
     has_unit = bracket and unit.endswith("]") and "]" not in unit[:-1]

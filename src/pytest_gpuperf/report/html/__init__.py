@@ -1,8 +1,8 @@
 """Room html: a run as one page that a browser opens without a network.
 
-In: runs with their verdicts, the last one to be shown, older ones beside it.
-Out: one HTML file: style, figures and script inside, foreign text escaped.
-Never: a decision, a sentence that another report has, a library of others in the page.
+In: runs with their verdicts, the run to be shown, and older runs for comparison.
+Out: one HTML file with style, figures and script inside, foreign text escaped.
+Never: a decision, a sentence that another report has, a third-party library in the page.
 """
 
 from __future__ import annotations
@@ -30,16 +30,24 @@ __all__ = ["rendered"]
 _FOLDER = Path(__file__).with_name("templates")
 _REMEDY = "pip install 'pytest-gpuperf[html]'"
 _MICRO = re.compile(r"(?<=\d )us\b")
-_ARROW = re.compile(r"(?<= )-&gt;(?= )")  # as escaped
+_ARROW = re.compile(r"(?<= )-&gt;(?= )")  # As escaped.
 _MINUS = re.compile(r"(?<![\w\])])-(?=\d)")
-# a number and its unit stay on one line
+# A number and its unit stay on one line.
 _UNIT = re.compile(r"(?<=\d) (?=[µnmkKMGTP]?(?:s|i?B|B/s|FLOP|FLOP/s|J|W|Hz)\b|%|x\b)")
-_JOINT = re.compile(r"(?<=\w[_\[,./:])(?=\w)")  # none inside an entity
+_JOINT = re.compile(r"(?<=\w[_\[,./:])(?=\w)")  # Never inside an entity.
 _THIN = "\u202f"
 
 
 def rendered(make_page: Callable[[], Page]) -> bytes:
-    """Return a page as HTML; it is made where Jinja2 is installed."""
+    """
+    Return a page as HTML.
+
+    Args:
+        make_page: Creates the page. It is called only after Jinja2 was imported.
+
+    Raises:
+        ReportError: Jinja2 is not installed.
+    """
     environment = _environment()
     style, script = (_part(name) for name in ("style.css", "script.js"))
     with collector_paused():
@@ -53,11 +61,16 @@ def rendered(make_page: Callable[[], Page]) -> bytes:
             unscripted=unscripted,
             policy=_policy(styles=(style, unscripted), script=script),
         )
-    return text.encode(errors="backslashreplace")  # lone surrogates
+    return text.encode(errors="backslashreplace")  # Lone surrogates.
 
 
 def _environment() -> jinja2.Environment:
-    """Return what fills in the template: every text is escaped."""
+    """
+    Return the template environment, which escapes every text.
+
+    Raises:
+        ReportError: Jinja2 is not installed.
+    """
     try:
         import jinja2
     except ImportError as error:
@@ -77,13 +90,14 @@ def _environment() -> jinja2.Environment:
 
 
 def _visible(value: object) -> object:
-    """Return a text without control characters and marks of writing direction."""
-    return escape(value) if type(value) is str else value  # a Markup is ours
+    return (
+        escape(value) if type(value) is str else value
+    )  # A Markup is already escaped.
 
 
-@functools.lru_cache(maxsize=4096)  # small values come again and again
+@functools.lru_cache(maxsize=4096)  # Small values repeat often.
 def _typeset(text: str) -> Markup:
-    """Return a number with its unit as a printer sets it; the text is escaped."""
+    """Return an escaped number with typographic signs and a thin space before the unit."""
     from markupsafe import Markup
     from markupsafe import escape as escaped
 
@@ -94,7 +108,6 @@ def _typeset(text: str) -> Markup:
 
 
 def _breakable(text: str) -> Markup:
-    """Return a name that a browser breaks between its parts; the text is escaped."""
     from markupsafe import Markup
     from markupsafe import escape as escaped
 
@@ -103,18 +116,16 @@ def _breakable(text: str) -> Markup:
 
 
 def _part(name: str) -> str:
-    """Return the style or the script: ours, and without an end tag of its own."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def _unscripted(statuses: Iterable[PageStatus]) -> str:
-    """Return the style that filters rows where no script does."""
+    """Return the style that filters rows without a script."""
     rules = (f"body:has(#f-{s.name}:not(:checked)) .t.v-{s.name}" for s in statuses)
     return f"{','.join(rules)}{{display:none}}.scripted{{display:none!important}}"
 
 
 def _policy(*, styles: Sequence[str], script: str) -> str:
-    """Return the content security policy: these styles, this script, nothing else."""
     allowed = " ".join(f"'{_digest(style)}'" for style in styles)
     return (
         f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
@@ -123,6 +134,5 @@ def _policy(*, styles: Sequence[str], script: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return the source of a content security policy for an inline text."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"

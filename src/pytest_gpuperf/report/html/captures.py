@@ -22,7 +22,8 @@ from pytest_gpuperf.report.rows import Row
 
 __all__ = ["captures_html"]
 
-_LONGEST_NAME = 200  # characters of a kernel's: a lambda of torch has a thousand
+# Characters of a kernel name. The name of a lambda of torch has a thousand.
+_LONGEST_NAME = 200
 
 
 def captures_html(reports: Sequence[CapturedReport]) -> bytes:
@@ -30,7 +31,7 @@ def captures_html(reports: Sequence[CapturedReport]) -> bytes:
     Return reports of Nsight Compute as one HTML file [UTF-8] that needs no network.
 
     Args:
-        reports: The reports, each of another file.
+        reports: The reports, from different files.
 
     Raises:
         ReportError: Jinja2 is not installed.
@@ -40,10 +41,10 @@ def captures_html(reports: Sequence[CapturedReport]) -> bytes:
 
 class CapturesPage(Page):
     """
-    The page of reports of Nsight Compute: nothing ran, and nothing is judged.
+    The page of reports of Nsight Compute. Nothing ran, and nothing is judged.
 
     Args:
-        reports: The reports, each of another file.
+        reports: The reports, from different files.
     """
 
     noun = "capture"
@@ -51,7 +52,7 @@ class CapturesPage(Page):
     def __init__(self, reports: Sequence[CapturedReport]) -> None:
         self._reports = {report.record.key: report for report in reports}
         self._files = _file_names(report.record.key.test_id for report in reports)
-        header = Header(  # nothing ran here
+        header = Header(  # Nothing ran here.
             session=Session(id="", started_unix_s=0, host=""),
             environment=Environment(
                 cpu_model=None, core_count=None, python_minor="", platform=""
@@ -64,7 +65,7 @@ class CapturesPage(Page):
 
     @property
     def headline(self) -> str:
-        """How much was captured."""
+        """The number of captured launches."""
         count = sum(report.launches_count for report in self._reports.values())
         launches = display.plural(count, "captured launch", "captured launches")
         failed = sum(len(report.failures) for report in self._reports.values())
@@ -76,7 +77,7 @@ class CapturesPage(Page):
 
     @property
     def judged(self) -> str:
-        """How it was measured."""
+        """The conditions of the measurement."""
         return "Profiled by ncu, whose clocks and caches need not be those of a run"
 
     @property
@@ -91,16 +92,15 @@ class CapturesPage(Page):
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Which columns are empty: that of the verdict, too."""
+        """CSS classes for empty columns. The verdict column is always empty."""
         return (*super().absent, "no-v")
 
     @property
     def facts(self) -> Iterable[tuple[str, str]]:
-        """Nothing of this machine: what captures share."""
+        """Facts that the captures share. Facts of the current machine do not apply."""
         return sorted(self.common_facts.items())
 
     def _test(self, row: Row, *, place: int) -> Test:
-        """Return the row of a capture; it tells how much of it is missing."""
         failed_count = len(self._reports[row.key].failures)
         failed = display.plural(failed_count, "launch was", "launches were")
         line = f"{failed} not measured" if failed_count else ""
@@ -115,7 +115,6 @@ class CapturesPage(Page):
         *,
         place: int,
     ) -> Panel:
-        """Return all that is known of a capture."""
         report = self._reports[row.key]
         of_file = "" if len(self._reports) == 1 else f", {self._files[row.key.test_id]}"
         measured_count = report.launches_count - len(report.failures)
@@ -136,7 +135,6 @@ class CapturesPage(Page):
 
 
 def _file_names(paths: Iterable[str]) -> dict[str, str]:
-    """Return the name of each file without its folder, unless two would be equal."""
     brief = {path: PurePath(path).name for path in paths}
     counts = Counter(brief.values())
     return {path: name if counts[name] == 1 else path for path, name in brief.items()}

@@ -1,8 +1,8 @@
 """Figures that need no session: axes, changes, limits, blocks, time.
 
-A figure has positions and texts, nothing that is drawn: x as a share of its width, y in
-pixels. So it stretches with the page while its text and marks keep their size, on a phone
-and on paper, without a script.
+A figure has positions and texts, but no drawing: x is a share of the width, y is in pixels. A
+figure therefore stretches with the page while text and marks keep their size, on a phone and on
+paper, without a script.
 """
 
 from __future__ import annotations
@@ -43,13 +43,17 @@ __all__ = [
     "worsening",
 ]
 
-# a change up to some 5 % is drawn in proportion, beyond in logs
+# Changes up to about 5 % are drawn in proportion, larger changes by their logarithm.
 _LINEAR = math.log(1.05)
-_LEAST_REACH = 0.3  # the axis shows at least that change
-_AIR = 1.12  # the widest change stays this factor away from the edge
-_LABEL_WIDTH = 0.085  # of a tick's text [share of the axis]
-_SMALLEST = 1e-300  # what a logarithm of 0 is taken of
-_FLAT = 1.0001  # a span below it is drawn as if it were a per mille
+# The axis shows at least this change.
+_LEAST_REACH = 0.3
+# The widest change stays this factor away from the edge.
+_AIR = 1.12
+_LABEL_WIDTH = 0.085  # Width of a tick's text [share of the axis].
+# Replaces 0 in a logarithm.
+_SMALLEST = 1e-300
+# A smaller span is drawn wider than it is, like a span of 0.1 per mille.
+_FLAT = 1.0001
 _TICKS = (
     (-0.875, "÷8"),
     (-0.5, "÷2"),
@@ -62,17 +66,20 @@ _TICKS = (
     (7.0, "×8"),
     (63.0, "×64"),
 )
-_BAND_PX = 28  # height of a sensor's band
-_BAND_WIDTH = 1000  # its width, in units of its own: it stretches
-_NAMED = 0.016  # of the width, for each letter of the name of a class
-_TIME_TICKS = 6  # of a time line: more have no room on a phone
-_NEAR_END = 0.94  # from here on a tick's text is set to the left of its place
-_BLOCK_PX = 12  # a block's line
-_BULLET_ROOM = 1.25  # the track of a limit is so many times its larger end
+_BAND_PX = 28  # Height of a sensor's band.
+# The width of a band, in units of its own, because a band stretches with the page.
+_BAND_WIDTH = 1000
+_NAMED = 0.016  # Share of the width per letter of a class name.
+_TIME_TICKS = 6  # Of a time line. More have no room on a phone.
+# From here on, the text of a tick is set to the left of its place.
+_NEAR_END = 0.94
+_BLOCK_PX = 12  # The line of a block.
+# The track of a limit is longer than its larger end by this factor.
+_BULLET_ROOM = 1.25
 
 
 def clean(number: float) -> float:
-    """Return a number of a tick without the rounding of its making."""
+    """Return the number of a tick without rounding errors."""
     return float(f"{number:.6g}")
 
 
@@ -81,7 +88,7 @@ class ChangeAxis:
     The changes of all tests on one axis, worse to the right.
 
     Args:
-        changes: All that are shown [fraction]; the axis is symmetric about none.
+        changes: All shown changes [fraction]. The axis is symmetric about 0.
     """
 
     def __init__(self, changes: Sequence[float]) -> None:
@@ -90,7 +97,7 @@ class ChangeAxis:
         self.ticks = tuple(self._chosen_ticks())
 
     def at(self, change: float) -> float:
-        """Return where a change stands [share of the width], cut at both ends."""
+        """Return the place of a change [share of the width], cut at both ends."""
         share = _bent(change) / self._reach
         return 0.5 + 0.5 * max(-1.0, min(1.0, share))
 
@@ -99,7 +106,6 @@ class ChangeAxis:
         return abs(_bent(change)) > self._reach
 
     def _chosen_ticks(self) -> list[tuple[str, str]]:
-        """Return places and texts from the middle outwards, none over another."""
         inside = [(self.at(c), text) for c, text in _TICKS if not self.is_beyond(c)]
         chosen: list[tuple[float, str]] = []
         for place, text in sorted(inside, key=lambda tick: abs(tick[0] - 0.5)):
@@ -116,9 +122,9 @@ class LogAxis:
     Args:
         low: The smallest number, > 0.
 
-        high: The largest, >= `low`.
+        high: The largest number, >= `low`.
 
-        most: Ticks that have room.
+        most: Largest number of ticks.
     """
 
     def __init__(self, low: float, high: float, *, most: int = 6) -> None:
@@ -128,7 +134,7 @@ class LogAxis:
         self.ticks = _round_numbers(math.exp(self._low), math.exp(self._high), most)
 
     def at(self, number: float) -> float:
-        """Return where a number stands [share of the width], cut at both ends."""
+        """Return the place of a number [share of the width], cut at both ends."""
         share = (math.log(max(number, _SMALLEST)) - self._low) / (
             self._high - self._low
         )
@@ -137,16 +143,16 @@ class LogAxis:
 
 class LevelAxis:
     """
-    The same from bottom to top.
+    A logarithmic axis from bottom to top, with few ticks at round numbers.
 
     Args:
         low: The smallest number, > 0.
 
-        high: The largest, >= `low`.
+        high: The largest number, >= `low`.
 
         height_px: Height of the figure [px].
 
-        most: Ticks that have room.
+        most: Largest number of ticks.
     """
 
     def __init__(
@@ -157,19 +163,17 @@ class LevelAxis:
         self.ticks = self._across.ticks
 
     def at(self, number: float) -> float:
-        """Return where a number stands [px from the top]."""
+        """Return the place of a number [px from the top]."""
         return round(self._height_px * (1 - self._across.at(number)), 1)
 
 
 def _bent(change: float) -> float:
-    """Return a change as it is drawn: in proportion near 0, by its logarithm beyond."""
-    factor = max(1 + change, 1e-9)  # -100 % has no logarithm
+    factor = max(1 + change, 1e-9)  # -100 % has no logarithm.
     return math.asinh(math.log(factor) / _LINEAR)
 
 
 def _round_numbers(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Return round numbers from low to high, at most so many."""
-    if high < 3 * low:  # a decade has too few of them
+    if high < 3 * low:  # A decade has too few round numbers.
         return _even_steps(low, high, most)
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     numbers: list[float] = []
@@ -186,7 +190,6 @@ def _round_numbers(low: float, high: float, most: int) -> tuple[float, ...]:
 
 
 def _even_steps(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Return multiples of 1, 2 or 5 times a power of ten, at most so many."""
     power = 10.0 ** (math.floor(math.log10(high - low)) - 1)
     steps = (digit * power for digit in (1, 2, 5, 10, 20, 50, 100))
     step = next(step for step in steps if high / step - low / step < most)
@@ -199,21 +202,21 @@ class ChangeStrip(Frozen, frozen=True, kw_only=True):
     One change on the axis of all changes, worse to the right.
 
     Attributes:
-        at: The change.
+        at: Place of the change.
 
-        low: Lower end of its interval, cut at the edge of the axis.
+        low: Lower end of the interval, cut at the edge of the axis.
 
-        high: Its upper end.
+        high: Upper end of the interval, cut at the edge of the axis.
 
-        stops: Which ends are inside the axis.
+        stops: Ends that lie inside the axis.
 
-        allowed: Start and width of the band that the limit allows; None: no limit.
+        allowed: Start and width of the band that the limit allows, or None without a limit.
 
-        unseen: Start and width of the band that this baseline cannot see.
+        unseen: Start and width of the band that this baseline cannot detect, or None.
 
-        fresh: The change in each fresh process.
+        fresh: Places of the changes in fresh processes.
 
-        text: All of it in words.
+        text: The figure in words.
     """
 
     at: str
@@ -228,22 +231,22 @@ class ChangeStrip(Frozen, frozen=True, kw_only=True):
 
 class Blocks(Frozen, frozen=True, kw_only=True):
     """
-    What each block of a comparison with a revision differed by, worse to the right.
+    The differences of the blocks of a comparison with a revision, worse to the right.
 
     Attributes:
-        height: Of the figure [px].
+        height: Height of the figure [px].
 
         ticks: Places and texts of the axis.
 
-        null: Start and width of what the same code differs by; None: not known.
+        null: Start and width of the difference of equal code, or None if unknown.
 
-        allowed: Start and width of the band that the limit allows; None: no limit.
+        allowed: Start and width of the band that the limit allows, or None without a limit.
 
-        points: The difference of each block, the first on top, with its text.
+        points: The difference of each block with its text, the first block on top.
 
-        at: The change as it was judged: place, low and high end, and how far down.
+        at: The judged change: place, low and high end, and distance from the top [px].
 
-        text: All of it in words.
+        text: The figure in words.
     """
 
     height: int
@@ -256,7 +259,7 @@ class Blocks(Frozen, frozen=True, kw_only=True):
 
 
 class Bullet(Frozen, frozen=True, kw_only=True):
-    """A value as a bar, with an upright at its limit."""
+    """A value as a bar, with a mark at its limit."""
 
     value: str
     limit: str
@@ -265,14 +268,14 @@ class Bullet(Frozen, frozen=True, kw_only=True):
 
 def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip | None:
     """
-    Return a verdict's change as it is drawn; None: nothing is relative.
+    Return the figure of a verdict's change, or None without a relative change.
 
     Args:
-        verdict: It.
+        verdict: The verdict.
 
         axis: The axis of all changes.
 
-        text: The change in words, for who cannot see the figure.
+        text: The change in words, for people who cannot see the figure.
     """
     change = verdict.change
     if change is None or change.effect is None:
@@ -301,7 +304,7 @@ def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip |
 
 
 def blocks(verdict: Verdict, text: str) -> Blocks | None:
-    """Return the blocks behind a verdict against a revision; None: it has none."""
+    """Return the figure of the blocks against a revision, or None without blocks."""
     against, change = verdict.against, verdict.change
     if against is None or change is None or change.effect is None:
         return None
@@ -339,7 +342,7 @@ def blocks(verdict: Verdict, text: str) -> Blocks | None:
 
 
 def higher_is_better(verdict: Verdict) -> bool:
-    """Return whether a metric gets better when it grows."""
+    """Return whether a metric improves when it grows."""
     estimate, metric = verdict.estimate, METRICS.get(verdict.metric)
     if estimate is not None and estimate.better is not None:
         return estimate.better == Better.HIGHER.value
@@ -347,22 +350,23 @@ def higher_is_better(verdict: Verdict) -> bool:
 
 
 def worsening(effect: float, *, is_flipped: bool) -> float:
-    """Return a change by how much worse it is: half the throughput is twice the time."""
+    """Return a change as a worsening: half the throughput counts as twice the time."""
     if not is_flipped:
         return effect
-    return 1 / max(1 + effect, 1e-9) - 1  # a throughput of 0 is worse by any factor
+    # A throughput of 0 is worse by any factor.
+    return 1 / max(1 + effect, 1e-9) - 1
 
 
 def _band(axis: ChangeAxis, width: float | None) -> tuple[str, str] | None:
-    """Return start and width of the changes up to some size."""
+    """Return start and width of the changes up to a size, or None for size 0 or None."""
     if not width:
         return None
-    left = axis.at(-min(width, 0.999))  # nothing falls by more than all
+    left = axis.at(-min(width, 0.999))  # A decrease is at most 100 %.
     return css_percent(left), css_percent(axis.at(width) - left)
 
 
 def bullet(value: float, threshold: float, text: str) -> Bullet | None:
-    """Return a value against its limit; None: below 0 nothing is drawn."""
+    """Return the figure of a value with a limit, or None if negative or both 0."""
     longest = max(value, threshold)
     if min(value, threshold) < 0 or longest <= 0:
         return None
@@ -375,7 +379,7 @@ def bullet(value: float, threshold: float, text: str) -> Bullet | None:
 
 
 class SensorBand(Frozen, frozen=True, kw_only=True):
-    """One sensor over time: its name, what it ranged over, and its line [band's units]."""
+    """One sensor over time: name, range, and line [units of the band]."""
 
     name: str
     range: str
@@ -384,16 +388,16 @@ class SensorBand(Frozen, frozen=True, kw_only=True):
 
 class ThrottleBand(Frozen, frozen=True, kw_only=True):
     """
-    When one reason held the clock down.
+    The times at which one reason held the clock down.
 
     Attributes:
         name: The reason.
 
-        share: How long, and which share of the time line.
+        share: The total time, and its share of the time line.
 
         spans: Start, width and text of each stretch.
 
-        text: All of it in words.
+        text: The figure in words.
     """
 
     name: str
@@ -404,21 +408,22 @@ class ThrottleBand(Frozen, frozen=True, kw_only=True):
 
 class TimeLineFigure(Frozen, frozen=True, kw_only=True):
     """
-    The sensors of a GPU over a measurement, from its begin on.
+    The sensors of a GPU during a measurement.
 
     Attributes:
-        duration: How long it took.
+        duration: The duration of the measurement.
 
-        count: Readings that are drawn.
+        count: Number of drawn readings.
 
         bands: The sensors.
 
-        classes: Start, width and name of each stretch of one class of work, and whether
-            the name has room in it.
+        classes: Start, width and name of each stretch of one class of work, and whether the name
+            fits.
 
         throttled: The reasons that held the clock down.
 
-        shades: Start and width of each stretch in which any of them did [band's units].
+        shades: Start and width of each stretch with a clock held down for any reason [units of the
+            band].
 
         clock: Whether the clock was held down, in words.
 
@@ -436,7 +441,7 @@ class TimeLineFigure(Frozen, frozen=True, kw_only=True):
 
 
 class Share(Frozen, frozen=True, kw_only=True):
-    """A part of a time that begins where the one above ended."""
+    """A part of a time. It begins at the end of the part above."""
 
     name: str
     left: str
@@ -447,12 +452,12 @@ class Share(Frozen, frozen=True, kw_only=True):
 
 def shares(parts: Iterable[tuple[str, float]], whole_s: float) -> tuple[Share, ...]:
     """
-    Return parts of a time, each beginning where the one above ended.
+    Return parts of a time, placed end to end.
 
     Args:
-        parts: Name and length [s] of each.
+        parts: Name and length [s] of each part.
 
-        whole_s: All of it [s].
+        whole_s: The whole time [s].
     """
     if whole_s <= 0:
         return ()
@@ -473,7 +478,7 @@ def shares(parts: Iterable[tuple[str, float]], whole_s: float) -> tuple[Share, .
 
 
 def time_line(line: TimeLine) -> TimeLineFigure | None:
-    """Return the sensors of a GPU as bands; None: a single reading is not a line."""
+    """Return the figure of a GPU's sensors, or None for fewer than two readings."""
     if len(line.since_s) < 2:  # noqa: PLR2004 - two ends
         return None
     spans_s = line.throttled_spans_s
@@ -504,7 +509,7 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
 
 
 def time_ticks(span_s: float) -> Iterator[tuple[str, str, str]]:
-    """Yield place, text and anchor of round times from the begin on."""
+    """Yield place, text and anchor of round times, starting at 0."""
     for time_s in _even_steps(0.0, span_s, _TIME_TICKS):
         share = time_s / span_s
         anchor = "start" if not time_s else "end" if share > _NEAR_END else "middle"
@@ -513,7 +518,6 @@ def time_ticks(span_s: float) -> Iterator[tuple[str, str, str]]:
 
 
 def _clock_text(line: TimeLine) -> str:
-    """Return whether something held the clock down, in words."""
     if line.throttled_s is None:
         return "whether a limit held the clock down is not recorded"
     if line.throttled_s:
@@ -522,14 +526,13 @@ def _clock_text(line: TimeLine) -> str:
 
 
 def _of_band(share: float) -> str:
-    """Return a share of a band's width in its units."""
+    """Convert a share of the width to the units of a band."""
     return f"{_BAND_WIDTH * share:.1f}"
 
 
 def _throttle_band(
     name: str, held_s: float, spans: Sequence[tuple[float, float]], whole_s: float
 ) -> ThrottleBand:
-    """Return when one reason held the clock down."""
     texts = [display.interval(begin_s, end_s, "s") for begin_s, end_s in spans]
     share = f"{display.value(held_s, 's')}, {display.whole_percent(held_s / whole_s)}"
     return ThrottleBand(
@@ -550,7 +553,6 @@ def _throttle_band(
 def _united(
     spans: Iterable[Sequence[tuple[float, float]]],
 ) -> Iterator[tuple[float, float]]:
-    """Yield stretches without their overlaps."""
     ordered = sorted(span for several in spans for span in several)
     while ordered:
         begin_s, end_s = ordered.pop(0)
@@ -562,7 +564,7 @@ def _united(
 def _band_of(
     name: str, values: Sequence[float | None], places: Sequence[float]
 ) -> SensorBand | None:
-    """Return one sensor as a line; None: it said something once at most."""
+    """Return the line of a sensor, or None for fewer than two values."""
     label, unit = display.SENSORS[name]
     known = [(x, v) for x, v in zip(places, values, strict=True) if v is not None]
     if len(known) < 2:  # noqa: PLR2004 - two ends
@@ -585,10 +587,9 @@ def _band_of(
 def _class_parts(
     classes: Sequence[str], places: Sequence[float]
 ) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield start, width and name of each stretch of one class, and if a name fits."""
     if not any(classes):
         return
-    begin = end = 0.0  # a reading describes the time since the one before it
+    begin = end = 0.0  # A reading describes the time since the previous reading.
     for name, several in itertools.groupby(
         zip(classes, places, strict=True), key=itemgetter(0)
     ):
@@ -605,5 +606,5 @@ def _class_parts(
 
 
 def utilization_shares(window: UtilizationWindow) -> tuple[Share, ...]:
-    """Return where the time of a GPU went, the longest class first."""
+    """Return the classes of a GPU's time as shares, the longest class first."""
     return shares(display.utilization_parts(window), window.duration_s)

@@ -1,4 +1,4 @@
-"""The kernels of a test as its panel shows them: a table, and what ran when."""
+"""The kernels of a test in its panel: a table, and the tracks over time."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ __all__ = [
     "tracks",
 ]
 
-_LABELLED = 0.03  # share of a lane from which on a piece has room for its number
-_NAME_WIDTH = 90  # characters of a kernel's name: more are cut by the style
-_TINY = 0.001  # a smaller share is said to be smaller
+# Smallest share of a lane at which a piece has room for its number.
+_LABELLED = 0.03
+# Characters of a kernel's name. The style cuts a longer name.
+_NAME_WIDTH = 90
+# A smaller share is shown as `< 0.1 %`.
+_TINY = 0.001
 _UNKNOWN = "not known"
 
 
@@ -54,7 +57,7 @@ class Bar(Frozen, frozen=True, kw_only=True):
 
 
 class KernelLimits(Frozen, frozen=True, kw_only=True):
-    """The roof that a kernel comes closest to, what limits it, its place under roofs."""
+    """The closest roof of a kernel, the limiter, and the place under the roofs."""
 
     roof: Bar | None
     limiter: str
@@ -64,24 +67,25 @@ class KernelLimits(Frozen, frozen=True, kw_only=True):
 
 class KernelRow(Frozen, frozen=True, kw_only=True):
     """
-    A line of the kernel table; "" or None for what is not known.
+    A line of the kernel table. Unknown values are "" or None.
 
     Attributes:
-        number: Its place, which is the name of its point as well; 0: it is gone.
+        number: The number of the kernel in the table and of its point, or 0 for a kernel that is
+            gone.
 
-        name: Without return type and parameters, where that tells it from the others.
+        name: The name without return type and parameters, if still distinct.
 
-        full_name: Its whole name, where the page has no room for it; "": it is `name`.
+        full_name: The whole name if the page has no room for it, or "" if equal to `name`.
 
-        before: Its time in an earlier run.
+        before: The time in an earlier run.
 
-        difference: By how much time that differs.
+        difference: The difference to that time.
 
-        change: The same as a share, or that the kernel is new or gone.
+        change: The difference as a share, or that the kernel is new or gone.
 
-        moved: How else it is launched now, in words; "": as before, or not known.
+        moved: Changed launch parameters in words, or "" if unchanged or unknown.
 
-        values: Other metrics of it, in the order of the table's heads.
+        values: Values of other metrics, in the order of the table's headings.
     """
 
     number: int
@@ -107,14 +111,14 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
     The kernels of a test, the longest first.
 
     Attributes:
-        rows: Them.
+        rows: The kernels.
 
-        metrics: Heads of the values that only some tables have.
+        metrics: Headings of the metrics that only some tables have.
 
-        before: Which session its rows are compared with; "": none.
+        before: The session that the rows are compared with, or "" for none.
 
-        moved: What all of them took then and now, and how many are new and gone, in
-            words; "": it is not compared.
+        moved: The total time then and now, and the numbers of new and gone kernels in words, or ""
+            without a comparison.
     """
 
     rows: tuple[KernelRow, ...]
@@ -124,32 +128,32 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many ran, without those that are gone."""
+        """The number of kernels that ran, without gone kernels."""
         return sum(row.number > 0 for row in self.rows)
 
     @property
     def is_launched(self) -> bool:
-        """Whether it is known how they were launched."""
+        """True if the launch parameters of any kernel are known."""
         return any(row.grid for row in self.rows)
 
     @property
     def is_timed(self) -> bool:
-        """Whether any was timed."""
+        """True if any kernel was timed."""
         return any(row.time for row in self.rows)
 
     @property
     def is_counted(self) -> bool:
-        """Whether counters say what limits any."""
+        """True if counters give the limiter of any kernel."""
         return any(row.limits for row in self.rows)
 
     @property
     def is_placed(self) -> bool:
-        """Whether any has a place under its roofs."""
+        """True if any kernel has a place under roofs."""
         return any(row.limits and row.limits.standing for row in self.rows)
 
     @property
     def is_compared(self) -> bool:
-        """Whether the kernels of an earlier session are known."""
+        """True if the kernels of an earlier session are known."""
         return bool(self.before)
 
 
@@ -158,9 +162,9 @@ class KernelsBefore(Frozen, frozen=True, kw_only=True):
     The kernels of an earlier session, the longest first.
 
     Attributes:
-        session: Which session it is.
+        session: The name of the session.
 
-        kernels: They.
+        kernels: The kernels.
     """
 
     session: str
@@ -171,12 +175,12 @@ def kernels_before(
     earlier: Record | None, stored: StoredRecord | None
 ) -> KernelsBefore | None:
     """
-    Return the kernels to compare with; None: none are known.
+    Return the kernels to compare with, or None if unknown.
 
     Args:
-        earlier: The same measurement in an earlier run, which says most.
+        earlier: The same measurement in an earlier run, which has the most details.
 
-        stored: The same in a stored session.
+        stored: The same measurement in a stored session.
     """
     if earlier is not None and earlier.activity is not None:
         kernels = tuple(map(KernelTotal.of, earlier.activity.kernels))
@@ -198,14 +202,15 @@ def kernel_rows(
     record: Record, before: KernelsBefore | None = None
 ) -> KernelTable | None:
     """
-    Return the kernels of a measurement: CUPTI's, else those of counters.
+    Return the kernels of a measurement, from CUPTI if available, else from counters.
 
     Args:
-        record: What was measured.
+        record: The record of the measurement.
 
-        before: Those of an earlier session; None: they are not known.
+        before: The kernels of an earlier session, or None if unknown.
     """
-    # of instances of one template, which CUPTI names apart and counters do not, the longest
+    # Of the instances of a template, the longest is kept. CUPTI distinguishes instances
+    # by name, counters do not.
     analyses = {analysis.kernel: analysis for analysis in reversed(record.analyses)}
     uses = record.activity.kernels if record.activity is not None else ()
     if not uses and not analyses:
@@ -215,7 +220,7 @@ def kernel_rows(
     rows = _used_rows(uses, analyses) if uses else _analysed_rows(record.analyses)
     keys = [use.shape.name for use in uses] or [a.kernel for a in record.analyses]
     for key in (key for key, count in Counter(keys).items() if count > 1):
-        # a value of several kernels is of none of them
+        # A value shared by several kernels belongs to none of these.
         values = {place: text for place, text in values.items() if place[0] != key}
     had = {metric for _, metric in values}
     metrics = tuple(metric for metric in metrics if metric in had)
@@ -236,7 +241,6 @@ def kernel_rows(
 
 
 def _shortened(rows: Sequence[KernelRow]) -> tuple[KernelRow, ...]:
-    """Return rows by the part of their kernels' names that tells them apart."""
     full: dict[str, set[str]] = {}
     for row in rows:
         full.setdefault(plain_name(row.name), set()).add(row.name)
@@ -252,7 +256,6 @@ def _shortened(rows: Sequence[KernelRow]) -> tuple[KernelRow, ...]:
 def _other_values(
     record: Record, shown: Sequence[str]
 ) -> tuple[tuple[str, ...], Mapping[tuple[str, str], str]]:
-    """Return the metrics of kernels that have no column yet, and their values."""
     own = [e for e in record.estimates if e.kernel and e.metric not in shown]
     metrics = tuple(dict.fromkeys(e.metric for e in own if e.metric != _LAUNCHES))
     return metrics, {
@@ -263,13 +266,12 @@ def _other_values(
 _LAUNCHES = "launches.count"
 
 
-_NEW, _GONE = "new", "gone"  # in place of a change
+_NEW, _GONE = "new", "gone"  # Shown instead of a change.
 
 
 def _used_rows(
     uses: Sequence[KernelUse], analyses: Mapping[str, KernelAnalysis]
 ) -> list[KernelRow]:
-    """Return the kernels that CUPTI saw."""
     whole_s = math.fsum(use.total_s for use in uses)
     return [
         KernelRow(
@@ -291,7 +293,6 @@ def _used_rows(
 
 
 def _analysed_rows(analyses: Sequence[KernelAnalysis]) -> list[KernelRow]:
-    """Return the kernels that counters were collected of."""
     times_s = [analysis.total_s or 0.0 for analysis in analyses]
     whole_s = math.fsum(times_s)
     return [
@@ -312,10 +313,9 @@ def _analysed_rows(analyses: Sequence[KernelAnalysis]) -> list[KernelRow]:
 def _compared(
     rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[KernelTotal]
 ) -> Iterator[KernelRow]:
-    """Yield kernels with what they took before; those that are gone come last."""
     now = [*map(KernelTotal.of, uses)]
     moves = aligned(before, now)
-    by_now = {id(move.now): move for move in moves}  # equal kernels are two rows
+    by_now = {id(move.now): move for move in moves}  # Equal kernels have separate rows.
     for row, kernel in zip(rows, now, strict=True):
         yield _moved_row(row, by_now[id(kernel)])
     for move in moves:
@@ -324,7 +324,6 @@ def _compared(
 
 
 def _moved_row(row: KernelRow, move: KernelMove) -> KernelRow:
-    """Return the row of a kernel that ran now, with what it took before."""
     difference = display.signed(move.difference_s, "s")
     if move.then is None or move.now is None:
         return replace(row, difference=difference, change=_NEW)
@@ -340,7 +339,6 @@ def _moved_row(row: KernelRow, move: KernelMove) -> KernelRow:
 
 
 def _gone_row(kernel: KernelTotal, move: KernelMove) -> KernelRow:
-    """Return the row of a kernel that did not run now."""
     launch = kernel.launch
     row = KernelRow(
         number=0,
@@ -364,7 +362,7 @@ def _gone_row(kernel: KernelTotal, move: KernelMove) -> KernelRow:
 
 
 def _together(uses: Sequence[KernelUse], before: Sequence[KernelTotal]) -> str:
-    """Return what all kernels took, then and now; "": there is no time."""
+    """Return the total time of all kernels then and now as text, or "" without times."""
     now_s = math.fsum(use.total_s for use in uses)
     then_s = math.fsum(then.total_s for then in before)
     if min(now_s, then_s) <= 0:
@@ -374,7 +372,6 @@ def _together(uses: Sequence[KernelUse], before: Sequence[KernelTotal]) -> str:
 
 
 def _new_and_gone(rows: Sequence[KernelRow]) -> str:
-    """Return how many kernels are new and gone, in words."""
     counts = [(name, sum(row.change == name for row in rows)) for name in (_NEW, _GONE)]
     if not any(count for _, count in counts):
         return "the same kernels"
@@ -386,17 +383,17 @@ class Piece(Frozen, frozen=True, kw_only=True):
     A piece of work on a lane.
 
     Attributes:
-        x: Where it begins.
+        x: The start.
 
-        width: How long it is.
+        width: The length.
 
-        number: Of the kernel in the table; "": it is not a kernel, or not listed.
+        number: The number of the kernel in the table, or "" for other work or an unlisted kernel.
 
         is_labelled: Whether the number fits.
 
-        is_even: Whether it has the second shade: neighbours differ.
+        is_even: Whether the piece has the second shade, so that neighbours differ.
 
-        text: What ran, when, and for how long.
+        text: The name, the start and the duration.
     """
 
     x: str
@@ -408,7 +405,7 @@ class Piece(Frozen, frozen=True, kw_only=True):
 
 
 class TrackLane(Frozen, frozen=True, kw_only=True):
-    """What ran on one stream."""
+    """The work on one stream."""
 
     name: str
     text: str
@@ -417,14 +414,14 @@ class TrackLane(Frozen, frozen=True, kw_only=True):
 
 class Tracks(Frozen, frozen=True, kw_only=True):
     """
-    What ran on the device and when, a lane for each stream.
+    The work on the device over time, with a lane per stream.
 
     Attributes:
-        duration: From the first start to the last end that is drawn.
+        duration: Time from the first start to the last end that is drawn.
 
-        count: How many pieces of work are drawn, in words.
+        count: Number of drawn pieces of work, in words.
 
-        lanes: Streams first, then what has none.
+        lanes: The streams, followed by work without a stream.
 
         ticks: Place, text and anchor of times.
     """
@@ -436,7 +433,7 @@ class Tracks(Frozen, frozen=True, kw_only=True):
 
 
 def tracks(record: Record) -> Tracks | None:
-    """Return when each piece of work ran; None: one piece, or none, is not a line."""
+    """Return the work on the device over time, or None for fewer than two pieces."""
     activity = record.activity
     if activity is None:
         return None
@@ -464,7 +461,6 @@ _TRACK_NAMES = {"copy": "copies", "memset": "memsets", "graph": "graphs"}
 def _lane(
     track: Track, activity: ActivitySummary, span_ns: int, *, whose: bool
 ) -> TrackLane:
-    """Return one track as a lane; `whose`: its name has the device's number."""
     name = _TRACK_NAMES.get(track.kind, f"stream {track.stream}")
     name = f"GPU {track.device}, {name}" if whose and track.stream is not None else name
     pieces = tuple(_pieces(track, activity, span_ns))
@@ -477,7 +473,6 @@ def _lane(
 
 
 def _pieces(track: Track, activity: ActivitySummary, span_ns: int) -> Iterator[Piece]:
-    """Yield the pieces of a track."""
     kernels = track.kernels or (-1,) * len(track.starts_ns)
     for place, (start_ns, end_ns, kernel) in enumerate(
         zip(track.starts_ns, track.ends_ns, kernels, strict=True)
@@ -498,12 +493,11 @@ def _pieces(track: Track, activity: ActivitySummary, span_ns: int) -> Iterator[P
 
 
 def _name(use: KernelUse) -> str:
-    """Return what a kernel is called."""
     return use.demangled or use.shape.name
 
 
 def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
-    """Return what limits a kernel; None: nothing was counted."""
+    """Return the limiter of a kernel, or None without counters."""
     if analysis is None:
         return None
     bound, limiter = analysis.analysis.bound, analysis.analysis.limiter
@@ -526,7 +520,6 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
 
 
 def _standing_text(analysis: Analysis) -> str:
-    """Return where a kernel stands under its roofs, or why it does not; "": no matter."""
     attained, gap = analysis.roofline, analysis.roofline_gap
     if attained is None:
         return "" if gap is None else gap.reason
@@ -534,7 +527,7 @@ def _standing_text(analysis: Analysis) -> str:
 
 
 def _part(part: float, whole: float) -> Bar | None:
-    """Return a part of a whole; None: there is no whole."""
+    """Return a part of a whole as a bar, or None if the whole is 0."""
     if whole <= 0:
         return None
     share = part / whole

@@ -1,4 +1,4 @@
-"""A run as one HTML file: what its page holds."""
+"""The content of a run's HTML page."""
 
 from __future__ import annotations
 
@@ -52,13 +52,18 @@ __all__ = [
     "html_bytes",
 ]
 
-_UNWRAPPED = 10_000  # characters: the browser breaks lines
-# facts that stand in the line of the machine, or are a part of another
+# Characters. The browser breaks lines.
+_UNWRAPPED = 10_000
+# Facts shown in the line of the machine, or as a part of another fact.
 _OF_MACHINE = {"core_count", "cpu_model", "platform", "python_minor"}
-_USUAL = 0.5  # a fact of more than this share of the tests is told once, at the end
-_MANY = 200  # more rows are a large page: the browser lays out only what is seen
-_MOST_WITH_TRACKS = 20  # panels of a large page, the worst: one takes 25 kB
-_ID_BYTES = 5  # two of 10,000 tests share an address once in 20,000 pages
+# A fact of more than this share of the tests is shown once, at the end of the page.
+_USUAL = 0.5
+# A page with more rows is large: the browser lays out only the visible part.
+_MANY = 200
+# Panels with tracks on a large page, the worst tests first. One panel takes 25 kB.
+_MOST_WITH_TRACKS = 20
+# Two of 10,000 tests share an address once in 20,000 pages.
+_ID_BYTES = 5
 
 
 def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
@@ -68,7 +73,7 @@ def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
     Args:
         run: The run, judged.
 
-        older: Earlier runs whose samples are shown beside it, oldest first.
+        older: Earlier runs with samples to show next to the run, oldest first.
 
     Raises:
         ReportError: Jinja2 is not installed.
@@ -78,10 +83,10 @@ def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
 
 class PageStatus(Frozen, frozen=True, kw_only=True):
     """
-    What the page calls the state of a test.
+    The page's name for the state of a test.
 
     Attributes:
-        name: Its word, a CSS class too.
+        name: The name, also used as a CSS class.
 
         meaning: One sentence.
 
@@ -131,7 +136,7 @@ _OF_ENDINGS = {
     RowEnding.SKIPPED: _SKIPPED,
     RowEnding.HELD: _OF_OUTCOMES[Outcome.PASSED],
 }
-# worst first: the order of the page
+# Worst first, in the order of the page.
 STATUSES = (
     _OF_OUTCOMES[Outcome.FAILED],
     _OF_OUTCOMES[Outcome.REGRESSED],
@@ -143,7 +148,7 @@ STATUSES = (
     _UNJUDGED,
 )
 _ASSERT_HELD = "Its own assert on a measured value held."
-# their panels hold no list of what has changed: nothing has to be explained
+# Panels of these tests have no list of changed facts, because nothing needs explaining.
 _QUIET = (_OF_OUTCOMES[Outcome.UNCHANGED], _OF_OUTCOMES[Outcome.PASSED])
 _RANKS = {status.name: place for place, status in enumerate(STATUSES)}
 
@@ -153,11 +158,11 @@ class Test(Frozen, frozen=True, kw_only=True):
     One row of the page.
 
     Attributes:
-        id: Its address on the page, the same in every run.
+        id: The anchor of the row, the same in every run.
 
-        is_own_assert: Whether an assert in its code did not hold, and no limit.
+        is_own_assert: Whether an assert in the test failed, and not a limit.
 
-        panel: What is shown when it is opened; None: the page would be too large.
+        panel: The details shown when the row is opened, or None if the page would be too large.
     """
 
     id: str
@@ -186,20 +191,21 @@ class Test(Frozen, frozen=True, kw_only=True):
 
     @property
     def caption(self) -> str:
-        """Its name with its file, as it is shown: the whole one, unless that is long."""
+        """The display name with the file, shortened in the middle if long."""
         return f"{self.file}::{self.name}" if self.file else self.name
 
 
 class Chip(Frozen, frozen=True, kw_only=True):
     """
-    One state that measurements have, and how many.
+    A state of measurements, with their number.
 
     Attributes:
         status: The state.
 
-        count: Measurements that have it.
+        count: Number of measurements in this state.
 
-        tests: In how many tests, in words; "": each test has one measurement.
+        tests: Number of tests with these measurements as text, or "" if every test has one
+            measurement.
     """
 
     status: PageStatus
@@ -208,7 +214,7 @@ class Chip(Frozen, frozen=True, kw_only=True):
 
 
 class Undecided(Frozen, frozen=True, kw_only=True):
-    """Tests that were not judged, for one reason."""
+    """Tests that were not judged for the same reason."""
 
     status: str
     sentence: str
@@ -218,15 +224,15 @@ class Undecided(Frozen, frozen=True, kw_only=True):
 
 class Page(ABC):
     """
-    A page: a row for each measurement, and what stands around the rows.
+    A page: a row per measurement, and the texts around the rows.
 
     Args:
-        run: What was measured, and judged if it was.
+        run: The run, which may be judged.
 
-        older: Earlier runs whose samples are shown beside it, oldest first.
+        older: Earlier runs with samples to show next to the run, oldest first.
 
-        most_panels: Tests that have a panel, the worst first, beside those that fail:
-            with all of 10,000 a page would have 60 MB.
+        most_panels: Number of tests with a panel, the worst first. Failing tests always have one.
+            With a panel for each of 10,000 tests, a page would have 60 MB.
     """
 
     def __init__(
@@ -253,83 +259,82 @@ class Page(ABC):
         )
 
     def _place(self, row: Row) -> tuple[int, float]:
-        """Return where a row stands: the worst first, of them the largest change."""
+        """Return the sort key of a row: the worst state first, then the largest change."""
         effect = _effect(row)
         size = 0.0 if effect is None else abs(math.log(max(1 + effect, 1e-9)))
         return _RANKS[self._status(row).name], -size
 
     def _status(self, row: Row) -> PageStatus:
-        """Return what the page calls the state of a row."""
         if row.xfailed:
             return _XFAILED
         if row.outcome is not None:
             return _OF_OUTCOMES[row.outcome]
         return _UNJUDGED if row.ending is None else _OF_ENDINGS[row.ending]
 
-    # what stands above and below the rows
+    # Texts above and below the rows.
 
-    statuses = STATUSES  # that a row may have
-    noun: str  # what a row is of
-    opens = False  # whether panels are open at first
+    statuses = STATUSES  # The possible states of a row.
+    noun: str  # The subject of a row.
+    opens = False  # Whether panels are open at first.
 
     @property
     @abstractmethod
     def headline(self) -> str:
-        """The whole in one sentence."""
+        """The headline of the page."""
 
     @property
     @abstractmethod
     def judged(self) -> str:
-        """How much was judged, or why nothing was."""
+        """The extent of the judgement, or the reason for none."""
 
     @property
     @abstractmethod
     def measured_on(self) -> tuple[str, ...]:
-        """What was measured on and with."""
+        """The hardware and software of the measurement."""
 
     @property
     @abstractmethod
     def facts(self) -> Iterable[tuple[str, str]]:
-        """What the rows share, by name; "": not known."""
+        """Names and values of facts that the rows share. "" is unknown."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Sentences on what it was measured on and with."""
+        """Sentences about the hardware and software of the measurement."""
         return ()
 
     @property
     def started(self) -> str:
-        """When it was measured; "": not known."""
+        """The time of the measurement, or "" if unknown."""
         return ""
 
     @property
     def chips(self) -> tuple[Chip, ...]:
-        """Every state that a measurement has, worst first; none where nothing is judged."""
+        """The states of measurements, worst first, or an empty tuple if nothing is judged."""
         return ()
 
     @property
     def parts(self) -> str:
-        """How many measurements of how many tests; "": each has one."""
+        """The numbers of measurements and tests, or "" if every test has one measurement."""
         return ""
 
     @property
     def without_row(self) -> str:
-        """How many tests have no measurement; "": none."""
+        """The number of tests without a measurement as text, or "" for none."""
         return ""
 
     @property
     def undecided(self) -> tuple[Undecided, ...]:
-        """Why tests were not judged, the most frequent reason first."""
+        """The reasons for missing judgements, the most frequent reason first."""
         return ()
 
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
-        """The options of what was run, as in an ini file."""
+        """The options of the run, as in an ini file."""
         return ()
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
-        """What the rows share, as people read it."""
+        """Facts that the rows share, as people read them."""
         return tuple(
             (display.fact_label(name), display.fact(name, text))
             for name, text in self.facts
@@ -338,43 +343,43 @@ class Page(ABC):
 
     @property
     def fails(self) -> bool:
-        """Whether a test fails the run."""
+        """True if a test fails the run."""
         return any(test.status.fails for test in self.tests)
 
     @property
     def has_changes(self) -> bool:
-        """Whether a change is drawn."""
+        """True if a change is drawn."""
         return any(test.strip for test in self.tests)
 
     @property
     def adjusted(self) -> str:
-        """What the mark behind a change says; "": none is marked."""
+        """The meaning of the mark after a change, or "" if no change is marked."""
         marked = any(test.change.endswith(words.MARK) for test in self.tests)
         return words.ADJUSTED if marked else ""
 
     @property
     def has_limits(self) -> bool:
-        """Whether a value is drawn with its limit."""
+        """True if a value is drawn with a limit."""
         return any(test.bullet for test in self.tests)
 
     @property
     def has_values(self) -> bool:
-        """Whether a row has one value."""
+        """True if a row shows a value."""
         return any(test.value for test in self.tests)
 
     @property
     def has_effects(self) -> bool:
-        """Whether a change is told."""
+        """True if a row shows a change."""
         return any(test.change for test in self.tests)
 
     @property
     def has_rooflines(self) -> bool:
-        """Whether a share of a roof is told; grades alone stand in the same column."""
+        """True if a row shows a share of a roof. Grades alone use the same column."""
         return any(test.roofline for test in self.tests)
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Which columns are empty, as CSS classes."""
+        """CSS classes for the empty columns."""
         present = {
             "x": self.has_values,
             "f": self.has_changes or self.has_limits,
@@ -386,23 +391,22 @@ class Page(ABC):
 
     @property
     def has_groups(self) -> bool:
-        """Whether a marker names a group."""
+        """True if a marker names a group."""
         return any(test.group for test in self.tests)
 
     @property
     def panels_count(self) -> int:
-        """How many tests have a panel."""
+        """The number of tests with a panel."""
         return sum(test.panel is not None for test in self.tests)
 
     @property
     def common_gaps(self) -> tuple[Gaps, ...]:
-        """What many tests could not measure."""
+        """Metrics that many tests could not measure."""
         return tuple(self._common_gaps.values())
 
-    # the rows
+    # The rows.
 
     def _test(self, row: Row, *, place: int) -> Test:
-        """Return one row, and its panel where the page has room for it."""
         file, _, name = row.key.test_id.partition("::")
         status = self._status(row)
         verdict = _first_verdict(row)
@@ -452,7 +456,6 @@ class Page(ABC):
         *,
         place: int,
     ) -> Panel:
-        """Return all that is known of a test."""
         changed = next((v for v in row.verdicts if v.change is not None), None)
         return panel_of(
             row,
@@ -472,7 +475,7 @@ class Page(ABC):
         )
 
     def _detail(self, status: PageStatus, place: int) -> Detail:
-        """Return how much of a test is drawn: of a large page's, less the later it is."""
+        """Return the detail of a panel. On a large page, quiet and later tests get less."""
         if not self.is_large:
             return Detail.ALL
         if status in _QUIET:
@@ -480,7 +483,9 @@ class Page(ABC):
         return Detail.ALL if place < _MOST_WITH_TRACKS else Detail.NO_TRACKS
 
     def _moved(self, verdict: Verdict | None) -> tuple[tuple[str, str, str], ...]:
-        """Return the facts that are not those of the newest stored session."""
+        """
+        Return the facts that changed since the newest stored session: name, old and new value.
+        """
         span = verdict.baseline if verdict is not None else None
         if span is None:
             return ()
@@ -503,9 +508,10 @@ class RunPage(Page):
 
     @property
     def headline(self) -> str:
-        """The run in one sentence."""
+        """The headline of the run."""
         first: dict[str, Test] = {}
-        for test in self.tests:  # the worst of a test's measurements comes first
+        # The worst measurement of a test comes first.
+        for test in self.tests:
             first.setdefault(test.test_id, test)
         failing = Counter(
             "own" if test.is_own_assert else test.status.name
@@ -536,19 +542,19 @@ class RunPage(Page):
 
     @property
     def judged(self) -> str:
-        """How many tests were judged, and why the others were not."""
+        """The number of judged tests, and the reasons for missing verdicts."""
         text = judged_line(self.run).text
         return text[0].upper() + text[1:]
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the machine did, and which stored tests did not run."""
+        """Sentences about the comparison, machine drift, missing stored tests and noise."""
         texts = (line.text for line in remarks(self.run, width=_UNWRAPPED))
         return tuple(text[0].upper() + text[1:] for text in texts)
 
     @property
     def measured_on(self) -> tuple[str, ...]:
-        """What was measured on and with."""
+        """The hardware and collectors of the measurement."""
         head = title(self.run, width=_UNWRAPPED)
         collectors = self.run.header.collectors
         facts = [f for f in head.partition(": ")[2].split(", ") if f not in collectors]
@@ -557,12 +563,12 @@ class RunPage(Page):
 
     @property
     def started(self) -> str:
-        """When the run began."""
+        """The start time of the run."""
         return display.moment(self.run.header.session.started_unix_s)
 
     @property
     def chips(self) -> tuple[Chip, ...]:
-        """Every state that a measurement has, worst first."""
+        """The states of measurements, worst first."""
         return tuple(
             Chip(
                 status=status,
@@ -575,7 +581,7 @@ class RunPage(Page):
 
     @property
     def parts(self) -> str:
-        """How many measurements of how many tests; "": each has one."""
+        """The numbers of measurements and tests, or "" if every test has one measurement."""
         count = len({test.test_id for test in self.tests})
         if len(self.tests) == count:
             return ""
@@ -583,14 +589,14 @@ class RunPage(Page):
 
     @property
     def without_row(self) -> str:
-        """How many tests of the run have no measurement; "": none."""
+        """The number of tests without a measurement as text, or "" for none."""
         count = len({test.test_id for test in self.tests})
         missing = tally(self.run).expected_count - count
         return f"{_of_tests(missing)} without a measurement" if missing > 0 else ""
 
     @property
     def undecided(self) -> tuple[Undecided, ...]:
-        """Why tests were not judged, the most frequent reason first."""
+        """The reasons for missing judgements, the most frequent reason first."""
         open_verdicts = [
             speaking([v for v in row.verdicts if v.decides])
             for row in rows(self.run)
@@ -604,7 +610,7 @@ class RunPage(Page):
 
     @property
     def facts(self) -> Iterable[tuple[str, str]]:
-        """The machine, the session, how complete it is, and what its tests share."""
+        """The machine, the session, the completeness, the drift and facts that the tests share."""
         header = self.run.header
         environment, session = header.environment, header.session
         complete = header.completeness
@@ -632,7 +638,6 @@ class RunPage(Page):
 
 
 def _drift(shift: MachineShift) -> tuple[str, str]:
-    """Return what the machine did to a class of tests, and which tests tell it."""
     metric = "" if shift.metric == "time" else f" {shift.metric}"
     controls = display.plural(shift.control_count, "control")
     others = shift.control_count - len(shift.controls)
@@ -645,33 +650,31 @@ def _drift(shift: MachineShift) -> tuple[str, str]:
 
 
 def _of_tests(count: int) -> str:
-    """Return a number of tests."""
     return display.plural(count, "test")
 
 
 def _name_of(key: RecordKey) -> str:
-    """Return the name of a measurement without its file."""
     file, _, name = key.test_id.partition("::")
     return f"{name or file} {key.name}".rstrip()
 
 
 def _address(name: str) -> str:
-    """Return the address of a test on the page, the same in every run."""
     digest = hashlib.blake2s(name.encode(errors="replace"), digest_size=_ID_BYTES)
     return f"t-{digest.hexdigest()}"
 
 
 def _first_verdict(row: Row) -> Verdict | None:
-    """Return the verdict that speaks for a row; None: nothing was judged."""
+    """Return the deciding verdict of a row, or None if nothing was judged."""
     deciding = [v for v in row.verdicts if v.decides] or list(row.verdicts)
     return speaking(deciding) if deciding else None
 
 
 def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
     """
-    Return the value that a row shows: the judged one, else the time; None: neither.
+    Return the judged value of a row, else the time, or None without either.
 
-    A limit that was kept on something else says less than the time: launches are 1.
+    If a limit on another metric was kept, the time is shown, because a value such as 1 launch is
+    less informative.
     """
     time = row.estimate("time")
     kept = (
@@ -692,7 +695,6 @@ def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
 
 
 def _value_text(row: Row, shown: Estimate | None) -> str:
-    """Return the value of a row; a metric that is not the time is named."""
     if shown is None:
         return ""
     if shown.metric == "time" and row.time:
@@ -701,14 +703,13 @@ def _value_text(row: Row, shown: Estimate | None) -> str:
 
 
 def _beside(row: Row, shown: Estimate | None) -> str:
-    """Return what stands below the value: the spread of a time, the name of the rest."""
+    """Return the text below the value: the spread of a time, or the name of another metric."""
     if shown is None:
         return ""
     return row.spread if shown.metric == "time" else words.noun(shown.metric)
 
 
 def _measured(row: Row) -> str:
-    """Return what a row without one value says: its numbers, and what limits it."""
     texts = [*row.measured()]
     analyses = row.record.analyses if row.record is not None else ()
     if analyses and not isinstance(analyses[0].analysis.limiter, CounterGap):
@@ -718,7 +719,7 @@ def _measured(row: Row) -> str:
 
 
 def _effect(row: Row) -> float | None:
-    """Return by how much a row got worse [fraction]; None: nothing is relative."""
+    """Return the worsening of a row [fraction], or None without a relative change."""
     for verdict in row.verdicts:
         if verdict.change is not None and verdict.change.effect is not None:
             is_flipped = figures.higher_is_better(verdict)
@@ -727,13 +728,12 @@ def _effect(row: Row) -> float | None:
 
 
 def _strip(row: Row, axis: ChangeAxis, text: str) -> figures.ChangeStrip | None:
-    """Return the change of a row as it is drawn."""
     strips = (figures.change_strip(verdict, axis, text) for verdict in row.verdicts)
     return next(filter(None, strips), None)
 
 
 def _state(row: Row, status: PageStatus) -> str:
-    """Return what its panel says beside its verdicts; "" where they say it all."""
+    """Return the text shown next to the verdicts of a panel, or "" if the verdicts suffice."""
     if row.missed:
         return f"{row.missed[0].upper()}{row.missed[1:]}."
     if row.verdicts:
@@ -742,21 +742,19 @@ def _state(row: Row, status: PageStatus) -> str:
 
 
 def _line(status: PageStatus, verdict: Verdict | None) -> str:
-    """Return what stands below a row that needs a word; "" for the others."""
+    """Return the text below a row, or "" if the row needs no explanation."""
     if verdict is None or verdict.outcome in JUDGED - FAILING:
         return status.meaning if status in {_BROKEN, _VOID, _SKIPPED} else ""
     return evidence(verdict) if status.fails else _why(verdict)
 
 
 def _why(verdict: Verdict) -> str:
-    """Return why a verdict is open: the tool's own words where it is unmeasured."""
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return verdict.detail[0]
     return words.sentence(verdict)
 
 
 def _common_facts(every: Iterable[Row]) -> dict[str, str]:
-    """Return the facts that most measurements share."""
     records = [row.record for row in every if row.record is not None]
     counts = Counter(fact for record in records for fact in facts_of(record))
     return {
@@ -767,7 +765,7 @@ def _common_facts(every: Iterable[Row]) -> dict[str, str]:
 
 
 def _common_gaps(every: Iterable[Row]) -> dict[GapKey, Gaps]:
-    """Return the gaps that most measurements share."""
+    """Return the gaps that more than a quarter of the measurements share, and at least 3."""
     records = [row.record for row in every if row.record is not None]
     least = max(2, _USUAL * len(records) / 2)
     return {key: gap for key, gap in gaps_of(records).items() if gap.count > least}

@@ -1,4 +1,4 @@
-"""All that is known of a test, as its panel shows it."""
+"""The panel of a test: all known details."""
 
 from __future__ import annotations
 
@@ -42,14 +42,17 @@ __all__ = [
     "panel_of",
 ]
 
-_UNWRAPPED = 10_000  # characters: the browser breaks lines
+# Characters. The browser breaks lines.
+_UNWRAPPED = 10_000
 _FEW_DOTS = 4
-_MOST_VALUES = 40  # of a test; more are counted
-_COMPILED = {"registers", "stack_bytes", "spills_bytes"}  # have a table of their own
-_IDLE = 0.01  # less time without a kernel is not worth a figure
-_MOST_METRICS = 10  # of each kernel: a wider table is not read
+_MOST_VALUES = 40  # Of a test. The rest is counted.
+_COMPILED = {"registers", "stack_bytes", "spills_bytes"}  # Shown in a separate table.
+# A smaller share of time without a kernel needs no figure.
+_IDLE = 0.01
+# Metrics shown per kernel. A wider table is not read.
+_MOST_METRICS = 10
 
-GapKey = tuple[str, str]  # reason and remedy
+GapKey = tuple[str, str]  # Reason and remedy.
 
 
 class Judgement(Frozen, frozen=True, kw_only=True):
@@ -66,7 +69,7 @@ class Judgement(Frozen, frozen=True, kw_only=True):
 
 
 class Value(Frozen, frozen=True, kw_only=True):
-    """One measured value, and where it came from."""
+    """One measured value with its origin."""
 
     metric: str
     meaning: str
@@ -76,7 +79,7 @@ class Value(Frozen, frozen=True, kw_only=True):
 
 
 class Gaps(Frozen, frozen=True, kw_only=True):
-    """Metrics that could not be measured, for one reason."""
+    """Metrics that could not be measured for the same reason."""
 
     metrics: tuple[str, ...]
     reason: str
@@ -107,21 +110,21 @@ class LoopCard(Frozen, frozen=True, kw_only=True):
 
 
 class Utilization(Frozen, frozen=True, kw_only=True):
-    """What a GPU was busy with."""
+    """The utilization of a GPU."""
 
     text: str
     shares: tuple[figures.Share, ...]
 
 
 class ActivityCard(Frozen, frozen=True, kw_only=True):
-    """Where the time from the first to the last piece of a call's work goes."""
+    """The parts of the time from the first to the last piece of a call's work."""
 
     span: str
     shares: tuple[figures.Share, ...]
 
 
 class RevisionPart(Frozen, frozen=True, kw_only=True):
-    """One metric of a test against a revision: its blocks, and the values of both sides."""
+    """One metric of a test against a revision: the blocks, and the values of both sides."""
 
     metric: str
     blocks: figures.Blocks
@@ -130,10 +133,11 @@ class RevisionPart(Frozen, frozen=True, kw_only=True):
 
 class LaunchCard(Frozen, frozen=True, kw_only=True):
     """
-    A launch of a capture, and what is known of it: labels and texts.
+    A launch of a capture, with known facts as labels and texts.
 
     Attributes:
-        place: What tells it from the others of its kernel on the page.
+        place: The text that distinguishes the launch from other launches of the same kernel on the
+            page.
     """
 
     name: str
@@ -142,7 +146,7 @@ class LaunchCard(Frozen, frozen=True, kw_only=True):
 
 
 class Panel(Frozen, frozen=True, kw_only=True):
-    """All that is known of a test, shown when its row is opened."""
+    """All known details of a test, shown when its row is opened."""
 
     state: str
     judgements: tuple[Judgement, ...]
@@ -173,7 +177,7 @@ class Panel(Frozen, frozen=True, kw_only=True):
 
     @property
     def figure_count(self) -> int:
-        """How many figures stand beside each other."""
+        """The number of figures shown side by side."""
         tables = self.binary, self.activity
         drawn = (self.samples, self.history, self.roofline, self.roof, *tables)
         compared = sum(1 + bool(one.sides) for one in self.against)
@@ -181,11 +185,13 @@ class Panel(Frozen, frozen=True, kw_only=True):
 
 
 class Detail(Enum):
-    """How much of a test a panel draws; every number stands there."""
+    """The amount of drawing in a panel. Numbers are always shown."""
 
     ALL = "all"
-    NO_TRACKS = "no-tracks"  # of each piece of work
-    BRIEF = "brief"  # nor what stands in a table; samples by their quantiles
+    # Without the tracks of single pieces of work.
+    NO_TRACKS = "no-tracks"
+    # Also without figures of data in tables, and with samples as quantiles.
+    BRIEF = "brief"
 
 
 def panel_of(
@@ -205,25 +211,25 @@ def panel_of(
     Return the panel of a test.
 
     Args:
-        row: What was measured and judged.
+        row: The row of the test.
 
-        state: What its assert missed, or what is said where there is no verdict; "".
+        state: The failed assert, or the state of a test without a verdict, or "".
 
-        shown: The value whose samples are drawn; None: there is none.
+        shown: The value with samples to draw, or None.
 
-        sessions: Them, oldest first.
+        sessions: The sessions with samples, oldest first.
 
-        before: The kernels of an earlier session; None: they are not known.
+        before: The kernels of an earlier session, or None if unknown.
 
-        detail: How much is drawn.
+        detail: The amount of drawing.
 
-        commands: What to type next.
+        commands: The commands to type next.
 
-        moved: Facts that have changed: name, then and now.
+        moved: Changed facts: name, old and new value.
 
-        common_facts: What most tests share, and is told once.
+        common_facts: Facts that most tests share, which are shown only once.
 
-        common_gaps: What most tests lack.
+        common_gaps: Gaps that most tests share, which are shown only once.
     """
     record = row.record
     changed = next((v for v in row.verdicts if v.change is not None), None)
@@ -275,7 +281,6 @@ def panel_of(
 
 
 def _comparisons(row: Row) -> Iterator[RevisionPart]:
-    """Yield what was compared with a revision."""
     for verdict in row.verdicts:
         drawn = figures.blocks(verdict, evidence(verdict))
         if drawn is not None and verdict.estimate is not None:
@@ -289,7 +294,7 @@ def _comparisons(row: Row) -> Iterator[RevisionPart]:
 
 
 def bullet_of(verdict: Verdict | None) -> figures.Bullet | None:
-    """Return a value against its limit."""
+    """Return the figure of a value with a limit, or None without a limit or value."""
     if verdict is None or verdict.limit is None or verdict.estimate is None:
         return None
     return figures.bullet(
@@ -298,7 +303,6 @@ def bullet_of(verdict: Verdict | None) -> figures.Bullet | None:
 
 
 def _judgement(verdict: Verdict) -> Judgement:
-    """Return a verdict in words: those of the other reports."""
     block = explanation(
         replace(verdict, remedy=""), name="", options=None, width=_UNWRAPPED
     )
@@ -317,9 +321,9 @@ def _judgement(verdict: Verdict) -> Judgement:
 
 
 def _values(record: Record | None, verdicts: Collection[Verdict]) -> Iterator[Value]:
-    """Yield every value that the suite measured, with where it came from."""
+    """Yield the values of the suite with their origin, without values of single kernels."""
     for estimate in record.estimates if record is not None else ():
-        if estimate.kernel is not None:  # they have a table of their own
+        if estimate.kernel is not None:  # Shown in a separate table.
             continue
         metric = METRICS.get(estimate.metric)
         several = estimate.sample_count > 1
@@ -338,7 +342,7 @@ def _values(record: Record | None, verdicts: Collection[Verdict]) -> Iterator[Va
 
 
 def _per_kernel(record: Record | None) -> Table | None:
-    """Return the values that each kernel has of its own."""
+    """Return the table of values per kernel, or None if nothing is left to show."""
     estimates = record.estimates if record is not None else ()
     told = _COMPILED if record is not None and record.kernels else ()
     own = [e for e in estimates if e.kernel is not None and e.metric not in told]
@@ -347,7 +351,8 @@ def _per_kernel(record: Record | None) -> Table | None:
     metrics = tuple(dict.fromkeys(metric for _, metric in values))[:_MOST_METRICS]
     whole = {e.metric: e.value for e in estimates if e.kernel is None}
     repeats = all(whole.get(e.metric) == e.value for e in own)
-    if not names or (len(names) == 1 and repeats):  # it stands among the values
+    # The values of the only kernel are already among the values of the test.
+    if not names or (len(names) == 1 and repeats):
         return None
     columns = [Column(head="kernel", cells=tuple(map(str, names)))]
     for metric in metrics:
@@ -358,7 +363,6 @@ def _per_kernel(record: Record | None) -> Table | None:
 
 
 def _roof(row: Row) -> kernels.Bar | None:
-    """Return the share of its roof that a measurement reached."""
     share = row.estimate("roofline.fraction")
     if share is None:
         return None
@@ -367,7 +371,6 @@ def _roof(row: Row) -> kernels.Bar | None:
 
 
 def _roof_origin(row: Row) -> str:
-    """Return where the roof came from, and its side."""
     attained = row.attained
     if attained is None:
         return ""
@@ -376,7 +379,6 @@ def _roof_origin(row: Row) -> str:
 
 
 def _binary(record: Record | None) -> Table | None:
-    """Return the resources of compiled kernels."""
     compiled = record.kernels if record is not None else ()
     if not compiled:
         return None
@@ -408,7 +410,6 @@ def _binary(record: Record | None) -> Table | None:
 
 
 def _loop(record: Record | None) -> LoopCard | None:
-    """Return the scorecard of a loop; None: the test has none."""
     steps = record.steps if record is not None else None
     if record is None or steps is None:
         return None
@@ -422,12 +423,12 @@ def _loop(record: Record | None) -> LoopCard | None:
         facts=tuple(step_facts(record)),
         period=display.value(steps.period_s, "s"),
         phases=figures.shares(phases, steps.period_s),
-        tables=tuple(t for t in tables if t.heading != "phase"),  # they are drawn
+        tables=tuple(t for t in tables if t.heading != "phase"),  # Phases are drawn.
     )
 
 
 def _activity(record: Record | None) -> ActivityCard | None:
-    """Return what ran on the device, and what fills the rest; None: it was never idle."""
+    """Return the activity of the device, or None if unknown or hardly ever idle or copying."""
     activity = record.activity if record is not None else None
     if activity is None or activity.span_s is None or activity.busy_s is None:
         return None
@@ -447,20 +448,18 @@ def _activity(record: Record | None) -> ActivityCard | None:
 
 
 def _utilization(row: Row) -> Iterator[Utilization]:
-    """Yield what each GPU was busy with."""
     texts = display.utilization_lines(row.utilization)
     for window, text in zip(row.utilization, texts, strict=True):
         yield Utilization(text=text, shares=figures.utilization_shares(window))
 
 
 def _time_lines(record: Record | None) -> tuple[figures.TimeLineFigure, ...]:
-    """Return what the sensors of each GPU said."""
     lines = record.time_lines if record is not None else ()
     return tuple(filter(None, map(figures.time_line, lines)))
 
 
 def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
-    """Yield the hard and soft facts of a measurement, each once."""
+    """Yield the hard and soft facts of a measurement, sorted and without duplicates."""
     if record is None:
         return
     facts: dict[str, str] = {}
@@ -474,14 +473,13 @@ def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
 def _own_facts(
     record: Record | None, common: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the facts of a measurement that are not those of most, as people read them."""
     for name, text in facts_of(record):
         if common.get(name) != text:
             yield display.fact_label(name), display.fact(name, text)
 
 
 def gaps_of(records: Iterable[Record]) -> dict[GapKey, Gaps]:
-    """Return what could not be measured, one for each reason."""
+    """Return the gaps of some measurements by reason and remedy."""
     metrics: dict[GapKey, dict[str, None]] = {}
     counts: Counter[GapKey] = Counter()
     for record in records:

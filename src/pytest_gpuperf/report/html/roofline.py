@@ -16,21 +16,24 @@ from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
 __all__ = ["RooflineFigure", "place_text", "roofline"]
 
 _ROOFLINE_PX = 240
-_NEAR_EDGE = 0.94  # from here on a label is set to the left of its place
-_ALIKE = 1.15  # roofs that differ by less are one: the clocks of launches differ
-_CALL_PX = 6.0  # radius of the point of a whole call
-_LEAST_PX, _MOST_PX = 4.5, 10.0  # radius of a point, by its share of the time
-_MOST_POINTS = 40  # more lie over each other; the longest kernels are kept
+# From here on, a label is set to the left of its place.
+_NEAR_EDGE = 0.94
+# Roofs with a smaller ratio are drawn as one, because the clocks of launches differ.
+_ALIKE = 1.15
+_CALL_PX = 6.0  # Radius of the point of a whole call.
+_LEAST_PX, _MOST_PX = 4.5, 10.0  # Radius of a point, by its share of the time.
+# More points would overlap. The longest kernels are kept.
+_MOST_POINTS = 40
 
 
 class RooflinePoint(Frozen, frozen=True, kw_only=True):
     """
-    A call, or a kernel, under the roofs.
+    A call or a kernel under the roofs.
 
     Attributes:
-        number: Its kernel's place in the table; "": the whole call.
+        number: The kernel's number in the table, or "" for the whole call.
 
-        radius: Of the point [px], by the share of the time.
+        radius: Radius of the point [px], by the share of the time.
     """
 
     x: str
@@ -42,7 +45,7 @@ class RooflinePoint(Frozen, frozen=True, kw_only=True):
 
 
 class RoofFigure(Frozen, frozen=True, kw_only=True):
-    """A flat roof: from where, how high, and what it is called."""
+    """A flat roof: start, height and label."""
 
     x: str
     y: float
@@ -51,20 +54,20 @@ class RoofFigure(Frozen, frozen=True, kw_only=True):
 
 class RooflineFigure(Frozen, frozen=True, kw_only=True):
     """
-    Points under a roof of memory and one or two of computing, both axes logarithmic.
+    Points under a memory roof and one or two compute roofs, with both axes logarithmic.
 
     Attributes:
-        height: Of the figure [px].
+        height: Height of the figure [px].
 
-        slope: The memory roof: from x, y to x, y.
+        slope: The memory roof, from x, y to x, y.
 
         flats: The compute roofs.
 
-        memory_label: Where the name of the memory roof stands, and the name.
+        memory_label: Place and text of the memory roof's label.
 
-        sources: Where the roofs come from.
+        sources: Origins of the roofs.
 
-        points: What lies under them.
+        points: The points under the roofs.
 
         across: Ticks of the intensity.
 
@@ -82,7 +85,7 @@ class RooflineFigure(Frozen, frozen=True, kw_only=True):
 
 
 class _Standing(Frozen, frozen=True, kw_only=True):
-    """What stands under the roofs: numbers, before they have a place."""
+    """A call or kernel under the roofs: numbers without a place in the figure."""
 
     intensity: float
     rate: float
@@ -94,17 +97,17 @@ class _Standing(Frozen, frozen=True, kw_only=True):
 
     @property
     def ridge(self) -> float:
-        """The intensity at which its two roofs meet."""
+        """The intensity at which the two roofs meet."""
         return self.flat / self.slope
 
     @property
     def roof(self) -> float:
-        """The rate that its roofs allow."""
+        """The rate that the roofs allow."""
         return min(self.intensity * self.slope, self.flat)
 
 
 def roofline(record: Record) -> RooflineFigure | None:
-    """Return a call and its kernels under their roofs; None: none has a place there."""
+    """Return the figure of a call and its kernels under their roofs, or None without any point."""
     standings = [*_standings(record)]
     if not standings:
         return None
@@ -119,7 +122,7 @@ def roofline(record: Record) -> RooflineFigure | None:
     top = max(*flats, *(one.rate for one in standings))
     up = LevelAxis(floor, top * 1.3, height_px=_ROOFLINE_PX, most=4)
     ridge = max(flats) / slope
-    start = max(low / 4, floor / slope)  # where the memory roof leaves the floor
+    start = max(low / 4, floor / slope)  # The memory roof leaves the floor here.
     middle = math.sqrt(start * ridge)
     return RooflineFigure(
         height=_ROOFLINE_PX,
@@ -151,12 +154,11 @@ def roofline(record: Record) -> RooflineFigure | None:
 
 
 def place_text(attained: Attainment) -> str:
-    """Return where a call or a kernel stands under its roofs; "": it has no place there."""
+    """Return the place of a call or a kernel under its roofs as text, or "" without a place."""
     return next((one.text for one in _standing(attained, "", _CALL_PX)), "")
 
 
 def _labelled_ticks(across: LogAxis) -> Iterator[tuple[str, str, str]]:
-    """Yield place, text and anchor of the ticks of the intensity."""
     for tick in across.ticks:
         x = across.at(tick)
         anchor = "end" if x > _NEAR_EDGE else "middle"
@@ -164,7 +166,6 @@ def _labelled_ticks(across: LogAxis) -> Iterator[tuple[str, str, str]]:
 
 
 def _attainments(record: Record) -> Iterator[Attainment]:
-    """Yield what the call and its kernels reached, as far as it is known."""
     if record.roofline is not None:
         yield record.roofline
     for kernel in record.analyses:
@@ -173,7 +174,6 @@ def _attainments(record: Record) -> Iterator[Attainment]:
 
 
 def _standings(record: Record) -> Iterator[_Standing]:
-    """Yield the call, then its kernels, that have a place under two roofs."""
     if record.roofline is not None:
         yield from _standing(record.roofline, "", _CALL_PX)
     uses = record.activity.kernels if record.activity is not None else ()
@@ -188,7 +188,7 @@ def _standings(record: Record) -> Iterator[_Standing]:
 
 
 def _standing(attained: Attainment, number: str, radius: float) -> Iterator[_Standing]:
-    """Yield one point; none where a roof or its intensity is not known."""
+    """Yield a point, or nothing if a roof or the intensity is unknown."""
     flat, slope = attained.peak_flop_per_s, attained.peak_bytes_per_s
     intensity = attained.intensity_flop_per_byte
     if flat is None or slope is None or not intensity or attained.fraction <= 0:
@@ -206,12 +206,10 @@ def _standing(attained: Attainment, number: str, radius: float) -> Iterator[_Sta
 
 
 def _rate_text(attained: Attainment, rate: float) -> str:
-    """Return a rate of computing with its data type, as far as that is known."""
     return f"{display.value(rate, 'FLOP/s')} {attained.dtype or ''}".rstrip()
 
 
 def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
-    """Return a point at its place."""
     return RooflinePoint(
         x=css_percent(across.at(one.intensity)),
         y=up.at(one.rate),
@@ -223,7 +221,6 @@ def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
 
 
 def _distinct(flats: Iterable[float]) -> list[float]:
-    """Return the compute roofs, highest first, those that are nearly equal once."""
     roofs: list[float] = []
     for flat in sorted(flats, reverse=True):
         if not roofs or roofs[-1] > flat * _ALIKE:
@@ -232,7 +229,7 @@ def _distinct(flats: Iterable[float]) -> list[float]:
 
 
 def _compute_name(record: Record, flat: float) -> str:
-    """Return the data types of a compute roof; "": they are not known."""
+    """Return the data types of a compute roof, or "" if unknown."""
     names = dict.fromkeys(
         dtype
         for a in _attainments(record)
@@ -245,6 +242,6 @@ def _compute_name(record: Record, flat: float) -> str:
 
 
 def _memory_name(record: Record) -> str:
-    """Return the level of memory whose roof it is; "": no point says."""
+    """Return the level of memory that the roof belongs to, or "" if unknown."""
     names = (a.roof for a in _attainments(record) if a.bound == "memory")
     return roof_text(next(names, ""))

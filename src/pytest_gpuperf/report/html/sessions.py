@@ -1,4 +1,4 @@
-"""The sessions of a measurement: their samples side by side, and their history."""
+"""The sessions of a measurement: samples side by side, and history."""
 
 from __future__ import annotations
 
@@ -37,36 +37,40 @@ __all__ = [
     "trend",
 ]
 
-MOST_DOTS = 24  # more samples are drawn by their quantiles
-_LEAST_HISTORY = 8  # fewer sessions are all seen in the table of samples
+# More samples are drawn as quantiles.
+MOST_DOTS = 24
+# Fewer sessions all fit in the table of samples.
+_LEAST_HISTORY = 8
 _LEAST_TREND = 3
-_LEAST_CHANGE = 0.02  # a smaller change of the level is not worth a line
-_MOST_HISTORY = 120  # more points lie over each other
+# A smaller change of the level is not marked.
+_LEAST_CHANGE = 0.02
+# More points would overlap.
+_MOST_HISTORY = 120
 _HISTORY_PX = 120
 _TREND_PX = 22
-Point = tuple[str, float]  # across [%], down [px]
+Point = tuple[str, float]  # Across [%], down [px].
 
-_SessionName = tuple[float, str]  # when it began [s], its id
+_SessionName = tuple[float, str]  # Start [s], id.
 
 
 class SessionSamples(Frozen, frozen=True, kw_only=True):
     """
-    What one session, or one fresh process, measured of a metric.
+    The samples of a metric in one session or one fresh process.
 
     Attributes:
         kind: stored, left-out, older, now or fresh.
 
-        label: When, in words.
+        label: The time of the session, or the name of the process.
 
-        value: What stands for it [unit].
+        value: The representative value [unit].
 
-        commit: Its revision; "": not known.
+        commit: The revision, or "" if unknown.
 
-        values: Its samples [unit]; may be empty.
+        values: The samples [unit], may be empty.
 
-        quantiles: The 5, 25, 50, 75 and 95 % quantiles of more of them; may be empty.
+        quantiles: The 5, 25, 50, 75 and 95 % quantiles of more samples, may be empty.
 
-        count: Samples behind it; None: not known.
+        count: Number of samples, or None if unknown.
     """
 
     kind: str
@@ -78,7 +82,7 @@ class SessionSamples(Frozen, frozen=True, kw_only=True):
     count: int | None = None
 
     def spread(self, most_dots: int) -> tuple[float, ...]:
-        """Return the quantiles, those of more samples than dots; empty: of few."""
+        """Return the quantiles of more samples than dots, or an empty tuple for few samples."""
         if self.quantiles:
             return self.quantiles
         if len(self.values) > most_dots:
@@ -102,7 +106,7 @@ class SampleRow(Frozen, frozen=True, kw_only=True):
 
 class Samples(Frozen, frozen=True, kw_only=True):
     """
-    This run's samples of a metric beside those of every stored session.
+    Samples of a metric in this run and in every stored session.
 
     Attributes:
         metric: The metric.
@@ -111,9 +115,9 @@ class Samples(Frozen, frozen=True, kw_only=True):
 
         ticks: Places and texts of the axis.
 
-        expected: Where the baseline stands; "": there is none.
+        expected: Place of the baseline, or "" without a baseline.
 
-        limit: Where a limit stands; "": there is none.
+        limit: Place of the limit, or "" without a limit.
 
         limit_text: The limit as it was written.
     """
@@ -127,30 +131,30 @@ class Samples(Frozen, frozen=True, kw_only=True):
 
     @property
     def has_left_out(self) -> bool:
-        """Whether a stored session does not fit the others."""
+        """True if a stored session was excluded from the baseline."""
         return any(row.kind == "left-out" for row in self.rows)
 
 
 class History(Frozen, frozen=True, kw_only=True):
     """
-    The value of a metric, a point a session.
+    The value of a metric, with a point per session.
 
     Attributes:
-        height: Of the figure [px].
+        height: Height of the figure [px].
 
         points: Place, kind and text of each session.
 
-        band: Top and height of what the limit allows; None: no limit.
+        band: Top and height of the band that the limit allows, or None without a limit.
 
-        level: Where the baseline stands; None: there is none.
+        level: Height of the baseline, or None without a baseline.
 
         levels: Ticks of the value.
 
         days: Ticks of the time.
 
-        text: All of it in words.
+        text: The figure in words.
 
-        change: Where the level changed, and what changed in words; None: it did not.
+        change: Place and text of a change of the level, or None without a change.
     """
 
     height: int
@@ -165,7 +169,7 @@ class History(Frozen, frozen=True, kw_only=True):
 
 class Sessions:
     """
-    The sessions of a run: those of its store, of earlier runs, and its own processes.
+    The sessions of a run: stored sessions, earlier runs, and the run's own processes.
 
     Args:
         run: The run.
@@ -186,12 +190,13 @@ class Sessions:
         self._moment = display.moment if len(minutes) == len(begun) else display.second
 
     def of(self, row: Row, shown: Estimate | None) -> list[SessionSamples]:
-        """Return what every session measured of a metric, oldest first, then now."""
+        """Return the samples of a metric in every session, oldest first, then in this run."""
         if shown is None or row.record is None:
             return []
         stored = dict(self._stored_sessions(row, shown))
         older = dict(self._older_sessions(row, shown))
-        by_session = {**stored, **older}  # the samples of a run say more
+        # The samples of an earlier run are more detailed than a stored session.
+        by_session = {**stored, **older}
         sessions = [by_session[session] for session in sorted(by_session)]
         session = self._run.header.session
         first = row.estimate(shown.metric) or shown
@@ -207,19 +212,18 @@ class Sessions:
         return sessions
 
     def earlier(self, row: Row) -> Record | None:
-        """Return the measurement in the newest earlier run; None: there is none."""
+        """Return the record in the newest earlier run, or None."""
         several = (records.get(row.key) for _, records in reversed(self._older))
         return next(filter(None, several), None)
 
     def stored_with_kernels(self, row: Row) -> StoredRecord | None:
-        """Return the newest stored session whose kernels are known; None: none's are."""
+        """Return the newest stored session with known kernels, or None."""
         several = reversed(self._stored.get(row.key, ()))
         return next((stored for stored in several if stored.kernels), None)
 
     def _stored_sessions(
         self, row: Row, shown: Estimate
     ) -> Iterator[tuple[_SessionName, SessionSamples]]:
-        """Yield the stored sessions of a measurement, with when they began."""
         left_out = {v.change.left_out for v in row.verdicts if v.change is not None}
         for stored in self._stored.get(row.key, ()):
             for value in stored.values:
@@ -239,7 +243,6 @@ class Sessions:
     def _older_sessions(
         self, row: Row, shown: Estimate
     ) -> Iterator[tuple[_SessionName, SessionSamples]]:
-        """Yield the earlier runs that are shown beside this one, with when they began."""
         for run, records in self._older:
             record = records.get(row.key)
             for estimate in record.estimates if record is not None else ():
@@ -251,17 +254,17 @@ class Sessions:
                     yield (session.started_unix_s, session.id), samples
 
     def _label(self, session: Session) -> str:
-        """Return when a session began: the second, if two began within a minute."""
+        """Return the start of a session, to the second if two sessions began within a minute."""
         return self._moment(session.started_unix_s).removesuffix(" UTC")
 
 
 def _first_records(run: Run) -> Mapping[RecordKey, Record]:
-    """Return what the main process of a run measured."""
+    """Return the records of the main process, by key. The first record of a key wins."""
     return {r.key: r for r in reversed(run.records) if r.role is Role.MAIN}
 
 
 def _fresh_records(run: Run) -> Mapping[RecordKey, Sequence[Record]]:
-    """Return what fresh processes measured that a verdict is of."""
+    """Return the records of fresh processes that verdicts are based on, by key."""
     fresh: dict[RecordKey, list[Record]] = {}
     for record in run.records:
         if record.role not in {Role.MAIN, Role.ALONE}:
@@ -272,7 +275,6 @@ def _fresh_records(run: Run) -> Mapping[RecordKey, Sequence[Record]]:
 def _of_record(
     record: Record, estimate: Estimate, *, kind: str, label: str
 ) -> SessionSamples:
-    """Return the samples of one value in one process."""
     values = next(
         (
             series.values
@@ -292,14 +294,13 @@ def _of_record(
 
 
 def _is_alike(value: Estimate | SessionValue, shown: Estimate) -> bool:
-    """Return whether a value is of the same metric, source, unit and kernel."""
     kernel = value.kernel if isinstance(value, Estimate) else None
     name = (value.metric, value.source, value.unit, kernel)
     return name == (shown.metric, shown.source, shown.unit, shown.kernel)
 
 
 def sides(verdict: Verdict) -> list[SessionSamples]:
-    """Return what the processes of each side of a comparison measured."""
+    """Return the samples of both sides of a comparison with a revision."""
     against = verdict.against
     if against is None:
         return []
@@ -328,18 +329,18 @@ def samples(
     most_dots: int = MOST_DOTS,
 ) -> Samples | None:
     """
-    Return the table of samples; None: there is no session, or one has a value of 0.
+    Return the table of samples, or None without a session or if a number is not positive.
 
     Args:
-        sessions: Oldest first, then this run and its fresh processes.
+        sessions: The sessions, oldest first, then this run and its fresh processes.
 
-        metric: What they measured.
+        metric: The metric.
 
-        unit: Its unit.
+        unit: The unit of the metric.
 
-        verdicts: Those of the measurement, for the baseline and the limit.
+        verdicts: The verdicts of the measurement, for the baseline and the limit.
 
-        most_dots: Samples that are drawn one by one; more are drawn by their quantiles.
+        most_dots: Largest number of samples drawn as dots. More samples are drawn as quantiles.
     """
     of_metric = [v for v in verdicts if v.metric == metric]
     expected = next(
@@ -376,7 +377,6 @@ def samples(
 def _sample_row(
     session: SessionSamples, quantiles: Sequence[float], axis: LogAxis, unit: str
 ) -> SampleRow:
-    """Return one line: every sample where they are few, else their quantiles."""
     spread = [axis.at(end) for end in quantiles]
     median = spread[2] if spread else axis.at(session.value)
     dots = () if spread else session.values or (session.value,)
@@ -401,19 +401,19 @@ def trend(
     sessions: Sequence[SessionSamples], judged: float | None
 ) -> tuple[Point, ...]:
     """
-    Return the values of the sessions as few small points, this run's last.
+    Return the values of the sessions as a few small points, with this run last.
 
     Args:
-        sessions: Oldest first, then this run and its fresh processes.
+        sessions: The sessions, oldest first, then this run and its fresh processes.
 
-        judged: What stands for this run: fresh processes may have decided.
+        judged: The value of this run, which fresh processes may have decided, or None.
     """
     alike = [s for s in sessions if s.kind not in {"fresh", "left-out"}][-12:]
     values = _values(alike, judged)
     if len(values) < _LEAST_TREND or min(values) <= 0:
         return ()
     low, high = min(values), max(values)
-    if high < 1.08 * low:  # noise must not look like a cliff
+    if high < 1.08 * low:  # Noise must not look like a cliff.
         low, high = low / 1.04, high * 1.04
     axis = LevelAxis(low, high, height_px=_TREND_PX)
     step = 0.88 / (len(values) - 1)
@@ -424,7 +424,6 @@ def trend(
 
 
 def _values(sessions: Sequence[SessionSamples], judged: float | None) -> list[float]:
-    """Return what stands for each session; for this run the judged value."""
     return [
         judged if s.kind == "now" and judged is not None else s.value for s in sessions
     ]
@@ -437,16 +436,16 @@ def history(
     judged: float | None = None,
 ) -> History | None:
     """
-    Return a point for each session; None: they are few, or one has a value of 0.
+    Return a point per session, or None for few sessions or if a value is not positive.
 
     Args:
-        sessions: Oldest first.
+        sessions: The sessions, oldest first.
 
         unit: The unit of their values.
 
-        verdict: What was decided of the change, for its level and its limit.
+        verdict: The verdict on the change, for the level and the limit, or None.
 
-        judged: What stands for this run: fresh processes may have decided.
+        judged: The value of this run, which fresh processes may have decided, or None.
     """
     shown = [s for s in sessions if s.kind != "fresh"][-_MOST_HISTORY:]
     values = _values(shown, judged)
@@ -488,7 +487,7 @@ def history(
 def _level_change(
     sessions: Sequence[SessionSamples], values: Sequence[float], unit: str
 ) -> tuple[str, str] | None:
-    """Return where stored sessions got another level, and what; None: they did not."""
+    """Return place and text of a change of level between stored sessions, or None."""
     stored = [v for s, v in zip(sessions, values, strict=True) if s.kind != "now"]
     place = change_point(stored, least=_LEAST_CHANGE)
     if place is None:
