@@ -21,31 +21,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.verdict import Limit
     from pytest_gpuperf.model.work import Work
 
-__all__ = [
-    "DAY_S",
-    "AgainstTests",
-    "Config",
-    "ConfirmBy",
-    "JitCache",
-    "LauncherUse",
-    "Lock",
-    "NcuClocks",
-    "NcuReplay",
-    "Plan",
-    "Update",
-    "parse_carry",
-    "parse_collectors",
-    "parse_count",
-    "parse_device",
-    "parse_duration",
-    "parse_facts",
-    "parse_hertz",
-    "parse_regression",
-    "parse_revision",
-    "parse_share",
-    "parse_word",
-]
-
 _Word = TypeVar("_Word", bound=Enum)
 
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"

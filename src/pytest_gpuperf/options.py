@@ -25,37 +25,6 @@ if TYPE_CHECKING:
     _T = TypeVar("_T")
     _Word = TypeVar("_Word", bound=Enum)
 
-__all__ = [
-    "CHILD_TASK",
-    "CHILD_VARIABLE",
-    "COLLECTED",
-    "MARKER",
-    "OPENED",
-    "WORKER_START",
-    "check_ini",
-    "config_of",
-    "declare",
-    "enter",
-    "is_active",
-    "is_child",
-    "is_configured",
-    "is_controller",
-    "launcher_in",
-    "looked_into",
-    "masked",
-    "measures",
-    "must_judge",
-    "only_shows",
-    "process_start",
-    "selecting",
-    "selects_measured",
-    "selects_part",
-    "split_part",
-    "watches_files",
-    "without_ours",
-    "writes_reports",
-]
-
 # Environment variable with the path of a child run's task file.
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"
 # Path of the task file, set once a child run has begun.

@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.opened_files import OpenedByTest
     from pytest_gpuperf.fixture import GpuPerf
 
-__all__ = [
-    "gpuperf",
-    "pytest_addhooks",
-    "pytest_addoption",
-    "pytest_cmdline_main",
-    "pytest_configure",
-    "pytest_load_initial_conftests",
-    "pytest_make_collect_report",
-    "pytest_sessionstart",
-]
-
 # The error because of which no test can be measured.
 _REFUSED = pytest.StashKey[pytest.UsageError]()
 _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")

@@ -13,18 +13,6 @@ from typing import Literal
 
 from pytest_gpuperf.errors import BaselineError
 
-__all__ = [
-    "TEMPORARY",
-    "kind_of",
-    "listed",
-    "locked",
-    "make_folder",
-    "read_whole",
-    "sweep",
-    "write_new",
-    "write_whole",
-]
-
 # The suffix of files left behind by a killed run. .gitignore keeps them out of diffs,
 # and the next run removes them.
 TEMPORARY = ".tmp"

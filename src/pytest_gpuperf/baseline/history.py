@@ -29,26 +29,6 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.sample import Estimate
 
-__all__ = [
-    "SESSION_LIMIT",
-    "Append",
-    "Drop",
-    "Move",
-    "PutBack",
-    "Restart",
-    "StoreChange",
-    "applied",
-    "arrived",
-    "by_key",
-    "dropped_by",
-    "joined",
-    "keep_newest",
-    "of_project",
-    "slugs_holding",
-    "stored_record",
-    "with_alone",
-]
-
 # docs/judging.md section 2: the maximum number of sessions of a test and choice.
 SESSION_LIMIT = 20
 # A test with more kernels would make its lines long, so its kernels are not stored.

@@ -28,18 +28,6 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.sample import CoreSpeed
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "BaselineFile",
-    "Damage",
-    "KeyedBy",
-    "Records",
-    "decode",
-    "digest",
-    "encode",
-    "numbered_sessions",
-]
-
 _SCHEMAS = "pytest-gpuperf/baseline/"
 SCHEMA_VERSION = f"{_SCHEMAS}{STORE_VERSION}"
 # The version of the lines, by schema. Lines of version 2 are lines of version 3 that lack

@@ -31,8 +31,6 @@ from pytest_gpuperf.cli.parser import (
 if TYPE_CHECKING:
     from pytest_gpuperf.cli.parser import Commands
 
-__all__ = ["EXPORTS", "parse", "parser"]
-
 # These commands pass on the arguments after "--".
 _BEHIND = frozenset({"bisect", "compare"})
 _UNDECIDED = {3: "nothing could be decided, with --strict"}

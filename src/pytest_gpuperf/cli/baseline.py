@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.baseline.text import Damage
     from pytest_gpuperf.model.run import Run
 
-__all__ = ["accept", "drop", "listed", "rename", "restore", "show"]
-
 # Selects all sessions if given in place of their names.
 _ALL = "all"
 # Characters of a commit, enough for a person.

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.model.change import Progress
 
-__all__ = ["bisect", "exit_code_of"]
-
 _ENDINGS = {
     search.Ending.FOUND: GOOD,
     search.Ending.NO_REGRESSION: WORSE,

@@ -70,8 +70,6 @@ from pytest_gpuperf.report.runs import comparison_bytes, run_bytes
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["EXIT_CODES", "compare"]
-
 # The files hold whole runs. Nothing was selected, so nothing needs confirming.
 _POLICY = Policy(selected=False)
 # The limit of a run without options.

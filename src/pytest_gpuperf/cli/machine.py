@@ -64,23 +64,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.roofline import Peaks
 
-__all__ = [
-    "Examined",
-    "check",
-    "chips",
-    "clear",
-    "describe",
-    "doctor",
-    "examine",
-    "info",
-    "listed",
-    "measure",
-    "passes",
-    "search",
-    "verify",
-]
-
-
 # The finding on the presence of a GPU.
 _GPU = "gpu"
 

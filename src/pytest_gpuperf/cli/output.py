@@ -21,37 +21,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.report.lines import Column
 
-__all__ = [
-    "BLOCKED",
-    "CAPTURE_START",
-    "DEGRADED",
-    "GOOD",
-    "INTERRUPTED",
-    "PIPE_CLOSED",
-    "STANDARD_STREAM",
-    "UNDECIDED",
-    "UNREADABLE",
-    "WORSE",
-    "WRONG_USAGE",
-    "Attempt",
-    "each",
-    "exists",
-    "exit_code",
-    "is_capture",
-    "is_folder",
-    "name_of",
-    "print_bytes",
-    "print_table",
-    "read_input",
-    "read_run",
-    "recognised",
-    "refuse_together",
-    "run_of",
-    "say",
-    "start_of",
-    "told_on_terminals",
-]
-
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
 INTERRUPTED = 130  # 128 + SIGINT
 PIPE_CLOSED = 141  # 128 + SIGPIPE: expected by a shell from a command before `| head`.

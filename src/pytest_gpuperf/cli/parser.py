@@ -19,23 +19,6 @@ if TYPE_CHECKING:
     # The result of add_subparsers has no public type.
     Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - see above
 
-__all__ = [
-    "CommandParser",
-    "JoinedNames",
-    "add_command",
-    "completion_script",
-    "count",
-    "digits",
-    "duration",
-    "explain",
-    "file_name",
-    "launch_numbers",
-    "metric_names",
-    "rate",
-    "share",
-    "some_share",
-]
-
 _USUAL_CODES: Mapping[int, str] = MappingProxyType(
     {
         0: "good",

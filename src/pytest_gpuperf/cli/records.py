@@ -86,23 +86,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.model.sample import Unmeasured
 
-__all__ = [
-    "absent_from_run",
-    "chosen_places",
-    "failures_of",
-    "recording_of",
-    "report_of",
-    "say_what_lacks",
-    "selected",
-    "show_binary",
-    "show_capture",
-    "show_chosen",
-    "show_launches",
-    "show_metrics",
-    "show_run",
-    "traces_of",
-]
-
 # A screen holds this many launches. More launches are summed by kernel.
 _LISTED = 10
 # Number of launches with advice. Each takes a process of some 0.3 s.

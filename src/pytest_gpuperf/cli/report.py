@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.run import Run
 
-__all__ = ["export", "report"]
-
 _FORMS = {  # By suffix. A stream, as /dev/fd/63, has none.
     "": "html",
     ".htm": "html",

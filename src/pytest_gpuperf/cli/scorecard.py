@@ -49,8 +49,6 @@ from pytest_gpuperf.report.scorecard import parity_bytes, scorecard_bytes
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["parity", "scorecard"]
-
 _MEASURED = "add --policy=measured"
 
 # Fields that a scorecard has too (bottleneck, wall_coverage) do not identify a profile.

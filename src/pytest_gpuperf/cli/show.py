@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
 
-__all__ = ["show"]
-
 _BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n")  # ELF, fatbin, archive.
 _FOLDER = (
     "name a file in it; of a recording show the launches (--launches), or judge it again: "

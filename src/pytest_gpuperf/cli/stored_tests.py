@@ -10,8 +10,6 @@ from pytest_gpuperf.collect.checkout import checkout_of
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.checkout import is_of
 
-__all__ = ["StoredTests"]
-
 
 class StoredTests:
     """

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.record import Record
 
-__all__ = ["utilization"]
-
 # The time of readings without a time.
 _START = Moment(monotonic_s=0.0, unix_s=0.0)
 _READINGS = (

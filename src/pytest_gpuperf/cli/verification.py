@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.run import Run
 
-__all__ = ["verify"]
-
 
 class _Owed(Frozen, frozen=True, kw_only=True):
     """

@@ -14,28 +14,6 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import CacheMode
 
-__all__ = [
-    "CACHE_REMEDY",
-    "Arguments",
-    "Collector",
-    "DeviceTimer",
-    "Holding",
-    "Sequenced",
-    "StopRule",
-    "TakeTurn",
-    "TimedCall",
-    "Timing",
-    "Watching",
-    "Witness",
-    "arguments",
-    "cache_mistake",
-    "calls",
-    "calls_the_test",
-    "is_call_of_the_test",
-    "settle",
-    "unsettled",
-]
-
 Arguments = tuple[tuple[object, ...], dict[str, object]]
 # Waits until the next sample may be taken. The argument is true if there are enough
 # samples, and the result is true if another sample is to be taken.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from pytest_gpuperf.model.checkout import Checkout
 
-__all__ = ["below_workspace", "checkout_of", "git_folder"]
-
 # Number of tests that are checked, out of hundreds on a command line. Each test costs some
 # system calls.
 _LOOKED_AT = 20

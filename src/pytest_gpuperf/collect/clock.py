@@ -15,8 +15,6 @@ from typing import Protocol, final
 
 from pytest_gpuperf.collect.load import Load, LoadFile
 
-__all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock"]
-
 NS_PER_S = 1_000_000_000
 _LOOP_COUNT = 600  # About 20 us.
 # One or two loops a millisecond take 2 to 4 % of the time.

@@ -17,22 +17,6 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runtime import DriverFacts
 
-__all__ = [
-    "HZ_PER_MHZ",
-    "ORDER_REMEDY",
-    "UNORDERED",
-    "Chosen",
-    "DeviceQuery",
-    "bare_uuid",
-    "chip_limits",
-    "choose_device",
-    "order_is_known",
-    "query_devices",
-    "same_device",
-    "target_capability",
-    "with_driver_facts",
-]
-
 HZ_PER_MHZ = 1_000_000
 _MILLIWATTS_PER_WATT = 1000
 # From 7.0 on, a multiprocessor has 64 cores, and from 8.6 on, 128.

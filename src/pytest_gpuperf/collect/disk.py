@@ -16,8 +16,6 @@ from typing import Protocol
 
 from pytest_gpuperf.collect.held_file import Files, HeldFile
 
-__all__ = ["DISK_WORKLOADS", "Disk", "DiskFile"]
-
 # docs/judging.md section 2: a class needs three controls.
 DISK_WORKLOADS = ("disk-write", "disk-append", "disk-overwrite")
 # A page, the size of a log line or of a database record on the disk.

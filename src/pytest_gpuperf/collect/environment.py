@@ -18,21 +18,6 @@ from pytest_gpuperf.model.environment import (
     Environment,
 )
 
-__all__ = [
-    "core_count",
-    "cpu_model",
-    "environment",
-    "has_several_ranks",
-    "known_facts",
-    "not_loaded",
-    "python_minor",
-    "read_head",
-    "soft_facts",
-    "thread_limits",
-    "versions_of",
-    "workers_count",
-]
-
 # Raise the number when host timing changes, because values are then not comparable any
 # more. Version 2 leaves out interrupted samples.
 _HOST_METHOD = "host/2"

@@ -7,8 +7,6 @@ import os
 import sys
 import weakref
 
-__all__ = ["Files", "HeldFile"]
-
 
 class Files:
     """

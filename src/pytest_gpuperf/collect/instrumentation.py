@@ -20,8 +20,6 @@ from types import MappingProxyType
 
 from pytest_gpuperf.model.environment import ALLOCATOR, PYTHON_MODE, TRACER
 
-__all__ = ["conditions", "named", "tracers"]
-
 # The tool numbers of sys.monitoring (PEP 669).
 _TOOLS = range(6)
 # Timers that a sampling profiler may use, with their signals.

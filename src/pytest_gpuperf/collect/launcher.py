@@ -20,8 +20,6 @@ from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 
-__all__ = ["PYTEST", "Launcher", "ProcessStart", "launcher_of", "unproven"]
-
 _SCRIPTS = ("pytest", "py.test")
 # Letters of Python's options that end the options.
 _ENDING = "cm"

@@ -29,20 +29,6 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = [
-    "FOLDER_VARIABLE",
-    "Presence",
-    "ProcessActivity",
-    "ProcessState",
-    "descends_from",
-    "exclusive",
-    "exclusive_machine",
-    "file_lock",
-    "file_mode",
-    "lease_folder",
-    "make_lease_folder",
-]
-
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
 # The temporary folder of all systems but Windows. TMPDIR may name a different folder
 # for each run and each job.

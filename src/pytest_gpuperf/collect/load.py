@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from pytest_gpuperf.collect.held_file import Files, HeldFile
 
-__all__ = ["Load", "LoadFile"]
-
 _PATH = "/proc/loadavg"
 # Three averages, two counts and a process id take some 30 bytes.
 _READ_BYTES = 128

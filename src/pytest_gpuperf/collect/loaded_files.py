@@ -28,17 +28,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-__all__ = [
-    "FileKind",
-    "FileRecorder",
-    "FileRecording",
-    "LoadedFile",
-    "content_digest",
-    "digest_of",
-    "read",
-    "start",
-]
-
 # "r+" reads the existing content.
 _WRITES = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
 # Events in which native code opens the file.

@@ -23,17 +23,6 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.roofline import LEVELS
 from pytest_gpuperf.model.work import DTYPE_BYTES
 
-__all__ = [
-    "FILE_VARIABLE",
-    "ArrayFramework",
-    "StoredPeaks",
-    "find_framework",
-    "measure_peaks",
-    "peaks_file",
-    "store_peaks",
-    "stored_peaks",
-]
-
 FILE_VARIABLE = "GPUPERF_PEAKS"
 _SCHEMA = "pytest-gpuperf/peaks/1"
 _FIELDS = frozenset({*LEVELS, *DTYPE_BYTES})

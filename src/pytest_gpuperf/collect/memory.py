@@ -13,19 +13,6 @@ from typing import Any, Protocol, final
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note
 
-__all__ = [
-    "Allocator",
-    "CupyPool",
-    "MemoryUse",
-    "MemoryWatch",
-    "TorchPool",
-    "fits_in_memory",
-    "fits_on_device",
-    "free_bytes",
-    "largest_process_bytes",
-    "release_unused",
-]
-
 # torch calls both NVIDIA's and AMD's devices "cuda".
 _TORCH_BACKENDS = ("cuda", "xpu")
 _READ_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)

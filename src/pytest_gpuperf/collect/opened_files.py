@@ -26,8 +26,6 @@ from typing import NamedTuple
 from pytest_gpuperf.collect.checkout import git_folder
 from pytest_gpuperf.collect.redirection import inside
 
-__all__ = ["OpenedByTest", "OpenedFile", "OpenedFiles", "environments_in"]
-
 # <sys/inotify.h>. The values equal those of <fcntl.h> on every architecture.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _OPEN, _MOVED_FROM, _MOVED_TO, _CREATE = 0x20, 0x40, 0x80, 0x100

@@ -26,8 +26,6 @@ from blake3 import blake3
 
 from pytest_gpuperf.collect.syntax import lambda_digest
 
-__all__ = ["parameters_digest"]
-
 _DIGEST_LENGTH = 16  # Hexadecimal digits.
 # Characters of a canonical form. The rest does not count.
 _MAX_TEXT = 1 << 16

@@ -18,15 +18,6 @@ from pytest_gpuperf.model.roofline import LEVELS, Peak, Peaks, weakest
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import DTYPE_BYTES
 
-__all__ = [
-    "Card",
-    "GpuTable",
-    "TableFigure",
-    "cpu_peaks",
-    "find_peaks",
-    "load_table",
-]
-
 _FILE = Path(__file__).with_name("gpu_table.json")
 # Newer drivers add this prefix to names.
 _PREFIX = "NVIDIA "

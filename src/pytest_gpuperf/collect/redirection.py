@@ -12,8 +12,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["editable_folders", "inside", "moved", "start"]
-
 # Tables in which the finders of editable installs keep the folders of a project.
 _MODULE_TABLES = ("MAPPING", "NAMESPACES")  # setuptools
 _FINDER_TABLES = (

@@ -17,16 +17,6 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.run import HeaderNote
 from pytest_gpuperf.model.sample import COLLECTORS, Source
 
-__all__ = [
-    "DEVICE_COLLECTORS",
-    "DEVICE_TIMERS",
-    "Choice",
-    "absent_collectors",
-    "choose",
-    "refusals",
-    "still_absent",
-]
-
 # Timers of the device, best first.
 DEVICE_TIMERS = (Source.CUPTI, Source.EVENTS)
 # Collectors that need a GPU.

@@ -19,19 +19,6 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Expected
 
-__all__ = [
-    "HEAD_FILE",
-    "Recorder",
-    "Recording",
-    "read_expected",
-    "read_readings",
-    "read_recording",
-    "start_recording",
-    "without_samples",
-    "write_expected",
-    "write_head",
-]
-
 SCHEMA = "pytest-gpuperf/recording/1"
 # In the folder of a recording.
 HEAD_FILE = "recording.json"

@@ -14,18 +14,6 @@ from typing import NamedTuple, Protocol
 
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
-__all__ = [
-    "Finished",
-    "LiveProcess",
-    "ProcessRunner",
-    "Runner",
-    "ending",
-    "ending_signals",
-    "largest_file_bytes",
-    "run_here",
-    "start_remedy",
-]
-
 # Enough for a traceback and the lines before it.
 _TAIL_LINES = 40
 # The signals of a cancelled job. Windows has no SIGHUP.

@@ -12,21 +12,6 @@ from typing import Any, Protocol
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = [
-    "CudaRuntime",
-    "DeviceRuntime",
-    "DriverFacts",
-    "FirstInUse",
-    "LoadedLibrary",
-    "NoDevice",
-    "TorchRuntime",
-    "driver_library",
-    "find_runtime",
-    "load_driver",
-    "raise_failure",
-    "torch_failure",
-]
-
 
 class LoadedLibrary:
     """

@@ -25,15 +25,6 @@ from typing import BinaryIO
 
 from pytest_gpuperf.collect.held_file import Files
 
-__all__ = [
-    "AppendedFile",
-    "ScratchFolder",
-    "open_unlinked",
-    "refuse_link",
-    "user_cache",
-    "write_whole",
-]
-
 # The name of our folder in a cache.
 _OWN = "pytest-gpuperf"
 _PREFIX = "gpuperf-"

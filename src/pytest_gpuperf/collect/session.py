@@ -22,18 +22,6 @@ from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.environment import Host, Session
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = [
-    "Revision",
-    "ci_branch",
-    "ci_run",
-    "collection_digest",
-    "new_session",
-    "part_of",
-    "read_git",
-    "shard",
-    "this_host",
-]
-
 _GIT_TIMEOUT_S = 10.0
 # Of a machine. Among a thousand machines, two have the same digest in one of 10^8
 # fleets.

@@ -22,19 +22,6 @@ from pytest_gpuperf.model.steps import (
     kind_of,
 )
 
-__all__ = [
-    "EndedSpan",
-    "EndedStep",
-    "Mark",
-    "SpanBlock",
-    "StepBlock",
-    "check_loader",
-    "layer_mark",
-    "named_mark",
-    "steps_of",
-    "units_amount",
-]
-
 _PARTS = {"forward": SpanKind.FORWARD, "backward": SpanKind.BACKWARD}
 
 

@@ -45,8 +45,6 @@ from pytest_gpuperf.model.steps import (
     Waiting,
 )
 
-__all__ = ["StepRecorder", "TorchCompiler"]
-
 _T = TypeVar("_T")
 _OPEN_AT_END = "it was still open when the loop ended"
 _NO_PARENT = -1

@@ -11,8 +11,6 @@ from types import CodeType, FunctionType
 
 from blake3 import blake3
 
-__all__ = ["function_digest", "lambda_digest"]
-
 _DIGEST_LENGTH = 16  # Hexadecimal digits.
 _MAX_BYTES = 1 << 20  # A larger source file takes seconds to parse.
 _MAX_WRAPPERS = 100  # Decorators around a function. A cycle of them has no end.

@@ -34,22 +34,6 @@ from pytest_gpuperf.model.activity import (
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, Role
 
-__all__ = [
-    "End",
-    "Head",
-    "LaunchColumns",
-    "LaunchStream",
-    "Part",
-    "Pieces",
-    "StreamWriter",
-    "TraceKeeper",
-    "columns_of",
-    "launch_parts",
-    "line_of",
-    "part_of",
-    "read_trace",
-]
-
 _SCHEMA = "pytest-gpuperf/trace/1"
 
 

@@ -25,8 +25,6 @@ from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectorUnavailableError, RevisionError
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["Changes", "Repository", "Worktree", "worktree"]
-
 # Enough for a checkout of a large repository on a slow disk.
 _GIT_S = 600.0
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")

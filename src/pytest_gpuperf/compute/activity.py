@@ -30,8 +30,6 @@ from pytest_gpuperf.model.metric import METRICS, Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
-__all__ = ["DeviceUse", "choice_of", "estimates", "length_ns", "notes", "summarise"]
-
 Span = tuple[int, int]  # Start and end [ns], 0 if unknown.
 
 

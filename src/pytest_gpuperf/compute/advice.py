@@ -17,8 +17,6 @@ from pytest_gpuperf.model.scorecard import (
 )
 from pytest_gpuperf.model.steps import StepProfile
 
-__all__ = ["LAUNCH_FRACTION", "MEASURED_RULES", "RULES", "Rule", "recommendations"]
-
 # Above this share of unattributed time, a bad grade gets a second advice.
 LAUNCH_FRACTION = 0.30  # The training scorecard's limit (aprender/entrenar).
 # At a larger share the measured policy names no bottleneck.

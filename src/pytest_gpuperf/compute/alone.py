@@ -33,22 +33,6 @@ from pytest_gpuperf.compute.spread import LEAST_VARIANCE
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 
-__all__ = [
-    "NO_STEP",
-    "CommonStep",
-    "JointEvidence",
-    "Offset",
-    "Tail",
-    "Twice",
-    "Weighed",
-    "common_step",
-    "judged_alone",
-    "judged_together",
-    "narrowed",
-    "own_offset",
-    "reference_gaps",
-]
-
 # docs/judging.md section 2, suite and alone: the possible offsets of a test, as
 # deviations on a log scale. The grid has a ratio of 2, and most tests are below 3 %.
 _SIZES = (0.005, 0.01, 0.02, 0.04, 0.08)

@@ -41,16 +41,6 @@ from pytest_gpuperf.model.change import (
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better
 
-__all__ = [
-    "BlockChange",
-    "Process",
-    "ProcessValue",
-    "SideValues",
-    "block_changes",
-    "blocks_wanted",
-    "reference_moves",
-]
-
 # docs/judging.md section 3: the tail beyond each of the two one-sided 95 % bounds.
 _BOUND_TAIL = 0.05
 # A multiple of the blocks so far. An estimate of more blocks is meaningless.

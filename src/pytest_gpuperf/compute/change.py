@@ -21,22 +21,6 @@ from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better
 
-__all__ = [
-    "INTERVAL_TAIL",
-    "ComparedSuite",
-    "Part",
-    "Tables",
-    "bounds_of",
-    "change_of",
-    "changes",
-    "detectable_effects",
-    "exact_change",
-    "holm",
-    "is_exact",
-    "relative_shift",
-    "usual_spreads",
-]
-
 # The tail on each side of a change's two-sided interval. It equals the level of a run of
 # one pair, so that the interval of a significant change never contains "no change".
 INTERVAL_TAIL = 0.01

@@ -19,8 +19,6 @@ from pytest_gpuperf.model.change import Comparison, TimeBase
 from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.record import SessionValue
 
-__all__ = ["Contrast", "Nearest", "beside", "contrasts", "fitting", "share_of"]
-
 _MOST = 700.0  # The exponential of more is not finite.
 _MOST_SHARE = 1e100  # The squares of a thousand such values have a finite sum.
 _LARGEST = 1.7976931348623157e308  # The largest float.

@@ -19,26 +19,6 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import Combine, metric_of
 
-__all__ = [
-    "FORMULAS",
-    "LAUNCH_COUNTERS",
-    "STALL_COUNTERS",
-    "Formula",
-    "Way",
-    "aggregate",
-    "costly_stalls",
-    "derived",
-    "kernel_occupancy",
-    "launch_occupancy",
-    "missing_counters",
-    "needed_counters",
-    "over_launches",
-    "stall_shares",
-    "theoretical_occupancy",
-    "top_stall",
-    "value_of",
-]
-
 # Per issued instruction from the hardware, else by sampling the program counter.
 _KINDS = tuple(
     {reason: f"stall_{reason}_{unit}" for reason in STALLS}

@@ -18,8 +18,6 @@ from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.telemetry import ClockReason, DeviceDeltas, Sharing
 
-__all__ = ["CAPPED", "Gates", "clock_drift_fraction", "gates"]
-
 # docs/judging.md section 1: over the last half of the samples.
 _DRIFT_FRACTION = 0.02
 # A tenth of the half at each end is long enough for a median and short for a drift.

@@ -17,8 +17,6 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.verdict import KernelChoice
 
-__all__ = ["account", "aligned", "family", "named", "totals_of", "usual_choice"]
-
 # Kernels whose times differ by a larger factor do not do the same work.
 _SAME_ORDER = 4.0
 # One type that releases of PyTorch spell as std::array or as at::detail::Array.

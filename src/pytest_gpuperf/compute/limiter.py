@@ -28,16 +28,6 @@ from pytest_gpuperf.model.counters import (
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import GapCode
 
-__all__ = [
-    "ANALYSIS_COUNTERS",
-    "LIMITING",
-    "IdleShare",
-    "analyse",
-    "bound",
-    "idle_share",
-    "limiter",
-]
-
 # Product rule. Nsight Compute calls a lower share of every roof a latency issue.
 _REACHED = 0.6
 # Our choice. At a lower share of every roof, the closest roof bounds nothing.

@@ -29,20 +29,6 @@ from pytest_gpuperf.model.sample import CoreSpeed
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.contrast import Contrast
 
-__all__ = [
-    "LEAST_CONTROLS",
-    "AtOneSpeed",
-    "CommonMove",
-    "FollowedShare",
-    "Residual",
-    "at_one_speed",
-    "clock_shift",
-    "common_moves",
-    "core_speed",
-    "followed_share",
-    "without_machine",
-]
-
 # docs/judging.md section 2: how a class follows the machine.
 LEAST_CONTROLS = 3  # The median of fewer is one test's own noise.
 # In a class of up to 10 tests, a test is left out of its own median. In a larger class,

@@ -36,26 +36,6 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import Source
 
-__all__ = [
-    "ENOUGH_PROCESSES",
-    "LEAST_SESSIONS",
-    "LEAST_VARIANCE",
-    "Z_95",
-    "Mixture",
-    "PairedRatio",
-    "Spread",
-    "UsualSpread",
-    "half_width",
-    "moments",
-    "paired_ratio",
-    "process_spread",
-    "ratio_of_processes",
-    "session_spread",
-    "standard_errors",
-    "usual_spread",
-    "with_spread",
-]
-
 # docs/judging.md section 4: with fewer sessions, a limit uses a declared spread.
 LEAST_SESSIONS = 3
 # Far beyond the grid. A larger variance adds no information.

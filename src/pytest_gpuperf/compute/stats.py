@@ -21,21 +21,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from statistics import fmean
 
-__all__ = [
-    "CONFIDENCE",
-    "change_point",
-    "half_width_fraction",
-    "mean",
-    "median",
-    "median_interval",
-    "normal_quantile",
-    "order_rank",
-    "quantile",
-    "relative_change",
-    "samples_for_interval",
-    "student_tail",
-]
-
 # Of every displayed interval (docs/judging.md section 2).
 CONFIDENCE = 0.99
 # Limits a change relative to a tiny reference, so that the change stays finite.

@@ -24,19 +24,6 @@ from pytest_gpuperf.model.scorecard import (
 from pytest_gpuperf.model.steps import DeviceTime, SpanKind, StepProfile
 from pytest_gpuperf.model.verdict import Outcome
 
-__all__ = [
-    "MEASURED",
-    "TOLERANCES",
-    "MeasuredPolicy",
-    "StepLimit",
-    "Tolerances",
-    "bottleneck",
-    "decisions",
-    "device_time",
-    "older_sessions",
-    "unknowns",
-]
-
 
 class Tolerances(Frozen, frozen=True, kw_only=True):
     """

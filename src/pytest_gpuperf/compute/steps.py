@@ -24,19 +24,6 @@ from pytest_gpuperf.model.steps import (
     Waiting,
 )
 
-__all__ = [
-    "Interval",
-    "estimates_of",
-    "layers_of",
-    "length_s",
-    "merged",
-    "operations_of",
-    "phases_of",
-    "rate_interval",
-    "summarize",
-    "uncovered",
-]
-
 _P95 = 0.95
 # Name of a phase, and whether the phase ran in a thread other than the steps'.
 _Place = tuple[str, bool]

@@ -35,8 +35,6 @@ from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better
 
-__all__ = ["classes_apart", "weighed_changes"]
-
 
 def weighed_changes(
     comparisons: Sequence[Comparison],

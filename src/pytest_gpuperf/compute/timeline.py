@@ -33,20 +33,6 @@ from pytest_gpuperf.model.telemetry import (
     WorkloadClass,
 )
 
-__all__ = [
-    "AVERAGED",
-    "ReadingLevel",
-    "Scoring",
-    "WindowSummary",
-    "compute_all",
-    "summarise",
-    "summarise_all",
-    "time_lines",
-    "utilization_estimates",
-    "window_summary",
-    "worst_health",
-]
-
 # A mean of these is meaningless, so the last value counts.
 _LAST = (
     "pcie_replay_count",

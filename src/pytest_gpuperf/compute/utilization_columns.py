@@ -25,14 +25,6 @@ from pytest_gpuperf.errors import CollectorUnavailableError, RecordError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.telemetry import CanonicalRecord, Health, Weights
 
-__all__ = [
-    "HEALTHS",
-    "ComputedColumns",
-    "columns_of",
-    "compute_columns",
-    "missing_names",
-]
-
 try:
     import numpy as np
 except ImportError as error:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.turns import TurnClient
 
-__all__ = ["Child", "prepare"]
-
 # Options of pytest and of common plugins that write files, stop early or wait for a user.
 # They apply to the parent only. With None, an ini option of the same name would decide.
 _RESET: dict[str, object] = {

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.record import Record
 
-__all__ = ["Digests", "digests_of", "parameters_of", "read_functions"]
-
 # For these types, pytest builds the id from the value itself.
 _IN_IDS = frozenset({int, float, bool, complex, bytes, type(None)})
 _NUMBERED_LAMBDA = re.compile(r"<lambda>\d+")

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.change import Progress
 
-__all__ = ["Gate"]
-
 # Attributes that xdist sets on an arriving report and reads in its own hooks.
 _XDIST = ("node", "worker_id", "testrun_uid", "item_index")
 # Characters, if the width of the terminal is unknown.

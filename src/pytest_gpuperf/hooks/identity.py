@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.checkout import Checkout
 
-__all__ = ["KEY", "TYPED", "Identity", "KeyMaker"]
-
 # The key of a test, if it differs from the test id.
 KEY = pytest.StashKey[str]()
 # The test as a command-line argument, if its id is not one.

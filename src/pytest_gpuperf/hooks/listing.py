@@ -22,13 +22,6 @@ from pytest_gpuperf.pipeline.side_process import (
     CollectedTests,
 )
 
-__all__ = [
-    "pytest_cmdline_main",
-    "pytest_collection_modifyitems",
-    "pytest_collectreport",
-    "pytest_exception_interact",
-]
-
 # The last lines of a failed collection that are kept, since the error is at the end.
 _FAILURE_LINES = 3
 _failures: dict[str, str] = {}

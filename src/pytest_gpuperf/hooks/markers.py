@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
     from pytest_gpuperf.model.verdict import Limit
 
-__all__ = ["PLAN", "TEST_ID", "ChipCheck", "mistakes_of", "read_markers"]
-
 TEST_ID = pytest.StashKey[str]()
 PLAN = pytest.StashKey[Plan]()
 

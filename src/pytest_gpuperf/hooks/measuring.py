@@ -46,15 +46,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.pipeline.isolation import CounterRequest
 
-__all__ = [
-    "FIXTURE",
-    "Leases",
-    "LiveLine",
-    "Measuring",
-    "fixture_of",
-    "identity_of",
-]
-
 # A shorter measurement needs no live line.
 _LONG_NS = 2 * NS_PER_S
 # A shorter wait is not printed.

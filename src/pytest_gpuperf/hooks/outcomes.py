@@ -39,30 +39,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.fixture.values import Ledger
     from pytest_gpuperf.model.run import Measured, MissedAssert
 
-__all__ = [
-    "VerdictRepr",
-    "apply_unmeasured",
-    "calls_xfail",
-    "ending_text",
-    "expect_failure",
-    "expected_failure",
-    "explain_failure",
-    "explained",
-    "fail",
-    "failure_text",
-    "hide_own_frames",
-    "lacked_a_value",
-    "missed_a_limit",
-    "missed_assert",
-    "missed_limits",
-    "nothing_measured",
-    "passed_unexpectedly",
-    "record_of_nothing",
-    "unreadable",
-    "unwritable",
-]
-
-
 # The prefix that pytest gives a strict xfail that passed.
 _STRICT = "[XPASS(strict)] "
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"

@@ -35,32 +35,6 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
-__all__ = [
-    "FILES",
-    "NO_FACTS",
-    "OVERSUBSCRIBED",
-    "POLICY",
-    "WAITING",
-    "Case",
-    "Confirmation",
-    "Facts",
-    "Policy",
-    "Reference",
-    "Retest",
-    "StoredValue",
-    "best_source",
-    "case_of",
-    "comparable_sessions",
-    "confirmation_elsewhere",
-    "confirmation_of",
-    "direction",
-    "is_measured_alike",
-    "newest_case",
-    "newest_reference",
-    "unsteady_tests",
-    "values_alike",
-]
-
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
 NO_NOTES: Mapping[str, str] = MappingProxyType({})

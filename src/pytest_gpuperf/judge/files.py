@@ -22,27 +22,6 @@ from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.scorecard import MeasuredScorecard, TrainingScorecard
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 
-__all__ = [
-    "COMPARED",
-    "TOLERANCE",
-    "CaptureSide",
-    "Difference",
-    "Direction",
-    "KernelCounters",
-    "Mismatch",
-    "ValuePair",
-    "captures_pass",
-    "differences",
-    "is_compared",
-    "is_decided",
-    "is_held_clock",
-    "mismatch",
-    "run_passes",
-    "scorecard_passes",
-    "value_pairs",
-    "with_known_spread",
-]
-
 # Two passes over one launch differ by less (compute.limiter).
 TOLERANCE = 0.02
 # Our choice: boost and base clock of a GPU differ by a fifth or more, and the clocks of

@@ -26,17 +26,6 @@ from pytest_gpuperf.model.roofline import TRAINING_BANDS, Attainment, Bands, Gra
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.verdict import Limit
 
-__all__ = [
-    "GRADE",
-    "GRADES",
-    "condition_of",
-    "grade_limit",
-    "grade_of",
-    "host_condition",
-    "parse_grades",
-    "rate_limit",
-]
-
 GRADE = "scorecard.grade"
 _RATE = "throughput"
 # The concerns that need a GPU. Timing is the minimum.

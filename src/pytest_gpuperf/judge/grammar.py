@@ -28,9 +28,6 @@ from pytest_gpuperf.model.metric import METRICS, Family, is_counter, metric_of
 from pytest_gpuperf.model.quantity import Quantity, parse_quantity
 from pytest_gpuperf.model.verdict import Limit
 
-__all__ = ["parse_limit", "parse_max_regression"]
-
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 _KERNEL = re.compile(r"""\[\s*(?P<quote>["'])(?P<pattern>.*?)(?P=quote)\s*\]""")
 _OPERATOR = re.compile(r"[<>=!~]+|[^\s\w.+\-]+")

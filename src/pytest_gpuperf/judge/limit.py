@@ -55,18 +55,6 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-__all__ = [
-    "PRIORS",
-    "confirm_limit",
-    "judge_limit",
-    "judge_limits",
-    "lacking",
-    "lost_alone",
-    "spread_of",
-    "straddles",
-    "without_repeats",
-]
-
 # Returns the spread of a metric between sessions, for the record that holds the value.
 SpreadOf = Callable[[str, Record], "Spread | None"]
 _FRACTION = "roofline.fraction"

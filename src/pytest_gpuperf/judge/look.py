@@ -43,22 +43,6 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.run import MachineShift
 
-__all__ = [
-    "Candidate",
-    "FirstLook",
-    "Look",
-    "Name",
-    "baseline_spreads",
-    "choose_controls",
-    "confirmations",
-    "draw_alone",
-    "first_look",
-    "look_policy",
-    "machine_shifts",
-    "plan_retests",
-    "sureness_of",
-]
-
 Name = tuple[RecordKey, str]
 
 # No machine was seen to move most tests of a class by more than this and to leave the

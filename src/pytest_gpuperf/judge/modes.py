@@ -9,8 +9,6 @@ from pytest_gpuperf.judge.case import OVERSUBSCRIBED, Case, Confirmation, Stored
 from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.verdict import SeenValue
 
-__all__ = ["seen_before", "text_of_oversubscription"]
-
 # Two sessions are a mode. A test that waits or has threads is as slow as the thing it
 # waits for, so a single session is enough (docs/judging.md section 2).
 _MODE_SESSIONS, _MODE_SESSIONS_WAITING = 2, 1

@@ -37,15 +37,6 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-__all__ = [
-    "MORE_SESSIONS",
-    "settle",
-    "shown",
-    "smallest_seen",
-    "with_kernels",
-    "with_suite",
-]
-
 # One suspect among this many tests. A smaller share does not move the median of a class
 # far.
 _LEADING = 5

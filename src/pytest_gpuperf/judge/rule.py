@@ -41,26 +41,6 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-__all__ = [
-    "CLOCK_STEP",
-    "ComparedCase",
-    "Ruling",
-    "by_equality",
-    "clock_of",
-    "comparable",
-    "comparison_of",
-    "confirmed_comparison",
-    "early_verdict",
-    "group_of",
-    "kernel_verdict",
-    "may_change",
-    "reference_comparisons",
-    "rule",
-    "suffices",
-    "verdict_of",
-    "worsening_of",
-]
-
 # These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
 # number of processes that measure side by side.
 _HARMLESS = frozenset({"gpu_uuid", "xdist_workers"})

@@ -49,8 +49,6 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-__all__ = ["Block", "SidePair", "SideRun", "pairs_of", "unsteady_parameters"]
-
 # The processes of the revision count as one session.
 _POLICY = Policy(least_sessions=1)
 # No report shows this session.

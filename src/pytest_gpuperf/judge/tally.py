@@ -12,20 +12,6 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
 
-__all__ = [
-    "PRECEDENCE",
-    "Complaint",
-    "Tally",
-    "accepted_outcomes",
-    "complaints",
-    "expected_failures",
-    "is_fatal",
-    "revision_verdicts",
-    "speaking",
-    "tally",
-    "worst",
-]
-
 # The verdict of a test is the first of these.
 PRECEDENCE = (
     Outcome.FAILED,

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["EndLoop", "Maker", "loop_record", "median_estimate"]
-
 # Ends a loop. Takes the exception that ended the loop, and returns the record and the
 # hardware that the loop ran on.
 EndLoop: TypeAlias = "Callable[[BaseException | None], tuple[Record, Hardware | None]]"

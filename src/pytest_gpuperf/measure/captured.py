@@ -65,23 +65,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work
 
-__all__ = [
-    "ANALYSED",
-    "COUNT",
-    "advised_launches",
-    "analyses",
-    "capture_record",
-    "capture_side",
-    "capture_values",
-    "close_names",
-    "details",
-    "first_counters",
-    "kernel_analyses",
-    "report_counters",
-    "whole_record",
-    "with_metric",
-]
-
 # Requested like a metric. Stands for all counters that show the limiter.
 ANALYSED = "limiter"
 COUNT = "launches.count"

@@ -43,21 +43,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.work import Work
 
-__all__ = [
-    "AS_IT_COMES",
-    "PROFILE_ALONE",
-    "CountedTest",
-    "CuptiCounters",
-    "NcuCounters",
-    "RangeLaunches",
-    "cache_control_of",
-    "counter_metrics",
-    "limiting_counters",
-    "made_of",
-    "may_count_here",
-    "with_counters",
-]
-
 # For a range, a loop or a whole test.
 AS_IT_COMES = paired_modes(CacheMode.UNTOUCHED).cache_control
 # The replay mode of ncu that counts a measurement as a whole.

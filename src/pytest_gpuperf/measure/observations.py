@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.activity import ActivitySummary, Trace
     from pytest_gpuperf.model.telemetry import DeviceDeltas
 
-__all__ = ["with_observations"]
-
 _AGAIN = "run it again"
 # A device that waits for longer is bound by its host.
 _IDLE = 0.3

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.activity import Trace
 
-__all__ = ["MeasuredCall", "Observations", "Observers"]
-
 
 def _nothing() -> None:
     """Do nothing."""

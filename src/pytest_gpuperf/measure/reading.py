@@ -42,19 +42,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work
 
-__all__ = [
-    "Advise",
-    "Code",
-    "FileReader",
-    "LookUp",
-    "Replay",
-    "binary_record",
-    "code_of",
-    "compiled_values",
-    "failed_kernels",
-    "is_in_code",
-]
-
 # Returns the record with one more metric.
 LookUp = Callable[[str], Record]
 # Returns an explanation of a record, if some comparisons of its values failed.

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.turns import TurnClient
     from pytest_gpuperf.model.environment import Environment, Host
 
-__all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
-
 # Increase the number if a workload or its timing changes.
 METHOD = "references/1"
 # Name of the turn for reference workloads, next to those of the tests.

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.steps import Loop
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["Machine", "ProcessIdentity", "Site", "peaks_in_use"]
-
 # In a folder known to all processes of a run.
 _REMARKS = "remarks.txt"
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["CounterSource", "TimingMeasurer"]
-
 # Half-width of the median's interval (docs/judging.md section 5).
 _DEVICE_PRECISION = 0.005
 # Sampling time of one process of a block, whose four processes share the budget of 1 s

@@ -38,17 +38,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.measure.site import Site
 
-__all__ = [
-    "GO",
-    "OVER",
-    "OtherUsers",
-    "Stage",
-    "TurnClient",
-    "TurnRequest",
-    "Turns",
-    "without_siblings",
-]
-
 # Not a collector, but reported as lost in the same way.
 _NAME = "lock"
 # These libraries may use a GPU once they are loaded. The driver is loaded later.

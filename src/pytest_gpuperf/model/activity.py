@@ -16,30 +16,6 @@ import msgspec
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 
-__all__ = [
-    "COLUMNS",
-    "HOST_WAITS",
-    "PIECE_COUNT",
-    "WHOLE_COUNT",
-    "ActivitySummary",
-    "Copy",
-    "FailedKernel",
-    "KernelLaunch",
-    "KernelResources",
-    "KernelShape",
-    "KernelTotal",
-    "KernelUse",
-    "LaunchList",
-    "Launches",
-    "NamedRange",
-    "Occupancy",
-    "Trace",
-    "TracePlace",
-    "Track",
-    "TransferUse",
-    "fits_kernel",
-]
-
 
 def fits_kernel(pattern: str, name: str, demangled: str | None = None) -> bool:
     """

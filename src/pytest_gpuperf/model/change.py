@@ -10,20 +10,6 @@ from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import SessionValue
 
-__all__ = [
-    "NOISE_THRESHOLD",
-    "Against",
-    "AgainstEvidence",
-    "Change",
-    "Comparison",
-    "KernelAccount",
-    "KernelMove",
-    "Progress",
-    "Side",
-    "Sureness",
-    "TimeBase",
-]
-
 # A smaller change is irrelevant (docs/judging.md section 2).
 NOISE_THRESHOLD = 0.005
 

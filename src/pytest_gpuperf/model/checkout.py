@@ -9,8 +9,6 @@ from functools import lru_cache
 
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["ROOT", "Checkout", "is_of"]
-
 ROOT = "{root}"  # Replaces the folder of the checkout in keys.
 # These characters continue a path, so a match between two of them is part of another
 # path. A minus joins the parameters of an id and may precede a path.

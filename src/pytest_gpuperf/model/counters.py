@@ -17,36 +17,6 @@ from pytest_gpuperf.model.frozen import Frozen, finite, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.roofline import Attainment, Roofline
 
-__all__ = [
-    "COUNTED_DTYPES",
-    "DECLARED_BYTES",
-    "PIPES",
-    "STALLS",
-    "STANDARD",
-    "AdvisedLaunch",
-    "Analysis",
-    "Bound",
-    "BoundSide",
-    "ChipEntry",
-    "CounterGap",
-    "CounterMode",
-    "Evidence",
-    "KernelAnalysis",
-    "LaunchAdvice",
-    "LaunchCounters",
-    "LaunchDetails",
-    "Limiter",
-    "LimiterName",
-    "MetricEntry",
-    "NameCheck",
-    "PassCost",
-    "ReplayGroup",
-    "RuleResult",
-    "StallLine",
-    "merged",
-    "mode_conflict",
-]
-
 # A field of `Work` that is not a counter, but part of a formula.
 DECLARED_BYTES = "declared_bytes"
 

@@ -10,32 +10,6 @@ from pytest_gpuperf.model.frozen import Frozen, finite
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 from pytest_gpuperf.model.sample import CacheMode, Source
 
-__all__ = [
-    "ALLOCATOR",
-    "BETTER",
-    "CONDITIONS",
-    "DEVICE_METHOD",
-    "HARD_FACTS",
-    "MACHINE_FACTS",
-    "PARAMETERS",
-    "PYTHON_MODE",
-    "TEST",
-    "TRACER",
-    "UNIT",
-    "ChipLimits",
-    "Device",
-    "Environment",
-    "Host",
-    "Session",
-    "differences",
-    "differences_from_stored",
-    "facts_of",
-    "family_facts",
-    "family_of",
-    "same_company",
-    "slug",
-]
-
 
 class Environment(Frozen, frozen=True, kw_only=True):
     """

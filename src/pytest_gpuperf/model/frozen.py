@@ -17,26 +17,6 @@ import msgspec
 
 from pytest_gpuperf.errors import RecordError
 
-__all__ = [
-    "BulkRecord",
-    "Frozen",
-    "Mistake",
-    "all_finite",
-    "collector_paused",
-    "encodable",
-    "finite",
-    "has_lone_surrogate",
-    "no_number",
-    "not_finite",
-    "not_made",
-    "positive",
-    "refuse",
-    "replace",
-    "shown",
-    "stated",
-    "to_builtins",
-]
-
 
 class Frozen(msgspec.Struct, frozen=True):
     """An immutable record. Each subclass sets `kw_only=True` itself."""

@@ -10,18 +10,6 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 if TYPE_CHECKING:
     from pytest_gpuperf.errors import GpuPerfError
 
-__all__ = [
-    "Concern",
-    "Condition",
-    "Finding",
-    "Gap",
-    "GapCode",
-    "Obstacle",
-    "Readiness",
-    "Status",
-    "Topic",
-]
-
 
 class GapCode(str, Enum):
     """

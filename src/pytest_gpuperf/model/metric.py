@@ -14,21 +14,6 @@ from pytest_gpuperf.errors import SITE, UnknownMetricError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.sample import Source
 
-__all__ = [
-    "INSTRUCTION_CLASSES",
-    "METRICS",
-    "Better",
-    "Combine",
-    "Family",
-    "Kind",
-    "Metric",
-    "gpu_metrics",
-    "is_compiled",
-    "is_counter",
-    "metric_named",
-    "metric_of",
-]
-
 
 class Kind(str, Enum):
     """Method of the fixture that made a record."""

@@ -9,14 +9,6 @@ from collections.abc import Mapping
 
 from pytest_gpuperf.model.frozen import Frozen, not_finite, refuse
 
-__all__ = [
-    "MeasuredParity",
-    "OperationGap",
-    "ParityComparison",
-    "ParityGap",
-    "ParityProfile",
-]
-
 
 class ParityProfile(Frozen, frozen=True, kw_only=True):
     """

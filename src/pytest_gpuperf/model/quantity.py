@@ -13,26 +13,6 @@ from types import MappingProxyType
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = [
-    "GB",
-    "MB",
-    "UNITS",
-    "GiB",
-    "KiB",
-    "MiB",
-    "Quantity",
-    "Unit",
-    "counter_unit",
-    "kB",
-    "mJ",
-    "ms",
-    "ns",
-    "parse_quantity",
-    "s",
-    "unit_named",
-    "us",
-]
-
 _PREFIXES = MappingProxyType({"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12})
 _SECONDS = MappingProxyType(
     {

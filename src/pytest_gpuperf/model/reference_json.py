@@ -33,17 +33,6 @@ from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import Hardware, Recommendation, TrainingScorecard
 from pytest_gpuperf.model.steps import StepProfile
 
-__all__ = [
-    "decode_hardware",
-    "decode_parity_profile",
-    "decode_scorecard",
-    "decode_step_profile",
-    "encode_parity",
-    "encode_scorecard",
-    "encode_step_profile",
-    "load_json",
-]
-
 _REMEDY = "correct the file, or the program that wrote it"
 _COUNT_END = 2**64  # Counts are unsigned and 64 bits wide.
 

@@ -13,23 +13,6 @@ from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import DTYPE_BYTES
 
-__all__ = [
-    "ABOVE_THE_ROOF",
-    "LEVELS",
-    "TRAINING_BANDS",
-    "Attainment",
-    "Bands",
-    "Bound",
-    "DeclaredPeaks",
-    "Grade",
-    "Peak",
-    "Peaks",
-    "Roofline",
-    "TimeBound",
-    "parse_peaks",
-    "weakest",
-]
-
 Bound = Literal["memory", "compute"]  # "latency" is not a bound, but a limiter.
 LEVELS = ("l1", "l2", "dram")
 # Above the roof, with 5 % tolerance for measurement noise.

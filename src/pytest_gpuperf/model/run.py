@@ -18,20 +18,6 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.sample import ReferenceSamples, Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
 
-__all__ = [
-    "ChildAnswer",
-    "Completeness",
-    "Expected",
-    "Header",
-    "HeaderNote",
-    "MachineShift",
-    "Measured",
-    "ProfiledRange",
-    "Run",
-    "Scope",
-    "TestPlace",
-]
-
 
 class Scope(Frozen, frozen=True, kw_only=True):
     """

@@ -9,19 +9,6 @@ from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
 from pytest_gpuperf.model.gap import Gap, GapCode
 
-__all__ = [
-    "COLLECTORS",
-    "CacheMode",
-    "CoreSpeed",
-    "Estimate",
-    "ReferenceSamples",
-    "Series",
-    "Source",
-    "SourceLabel",
-    "Unmeasured",
-    "unmeasured",
-]
-
 
 class Source(str, Enum):
     """

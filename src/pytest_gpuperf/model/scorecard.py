@@ -25,30 +25,6 @@ from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.steps import DeviceTime
 from pytest_gpuperf.model.verdict import Outcome
 
-__all__ = [
-    "BOTTLENECK_LIMITS",
-    "HARDWARE",
-    "UNATTRIBUTED",
-    "Basis",
-    "Bottleneck",
-    "BottleneckLimits",
-    "Decision",
-    "Hardware",
-    "Hotspot",
-    "Invariant",
-    "InvariantResult",
-    "LayerSummary",
-    "LayerTime",
-    "MeasuredScorecard",
-    "OperationTime",
-    "PhaseShare",
-    "Recommendation",
-    "ScorecardRegression",
-    "StepLimiter",
-    "StepTime",
-    "TrainingScorecard",
-]
-
 
 class BottleneckLimits(Frozen, frozen=True, kw_only=True):
     """

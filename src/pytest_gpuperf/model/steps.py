@@ -20,25 +20,6 @@ from pytest_gpuperf.model.frozen import (
     stated,
 )
 
-__all__ = [
-    "Compiled",
-    "DeviceTime",
-    "Layer",
-    "LayerTimes",
-    "Loop",
-    "OperationTimes",
-    "Phase",
-    "PhaseTimes",
-    "Span",
-    "SpanKind",
-    "SpanLevel",
-    "Step",
-    "StepProfile",
-    "StepSummary",
-    "Waiting",
-    "kind_of",
-]
-
 
 class SpanKind(str, Enum):
     """Kind of work in a span of time."""

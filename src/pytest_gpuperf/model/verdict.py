@@ -11,23 +11,6 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.record import RecordKey, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
-__all__ = [
-    "FAILING",
-    "JUDGED",
-    "BaselineSpan",
-    "Cause",
-    "KernelChoice",
-    "LeftOut",
-    "Limit",
-    "NextCommand",
-    "Operator",
-    "Outcome",
-    "Reason",
-    "SeenValue",
-    "Verdict",
-    "VerdictEvidence",
-]
-
 
 class Outcome(str, Enum):
     """The outcome of a judgement."""

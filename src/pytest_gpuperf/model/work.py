@@ -13,8 +13,6 @@ from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen, Mistake, no_number, refuse, shown
 from pytest_gpuperf.model.sample import SourceLabel
 
-__all__ = ["DTYPE_BYTES", "Work"]
-
 # Data types with known peaks, and the size of one element [B]. A suffix names the unit
 # or the accumulator and does not affect the size.
 DTYPE_BYTES = MappingProxyType(

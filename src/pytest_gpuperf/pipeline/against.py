@@ -59,15 +59,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
 
-__all__ = [
-    "Limits",
-    "RevisionComparison",
-    "compare",
-    "compare_suite",
-    "confirm_suspects",
-    "interrupted_by_signals",
-]
-
 # The largest accepted change [fraction], by test id and by metric.
 Limits = Mapping[str, Mapping[str, "float | None"]]
 # Enough digits of a commit to be unique in any repository.
@@ -165,8 +156,7 @@ def compare(
 
         peak_bytes: The largest GPU memory use of a test [B], or None if unknown.
     """
-    # Memory held by this process is not available to the processes of the sides.
-    release_unused()
+    release_unused()  # Memory of this process is missing in those of the sides.
     looks = _Looks(
         request.revision,
         limits,
@@ -196,8 +186,7 @@ def compare(
             remarks += looks.unsteady()
     except GpuPerfError as error:
         looks.void(Gap.of(error))
-    # Raised before the first block, or at the end.
-    except KeyboardInterrupt as error:
+    except KeyboardInterrupt as error:  # Before the first block, or at the end.
         interrupted = _named(error)
     if interrupted:
         looks.gap = looks.gap or _interrupted(interrupted)

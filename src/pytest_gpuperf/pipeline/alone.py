@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.case import Retest
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = ["MeasureAlone", "alone_records", "has_noise", "measure_alone"]
-
 # Measures tests in fresh processes that confirm nothing. The suite keeps the records.
 MeasureAlone = Callable[[Sequence[str]], Mapping[str, "Retest"]]
 

@@ -39,21 +39,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.against import RevisionComparison
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-__all__ = [
-    "MOST_BLOCKS",
-    "BisectRequest",
-    "Commit",
-    "Ending",
-    "Search",
-    "SearchResult",
-    "Trial",
-    "TrialOutcome",
-    "bisect",
-    "bounds",
-    "next_place",
-    "search_policy",
-]
-
 _OTHER_METRIC = "name one that it measures with --metric"
 # In git's own folder, like the state of git bisect.
 _STATE = "gpuperf-bisect.json"

@@ -43,17 +43,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.turn_server import Patience
 
 
-__all__ = [
-    "BlockRequest",
-    "SideStart",
-    "TimePlan",
-    "TwoSides",
-    "affordable",
-    "least_process_s",
-    "plan",
-    "run_block",
-]
-
 # Processes in a pair, one of each side.
 _PAIR = 2
 # The purpose of the lock, shown by other runs that wait for the machine.

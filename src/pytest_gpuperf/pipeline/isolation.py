@@ -19,16 +19,6 @@ from pytest_gpuperf.pipeline.repeat import last_lines
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
 
-__all__ = [
-    "CounterRequest",
-    "Profile",
-    "ProfilerRun",
-    "count",
-    "isolate",
-    "refuse_all",
-    "said_last",
-]
-
 # Restarts of a group whose tests end the process, or that ncu refuses.
 _MOST_RESTARTS = 3
 # Lines shown of a process's last output.

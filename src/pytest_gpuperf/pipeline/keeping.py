@@ -52,15 +52,6 @@ from pytest_gpuperf.report.words import changed_test, for_pytest
 if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = [
-    "store",
-    "with_samples",
-    "with_sessions",
-    "write_interrupted",
-    "write_reports",
-    "write_so_far",
-]
-
 # docs/judging.md section 2: values with wider intervals are useless and not stored.
 # The largest half-width of an interval, in limits of the metric.
 _MOST_LIMITS = 10.0

@@ -17,8 +17,6 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.pipeline.proof import BUILD_REMEDY, Loaded, Project, Tree
 from pytest_gpuperf.pipeline.side_process import Collection, SideCommand
 
-__all__ = ["REDIRECTED", "Demand", "Settled", "settle"]
-
 # Findings that different import roots can fix.
 REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
 _CARRY = "name it in the ini option gpuperf_carry if it is generated"

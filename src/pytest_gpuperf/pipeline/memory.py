@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.environment import Environment, Session
     from pytest_gpuperf.model.run import Scope
 
-__all__ = ["Memory", "damage_remedy", "slug_of", "slugs_of_machine"]
-
 # The store created if none was named.
 _DEFAULT_PLACE = ".gpuperf"
 # Facts of a machine. The facts of compiled code and of captured reports name at most a chip.

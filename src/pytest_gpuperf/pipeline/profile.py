@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.counters import PassCost
     from pytest_gpuperf.model.environment import Device
 
-__all__ = ["CountCache", "Timeout", "counted", "refused", "timeout_of"]
-
 # Enough for the imports of a framework, compilation and all passes of its kernels.
 _LEAST_S = 600.0
 # Additional time per test.

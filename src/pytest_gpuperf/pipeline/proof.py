@@ -20,21 +20,6 @@ from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
 
-__all__ = [
-    "BUILD_REMEDY",
-    "FileState",
-    "Loaded",
-    "Project",
-    "Tree",
-    "UsedFiles",
-    "edited",
-    "installs",
-    "is_test_file",
-    "modules_that_differ",
-    "same_tests",
-    "unrecorded",
-]
-
 # Suffixes of the sources of extension modules.
 _SOURCES = (*(".c", ".cc", ".cpp", ".cu", ".cxx", ".f", ".f90", ".pyx", ".rs", ".zig"),)
 _CODE = (

@@ -33,25 +33,6 @@ from pytest_gpuperf.report.escape import escape
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner
 
-__all__ = [
-    "LAUNCHED",
-    "ChildRun",
-    "ChildSpec",
-    "CommandLine",
-    "Launch",
-    "Start",
-    "answers_in",
-    "empty_caches",
-    "identities_of",
-    "last_lines",
-    "launch_file",
-    "launch_refusal",
-    "not_begun",
-    "own_coverage",
-    "repeat",
-    "run_child",
-]
-
 # Starts a child with a command line, a folder that is removed afterwards, and an environment.
 Start: TypeAlias = "Callable[[tuple[str, ...], str, Mapping[str, str]], Finished]"
 

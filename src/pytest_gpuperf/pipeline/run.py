@@ -43,13 +43,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = [
-    "decide",
-    "finish",
-    "held_as",
-    "report_so_far",
-]
-
 # The measuring time that a killed run loses, unless a report takes long.
 _USUAL_PAUSE_S = 30.0
 # The name of the missing metric if a whole process does not count.

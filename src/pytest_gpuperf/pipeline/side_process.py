@@ -48,22 +48,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.worktree import Repository
     from pytest_gpuperf.measure.site import ProcessIdentity
 
-__all__ = [
-    "LISTING_VARIABLE",
-    "LOADED_SO_FAR",
-    "ROOT_VARIABLE",
-    "Builder",
-    "CollectedTest",
-    "CollectedTests",
-    "Collection",
-    "SideCommand",
-    "build_in_place",
-    "cache_folder",
-    "collect",
-    "project_folder",
-    "root_folder",
-]
-
 # The file to write the tests to.
 LISTING_VARIABLE = "PYTEST_GPUPERF_LISTING"
 # The file to write pytest's root folder to.

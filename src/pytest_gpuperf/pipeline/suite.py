@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.change import Against, Progress
     from pytest_gpuperf.model.checkout import Checkout
 
-__all__ = ["Suite"]
-
 # A process that times reference workloads, with its host, or None for the judging host.
 _Origin: TypeAlias = "tuple[Role, int, Host | None]"
 # A process may have to compile everything again.

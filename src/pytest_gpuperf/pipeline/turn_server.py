@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import LiveProcess
 
 
-__all__ = ["Connection", "Patience", "Rotation", "TurnServer"]
-
 # The interval of checks for ended or hanging processes.
 _POLL_S = 0.1
 # Bytes per read. A request is much shorter.

@@ -29,23 +29,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.memory import Memory
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = [
-    "Confirmed",
-    "as_confirmed",
-    "changes",
-    "gates",
-    "grouped",
-    "judge_limits",
-    "limits",
-    "look",
-    "references_of",
-    "shifts",
-    "spread_of",
-    "with_kernels",
-    "worsened",
-]
-
-
 _DOUBTED = frozenset({PARAMETERS})
 
 

@@ -36,32 +36,6 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-__all__ = [
-    "KERNEL_WIDTH",
-    "Analyses",
-    "CaptureLike",
-    "LaunchLike",
-    "capture_bytes",
-    "capture_lines",
-    "capture_markdown",
-    "captured_ranges",
-    "device_of",
-    "difference_columns",
-    "difference_remarks",
-    "evidence_text",
-    "kernel_name",
-    "kernel_names",
-    "launch_failure",
-    "launch_number",
-    "limiter_facts",
-    "limiter_text",
-    "limits_text",
-    "mismatch_gap",
-    "plain_name",
-    "roof_text",
-    "told_apart",
-]
-
 _BLANK = "n/a"
 _ROOFS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "sm": "SM"}
 # These two limit a kernel as well, although they are no pipes.

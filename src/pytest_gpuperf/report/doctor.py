@@ -22,8 +22,6 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-__all__ = ["doctor_bytes", "peaks_bytes"]
-
 _BAD = (Status.STOPS, Status.BENDS)  # Shown with cause, evidence and remedy.
 _STYLES = {Status.STOPS: Style.BAD, Status.BENDS: Style.DOUBT}
 _OBSTACLES = {

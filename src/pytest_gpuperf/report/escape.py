@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["code", "csv_cell", "escape", "inert", "prose", "quoted"]
-
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # A CI runner takes a line with such a beginning for a command, leading blanks ignored.
 _COMMANDS = ("::", "##[")

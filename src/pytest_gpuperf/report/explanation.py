@@ -32,25 +32,6 @@ from pytest_gpuperf.model.verdict import (
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import INDENT, STYLES, Line, shorten, wrapped
 
-__all__ = [
-    "assert_lines",
-    "command_text",
-    "commands",
-    "completed",
-    "evidence",
-    "explanation",
-    "first_line",
-    "fitted",
-    "from_root",
-    "joint_explanation",
-    "listed",
-    "longrepr_lines",
-    "removal_lines",
-    "selecting",
-    "store_name",
-    "typed_command",
-]
-
 _NO_OPTIONS: Mapping[str, str] = {}
 # A failure may be read in a log of unknown width.
 _WIDTH = 100

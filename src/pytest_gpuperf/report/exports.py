@@ -31,21 +31,6 @@ from pytest_gpuperf.report.rows import (
     short_names,
 )
 
-__all__ = [
-    "EXPORTS",
-    "allure_bytes",
-    "annotation_lines",
-    "annotations_bytes",
-    "bencher_bytes",
-    "chrome_trace_bytes",
-    "csv_bytes",
-    "openmetrics_bytes",
-    "pytest_benchmark_bytes",
-    "pytorch_bytes",
-    "void_measurements",
-    "without_times",
-]
-
 # Bencher accepts names up to this size [bytes of UTF-8].
 _LONGEST_BENCHMARK = 1024
 _LONGEST_MEASURE = 64

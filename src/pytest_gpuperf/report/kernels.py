@@ -40,20 +40,6 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-__all__ = [
-    "NAME_WIDTH",
-    "SORTS",
-    "CompiledKernel",
-    "KernelLaunches",
-    "account_lines",
-    "choice_text",
-    "compiled_columns",
-    "compiled_facts",
-    "kernel_rows",
-    "kernels_bytes",
-    "launch_change",
-]
-
 _FOOTNOTE = (
     "time is as ncu measured it, each launch alone; --list shows single launches"
 )

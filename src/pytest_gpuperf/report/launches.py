@@ -47,16 +47,6 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-__all__ = [
-    "CapturedReport",
-    "DetailedLaunch",
-    "advice_texts",
-    "details_bytes",
-    "launch_blocks",
-    "launch_facts",
-    "launch_place",
-]
-
 _UNKNOWN = "n/a"
 _HEADS = ("start us", "duration us", "gap us", "device", "stream", "grid", "block")
 # Widths of these columns [characters], fixed because launches are printed while being read.

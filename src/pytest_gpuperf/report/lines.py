@@ -16,29 +16,6 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.escape import code, escape, inert, prose
 
-__all__ = [
-    "INDENT",
-    "SCHEMAS",
-    "STYLES",
-    "Column",
-    "Line",
-    "Sheet",
-    "SheetItem",
-    "SheetList",
-    "SheetTable",
-    "Style",
-    "document",
-    "json_bytes",
-    "line_width",
-    "markdown_table",
-    "sheet_markdown",
-    "sheet_text",
-    "shorten",
-    "text_bytes",
-    "text_table",
-    "wrapped",
-]
-
 INDENT = "    "
 
 # JSON schemas by command. The number is raised when a key is removed or changes its

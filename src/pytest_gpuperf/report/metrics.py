@@ -23,15 +23,6 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-__all__ = [
-    "check_bytes",
-    "chip_bytes",
-    "cost_bytes",
-    "described_bytes",
-    "entry_bytes",
-    "replay_sentence",
-]
-
 
 def chip_bytes(chips: Sequence[ChipEntry], form: str) -> bytes:
     """

@@ -41,19 +41,6 @@ from pytest_gpuperf.report.terminal import explanation_blocks, run_lines, title
 if TYPE_CHECKING:
     from pytest_gpuperf.judge.files import ValuePair
 
-__all__ = [
-    "check_stream",
-    "comparison_bytes",
-    "comparison_table",
-    "is_stream",
-    "pair_facts",
-    "report_bytes",
-    "run_bytes",
-    "run_markdown",
-    "write_report",
-    "write_whole",
-]
-
 _STANDARD_OUTPUT = "-"
 _DESCRIPTOR = re.compile(
     r"/(?:dev/fd|proc/(?P<process>self|thread-self|\d+)/fd)/(?P<number>\d{1,9})"

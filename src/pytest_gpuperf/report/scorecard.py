@@ -35,12 +35,6 @@ from pytest_gpuperf.report.lines import (
     sheet_text,
 )
 
-__all__ = [
-    "fixed",
-    "parity_bytes",
-    "scorecard_bytes",
-]
-
 # Enough places for the smallest float.
 _MOST_PLACES = 340
 # Largest log ratio shown. e to this power is still a float.

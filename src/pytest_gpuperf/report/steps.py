@@ -21,15 +21,6 @@ from pytest_gpuperf.report.lines import (
 )
 from pytest_gpuperf.report.rows import names, rows
 
-__all__ = [
-    "run_steps_lines",
-    "run_steps_markdown",
-    "step_facts",
-    "step_tables",
-    "steps_lines",
-    "steps_markdown",
-]
-
 # More layers hide the slow ones. The JSON report has all layers.
 _MOST_LAYERS = 8
 _MOST_OPERATIONS = 10

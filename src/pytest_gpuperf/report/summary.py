@@ -22,17 +22,6 @@ from pytest_gpuperf.report.lines import (
 )
 from pytest_gpuperf.report.rows import XFAILED, Row, names, short_id
 
-__all__ = [
-    "View",
-    "by_group",
-    "columns",
-    "complaint",
-    "held_tests",
-    "incompleteness",
-    "judged_line",
-    "table_lines",
-]
-
 # A longer table hides the important rows.
 _MANY_ROWS = 40
 # Heading of rows without a group, if other rows have groups.

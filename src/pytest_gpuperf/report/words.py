@@ -23,31 +23,6 @@ from pytest_gpuperf.model.verdict import (
 )
 from pytest_gpuperf.report import display
 
-__all__ = [
-    "ADJUSTED",
-    "GIVE_HARDWARE",
-    "MARK",
-    "NO_HARDWARE",
-    "OUTCOMES",
-    "REASONS",
-    "USUAL_INTERVAL",
-    "alone",
-    "blocks",
-    "building",
-    "change",
-    "for_files",
-    "for_pytest",
-    "gap_remedy",
-    "in_suite",
-    "label",
-    "missed_assert",
-    "noun",
-    "same_code",
-    "sentence",
-    "short",
-    "taken_out",
-]
-
 OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
     {
         Outcome.FAILED: "It was measured and missed its limit, or an assert of the test.",

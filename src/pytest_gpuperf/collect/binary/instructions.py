@@ -13,18 +13,6 @@ from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 
-__all__ = [
-    "CodeListing",
-    "Instruction",
-    "InstructionMix",
-    "KernelCode",
-    "classes_of",
-    "instruction_mix",
-    "kernel_code",
-    "read_listing",
-    "spilled_bytes",
-]
-
 _LABEL = re.compile(r"^(\S+):\s*$")
 _CODE = re.compile(
     r"^\s*/\*[0-9a-f]{4,}\*/\s+"

@@ -29,8 +29,6 @@ from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 
-__all__ = ["Cubin", "read_cubins", "read_mixes"]
-
 _HEAD_BYTES = 4096
 
 _ELF_MAGIC = b"\x7fELF"

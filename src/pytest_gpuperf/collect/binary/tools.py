@@ -20,23 +20,6 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 
-__all__ = [
-    "CUOBJDUMP",
-    "NVDISASM",
-    "CompilerFacts",
-    "FunctionUsage",
-    "Tool",
-    "base_name",
-    "demangled_names",
-    "extract_cubins",
-    "find_tool",
-    "function_usage",
-    "holds_no_device_code",
-    "native_demangler",
-    "read_ptxas_log",
-    "refusal",
-]
-
 
 class Tool(Frozen, frozen=True, kw_only=True):
     """

@@ -33,14 +33,6 @@ from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.record import Void
 from pytest_gpuperf.model.sample import Source
 
-__all__ = [
-    "MOST_RECORDS",
-    "ActivityCollector",
-    "ActivityTimer",
-    "Sink",
-    "Window",
-]
-
 _WINDOWS = 3  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
 _COMPLETE, _FORCED = 0, 1  # Flush flags: complete buffers, or all buffers.
 # Limit of one window or sample: a million launches with calls and labels, which take

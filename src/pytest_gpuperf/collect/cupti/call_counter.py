@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.model.activity import Trace
 
-__all__ = ["Call", "CallCounter", "CountedCall"]
-
 # Limit of the passes of a call, equal to the time limit of a test under ncu.
 _LONGEST_S = 60.0
 # Used if the number of kernels is unknown.

@@ -46,19 +46,6 @@ from pytest_gpuperf.model.frozen import Frozen
 if TYPE_CHECKING:
     from pytest_gpuperf.model.environment import Device
 
-__all__ = [
-    "CAPABILITIES",
-    "Evaluator",
-    "MetricType",
-    "Properties",
-    "chip_entries",
-    "chip_here",
-    "chip_measured",
-    "chip_named",
-    "chip_of_capability",
-    "evaluator",
-]
-
 # "CUDA GPU Compute Capability" (developer.nvidia.com), with the chips of the boards there.
 # No source was found for GB10C, GB20C and GR100.
 CAPABILITIES = {

@@ -44,27 +44,6 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note
 
-__all__ = [
-    "ALL_CACHES",
-    "AUTO_RANGE",
-    "CALLS",
-    "GREW",
-    "HOST",
-    "KERNEL_REPLAY",
-    "NO_CACHES",
-    "RANGE",
-    "RANGE_PROFILER",
-    "USER_RANGE",
-    "USER_REPLAY",
-    "Context",
-    "Libcupti",
-    "find_libraries",
-    "first_usable",
-    "load",
-    "metric_names",
-    "size_bytes",
-]
-
 # The layouts were compared with the headers of CUDA 12.8 (26) and 13.0 to 13.5. The headers
 # of 12.6 and 12.7, which also have the calls, were not checked.
 _LEAST_VERSION = 26

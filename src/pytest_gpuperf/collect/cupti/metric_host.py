@@ -35,18 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "CounterValue",
-    "LibraryHost",
-    "MetricHost",
-    "image_array",
-    "metrics_in_set",
-    "metrics_per_pass",
-    "ncu_unit",
-    "require_driver",
-    "single_pass_sets",
-]
-
 # From 13.2 on, the host needs a driver. 13.2 crashes without a driver, and later versions
 # return an error.
 _NEEDS_DRIVER = 130200

@@ -18,31 +18,6 @@ from typing import Any, ClassVar
 
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 
-__all__ = [
-    "ACTIVITY_PROFILER",
-    "CALLS",
-    "CREATE_CONFIG",
-    "CUDA_EVALUATOR",
-    "EVALUATOR",
-    "INVALID_ARGUMENT",
-    "LIBRARY_VARIABLE",
-    "RAW_CONFIG",
-    "ROLLUPS",
-    "SIZES",
-    "SUBMETRICS",
-    "UNSUPPORTED_GPU",
-    "DimUnitFactor",
-    "EvalRequest",
-    "Library",
-    "Parameters",
-    "RawMetricRequest",
-    "find_libraries",
-    "load",
-    "package_folders",
-    "parameters_of",
-    "struct_size",
-]
-
 LIBRARY_VARIABLE = "GPUPERF_NVPERF_HOST"  # The path of the library to load.
 _NAME = "libnvperf_host.so"
 _REMEDY = "pip install 'pytest-gpuperf[cupti]', which brings it"

@@ -31,15 +31,6 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sample import Source
 
-__all__ = [
-    "Counted",
-    "CountedRange",
-    "RangeProfiler",
-    "RangeSession",
-    "Ranged",
-    "kernel_replay_error",
-]
-
 # Only ranges of this nesting level are counted.
 _OUTERMOST = 1
 # Separates the names of nested ranges.

@@ -18,19 +18,6 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.gap import Gap, GapCode
 
-__all__ = [
-    "HELD",
-    "INVALID_METRIC_NAME",
-    "INVALID_PARAMETER",
-    "NO_FUNCTION",
-    "STATUSES",
-    "CuptiStatus",
-    "failure",
-    "limited",
-    "meaning",
-    "unsupported",
-]
-
 # Not a status of CUPTI: this libcupti lacks the function.
 NO_FUNCTION = -1
 INVALID_PARAMETER, INVALID_METRIC_NAME, HELD, _UNKNOWN = 1, 17, 39, 999

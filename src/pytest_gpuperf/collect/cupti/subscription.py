@@ -27,20 +27,6 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Void, VoidCode
 
-__all__ = [
-    "ATTACHED_TOOLS",
-    "CLOSED",
-    "INSTALL",
-    "attached_tool",
-    "failed",
-    "failures_of",
-    "lost",
-    "missing",
-    "overfull",
-    "subscribe",
-    "take",
-]
-
 # Undocumented variables that tools set in the processes that they start.
 ATTACHED_TOOLS = {
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems",

@@ -13,8 +13,6 @@ from pytest_gpuperf.collect.nvml.library import gap_of
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Finding, Status, Topic
 
-__all__ = ["Gpu", "NvmlReport", "gpu_findings", "read_gpus"]
-
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 # nvml.h: the error of a device, and of an older driver.
 _NOT_SUPPORTED, _NO_FUNCTION = 3, 13

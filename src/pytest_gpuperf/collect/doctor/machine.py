@@ -16,14 +16,6 @@ from pytest_gpuperf.collect.runner import ProcessRunner, Runner
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Finding
 
-__all__ = [
-    "VERSION_FILE",
-    "MachineFacts",
-    "cupti_libraries",
-    "loading_error",
-    "this_machine",
-]
-
 # Written by the driver's kernel module.
 VERSION_FILE = "/proc/driver/nvidia/version"
 # Limit for one file. /proc/self/maps of a process with torch has 1 MB.

@@ -11,8 +11,6 @@ from pytest_gpuperf.collect.doctor.machine import MachineFacts, cupti_libraries
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.gap import Finding, Topic
 
-__all__ = ["software_findings"]
-
 _NCU = Topic(id="ncu", concerns=("counters",))
 _NCU_AGE = Topic(id="ncu-version", concerns=("counters",))
 _BINDING = Topic(id="cupti-python", concerns=("launches",))

@@ -10,8 +10,6 @@ from pytest_gpuperf.collect.doctor.gpus import NvmlReport
 from pytest_gpuperf.collect.doctor.machine import VERSION_FILE, MachineFacts
 from pytest_gpuperf.model.gap import Finding, Status, Topic
 
-__all__ = ["process_findings", "system_findings"]
-
 _PARAMETERS = "/proc/driver/nvidia/params"
 _STATUS = "/proc/self/status"
 _KERNEL = ("/proc/version", "/proc/sys/kernel/osrelease")

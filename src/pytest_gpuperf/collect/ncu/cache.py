@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.session import Session
     from pytest_gpuperf.model.environment import Device
 
-__all__ = ["Cache", "Entry"]
-
 _REPORT, _LOG, _VALUES = "report.ncu-rep", "ncu.log", "values.json"
 _VERSION_TIMEOUT_S = 30.0
 # Extra wait for another process, beyond the timeout of its ncu.

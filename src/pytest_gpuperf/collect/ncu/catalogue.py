@@ -25,8 +25,6 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.metric import METRICS
 
-__all__ = ["Catalogue", "made_by_ncu"]
-
 _HOST_MEMORY = frozenset(  # Thor and Spark: their DRAM is the host's.
     chip for pair in ((11, 0), (12, 1)) for chip in CAPABILITIES[pair]
 )

@@ -15,8 +15,6 @@ from pytest_gpuperf.errors import GpuPerfError, MeasureError
 from pytest_gpuperf.model.frozen import Frozen, Mistake, no_number, refuse, shown
 from pytest_gpuperf.model.sample import CacheMode
 
-__all__ = ["Command", "Modes", "paired_modes"]
-
 _SUFFIX = ".ncu-rep"
 # The values of each option (Nsight Compute CLI 2026.1, "Command Line Options").
 _CHOICES = {

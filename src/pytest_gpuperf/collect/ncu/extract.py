@@ -22,21 +22,6 @@ if TYPE_CHECKING:
 
     from ncu_report import IAction, IContext, IMetric
 
-__all__ = [
-    "ADVICE",
-    "ALL",
-    "ALL_VALUES",
-    "COLUMNS",
-    "CORRELATED",
-    "LAUNCHES",
-    "NOT_A_REPORT",
-    "NO_INTERFACE",
-    "VALUES",
-    "answer",
-    "main",
-    "own_unit",
-]
-
 # The forms of an answer.
 VALUES = "values"  # The named metrics, as `gpuperf show` prints them.
 ALL_VALUES = "all-values"  # All metrics of each launch.

@@ -21,8 +21,6 @@ from pytest_gpuperf.collect.ncu.metrics import (
 )
 from pytest_gpuperf.errors import ConfigError
 
-__all__ = ["ChipUnit", "L1TEXCache", "LaunchBlock", "LaunchGrid", "WarpStall"]
-
 _SUM: tuple[Sub, ...] = (MetricCounterRollUp.SUM,)
 
 

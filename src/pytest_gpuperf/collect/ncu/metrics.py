@@ -24,26 +24,6 @@ from msgspec.structs import force_setattr
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = [
-    "Metric",
-    "MetricCorrelation",
-    "MetricCorrelationData",
-    "MetricCounter",
-    "MetricCounterRollUp",
-    "MetricCounterRollUpQuantity",
-    "MetricDeviceAttribute",
-    "MetricName",
-    "MetricRatio",
-    "MetricRatioRollUp",
-    "MetricThroughput",
-    "MetricValue",
-    "Sub",
-    "gather",
-    "labels",
-    "newer_labels",
-    "parse_name",
-]
-
 
 class _Word(str, Enum):
     """A word of a metric's name, which is also a text."""

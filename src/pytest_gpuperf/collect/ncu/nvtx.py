@@ -28,20 +28,6 @@ from typing import Protocol, TypeVar, final
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = [
-    "DEFAULT_DOMAIN",
-    "DOMAIN",
-    "INCLUDE",
-    "LaunchFilter",
-    "NvtxDomain",
-    "NvtxFilter",
-    "NvtxRanges",
-    "Ranges",
-    "few",
-    "find_ranges",
-    "range_name",
-]
-
 DOMAIN = "pytest-gpuperf"
 # Start/end ranges belong to the process, so that they include launches of worker
 # threads (autograd's). A name without "/" means a range of that kind.

@@ -47,8 +47,6 @@ from pytest_gpuperf.model.counters import LaunchAdvice
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.command import Command
 
-__all__ = ["Report"]
-
 _T = TypeVar("_T")
 
 _SUFFIX = ".ncu-rep"

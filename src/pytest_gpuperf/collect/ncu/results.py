@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.ncu.launches import MetricFacts
 
-__all__ = ["NAME_KEYS", "Aggregate", "ProfilingMetrics", "ProfilingResults"]
-
 # Keys of every launch, in addition to metrics.
 NAME_KEYS = ("mangled", "demangled")
 # Metrics that are valid even if profiling failed.

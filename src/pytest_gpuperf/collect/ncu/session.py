@@ -30,14 +30,6 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.frozen import Frozen, Mistake, refuse, replace, shown
 
-__all__ = [
-    "TROUBLES",
-    "Session",
-    "Trouble",
-    "errors_in",
-    "find_trouble",
-]
-
 # Signals that end a process by themselves. The statuses of pytest are below 6.
 _FATAL = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM"})
 _LINE = re.compile(r"^==(?:ERROR|WARNING)== (?P<text>.+?)\s*$", re.MULTILINE)

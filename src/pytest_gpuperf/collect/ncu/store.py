@@ -41,25 +41,6 @@ from pytest_gpuperf.errors import CollectError, CollectorTimeoutError, ConfigErr
 if TYPE_CHECKING:
     from pytest_gpuperf.model.environment import Device
 
-__all__ = [
-    "CHOSEN",
-    "FOLDER_VARIABLE",
-    "KINDS",
-    "LIMIT_BYTES",
-    "MAX_AGE_S",
-    "PASSED_OVER",
-    "EntryContent",
-    "EntryStore",
-    "FileSets",
-    "StoreEntry",
-    "cache_folder",
-    "chosen_environment",
-    "device_fields",
-    "is_own",
-    "key_of",
-    "telling_options",
-]
-
 FOLDER_VARIABLE = "GPUPERF_CACHE_DIR"
 KINDS = ("values", "reports", "files")
 # 400 value sets of 41,000 values, or 300 reports of 3 MB.

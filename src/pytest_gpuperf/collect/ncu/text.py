@@ -23,8 +23,6 @@ from pytest_gpuperf.errors import (
     CollectorUnavailableError,
 )
 
-__all__ = ["MAGIC", "capture_text", "check_file", "report_text"]
-
 # The first bytes of 257 public reports.
 MAGIC = b"NVR\0"
 _NO_REPORT = (

@@ -40,21 +40,6 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-__all__ = [
-    "COLUMNS",
-    "ERRORS",
-    "GPM_GAP_S",
-    "HEAD",
-    "HEAD_LENGTH",
-    "INDEXES",
-    "MAGIC",
-    "Ring",
-    "Sensors",
-    "Users",
-    "record_length",
-    "schedule",
-]
-
 # The first double of a ring. A different layout must use a different number.
 MAGIC = 6_071_005.0
 HEAD = {

@@ -36,8 +36,6 @@ from pytest_gpuperf.model.telemetry import (
     Sharing,
 )
 
-__all__ = ["Deltas", "second_pass"]
-
 # nvml.h, NVML_FI_DEV_*: time since the driver was loaded [ns].
 _THROTTLED = {
     ClockReason.SOFTWARE_POWER_CAP: 74,

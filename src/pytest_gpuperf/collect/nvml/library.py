@@ -26,19 +26,6 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import ClockReason, Sharing
 
-__all__ = [
-    "GPM_METRICS",
-    "VALUE_TYPES",
-    "Board",
-    "GpmPair",
-    "Neighbours",
-    "clock_reasons",
-    "gap_of",
-    "gpm_readings",
-    "open_board",
-    "why_unavailable",
-]
-
 _INVALID, _NOT_FOUND, _NO_FUNCTION = 2, 6, 13  # nvml.h
 _NO_GPU, _UNKNOWN = 28, 999
 # nvml.h, nvmlValueType_t: the union member of each value type.

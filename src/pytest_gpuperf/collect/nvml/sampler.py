@@ -51,8 +51,6 @@ from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
-__all__ = ["Sampler", "canonical", "newest"]
-
 # Ten samples per second, the rate at which GPM and the drivers refresh.
 _DEFAULT_HZ = 10.0
 # Above this rate, sensors repeat their values.

@@ -8,8 +8,6 @@ from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.environment import thread_limits
 from pytest_gpuperf.model.record import Note
 
-__all__ = ["CoreContention"]
-
 # A look takes some 3 us.
 _LOOK_EVERY_NS = 1_000_000
 

@@ -32,8 +32,6 @@ from blake3 import blake3
 
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["Content", "contents", "digest", "holdings", "scalar_bytes"]
-
 # A larger array is sampled at evenly spaced elements. A change of a region is seen, but
 # a change of a single element may not be. 16 MiB take 10 ms to copy and to hash.
 _MOST_BYTES = 16 * 1024**2

@@ -44,8 +44,6 @@ from pytest_gpuperf.collect.timing.same_work import (
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 
-__all__ = ["Contract", "refuse_function", "refuse_result"]
-
 # The halves differ at two-sided 0.1 %, which gives a note in one of 1,000 tests.
 _TREND_Z = 3.29
 # A clock that drifts by 2 % voids a sample set (docs/judging.md section 1).

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.model.record import Note
 
-__all__ = ["USES_DISK", "uses_disk"]
-
 # A call that waits for a disk uses it nearly each time.
 _BLOCKS_OF_A_CALL = 0.5
 USES_DISK = Note(

@@ -26,15 +26,6 @@ from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.sample import Source
 
-__all__ = [
-    "CudaEvents",
-    "CurrentStream",
-    "EventTimer",
-    "Events",
-    "TorchEvents",
-    "find_events",
-]
-
 _SUCCESS = 0
 # CUDA_ERROR_DEINITIALIZED: the process is on its way out.
 _DEINITIALIZED = 4

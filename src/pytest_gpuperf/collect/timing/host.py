@@ -43,8 +43,6 @@ from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Source
 
-__all__ = ["HostCollector", "RangeTimer"]
-
 # Slow calls get fewer samples, until they take 10 s (docs/judging.md section 5).
 _LEAST_SAMPLES, _LEAST_SLOW_SAMPLES = 10, 3
 _LEAST_S = 10.0

@@ -15,8 +15,6 @@ from functools import partial
 from operator import setitem
 from typing import Any, TypeAlias
 
-__all__ = ["Original", "Originals", "copied"]
-
 # Functions that put the parts of one argument back. Each writes the content that its
 # part had before.
 Original: TypeAlias = "Sequence[Callable[[], object]]"

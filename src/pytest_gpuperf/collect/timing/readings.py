@@ -33,21 +33,6 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Source
 
-__all__ = [
-    "HOST_PRECISION",
-    "LEAST_UNINTERRUPTED",
-    "RUNNING_FRACTION",
-    "CountedSamples",
-    "Reading",
-    "Timers",
-    "counted_samples",
-    "lies_on_device",
-    "median_clock_hz",
-    "resolution_of",
-    "tracer_notes",
-    "use_is_known",
-]
-
 # Fraction of the median SM clock of the set (docs/judging.md section 5).
 _SLOW_CLOCK = 0.75
 # The shortest time that each source resolves [ns]. CUPTI's clock ticks in nanoseconds,

@@ -17,8 +17,6 @@ from pytest_gpuperf.collect.timing.contents import Content, digest
 from pytest_gpuperf.collect.timing.originals import Original, copied
 from pytest_gpuperf.errors import GpuPerfError
 
-__all__ = ["Argument", "Probe", "SameWork", "compare_work", "not_compared"]
-
 # A call on the original content may take this much longer (docs/judging.md section 5).
 _MOST_RATIO = 1.5
 # At least three calls are timed on each content, and more while they are short

@@ -49,7 +49,6 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sample import CacheMode, Source
 
-__all__ = ["SLOW_S", "CallSampler", "Instruments"]
 # A first call this long is warm-up enough (docs/judging.md section 5).
 SLOW_S = 1.0
 # Graph trees need warm-up, record and replay (docs/judging.md section 5).

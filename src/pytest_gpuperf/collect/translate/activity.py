@@ -48,16 +48,6 @@ from pytest_gpuperf.model.activity import (
 )
 from pytest_gpuperf.model.frozen import Frozen, collector_paused
 
-__all__ = [
-    "UNKNOWN",
-    "Bounds",
-    "Kernels",
-    "LaunchSink",
-    "Sampled",
-    "read_samples",
-    "read_trace",
-]
-
 UNKNOWN = "unknown"
 # The fields of a kernel record that identify its shape.
 _shape_key: Callable[[Any], tuple[Any, ...]] = attrgetter(

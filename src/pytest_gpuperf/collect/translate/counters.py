@@ -11,27 +11,6 @@ from pytest_gpuperf.model.counters import PIPES, STALLS, CounterMode, LaunchCoun
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.quantity import counter_unit
 
-__all__ = [
-    "CAPABILITY",
-    "DURATION",
-    "KERNEL",
-    "SPELLINGS",
-    "Captured",
-    "ForeignLaunch",
-    "ForeignValue",
-    "Spelling",
-    "capability_of",
-    "captured_facts",
-    "captured_values",
-    "describes_launch",
-    "kernel_values",
-    "needed_counters",
-    "number_of",
-    "spelled",
-    "standard_counters",
-    "vendor_names",
-]
-
 KERNEL = "kernel"  # The workload of a launch. Ranges and graphs are counted as a whole.
 # Counters that describe a launch. For a range or a graph, ncu reports the values of one of
 # the kernels.

@@ -19,29 +19,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = [
-    "ALLOCATION",
-    "COMPILE",
-    "COPIES",
-    "DIRECTIONS",
-    "DRIVER_LAUNCHES",
-    "FILL",
-    "GRAPH",
-    "KERNEL",
-    "KINDS",
-    "MEMORY",
-    "OVERHEADS",
-    "RANGE_END",
-    "RANGE_START",
-    "RUNTIME_LAUNCHES",
-    "STATIC",
-    "WAITS",
-    "Batches",
-    "Sorted",
-    "let_go",
-    "quick",
-]
-
 KINDS = {  # CUpti_ActivityKind
     "MEMCPY": 1,
     "MEMSET": 2,

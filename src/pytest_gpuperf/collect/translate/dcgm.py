@@ -19,24 +19,6 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
-__all__ = [
-    "DcgmUnit",
-    "Field",
-    "LeftOut",
-    "Moment",
-    "Telemetry",
-    "Value",
-    "dmon_records",
-    "exporter_records",
-    "field_named",
-    "is_dmon",
-    "number",
-    "readings",
-    "record_at",
-    "refuse_mistakes",
-    "sentences",
-]
-
 Value = float | int | bool
 
 _MHZ = 1e6

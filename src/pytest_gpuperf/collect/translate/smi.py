@@ -20,8 +20,6 @@ from pytest_gpuperf.collect.translate.dcgm import (
 from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
-__all__ = ["is_smi_table", "smi_records"]
-
 # Column name without unit -> field of a CanonicalRecord, and the factor of the unit.
 _COLUMNS: dict[str, tuple[str, float]] = {
     "utilization.gpu": ("gpu_busy_fraction", 0.01),

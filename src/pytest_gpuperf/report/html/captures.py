@@ -20,8 +20,6 @@ from pytest_gpuperf.report.html.sessions import SessionSamples
 from pytest_gpuperf.report.launches import CapturedReport, launch_facts, launch_place
 from pytest_gpuperf.report.rows import Row
 
-__all__ = ["captures_html"]
-
 # Characters of a kernel name. The name of a lambda of torch has a thousand.
 _LONGEST_NAME = 200
 

@@ -20,29 +20,6 @@ from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.explanation import listed
 
-__all__ = [
-    "Blocks",
-    "Bullet",
-    "ChangeAxis",
-    "ChangeStrip",
-    "LevelAxis",
-    "LogAxis",
-    "SensorBand",
-    "Share",
-    "ThrottleBand",
-    "TimeLineFigure",
-    "blocks",
-    "bullet",
-    "change_strip",
-    "clean",
-    "higher_is_better",
-    "shares",
-    "time_line",
-    "time_ticks",
-    "utilization_shares",
-    "worsening",
-]
-
 # Changes up to about 5 % are drawn in proportion, larger changes by their logarithm.
 _LINEAR = math.log(1.05)
 # The axis shows at least this change.

@@ -29,17 +29,6 @@ from pytest_gpuperf.report.html.figures import time_ticks
 from pytest_gpuperf.report.html.roofline import place_text
 from pytest_gpuperf.report.kernels import launch_change
 
-__all__ = [
-    "Bar",
-    "KernelLimits",
-    "KernelRow",
-    "KernelsBefore",
-    "Tracks",
-    "kernel_rows",
-    "kernels_before",
-    "tracks",
-]
-
 # Smallest share of a lane at which a piece has room for its number.
 _LABELLED = 0.03
 # Characters of a kernel's name. The style cuts a longer name.

@@ -43,15 +43,6 @@ from pytest_gpuperf.report.rows import (
 from pytest_gpuperf.report.summary import held_tests, judged_line
 from pytest_gpuperf.report.terminal import remarks, title
 
-__all__ = [
-    "STATUSES",
-    "Page",
-    "PageStatus",
-    "RunPage",
-    "Test",
-    "html_bytes",
-]
-
 # Characters. The browser breaks lines.
 _UNWRAPPED = 10_000
 # Facts shown in the line of the machine, or as a part of another fact.

@@ -30,18 +30,6 @@ from pytest_gpuperf.report.lines import Column
 from pytest_gpuperf.report.rows import Row, judged_value
 from pytest_gpuperf.report.steps import step_facts, step_tables
 
-__all__ = [
-    "Detail",
-    "GapKey",
-    "Gaps",
-    "LaunchCard",
-    "Panel",
-    "bullet_of",
-    "facts_of",
-    "gaps_of",
-    "panel_of",
-]
-
 # Characters. The browser breaks lines.
 _UNWRAPPED = 10_000
 _FEW_DOTS = 4

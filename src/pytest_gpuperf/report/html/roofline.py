@@ -13,8 +13,6 @@ from pytest_gpuperf.report.captures import roof_text
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
 
-__all__ = ["RooflineFigure", "place_text", "roofline"]
-
 _ROOFLINE_PX = 240
 # From here on, a label is set to the left of its place.
 _NEAR_EDGE = 0.94

@@ -24,19 +24,6 @@ from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
 from pytest_gpuperf.report.rows import Row
 
-__all__ = [
-    "MOST_DOTS",
-    "History",
-    "Point",
-    "Samples",
-    "SessionSamples",
-    "Sessions",
-    "history",
-    "samples",
-    "sides",
-    "trend",
-]
-
 # More samples are drawn as quantiles.
 MOST_DOTS = 24
 # Fewer sessions all fit in the table of samples.
