@@ -1,4 +1,4 @@
-"""docs/gpu-timing.md: every fault on the page has the test that it names."""
+"""docs/gpu-timing-internals.md: every fault on the page has the test that it names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
-PAGE = TESTS.parent / "docs" / "gpu-timing.md"
+PAGE = TESTS.parent / "docs" / "gpu-timing-internals.md"
 NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 
 

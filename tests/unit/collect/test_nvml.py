@@ -398,7 +398,7 @@ def test_asked_again(alone: Neighbours, code: int) -> None:
 
 
 def verdict(code: int) -> str:
-    """Return what docs/gpu-timing.md says of a code."""
+    """Return what docs/gpu-timing-internals.md says of a code."""
     if code in LOST:
         return "void `device-lost`"
     again = ", asked again" if code in PASSING else ""
@@ -409,8 +409,8 @@ def verdict(code: int) -> str:
 
 @pytest.mark.parametrize("code", CODES, ids=CODES.get)
 def test_the_page_says_what_a_code_leads_to(code: int) -> None:
-    """docs/gpu-timing.md has a row for each error, with the test that proves it."""
-    page = Path(__file__).parents[3] / "docs" / "gpu-timing.md"
+    """docs/gpu-timing-internals.md has a row for each error, with the test that proves it."""
+    page = Path(__file__).parents[3] / "docs" / "gpu-timing-internals.md"
     if not page.is_file():
         pytest.skip("the documents are not beside the tests")
     row = (
