@@ -61,20 +61,26 @@ _OPTIONS = (
     ),
     _Option("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
     _Option("gpuperf-strict", None, "fail what could not be measured or decided"),
-    _Option("gpuperf-compare-across", "FACTS", "judge although these facts differ"),
+    _Option("gpuperf-compare-across", "FACTS", "compare although these facts differ"),
     _Option("gpuperf-confirm", "N", "fresh processes that confirm suspects (5)"),
     _Option(
         "gpuperf-confirm-by",
         "HOW",
         "suspects are decided by: fresh processes, against (their stored commit), auto",
     ),
-    _Option("gpuperf-against", "REV", "compare with this revision, by turns, here"),
+    _Option(
+        "gpuperf-against",
+        "REV",
+        "compare with this revision, interleaved, on this machine",
+    ),
     _Option(
         "gpuperf-against-tests",
         "WHOSE",
-        "tests whose source differs: left out (same), or mine on both sides",
+        "tests changed since the revision: skip (same), or run today's on both sides (mine)",
     ),
-    _Option("gpuperf-budget", "TIME", "longest time of that comparison (10min)"),
+    _Option(
+        "gpuperf-budget", "TIME", "time limit of a comparison with a revision (10min)"
+    ),
     _Option("gpuperf-runs", "N", "processes that measure every test (1)"),
     _Option("gpuperf-disable", None, "run bodies unmeasured"),
     _Option("gpuperf-collectors", "LIST", "auto, or: cupti, events, host, ncu, nvml…"),
@@ -87,7 +93,9 @@ _OPTIONS = (
     _Option("gpuperf-ncu-clocks", "HOW", "ncu leaves clocks alone (none), or base"),
     _Option("gpuperf-sort", "COLUMN", "sort the table: name, time, change, min, mean…"),
     _Option("gpuperf-columns", "LIST", "columns of the table: time, min, mean, ops…"),
-    _Option("gpuperf-time-unit", "UNIT", "unit of its times: ns, us, ms, s or auto"),
+    _Option(
+        "gpuperf-time-unit", "UNIT", "unit of the table's times: ns, us, ms, s or auto"
+    ),
     _Option("gpuperf-record", "DIR", "keep every reading of this run"),
     _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
     _Option("gpuperf-json", "FILE", "write the run as JSON; into a pipe: /dev/stderr"),
@@ -96,9 +104,13 @@ _OPTIONS = (
     _Option("gpuperf-csv", "FILE", "write a row for each test and metric"),
     _Option("gpuperf-annotations", None, "print failures as a GitHub job reads them"),
     _Option("gpuperf-junit-properties", None, "put values and verdicts into JUnit XML"),
-    _Option("gpuperf-device", "GPU", "measure this one: an index, or a UUID"),
-    _Option("gpuperf-lock", "HOW", "share it with others: exclusive, shared or off"),
-    _Option("gpuperf-telemetry", "HZ", "sample the GPU's sensors so often, or off"),
+    _Option("gpuperf-device", "GPU", "measure this GPU: an index, or a UUID"),
+    _Option(
+        "gpuperf-lock", "HOW", "how processes share the GPU: exclusive, shared or off"
+    ),
+    _Option(
+        "gpuperf-telemetry", "HZ", "sampling rate of the GPU's sensors [Hz], or off"
+    ),
 )
 
 _ACROSS = "gpuperf_compare_across"
@@ -449,9 +461,11 @@ def _is_typed(config: pytest.Config, option: str) -> bool:
 
 def process_start(config: pytest.Config) -> dict[str, Any]:
     """Return how the run was started, as builtins, in any process of the run."""
-    told: dict[str, Any] = getattr(config, "workerinput", {}).get(WORKER_START, {})
-    if told:
-        return dict(told["process"])
+    from_controller: dict[str, Any] = getattr(config, "workerinput", {}).get(
+        WORKER_START, {}
+    )
+    if from_controller:
+        return dict(from_controller["process"])
     return {
         "argv": list(sys.orig_argv),
         "args": [str(arg) for arg in config.invocation_params.args],

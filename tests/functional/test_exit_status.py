@@ -502,7 +502,7 @@ def test_an_own_assert_that_did_not_hold_is_judged_and_told(
     assert "1 failed before being judged" in last
     assert lines(ended, "test_missed b", "FAILED")
     assert lines(ended, "test_held", "passed")
-    assert lines(ended, "test_caught", "BROKEN")
+    assert lines(ended, "test_caught", "ERROR")
     assert missed["key"] == {"test_id": "test_it.py::test_missed", "name": "b"}
     assert re.fullmatch(r"time [\d.]+ .s <= 0.001 ns", missed["comparison"])
     assert project.report()["broken"] == ["test_it.py::test_caught"]
@@ -801,7 +801,7 @@ def test_a_damaged_line_fails_the_run_that_would_judge_by_it(project: Project) -
     (path,) = project.path.glob(".gpuperf/*/test_it.json")
     whole = path.read_text("utf-8").splitlines(keepends=True)
     of_b = next(i for i, line in enumerate(whole) if "test_x[b]" in line)
-    told = "damaged lines of the baseline are of tests of this run: "
+    told = "damaged lines of the baseline belong to tests of this run: "
 
     for half, name in (
         (whole[of_b][:60], "test_it.py::test_x[b]"),

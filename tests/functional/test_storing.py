@@ -24,7 +24,7 @@ def test_new_goes_on_to_five_sessions(project: Project) -> None:
         wanted = f"{5 - number} more wanted"
         assert lines(run, f"the baseline has {number} of 5 sessions", wanted)
         assert run.outlines.count(COMMAND) == 1
-    assert not lines(ended[0], "and sees")  # one session says nothing of its spread
+    assert not lines(ended[0], "and detects")  # one session says nothing of its spread
     for run in ended[1:5]:
         assert lines(run, "or more in half of its tests", "(with 2 more: ")
     assert lines(ended[4], "the baseline has 5 sessions")

@@ -116,7 +116,7 @@ def test_what_a_gpu_was_busy_with_is_limited(project: Project, script: Path) -> 
 @pytest.mark.parametrize(
     ("gpm", "option", "reason"),
     [
-        ("1", "off", "no sensor of a GPU was sampled meanwhile"),
+        ("1", "off", "no GPU telemetry was recorded during the measurement"),
         ("0", "50", "the activity of SMs, tensor cores and DRAM was not sampled"),
         ("1", "50", "the GPU's temperature was not sampled"),
     ],

@@ -82,8 +82,8 @@ def test_reports_fail_the_tests_that_pytest_fails(project: Project) -> None:
     assert [t.partition("::")[2] for t in run["broken"]] == [
         *("test_wrong_at_once", "test_wrong_then")
     ]
-    assert lines(ended, "test_wrong_at_once", "BROKEN")
-    assert lines(ended, "test_wrong_then", "BROKEN")
+    assert lines(ended, "test_wrong_at_once", "ERROR")
+    assert lines(ended, "test_wrong_then", "ERROR")
     assert lines(ended, "test_skipped", "skipped")
     assert lines(ended, "test_expected", "xfailed")
     assert lines(ended, "2 failed before being judged, 2 skipped or xfailed before")

@@ -163,14 +163,19 @@ def _add_views(show: argparse.ArgumentParser) -> None:
         choices=("total", "count", "median", "longest", "name"),
         help="the order of the kernels of a capture (total)",
     )
-    show.add_argument("--top", type=count, metavar="N", help="only so many kernels")
+    show.add_argument(
+        "--top",
+        type=count,
+        metavar="N",
+        help="show only the first N kernels of each range",
+    )
 
 
 def _add_compare(commands: Commands, form: argparse.ArgumentParser) -> None:
     compare = add_command(
         commands,
         "compare",
-        "show the last run beside older ones, or tests beside a revision; judge them",
+        "compare the last run with older runs, or tests with a revision, and judge",
         example="monday.json tuesday.json today.json --max-regression 5%",
         codes={
             1: "a limit failed or a change regressed",
@@ -192,7 +197,7 @@ def _add_compare(commands: Commands, form: argparse.ArgumentParser) -> None:
     compare.add_argument(
         "--against",
         metavar="REV",
-        help="measure tests of this revision and of the working tree, by turns",
+        help="measure tests of this revision and of the working tree, interleaved",
     )
     compare.add_argument(
         "--max-regression",
@@ -478,7 +483,7 @@ def _add_doctor(commands: Commands, form: argparse.ArgumentParser) -> None:
     doctor = add_command(
         commands,
         "doctor",
-        "print what stops or bends measurements here, and the peaks of the GPUs",
+        "check what prevents or distorts measurements on this machine, and print GPU peaks",
         example="--format json",
         codes={
             0: "ready; with --for=host: the host's times can be measured",

@@ -98,7 +98,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.against is not None:
         return _compare_with_revision(arguments)
     if arguments.budget is not None:
-        message = "--budget is of a comparison with a revision"
+        message = "--budget needs a comparison with a revision"
         raise ConfigError(message, remedy="name one with --against, or drop it")
     files = [*arguments.files, *arguments.options]
     if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides

@@ -101,7 +101,7 @@ def _digests(tree: ast.AST) -> dict[_Named, tuple[str, ...]]:
     return {named: tuple(sorted(digests)) for named, digests in found.items()}
 
 
-def _text(root: ast.AST) -> str:  # noqa: C901, PLR0912 - One loop, without calls for a node.
+def _text(root: ast.AST) -> str:  # noqa: C901 - One loop, without calls for a node.
     """
     Return a tree as text, without positions and without docstrings.
 

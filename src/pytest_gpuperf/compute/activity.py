@@ -272,7 +272,7 @@ def notes(summary: ActivitySummary) -> tuple[Note, ...]:
         remarks.append(Note(code="untimed-work", text=text))
     if summary.children and not summary.unseen:
         text = (
-            f"child processes ran meanwhile ({', '.join(summary.children)}): their work on"
+            f"child processes ran during the measurement ({', '.join(summary.children)}): their work on"
             " a GPU is not counted"
         )
         remarks.append(Note(code="child-processes", text=text))
@@ -287,7 +287,7 @@ def _not_here(name: str, processes: Sequence[str]) -> Unmeasured:
     return Unmeasured(
         metric=name,
         code=GapCode.UNSUPPORTED,
-        reason=f"child processes ran meanwhile ({', '.join(processes)}), and CUPTI records"
+        reason=f"child processes ran during the measurement ({', '.join(processes)}), and CUPTI records"
         " its own process only",
         remedy="do the work in the test's own process",
     )

@@ -25,7 +25,7 @@ _UNATTRIBUTED_FRACTION = 0.20
 
 _COPY_LESS = (
     "Copy less and copy earlier: keep on the device what the next step needs, "
-    "use pinned host memory, and let copies run beside kernels on a stream of "
+    "use pinned host memory, and let copies overlap with kernels on a stream of "
     "their own."
 )
 _FIND_GAPS = (

@@ -323,12 +323,12 @@ def common_step(
         for control in controls
         if (offset := own_offset(control.alone, gaps)) is not None
     ]
-    told = [*known, *of_machine]
+    steps = [*known, *of_machine]
     return CommonStep(
         pool=pool,
         log_step=log_step,
         variance=variance,
-        ahead=median(told) - log_step if told else 0.0,
+        ahead=median(steps) - log_step if steps else 0.0,
         weights=_learned(controls, pool, log_step, variance),
         doubt_more=_doubt(measured, pool, 1),
         doubt_less=_doubt(measured, pool, -1),

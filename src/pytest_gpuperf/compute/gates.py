@@ -81,7 +81,7 @@ def gates(deltas: DeviceDeltas, *, strict: bool = False) -> Gates:
     if deltas.sharing is Sharing.UNKNOWN:
         text = (
             "whether others computed on the GPU is not known:"
-            f" {deltas.sharing_reason or 'nobody could see'}"
+            f" {deltas.sharing_reason or 'no tool could see'}"
         )
         if strict:
             remedy = "measure outside a container, MIG or MPS, or without strict mode"
@@ -128,7 +128,7 @@ def _health(deltas: DeviceDeltas) -> Iterable[Void]:
     if moved:
         yield Void(
             code=VoidCode.ECC_CHANGED,
-            reason=f"memory errors were counted meanwhile ({', '.join(moved)})",
+            reason=f"memory errors were counted during the measurement ({', '.join(moved)})",
             remedy="run it again, and have the board tested if that comes back",
         )
 

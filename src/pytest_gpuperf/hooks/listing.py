@@ -52,9 +52,9 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         lines = report.longreprtext.splitlines()
         # A line of carets is useless without the source line that it marks.
         errors = [line[1:].strip() for line in lines if line.startswith("E ")]
-        told = [line for line in errors if any(map(str.isalnum, line))] or lines
+        useful = [line for line in errors if any(map(str.isalnum, line))] or lines
         # Joined into one line, because the text becomes part of a sentence.
-        _failures[report.nodeid] = _encodable(" | ".join(told[-_FAILURE_LINES:]))
+        _failures[report.nodeid] = _encodable(" | ".join(useful[-_FAILURE_LINES:]))
 
 
 @pytest.hookimpl(trylast=True)  # After all plugins that deselect.

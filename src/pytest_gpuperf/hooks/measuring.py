@@ -302,10 +302,10 @@ class Measuring:
         identity = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
         read = options.config_of(config)
         if isinstance(identity, str):
-            told = codec.from_text(identity, ProcessIdentity)
+            process = codec.from_text(identity, ProcessIdentity)
         else:
-            told = identity_of(identity)
-        site = Site.in_worker(read, told)
+            process = identity_of(identity)
+        site = Site.in_worker(read, process)
         return cls(config, bench_of(site), Memory(read))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -393,9 +393,9 @@ class Measuring:
         Return header lines about the GPU and the collectors, and about the machine with -v.
         """
         site, option = self.bench.site, self.config.option
-        told = self.judging and option.verbose >= 0 and not option.collectonly
+        shows = self.judging and option.verbose >= 0 and not option.collectonly
         measures = site.config.replay is None and not site.config.disable
-        if not (told and measures and site.expected.test_ids):
+        if not (shows and measures and site.expected.test_ids):
             return []
         session, device = site.identity.session, site.device()
         lines = []
@@ -627,8 +627,8 @@ class Measuring:
         keys = {verdict.key for verdict in missed}
         perfs = [p for p in ledger.perfs if p.ended and p.record.key in keys]
         unread = [v for v in verdicts if v.outcome is Outcome.UNMEASURED]
-        told = [*missed, *unread]
-        return outcomes.failure_text(told, self.bench.site.config, perfs)
+        verdicts = [*missed, *unread]
+        return outcomes.failure_text(verdicts, self.bench.site.config, perfs)
 
     def _judge_what_ended_early(
         self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
@@ -760,8 +760,8 @@ class Measuring:
         disabled = self.bench.site.config.disable
         unasked = not ledger.records or (disabled and plan.limits)
         # Verdicts on limits give a reason as well.
-        told = bool(refusals or verdicts)
-        if report.passed and unasked and not told:
+        has_reason = bool(refusals or verdicts)
+        if report.passed and unasked and not has_reason:
             refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
         references = self.bench.measurer.references
         ours = outcomes.missed_a_limit(call) or outcomes.lacked_a_value(call)

@@ -192,8 +192,8 @@ def first_look(
         several = [c for place in places if (c := compared[place]) is not None]
         witnesses = reference_comparisons(references, several)
         alone = _looks_by(witnesses, members, several, level, policy)
-        told = bool(witnesses) or _is_beyond_the_clock(members, alone)
-        if _is_shared(alone, has_witnesses=told):
+        has_evidence = bool(witnesses) or _is_beyond_the_clock(members, alone)
+        if _is_shared(alone, has_witnesses=has_evidence):
             for place, look in zip(places, alone, strict=True):
                 looks[place] = look
     return tuple(looks)

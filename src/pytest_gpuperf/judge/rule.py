@@ -648,11 +648,11 @@ def _reference_values(
         return value, stored
     # Raw times would bring back the core speed that the tests are corrected for.
     # Sessions from before the core loop existed have no speed.
-    told = [s for s in stored if s.value.cores]
-    alike = at_one_speed(value, [s.value for s in told]) if told else None
+    with_cores = [s for s in stored if s.value.cores]
+    alike = at_one_speed(value, [s.value for s in with_cores]) if with_cores else None
     if alike is None:
         return value, ()
-    values = zip(told, alike.stored, strict=True)
+    values = zip(with_cores, alike.stored, strict=True)
     return alike.current, [replace(s, value=v) for s, v in values]
 
 

@@ -559,7 +559,7 @@ def _facts(loop: Loop) -> dict[str, str]:
 def _unexposed(loop: Loop) -> Unmeasured:
     metric = "comm.exposed_time"
     if loop.waiting is not None:
-        reason = "the host's clock does not see what the device does beside it"
+        reason = "the host's clock does not see what the device does in parallel"
         return unmeasured(metric, GapCode.UNSUPPORTED, reason, _PROFILE)
     reason = "no span of kind communication was recorded"
     remedy = 'record it: steps.phase("all_reduce", kind="communication")'

@@ -104,7 +104,7 @@ class MeasuredCall(NamedTuple):
 
 _NO_ROOM = Gap(
     code=GapCode.UNSUPPORTED,
-    reason="a second result had no room beside the first, which the test may ask for",
+    reason="memory had no room for a second result next to the first, which the test may use",
     remedy="measure it on less, or return less of it",
 )
 _CUPTI_UNASKED = Gap(

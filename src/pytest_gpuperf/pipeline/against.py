@@ -404,14 +404,14 @@ def _without_comparison(
     """Return the reasons why suspects lack values of both sides, by test id."""
     against = comparison.against
     # By test and metric, True if all verdicts have values.
-    told: dict[tuple[str, str], bool] = {}
+    complete: dict[tuple[str, str], bool] = {}
     for verdict in comparison.verdicts:
         name = (verdict.key.test_id, verdict.metric)
         has_values = verdict.against is not None and verdict.against.block_count > 0
-        told[name] = told.get(name, True) and has_values
+        complete[name] = complete.get(name, True) and has_values
     lacking = {}
     for test_id, metrics in limits.items():
-        if all(told.get((test_id, metric)) for metric in metrics):
+        if all(complete.get((test_id, metric)) for metric in metrics):
             continue
         gap = comparison.left_out.get(test_id) or against.gap or _NO_VALUES
         if test_id in against.changed:

@@ -360,14 +360,14 @@ def not_begun(command: CommandLine, run: ChildRun) -> Unmeasured:
         run: One of the processes.
     """
     words = shlex.join(("python", *command.launcher.start[1:], *command.args))
-    told = last_lines(run.failure, _TOLD_LINES, in_a_sentence=True)
+    cause = last_lines(run.failure, _TOLD_LINES, in_a_sentence=True)
     remedy = "start pytest so that this command finds the same tests"
     if run.unstarted is not None:
-        told, remedy = run.unstarted.reason, run.unstarted.remedy
+        cause, remedy = run.unstarted.reason, run.unstarted.remedy
     return Unmeasured(
         metric="the test",
         code=GapCode.NOT_REACHED,
-        reason=escape(f"a fresh process ({words}) began no test: {told}"),
+        reason=escape(f"a fresh process ({words}) began no test: {cause}"),
         remedy=remedy,
     )
 

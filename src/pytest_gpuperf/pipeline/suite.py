@@ -124,7 +124,7 @@ class Suite:
             None if only a part of their tests runs.
     """
 
-    def __init__(  # noqa: PLR0915 - one statement a field
+    def __init__(
         self, site: Site, command: CommandLine, scratch: ScratchFolder | None = None
     ) -> None:
         self.site = site

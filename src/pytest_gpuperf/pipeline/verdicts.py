@@ -323,14 +323,14 @@ def changes(
 
 def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Add the earlier and current kernels to verdicts if other kernels ran."""
-    told = {Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE}
-    if all(verdict.outcome not in told for verdict in changes):
+    moved = {Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE}
+    if all(verdict.outcome not in moved for verdict in changes):
         return tuple(changes)
     records = grouped(suite.records())
 
     def named(verdict: Verdict) -> Verdict:
         several = records.get(verdict.key, ())
-        if verdict.outcome not in told or not several:
+        if verdict.outcome not in moved or not several:
             return verdict
         sessions = suite.memory.sessions(several[0])
         return regression.with_kernels(verdict, several, sessions)

@@ -413,7 +413,8 @@ def _without(verdict: Verdict, change: Change) -> str:
     if not parts or change.adjusted is None:
         return ""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    return f", {display.value(change.adjusted, unit)} without {' and '.join(parts)}"
+    value = display.value(change.adjusted, unit)
+    return f", {value} corrected for {' and '.join(parts)}"
 
 
 def _moved(verdict: Verdict, change: Change) -> str:
@@ -450,9 +451,7 @@ def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> st
         # of no interest.
         return ""
     least = display.least(change.detectable_effect, limits)
-    if verdict.against is not None:
-        return f", these blocks see >= {least}"
-    return f", this baseline sees >= {least}"
+    return f", smallest detectable change {least}"
 
 
 def _change_evidence(verdict: Verdict, change: Change) -> str:

@@ -314,20 +314,20 @@ def _choice_names(most: KernelChoice, others: KernelChoice) -> str:
 
 def account_lines(account: KernelAccount, verdict: Verdict) -> Iterator[str]:
     """Yield the contribution of kernels to a change: the total first, then the worst kernels."""
-    told = [move for move in account.moves if _is_told(move, account)]
+    listed_moves = [move for move in account.moves if _is_listed(move, account)]
     between = _between_kernels(account, verdict)
-    if not (told or between):
+    if not (listed_moves or between):
         return
     now, then = display.pair(account.now_s, account.then_s, "s")
     change = display.signed(account.difference_s, "s")
     together = f"{now}, was {then} ({change})" if change else f"{now}, as before"
     yield f"kernels together: {together}{between}"
-    yield from map(_moved_kernel, told[:_SHOWN_MOVES])
-    if len(told) > _SHOWN_MOVES:
-        yield f"{len(told) - _SHOWN_MOVES} more kernels differ"
+    yield from map(_moved_kernel, listed_moves[:_SHOWN_MOVES])
+    if len(listed_moves) > _SHOWN_MOVES:
+        yield f"{len(listed_moves) - _SHOWN_MOVES} more kernels differ"
 
 
-def _is_told(move: KernelMove, account: KernelAccount) -> bool:
+def _is_listed(move: KernelMove, account: KernelAccount) -> bool:
     if move.then is None or move.now is None or move.then.name != move.now.name:
         return True
     largest_s = max(abs(account.moves[0].difference_s), abs(account.difference_s))

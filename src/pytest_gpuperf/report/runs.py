@@ -702,8 +702,8 @@ def _name(pair: ValuePair, short: str) -> str:
 def _comparison_remarks(pairs: Sequence[ValuePair]) -> Iterator[str]:
     if any(map(_is_adjusted, pairs)):
         yield (
-            "adjusted: now/was without what a faster or slower core and the machine's "
-            "drift did; the interval and the verdict are of that"
+            "adjusted: now/was corrected for CPU speed and machine drift; interval and "
+            "verdict use it"
         )
     if any(pair.is_of_samples and pair.interval is not None for pair in pairs):
         yield (

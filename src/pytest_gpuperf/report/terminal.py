@@ -686,7 +686,7 @@ def not_dropped_lines(
     tests = display.plural(len(doubted), "test")
     yield (
         f"not dropped: {tests} of the baseline that this project may never have had, "
-        f"since no session measured them beside a test of this run: {listed(doubted)}"
+        f"since no session measured them together with a test of this run: {listed(doubted)}"
     )
     chosen = [f"--test={name}" for name in selecting(doubted, kept=kept)]
     typed = ("gpuperf", "baseline", "drop", place, "all", *chosen[:_MOST_TYPED])
@@ -765,8 +765,8 @@ def twins_line(name: str, first: str, second: str) -> str:
 
 def overruled_line(verdict: Verdict) -> str:
     """Return the failure of a run in which a plugin turned a failing test into a passed test."""
-    told = f"{decided_line(verdict)}, and another plugin reported the test as passed"
-    return f"{told}; the run fails"
+    line = f"{decided_line(verdict)}, and another plugin reported the test as passed"
+    return f"{line}; the run fails"
 
 
 def undecided_line(test_ids: Sequence[str]) -> str:
@@ -803,7 +803,9 @@ def decided_line(verdict: Verdict) -> str:
 def lost_lines(tests: Sequence[str], remedy: str) -> str:
     """Return the failure of a run that cannot read the baseline of some tests."""
     named = listed(map(short_id, tests))
-    return f"damaged lines of the baseline are of tests of this run: {named}; {remedy}"
+    return (
+        f"damaged lines of the baseline belong to tests of this run: {named}; {remedy}"
+    )
 
 
 def none_began(count: int, gap: Unmeasured) -> str:

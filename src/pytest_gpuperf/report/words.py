@@ -177,7 +177,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         (Reason.CHILD_GAVE_NO_VALUE, None): _ALONE,
         (Reason.NOTHING_STORED, None): _STORE,
         (Reason.FINGERPRINT_DIFFERS, None): (
-            "store sessions {of_what} with --gpuperf-update=new, judge all the same with "
+            "store sessions {of_what} with --gpuperf-update=new, compare anyway with "
             f"--gpuperf-compare-across={{facts}}, or {_BY_REVISION}"
         ),
         (
@@ -288,7 +288,7 @@ _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
 _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
     {
         (Reason.FINGERPRINT_DIFFERS, None): (
-            "judge all the same with --gpuperf-compare-across={facts}"
+            "compare anyway with --gpuperf-compare-across={facts}"
         ),
         (Reason.OTHER_SOURCE, None): (
             "name one collector for both sides with --gpuperf-collectors"
@@ -389,7 +389,7 @@ _OF_OTHERS: Mapping[Cause | None, str] = {
 }
 # Printed behind a change that differs from the plain difference of the two values.
 MARK = "*"
-ADJUSTED = f"{MARK} without what a faster or slower core and the machine's drift did"
+ADJUSTED = f"{MARK} corrected for CPU speed and machine drift"
 # Less machine drift does not change a printed digit.
 _DRIFT = 0.001
 # A wider limit would find nothing that a user does not see anyway.
@@ -438,7 +438,7 @@ def blocks(verdict: Verdict) -> str:
 
 def same_code(fraction: float) -> str:
     """Return the sentence about the difference measured between identical code."""
-    return f"the same code differed by ±{display.change(fraction, signed=False)}"
+    return f"noise floor ±{display.change(fraction, signed=False)}"
 
 
 def for_files(verdict: Verdict) -> Verdict:
@@ -829,9 +829,9 @@ def taken_out(change: Change, least: float = _DRIFT) -> list[str]:
     parts = []
     if abs(core) >= least:
         speed = "slower" if core > 0 else "faster"
-        parts.append(f"a {speed} core ({display.change(core)})")
+        parts.append(f"a {speed} CPU ({display.change(core)})")
     if abs(drift) >= least:
-        parts.append(f"machine drift of {display.change(drift)}")
+        parts.append(f"machine drift ({display.change(drift)})")
     return parts if change.effect else []
 
 

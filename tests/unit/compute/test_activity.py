@@ -417,7 +417,7 @@ class TestEstimates:
         assert {(u.reason, u.remedy) for u in missing} == {
             (
                 (
-                    "child processes ran meanwhile (7, 8), and CUPTI records its own"
+                    "child processes ran during the measurement (7, 8), and CUPTI records its own"
                     " process only"
                 ),
                 "do the work in the test's own process",
@@ -438,7 +438,7 @@ class TestEstimates:
                 " time.idle_fraction"
             ),
             "child-processes": (
-                "child processes ran meanwhile (7, 8): their work on a GPU is not"
+                "child processes ran during the measurement (7, 8): their work on a GPU is not"
                 " counted"
             ),
         }

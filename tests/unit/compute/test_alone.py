@@ -118,7 +118,7 @@ def test_learned_weights_are_the_product_over_the_controls() -> None:
     assert found.weights == pytest.approx([0.9 * w / sum(weights) for w in weights])
 
 
-def test_the_rule_is_what_it_says() -> None:  # noqa: PLR0915 - the whole rule once more
+def test_the_rule_is_what_it_says() -> None:
     """Each place by itself, and their mean by how well they explain the step."""
     test = twice(1.2, 1.3)
     controls = [twice(1.0, v) for v in (1.0, 1.02, 0.98)]

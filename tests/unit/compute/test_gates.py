@@ -221,7 +221,7 @@ def test_what_befell_the_gpu_says_what_to_do() -> None:
 
     assert void_text(around(lost=LOST)) == "the GPU was lost: it fell off; restart"
     assert void_text(around(ecc_changes=errors)) == (
-        "memory errors were counted meanwhile (corrected +2, uncorrected -1); run it"
+        "memory errors were counted during the measurement (corrected +2, uncorrected -1); run it"
         " again, and have the board tested if that comes back"
     )
     assert void_text(brake) == (
@@ -257,7 +257,7 @@ def test_who_cannot_be_seen_is_said_with_the_reason() -> None:
     silent = around(sharing=Sharing.UNKNOWN)
 
     assert noted(container)["company-unknown"] == f"{told} a container"
-    assert noted(silent)["company-unknown"] == f"{told} nobody could see"
+    assert noted(silent)["company-unknown"] == f"{told} no tool could see"
     assert void_text(container, strict=True) == (
         f"{told} a container; measure outside a container, MIG or MPS, or without"
         " strict mode"

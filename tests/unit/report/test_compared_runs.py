@@ -79,7 +79,7 @@ def test_two_ratios_are_named_for_what_they_are(
         *("100", "us", "165", "us", "1.650", "1.100"),
         *("1.050", "…", "1.150", "REGRESSED"),
     ]
-    assert "without what a faster or slower core" in remarks[0]
+    assert "corrected for CPU speed and machine drift" in remarks[0]
     facts = pair_facts(pair)
     assert facts["ratio"] == pytest.approx(1.65)
     assert facts["adjusted_ratio"] == pytest.approx(1.1)

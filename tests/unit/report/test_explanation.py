@@ -66,7 +66,7 @@ def test_the_first_line_of_a_failure_is_the_whole_message() -> None:
 
     assert first.text == (
         "time regressed: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, "
-        "this baseline sees >= 1.6 %"
+        "smallest detectable change 1.6 %"
     )
     assert [line.text.split()[0] for line in rest] == [
         "registers",
@@ -408,7 +408,7 @@ def test_a_baseline_that_sees_next_to_nothing_says_so() -> None:
     undecided = replace(runs.REGRESSED, change=blind, outcome=Outcome.INCONCLUSIVE)
 
     assert (
-        "+20.0 % (interval unknown), limit 5 %, this baseline sees >= 1000 x: "
+        "+20.0 % (interval unknown), limit 5 %, smallest detectable change 1000 x: "
         in evidence(undecided)
     )
 
@@ -418,8 +418,8 @@ def test_what_a_baseline_mostly_sees_is_not_said_of_a_smaller_change_it_found() 
     assert runs.REGRESSED.change is not None
     lucky = replace(runs.REGRESSED.change, detectable_effect=0.08)
 
-    assert "sees" in evidence(runs.REGRESSED)
-    assert "sees" not in evidence(replace(runs.REGRESSED, change=lucky))
+    assert "detectable" in evidence(runs.REGRESSED)
+    assert "detectable" not in evidence(replace(runs.REGRESSED, change=lucky))
 
 
 @pytest.mark.parametrize(("drift", "marked"), [(0.057, "*"), (0.003, ""), (0.0, "")])
@@ -442,17 +442,17 @@ def test_machine_drift_is_told_where_it_was_subtracted(
     change = replace(runs.REGRESSED.change, machine_shift=drift)
     text = evidence(replace(runs.REGRESSED, change=change))
 
-    assert (" without machine drift of +5.7 %, limit" in text) == said
+    assert (" without machine drift (+5.7 %), limit" in text) == said
 
 
 @pytest.mark.parametrize(
     ("core", "drift", "said"),
     [
-        (0.38, None, "+8.7 %), 183 us without a slower core (+38.0 %), limit 5 %"),
-        (-0.25, None, "+8.7 %), 183 us without a faster core (-25.0 %), limit 5 %"),
+        (0.38, None, "+8.7 %), 183 us corrected for a slower CPU (+38.0 %), limit 5 %"),
+        (-0.25, None, "+8.7 %), 183 us corrected for a faster CPU (-25.0 %), limit 5 %"),
         (
             *(0.38, 0.057),
-            "+8.7 %), 183 us without a slower core (+38.0 %) and machine drift of +5.7 %, limit",
+            "+8.7 %), 183 us corrected for a slower CPU (+38.0 %) and machine drift (+5.7 %), limit",
         ),
         (0.0002, None, "+8.7 %), limit 5 %"),
     ],
@@ -504,7 +504,7 @@ def test_the_numbers_of_a_change_multiply(*, fresh: bool) -> None:
     verdict = replace(runs.REGRESSED, change=change, estimate=suite)
     numbers = (
         "5.31 ms, was 3.06 ms: +43.6 %",
-        ", 4.39 ms without a slower core (+14.9 %) and machine drift of +5.2 %, limit 5 %",
+        ", 4.39 ms corrected for a slower CPU (+14.9 %) and machine drift (+5.2 %), limit 5 %",
     )
 
     assert all(text in evidence(verdict) for text in numbers)

@@ -379,7 +379,7 @@ def test_a_failure_is_an_annotation_on_its_line() -> None:
         (
             "::error file=tests/test_gemm.py,title=test_a[x%3Ay%2Cz],line=12::"
             "time regressed: 183 us, was 170 us: +7.9 %25 (+7.1 … +8.7 %25), "
-            "limit 5 %25, this baseline sees >= 1.6 %25"
+            "limit 5 %25, smallest detectable change 1.6 %25"
         )
     ]
     assert exports.annotation_lines(below)[0].startswith("::error file=sub/tests/")

@@ -1095,8 +1095,8 @@ def test_a_closed_row_says_what_is_not_confirmed_and_what_was_taken_out() -> Non
 
     assert "<span>improved (not confirmed)</span>" in closed
     assert "−6.0\u202f%*</span>" in closed
-    assert "* without what a faster or slower core" in legend
-    assert "* without" not in html_bytes(runs.gpu_run()).decode()
+    assert "* corrected for CPU speed" in legend
+    assert "* corrected" not in html_bytes(runs.gpu_run()).decode()
 
 
 def test_a_binary_unit_stays_beside_its_number() -> None:

@@ -36,7 +36,7 @@ def test_a_run_is_a_table_and_a_block() -> None:
 
     ```text
     FAILED test_registers: registers["rmsnorm"] 72, limit registers["rms*"] <= 64, missed by 12.5 %
-    REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, this baseline sees >= 1.6 %
+    REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, smallest detectable change 1.6 %
         registers 168 -> 232
         confirmed in 3 fresh processes (+7.7 … +8.1 %)
         baseline: 6 sessions, 2026-11-02 … 2026-11-20, commits 3f2a1c9 … 9be01d4; since then torch 2.11.0 -> 2.11.1
@@ -57,9 +57,9 @@ def test_what_broke_is_not_folded_away_as_passed() -> None:
     )
     head, _, folded = run_markdown(run).partition("<details>")
 
-    assert "| `test_3` | 1.00 ms | ±0.3 % | **BROKEN** |" in head
-    assert "| `test_early` | - |  | **BROKEN** |" in head
-    assert "BROKEN" not in folded
+    assert "| `test_3` | 1.00 ms | ±0.3 % | **ERROR** |" in head
+    assert "| `test_early` | - |  | **ERROR** |" in head
+    assert "ERROR" not in folded
     assert "| `test_5` | 1.00 ms | ±0.3 % | skipped |" in folded
 
 
@@ -249,6 +249,6 @@ def test_a_change_without_the_machines_part_is_marked() -> None:
 
     assert "| +7.9 %\\* |" in text
     assert (
-        "\n\n\\* without what a faster or slower core and the machine's drift" in text
+        "\n\n\\* corrected for CPU speed and machine drift" in text
     )
     assert "\\*" not in run_markdown(runs.run((), (runs.REGRESSED,)))

@@ -294,7 +294,7 @@ def test_a_row_without_verdict_says_what_it_came_to() -> None:
     assert labels == {
         "test_missed": "",
         "test_missed a": "FAILED",
-        "test_broken": "BROKEN",
+        "test_broken": "ERROR",
         "test_void": "void",
         "test_skipped": "skipped",
         "test_held": "passed",
@@ -333,14 +333,14 @@ def test_many_tests_of_one_reason_share_a_block() -> None:
     inconclusive 12 measurements: the baseline has too few sessions to estimate their spread
         registers 168 -> 232
         remedy: store 2 more sessions
-        test_1: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
-        test_2: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
-        test_3: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
-        test_4: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
-        test_5: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
-        test_6: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
-        test_7: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
-        test_8: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        test_1: 183 us, was 170 us: +7.9 %, smallest detectable change 1.6 %
+        test_2: 183 us, was 170 us: +7.9 %, smallest detectable change 1.6 %
+        test_3: 183 us, was 170 us: +7.9 %, smallest detectable change 1.6 %
+        test_4: 183 us, was 170 us: +7.9 %, smallest detectable change 1.6 %
+        test_5: 183 us, was 170 us: +7.9 %, smallest detectable change 1.6 %
+        test_6: 183 us, was 170 us: +7.9 %, smallest detectable change 1.6 %
+        test_7: 183 us, was 170 us: +7.9 %, smallest detectable change 1.6 %
+        test_8: 183 us, was 170 us: +7.9 %, smallest detectable change 1.6 %
         4 more
     """)
     run = runs.run(verdicts=verdicts)
@@ -943,9 +943,9 @@ def test_a_comparison_with_a_revision_has_a_column_and_a_block_of_its_own() -> N
         test_gemm[4096]  183 us  +1.2 %       +7.9 %       REGRESSED
         REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, these blocks see
             >= 1.6 %
-            8 blocks; the same code differed by ±0.8 %
+            8 blocks; noise floor ±0.8 %
             reproduce: pytest "tests/test_gemm.py::test_gemm[4096]"
-        against v1.2 (3f2a1c9): 8 blocks in 95.0 s; the same code differed by ±1.1 %; linear.gemm differs
+        against v1.2 (3f2a1c9): 8 blocks in 95.0 s; noise floor ±1.1 %; linear.gemm differs
         judged 1 of 1: 1 regressed
         """
     )
@@ -1069,7 +1069,7 @@ def test_a_run_of_blind_tests_says_what_it_would_have_detected() -> None:
     assert line.style is Style.DOUBT
     assert line.text == (
         "0 judged, 2 blind: smallest slowdown detectable here 63.0 %; "
-        "--gpuperf-against=REV sees more"
+        "--gpuperf-against=REV detects smaller ones"
     )
 
 
@@ -1133,7 +1133,7 @@ def test_a_change_that_its_values_do_not_show_is_marked(part: str, width: int) -
     usual = screen(table(runs.run((), (runs.REGRESSED,))))
 
     assert " +7.9 %* " in row.text
-    assert told == "* without what a faster or slower core and the machine's drift did"
+    assert told == "* corrected for CPU speed and machine drift"
     assert max(len(line.text) for line in below) <= width
     assert "*" not in usual
 

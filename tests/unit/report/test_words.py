@@ -834,7 +834,7 @@ OF_REVISION = [
         verdict(
             Reason.FINGERPRINT_DIFFERS, against=BESIDE, differences={"gpu": ("a", "b")}
         ),
-        "judge all the same with --gpuperf-compare-across=gpu",
+        "compare anyway with --gpuperf-compare-across=gpu",
         "The revision was measured on other hardware, or in another way.",
     ),
     (
@@ -902,7 +902,7 @@ def test_a_verdict_of_blocks_says_what_the_same_code_differed_by() -> None:
         )
     ]
 
-    assert said == ["", "", "1 block", "8 blocks; the same code differed by ±0.8 %"]
+    assert said == ["", "", "1 block", "8 blocks; noise floor ±0.8 %"]
 
 
 @pytest.mark.parametrize(("judged", "detail", "in_pytest", "with_files"), CASES)

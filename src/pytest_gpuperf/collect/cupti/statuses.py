@@ -133,7 +133,7 @@ STATUSES: Mapping[int, CuptiStatus] = MappingProxyType(
         15: _status(
             "NOT_INITIALIZED",
             "the driver is older than libcupti, or libnvperf_host.so and "
-            "libnvperf_target.so are not beside it",
+            "libnvperf_target.so are not next to it",
             "install the nvidia-cuda-cupti of the driver's CUDA version (gpuperf doctor "
             "compares them)",
         ),

@@ -240,11 +240,11 @@ def _nvperf(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
             missing += [] if present else [wheel]
     if missing:
         return _NVPERF.stops(
-            "libnvperf is missing beside libcupti: counters cannot be read (CUPTI 15)",
+            "libnvperf is missing next to libcupti: counters cannot be read (CUPTI 15)",
             *evidence,
             remedy=f"pip install --force-reinstall {' '.join(dict.fromkeys(missing))}",
         )
-    return _NVPERF.ok("libnvperf is beside libcupti", *evidence)
+    return _NVPERF.ok("libnvperf is next to libcupti", *evidence)
 
 
 def _chip(machine: MachineFacts, report: NvmlReport) -> Finding:

@@ -100,7 +100,7 @@ _GAPS: Mapping[int, Gap] = {
     18: Gap(
         code=GapCode.COLLECTOR_UNAVAILABLE,
         reason="the driver was replaced while it was in use",
-        remedy="restart the machine, so that driver and library are of one version",
+        remedy="restart the machine, so that driver and library have the same version",
     ),
     19: _temporary("another process uses the sensor"),
     20: _temporary("NVML has too little memory"),

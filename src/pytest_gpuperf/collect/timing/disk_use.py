@@ -9,7 +9,7 @@ from pytest_gpuperf.model.record import Note
 _BLOCKS_OF_A_CALL = 0.5
 USES_DISK = Note(
     code="uses-disk",
-    text="disk blocks were read or written meanwhile: it may have waited for a disk",
+    text="disk blocks were read or written during the call: it may have waited for a disk",
 )
 
 

@@ -414,7 +414,7 @@ class CallSampler:
         traced = tracer_notes(self._instruments.clock)
         loops_s = [r.core_loop_s for r in counted if r.core_loop_s is not None]
         mostly_waits = 2 * sum(r.waited for r in counted) >= len(counted)
-        told = not (traced or mostly_waits) and len(loops_s) == len(counted)
+        has_loops = not (traced or mostly_waits) and len(loops_s) == len(counted)
         return Timing(
             samples=samples,
             source=best,
@@ -428,7 +428,7 @@ class CallSampler:
             warmup_count=self._warmup_count,
             cache_mode=self._cache_mode,
             result=self._output,
-            core_loops_s=tuple(loops_s) if told else (),
+            core_loops_s=tuple(loops_s) if has_loops else (),
             sm_clock_hz=None if chosen.unused else median_clock_hz(counted),
             unused=chosen.unused,
             notes=(

@@ -332,8 +332,10 @@ def _values(record: Record | None, verdicts: Collection[Verdict]) -> Iterator[Va
 def _per_kernel(record: Record | None) -> Table | None:
     """Return the table of values per kernel, or None if nothing is left to show."""
     estimates = record.estimates if record is not None else ()
-    told = _COMPILED if record is not None and record.kernels else ()
-    own = [e for e in estimates if e.kernel is not None and e.metric not in told]
+    shown_before = _COMPILED if record is not None and record.kernels else ()
+    own = [
+        e for e in estimates if e.kernel is not None and e.metric not in shown_before
+    ]
     values = {(e.kernel, e.metric): e for e in own}
     names = tuple(dict.fromkeys(kernel for kernel, _ in values))[:_MOST_VALUES]
     metrics = tuple(dict.fromkeys(metric for _, metric in values))[:_MOST_METRICS]
