@@ -224,7 +224,7 @@ def test_a_second_result_without_room_is_no_fault_of_the_test(
     place.observers.call(TimedCall(fn=call), observed, result_kept=result_kept)
 
     assert observed.memory is not None
-    assert "no room beside the first" in observed.memory.reason
+    assert "no room for a second result" in observed.memory.reason
     assert observed.blind is not None
     assert observed.trace is None
 

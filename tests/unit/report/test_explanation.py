@@ -442,14 +442,18 @@ def test_machine_drift_is_told_where_it_was_subtracted(
     change = replace(runs.REGRESSED.change, machine_shift=drift)
     text = evidence(replace(runs.REGRESSED, change=change))
 
-    assert (" without machine drift (+5.7 %), limit" in text) == said
+    assert (" corrected for machine drift (+5.7 %), limit" in text) == said
 
 
 @pytest.mark.parametrize(
     ("core", "drift", "said"),
     [
         (0.38, None, "+8.7 %), 183 us corrected for a slower CPU (+38.0 %), limit 5 %"),
-        (-0.25, None, "+8.7 %), 183 us corrected for a faster CPU (-25.0 %), limit 5 %"),
+        (
+            -0.25,
+            None,
+            "+8.7 %), 183 us corrected for a faster CPU (-25.0 %), limit 5 %",
+        ),
         (
             *(0.38, 0.057),
             "+8.7 %), 183 us corrected for a slower CPU (+38.0 %) and machine drift (+5.7 %), limit",

@@ -248,7 +248,5 @@ def test_a_change_without_the_machines_part_is_marked() -> None:
     text = run_markdown(runs.run((), (adjusted,)))
 
     assert "| +7.9 %\\* |" in text
-    assert (
-        "\n\n\\* corrected for CPU speed and machine drift" in text
-    )
+    assert "\n\n\\* corrected for CPU speed and machine drift" in text
     assert "\\*" not in run_markdown(runs.run((), (runs.REGRESSED,)))

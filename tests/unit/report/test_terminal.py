@@ -84,12 +84,12 @@ def test_a_wide_terminal_shows_everything() -> None:
     inconclusive test_attention_backward[bfloat16-8192-causal-128]: time 1.50 ms (1.48 … 1.52 ms), limit
         time <= 1.49 ms: the limit lies inside the interval of the value
         reproduce: pytest "tests/test_gemm.py::test_attention_backward[bfloat16-8192-causal-128]" --gpuperf-baseline=.gpuperf
-    inconclusive test_gather[64k]: 9.10 us, was 8.83 us: +3.0 % (-3.0 … +9.0 %), limit 5 %, this
-        baseline sees >= 1.6 %: the baseline has too few sessions to estimate their spread
+    inconclusive test_gather[64k]: 9.10 us, was 8.83 us: +3.0 % (-3.0 … +9.0 %), limit 5 %, smallest
+        detectable change 1.6 %: the baseline has too few sessions to estimate their spread
         remedy: store 2 more sessions with --gpuperf-update=new
         reproduce: pytest "tests/test_gemm.py::test_gather[64k]" --gpuperf-baseline=.gpuperf
-    REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, this baseline sees
-        >= 1.6 %
+    REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, smallest
+        detectable change 1.6 %
         registers 168 -> 232
         confirmed in 3 fresh processes (+7.7 … +8.1 %)
         baseline: 6 sessions, 2026-11-02 … 2026-11-20, commits 3f2a1c9 … 9be01d4; since then torch
@@ -941,8 +941,8 @@ def test_a_comparison_with_a_revision_has_a_column_and_a_block_of_its_own() -> N
         """
         test             time    vs baseline  vs revision  verdict
         test_gemm[4096]  183 us  +1.2 %       +7.9 %       REGRESSED
-        REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, these blocks see
-            >= 1.6 %
+        REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, smallest
+            detectable change 1.6 %
             8 blocks; noise floor ±0.8 %
             reproduce: pytest "tests/test_gemm.py::test_gemm[4096]"
         against v1.2 (3f2a1c9): 8 blocks in 95.0 s; noise floor ±1.1 %; linear.gemm differs

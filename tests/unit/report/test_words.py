@@ -313,8 +313,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         ),
         ("driver: 1 -> 2", "gpu_name: L4 -> H200"),
         (
-            "store sessions of this machine with --gpuperf-update=new, judge all the "
-            f"same with --gpuperf-compare-across=driver,gpu_name, or {BY_ANY_REVISION}"
+            "store sessions of this machine with --gpuperf-update=new, compare "
+            f"anyway with --gpuperf-compare-across=driver,gpu_name, or {BY_ANY_REVISION}"
         ),
         "name older run files that agree in these facts",
     ),
@@ -322,8 +322,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.FINGERPRINT_DIFFERS, differences={"peak": ("{3}", "4")}),
         ("peak: {3} -> 4",),
         (
-            "store sessions with this peak with --gpuperf-update=new, judge all the "
-            f"same with --gpuperf-compare-across=peak, or {BY_ANY_REVISION}"
+            "store sessions with this peak with --gpuperf-update=new, compare "
+            f"anyway with --gpuperf-compare-across=peak, or {BY_ANY_REVISION}"
         ),
         "name older run files that agree in these facts",
     ),
