@@ -286,8 +286,8 @@ def declared_roofline(
 
         peaks: The roofs of the device.
 
-        warm: Whether the data may still have been in the caches. Bytes that fit twice into the
-            L2 are then compared with the L2's bandwidth, never DRAM's. If DRAM would already
+        warm: Whether the data may still have been in the caches. Bytes below twice the size of
+            the L2 are then compared with the L2's bandwidth, never DRAM's. If DRAM would already
             feed the compute peak, that peak is the roof, and neither the L2's size nor its
             bandwidth must be known.
 

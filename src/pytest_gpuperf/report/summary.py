@@ -270,7 +270,9 @@ def judged_line(
     text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
     blind = counted.of(Outcome.BLIND)
     if blind and len(blind) == counted.expected_count:
-        seen = f"{_smallest_detectable(blind)}; --gpuperf-against=REV detects smaller ones"
+        seen = (
+            f"{_smallest_detectable(blind)}; --gpuperf-against=REV detects smaller ones"
+        )
         seen = seen.removeprefix("; ")
         return Line(f"0 judged, {len(blind)} blind: {seen}", Style.DOUBT)
     head = f"judged {counted.judged_count} of {counted.expected_count}"
