@@ -166,6 +166,27 @@ def test_a_value_of_a_scorecard_is_asserted_as_any_measured_one(
     assert project.report()["broken"] == []
 
 
+def test_an_assert_on_any_other_object_asks_for_none_of_its_texts(
+    project: Project,
+) -> None:
+    """Its repr may take long or raise: pytest alone decides whether to show it."""
+    project.write(
+        body(
+            "class Heavy:",
+            "    __hash__ = None",
+            "    def __eq__(self, other): return False",
+            "    def __str__(self): raise SystemExit(9)",
+            "    def __repr__(self): return 'heavy'",
+            "with gpuperf.steps(units=2, hardware=HARDWARE) as steps:",
+            "    run(steps)",
+            'assert steps.scorecard.grade <= "D"',
+            "assert Heavy() == 1",
+        ),
+    )
+
+    project.run().assert_outcomes(failed=1)
+
+
 def test_an_assert_beside_a_scorecard_is_not_of_it(project: Project) -> None:
     """A grade that held has not failed a test."""
     project.write(

@@ -27,7 +27,7 @@ from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import FailedComparison, Outcome, Verdict
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.explanation import assert_lines
+from pytest_gpuperf.report.explanation import assert_lines, safe_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -391,20 +391,24 @@ def _explained_by_card(
     """
     Return the explanation of a comparison with a scorecard value, or None if there is none.
     """
-    texts, perfs = [], []
-    for side in (left, right):
-        values = ledger.card_values if ledger is not None else ()
-        # Identity, because an equal value, such as another test's grade, is a different object.
-        taken = [value for value in values if value.value is side]
-        shown = f"{side:.4g}" if isinstance(side, float) else str(side)
-        texts.append(f"{taken[-1].name} {shown}" if taken else repr(side))
-        perfs += [value.perf for value in taken[-1:]]
-    if not perfs:
+    values = ledger.card_values if ledger is not None else ()
+    # Identity, because an equal value, such as another test's grade, is a different object.
+    sides = [[v for v in values if v.value is side][-1:] for side in (left, right)]
+    taken = [*sides[0], *sides[1]]
+    if not taken:
         return None
+    texts = [
+        f"{own[0].name} {_shown(side)}" if own else safe_repr(side)
+        for own, side in zip(sides, (left, right), strict=True)
+    ]
     line = escape(f"{texts[0]} {op} {texts[1]}")
     if op in _COMPARE and not _COMPARE[op](left, right):
-        perfs[0].missed(line, _asserting_place())
+        taken[0].perf.missed(line, _asserting_place())
     return [line]
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _comparison_lines(op: str, left: object, right: object) -> list[str]:

@@ -714,14 +714,14 @@ def assert_lines(
     measured = left_estimate or right_estimate
     operator = display.escape(op)
     if measured is None:
-        return [f"{_repr(left)} {operator} {_repr(right)}"]
+        return [f"{safe_repr(left)} {operator} {safe_repr(right)}"]
     numbers = _finite(left), _finite(right)
     texts = _operands(numbers, measured.unit, is_limit=right_estimate is None)
     first, second = (
         f"{_name(estimate.metric, estimate.kernel)}{_end(number, estimate)} "
-        f"{text or _repr(operand)}"
+        f"{text or safe_repr(operand)}"
         if estimate
-        else text or _repr(operand)
+        else text or safe_repr(operand)
         for operand, number, text, estimate in (
             (left, numbers[0], texts[0], left_estimate),
             (right, numbers[1], texts[1], right_estimate),
@@ -789,7 +789,7 @@ def _finite(operand: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _repr(operand: object) -> str:
+def safe_repr(operand: object) -> str:
     """Return an operand as text. Never raises."""
     try:
         text = repr(operand)
