@@ -821,7 +821,7 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
     moved = [_shifted(shift) for shift in run.shifts if shift.moved]
     if moved:
         drift = f"machine drift: {', '.join(moved)}"
-        text = f"{drift}; confirmed changes are without their share of it"
+        text = f"{drift}; confirmed changes are corrected for it"
         yield from wrapped(text, width=width, style=Style.DOUBT)
 
 
@@ -829,7 +829,7 @@ def _shifted(shift: MachineShift) -> str:
     metric = "" if shift.metric == "time" else f" {display.escape(shift.metric)}"
     moved = display.change(shift.effect, limits=())
     controls = display.plural(shift.control_count, "control")
-    return f"{shift.bound_class.value}-bound{metric} {moved} (by {controls})"
+    return f"{shift.bound_class.value}-bound{metric} {moved} (from {controls})"
 
 
 def _title(facts: list[str], width: int) -> str:

@@ -219,7 +219,7 @@ def test_all_controls_of_a_drift_are_named() -> None:
     page = RunPage(replace(runs.gpu_run(), shifts=(shift,)))
 
     assert dict(page.conditions)["drift of host-bound times"] == (
-        "+6.9 %, by 5 controls: test_a, test_b, 3 reference workloads"
+        "+6.9 %, from 5 controls: test_a, test_b, 3 reference workloads"
     )
 
 

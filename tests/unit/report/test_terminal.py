@@ -651,10 +651,10 @@ def shift(bound_class: BoundClass, effect: float, metric: str = "time") -> Machi
 @pytest.mark.parametrize(
     ("shifts", "told"),
     [
-        ((shift(BoundClass.MEMORY, 0.019),), "memory-bound +1.9 % (by 8 controls)"),
+        ((shift(BoundClass.MEMORY, 0.019),), "memory-bound +1.9 % (from 8 controls)"),
         (
             (shift(BoundClass.COMPUTE, 0.004), shift(BoundClass.HOST, -0.021)),
-            "host-bound -2.1 % (by 8 controls)",
+            "host-bound -2.1 % (from 8 controls)",
         ),
         (
             (
@@ -662,8 +662,8 @@ def shift(bound_class: BoundClass, effect: float, metric: str = "time") -> Machi
                 shift(BoundClass.HOST, 0.03, "time.wall"),
             ),
             (
-                "memory-bound +1.9 % (by 8 controls), "
-                "host-bound time.wall +3.0 % (by 8 controls)"
+                "memory-bound +1.9 % (from 8 controls), "
+                "host-bound time.wall +3.0 % (from 8 controls)"
             ),
         ),
     ],

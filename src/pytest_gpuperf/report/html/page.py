@@ -637,7 +637,7 @@ def _drift(shift: MachineShift) -> tuple[str, str]:
     name = f"drift of {shift.bound_class.value}-bound{metric or ' times'}"
     moved = display.change(shift.effect, limits=())
     noise = "" if shift.moved else ", which is noise"
-    return name, f"{moved}{noise}, by {controls}: {named}"
+    return name, f"{moved}{noise}, from {controls}: {named}"
 
 
 def _of_tests(count: int) -> str:
