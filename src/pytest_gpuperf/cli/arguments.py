@@ -48,6 +48,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     For `bisect` and `compare`, everything after `--` is kept in `options` for pytest.
     It is split off first, because argparse would mix it with the positional arguments.
     """
+    if argv[:1] == ["explain"]:  # The dashes of an option to explain are not our own.
+        argv = [a.lstrip("-") if a.startswith("--gpuperf") else a for a in argv]
     end = [*argv, "--"].index("--")
     if not (argv and argv[0] in _BEHIND):
         return parser().parse_args(argv)
@@ -87,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
         _add_baseline,
         _add_verify,
         _add_doctor,
+        _add_explain,
         _add_scorecard,
         _add_parity,
         _add_utilization,
@@ -506,6 +509,23 @@ def _add_doctor(commands: Commands, form: argparse.ArgumentParser) -> None:
         "--measure-peaks",
         action="store_true",
         help="measure the peaks of DRAM and matrix products and store them for this user",
+    )
+
+
+def _add_explain(commands: Commands, form: argparse.ArgumentParser) -> None:
+    page = add_command(
+        commands,
+        "explain",
+        "print what the documentation says about a reason, error, metric, option or word",
+        example="not-significant roofline.fraction --gpuperf-strict",
+        parents=[form],
+        function="explanations:explain",
+    )
+    page.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="+",
+        help="as a message prints it; an option with or without its dashes",
     )
 
 

@@ -37,6 +37,7 @@ SCHEMAS = {
     "doctor": "pytest-gpuperf/doctor/1",
     "utilization": "pytest-gpuperf/utilization/1",
     "metrics chips": "pytest-gpuperf/metrics-chips/1",
+    "explain": "pytest-gpuperf/explain/1",
     "metrics list": "pytest-gpuperf/metrics-list/1",
     "metrics search": "pytest-gpuperf/metrics-list/1",
     "metrics describe": "pytest-gpuperf/metrics-describe/1",

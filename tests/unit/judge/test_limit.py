@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.spread import Z_95, Spread, process_spread
-from pytest_gpuperf.errors import SITE, UnitError
+from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
@@ -345,7 +345,7 @@ def test_a_missing_metric_is_unmeasured_with_its_own_reason() -> None:
     ("text", "remedy"),
     [
         ("energy <= 5 J", "gpuperf doctor"),
-        ("time.wall <= 5 s", f"{SITE}/metrics.html"),
+        ("time.wall <= 5 s", "gpuperf explain time.wall"),
         ("registers <= 5", "gpuperf.binary or gpuperf.capture"),
         ("dram.bytes <= 5", "gpuperf.capture"),
         ("speedup >= 5", "gpuperf.compare"),

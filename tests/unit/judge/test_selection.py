@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from pytest_gpuperf.errors import SITE
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.selection import not_given, select
 from pytest_gpuperf.model.activity import KernelResources
@@ -206,7 +205,7 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "time.p95",
             Kind.MEASURE,
             "this measurement gave no value of it",
-            f"see {SITE}/metrics.html for what measures it",
+            "gpuperf explain time.p95 names what measures it",
         ),
         (
             "time",
@@ -230,7 +229,7 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "speedup",
             Kind.COMPARE,
             "this measurement gave no value of it",
-            f"see {SITE}/metrics.html for what measures it",
+            "gpuperf explain speedup names what measures it",
         ),
         (
             "mfu",
@@ -244,7 +243,7 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "timing a block does not give it",
             (
                 "take it with gpuperf.capture, or declare what it is made of "
-                f"(counters=[…], {SITE}/metrics.html)"
+                "(counters=[…], gpuperf explain dram.bytes)"
             ),
         ),
         (

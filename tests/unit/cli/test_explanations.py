@@ -1,0 +1,111 @@
+"""cli.explanations: `gpuperf explain` answers from the pages of the documentation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import cli, errors, options
+from pytest_gpuperf.cli import explanations
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.verdict import Reason
+
+ROOT = Path(__file__).parents[3]
+SLUGS = [
+    kind.slug
+    for kind in (getattr(errors, name) for name in errors.__all__)
+    if isinstance(kind, type) and issubclass(kind, errors.GpuPerfError)
+]
+OPTIONS = [f"--{option.name}" for option in options._OPTIONS]
+NAMES = [*(reason.value for reason in Reason), *SLUGS, *METRICS, *OPTIONS]
+
+
+def printed(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
+    """Return the output of a command that succeeds."""
+    assert cli.main(["explain", *arguments]) == 0
+    return capfdbinary.readouterr().out.decode()
+
+
+def test_every_name_that_is_printed_is_explained(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """Each reason, error, metric and option has an entry on a page."""
+    answer = json.loads(printed(capfdbinary, *NAMES, "--format=json"))
+
+    assert answer["schema"] == "pytest-gpuperf/explain/1"
+    assert {entry["name"] for entry in answer["entries"]} == {
+        name.removeprefix("--") for name in NAMES
+    }
+    assert all(entry["markdown"] for entry in answer["entries"])
+
+
+def test_a_section_is_printed_without_markup(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """With the example as the program prints it, and the remedy behind it."""
+    text = printed(capfdbinary, "too-few-sessions")
+
+    assert text.startswith("too-few-sessions (messages)\n")
+    assert "`" not in text
+    assert "](" not in text
+
+
+def test_a_metric_is_explained_with_the_counters_that_it_is_made_of(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """The remedy of a metric that was not counted sends people here."""
+    text = printed(capfdbinary, "dram.bytes")
+
+    assert "metric: dram.bytes\n" in text
+    assert "dram__bytes.sum" in text
+
+
+@pytest.mark.parametrize(
+    "spelling", ["--gpuperf-strict", "gpuperf-strict", "gpuperf_strict", "strict"]
+)
+def test_an_option_has_several_spellings(
+    capfdbinary: pytest.CaptureFixture[bytes], spelling: str
+) -> None:
+    """As typed, as in an ini file, or its last word."""
+    assert "option: --gpuperf-strict\n" in printed(capfdbinary, spelling)
+
+
+def test_a_value_behind_an_option_does_not_matter(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """A message can be copied as it is."""
+    assert "option: --gpuperf-update" in printed(capfdbinary, "--gpuperf-update=all")
+
+
+def test_markdown_is_that_of_the_page(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """So that it can be pasted into a comment."""
+    assert "**metric**: `time.p95`" in printed(
+        capfdbinary, "time.p95", "--format=markdown"
+    )
+
+
+def test_all_unknown_names_are_reported_at_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Each with what it may have been."""
+    assert cli.main(["explain", "not-significnt", "time", "qqqqqq"]) == 2
+    error = capfd.readouterr().err
+
+    assert "no page explains not-significnt" in error
+    assert "did you mean not-significant" in error
+    assert "no page explains qqqqqq" in error
+
+
+def test_the_wheel_has_the_pages() -> None:
+    """What is installed has no folder docs."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    lines = [
+        f'"docs/{name}.md" = "pytest_gpuperf/pages/{name}.md"'
+        for name in sorted(explanations._PAGES)
+    ]
+
+    assert "\n".join(lines) in project
