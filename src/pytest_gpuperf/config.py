@@ -194,7 +194,7 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         columns: The columns of the table, in order.
 
-        sort: The column by which rows are sorted, or None for the order of the tests.
+        sort: The sort key of the rows, or None for the order of the tests.
 
         time_unit: The unit of times in the table, or None to choose a unit for each
             time.
@@ -462,7 +462,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def parse_sort(text: str) -> str:
-    """Return the sort column of the table."""
+    """Return the sort key of the rows of the table."""
     return _one_of(text, SORTS)
 
 

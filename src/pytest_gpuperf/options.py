@@ -116,7 +116,7 @@ _OPTIONS = (
 _ACROSS = "gpuperf_compare_across"
 # Default limit (docs/judging.md section 2).
 _MAX_REGRESSION: float | None = 0.05
-# Sessions of a test in a store.
+# Maximum number of sessions of a test that a store keeps.
 _MOST_SESSIONS = 20
 
 # pyproject.toml may hold a number instead of a quoted text.
@@ -257,7 +257,8 @@ def must_judge(config: pytest.Config) -> bool:
     nothing. A store that only the ini file names gates if it exists, because no test
     can be missing from a new store. A revision that only the ini file names gates if
     the command line has no paths, because tests under a path may never have measured
-    anything.
+    anything. A run that only shows tests or stores values, a child run and a disabled
+    plugin never need the gate.
     """
     switched = config.getoption("gpuperf_disable") or config.getini("gpuperf_disable")
     stores = _is_set(config, "gpuperf_update")
@@ -342,7 +343,7 @@ def selecting(config: pytest.Config) -> tuple[str, ...]:
 
 def looked_into(config: pytest.Config) -> list[Path] | None:
     """
-    Return the files and folders that pytest runs completely, or None.
+    Return the files and folders whose tests pytest runs, or None.
 
     None means that only a part of the tests is selected, or that a path does not exist.
     Paths from `testpaths` in the ini file stand for the whole project.

@@ -118,7 +118,7 @@ def file_name(module: str) -> str:
 
 
 def folder_name(slug: str) -> str:
-    """Return the folder name of a slug, or the slug itself if it is a plain name."""
+    """Return the folder name of a slug, which is the slug itself if that is a plain name."""
     if _PLAIN_SLUG.fullmatch(slug) and not _DEVICES.match(slug):
         return slug
     return _mangled(slug)

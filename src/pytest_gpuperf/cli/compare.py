@@ -94,7 +94,7 @@ _Sessions = dict[RecordKey, list["StoredRecord"]]
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Show the last run with the older runs, and judge the run if enough sessions are stored."""
+    """Show the last run with the older runs, and judge the run if the older runs are enough."""
     if arguments.against is not None:
         return _compare_with_revision(arguments)
     if arguments.budget is not None:

@@ -96,7 +96,7 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
     keys = {test.test_id: test.key for test in run.tests if test.key}
     there = {keys.get(test_id, test_id) for test_id in run.test_ids}
     scope, sharded = run.header.completeness.scope, run.header.session.shard is not None
-    # Tests that were collected.
+    # These tests were collected, so they are still in the code.
     waiting = frozenset(run.header.completeness.missing)
     shown = StoredTests((), place).shown
     kinds: dict[str, list[str]] = {}

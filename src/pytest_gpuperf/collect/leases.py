@@ -164,6 +164,9 @@ def exclusive(
 
         timeout_s: Time limit for waiting for one holder [s], >= 0.
 
+    Yields:
+        The lock's file.
+
     Raises:
         DeviceHeldError: A test of another run held the lock all the time. The message
             names it.

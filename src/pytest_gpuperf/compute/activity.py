@@ -128,7 +128,7 @@ def length_ns(start_ns: int, end_ns: int) -> int:
 _NS_PER_S = 1e9
 # A record is sent between processes, so the kernels are limited to 60 kB.
 _LISTED_KERNELS = 256
-# Pieces of work in 3 kB. More cannot be distinguished on a page.
+# Pieces of work, which take 3 kB. More cannot be distinguished on a page.
 _TRACKED = 120
 # Of each kind. More are not needed, since the starts are nearly in order.
 _SEARCHED = 1000

@@ -115,7 +115,8 @@ class CommonStep(Frozen, frozen=True, kw_only=True):
 
         log_step: The shared part of the step.
 
-        variance: Variance of a single test's step around `log_step`.
+        variance: Variance that `log_step` leaves open for a single test, apart from the
+            test's own noise.
 
         ahead: The shared step of the machine alone, less `log_step`. A stored offset is moved
             by this amount.
@@ -446,7 +447,7 @@ def _effect(whole: float, allowed: float, limit: float) -> float:
     """
     Return the effect closer to 0 if both agree in sign.
 
-    Else return the allowed change if it passes the limit, or the whole effect.
+    Else return the allowed change if it is within the limit, or the whole effect.
     """
     if whole * allowed > 0:
         return min(whole, allowed, key=abs)

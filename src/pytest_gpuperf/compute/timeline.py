@@ -342,8 +342,8 @@ def utilization_estimates(window: UtilizationWindow) -> Iterator[Estimate]:
     Yield the score, the class shares and the health share of a window, as metrics.
 
     Yields:
-        No class shares if less than half of the window has a class. No health share if no
-        reading has a temperature, which is read more rarely than the rest.
+        No score and no class shares if less than half of the window has a class. No health
+        share if no reading has a temperature, which is read more rarely than the rest.
     """
     values: dict[str, float] = {}
     least_s = window.duration_s * _LEAST_SHARE
@@ -519,9 +519,8 @@ def _throttled_spans(
         if at_s - before_s > longest_s:  # The sampler hung.
             since_s = at_s - longest_s
         before_s = at_s
-        if (
-            record.clock_reasons is None
-        ):  # Clock reasons are not read with every sample.
+        # Clock reasons are not read with every sample.
+        if record.clock_reasons is None:
             continue
         begin_s, finish_s = max(since_s, start_s), min(at_s, end_s)
         since_s = at_s

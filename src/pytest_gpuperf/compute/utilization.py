@@ -66,9 +66,8 @@ _IO_SM_PERCENT = 30.0  # Rule 5: with SM below it (kempnerpulse).
 _BOUND_DRAM_PERCENT = 50.0  # Rule 6: DRAM at least (kempnerpulse).
 _BOUND_SM_PERCENT = 50.0  # Rule 6: with SM below it (kempnerpulse).
 _HEAVY_SM_PERCENT = 80.0  # Rule 7: SM at least. NVIDIA's DCGM guide asks for 0.8.
-_ACTIVE_SM_PERCENT = (
-    50.0  # Rule 8: SM at least. NVIDIA's DCGM guide calls less poor use.
-)
+# Rule 8: SM at least. NVIDIA's DCGM guide calls less poor use.
+_ACTIVE_SM_PERCENT = 50.0
 _ACTIVE_DRAM_PERCENT = 40.0  # Rule 9: DRAM at least (kempnerpulse).
 _BUSY_GRAPHICS_PERCENT = 40.0  # Rule 10: graphics at least (kempnerpulse).
 _BUSY_SM_PERCENT = 25.0  # Rule 10: with SM below it (kempnerpulse).

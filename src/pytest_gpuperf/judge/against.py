@@ -60,7 +60,8 @@ class AgainstPolicy(Frozen, frozen=True, kw_only=True):
             shown to be within the limit.
 
         hopeless_effect: The effect of such a test is also below this share of its present
-            bound, so that nothing indicates a change. 1.1 standard errors of 1.645.
+            bound, so that nothing indicates a change. The bound is 1.645 standard errors
+            from the effect, and 0.67 of that is 1.1 standard errors.
     """
 
     look_blocks: tuple[int, ...] = (4, 8, 16)
@@ -92,8 +93,8 @@ class AgainstLook(Frozen, frozen=True, kw_only=True):
         pair_count: Number of (test, metric) pairs that share the level, to be passed to the
             next look.
 
-        null_fraction: Median over the tests of the range that holds 19 of 20 comparisons of
-            identical code [fraction], or None if unknown.
+        null_fraction: Median over the pairs of the half-width that contains 19 of 20
+            comparisons of identical code [fraction], or None if unknown.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -232,7 +233,11 @@ class _Ruling(Frozen, frozen=True, kw_only=True):
 
     @property
     def null_fraction(self) -> float | None:
-        """The range that holds 19 of 20 comparisons of identical code, or None if unknown."""
+        """
+        The half-width that contains 19 of 20 comparisons of identical code [fraction].
+
+        None if unknown.
+        """
         return None if self.change is None else self.change.evidence.null_fraction
 
 

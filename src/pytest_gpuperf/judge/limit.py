@@ -4,10 +4,10 @@ The value of one session is compared as an interval of the values that other ses
 have measured. Its width is the spread between sessions, never the narrow spread between
 samples. Wholly beyond the limit: failed. Wholly within: passed. Otherwise: inconclusive.
 
-Without a baseline the spread is a prior: 1.5 % for times of a device, 5 % for times of a
-host's clock. There is no prior for counts, resources, compiled kernels, captures (a file
-has no spread) and numbers recorded by the test (unknown until three sessions are stored),
-which are compared as points.
+Without a baseline the spread is a prior: 1.5 % for values measured on a device, 5 % for
+times of a host's clock. There is no prior for counts, resources, compiled kernels, captures
+(a file has no spread) and numbers recorded by the test (unknown until three sessions are
+stored), which are compared as points.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _deviation(
 
     The spread between sessions includes the spread between processes. Averaging k processes
     divides only the latter by k, so at least a k-th of the total variance remains. The
-    result is never below the half-width that the samples leave.
+    result is never below the mean half-width of the samples, converted to a standard error.
     """
     measured = retested or (estimate,)
     widths = [e.half_width for e in measured if e.half_width is not None]

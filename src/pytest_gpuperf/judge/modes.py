@@ -9,8 +9,9 @@ from pytest_gpuperf.judge.case import OVERSUBSCRIBED, Case, Confirmation, Stored
 from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.verdict import SeenValue
 
-# Two sessions are a mode. A test that waits or has threads is as slow as the thing it
-# waits for, so a single session is enough (docs/judging.md section 2).
+# Two sessions are a mode. A single bad session of a test that computes is not. A test that
+# waits or has threads is as slow as the thing it waits for, so a single session is enough
+# (docs/judging.md section 2).
 _MODE_SESSIONS, _MODE_SESSIONS_WAITING = 2, 1
 # A stored value is near the current value within half a limit ...
 _NEAR_LIMITS = 0.5

@@ -278,6 +278,10 @@ def _beside_suspects(
     """
     Yield the changes of unsuspected cases and their indexes, calculated without suspects.
 
+    In the first look, suspects also count as evidence of machine drift. If a fifth of a class
+    or more did change, the median of the class may be the change of these suspects, and all
+    other tests would seem to move the other way. Only such classes are calculated again.
+
     Args:
         cases: All cases.
 
@@ -292,7 +296,7 @@ def _beside_suspects(
     compared = [comparable(case, policy) for case in cases]
     classes: dict[str, list[bool]] = {}
     for comparison, is_moved in zip(compared, moved, strict=True):
-        if comparison is not None and comparison.shift_group:  # Nothing moves the case.
+        if comparison is not None and comparison.shift_group:  # "": nothing moves it.
             classes.setdefault(comparison.shift_group, []).append(is_moved)
     led = {name for name, of in classes.items() if _LEADING * sum(of) >= len(of)}
     groups = {c.group for c in compared if c is not None and c.shift_group in led}

@@ -570,7 +570,7 @@ def confirmed_comparison(
 
 def _of_company(case: Case, policy: Policy) -> tuple[tuple[StoredValue, ...], bool]:
     """
-    Return the stored sessions that ran as many tests as the current run, and False.
+    Return the stored sessions that ran about as many tests as this run, and False.
 
     If there are too few, return all stored sessions and True: only a part of the suite ran.
     Counts do not depend on the other tests that ran.
@@ -591,7 +591,7 @@ def reference_comparisons(
     fresh: bool = False,
 ) -> list[Comparison]:
     """
-    Return reference workloads as controls for every class and metric.
+    Return reference workloads as controls of the classes and metrics they stand for.
 
     Args:
         references: The timed reference workloads.
@@ -902,7 +902,7 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
 
 
 def _relative_to(reference: float, value: float) -> float | None:
-    """Return the relative change of a value, or None if the reference is 0."""
+    """Return the relative change of a value, or None if 0 became something."""
     if reference == 0:
         return None if value else 0.0
     return relative_change(value, reference)

@@ -80,10 +80,10 @@ class Maker(Frozen, frozen=True, kw_only=True):
 
         host: The host of this process, or None for the host that judges the run.
 
-        peaks: Returns the roofs of the devices in use, or None if unknown.
+        peaks: Returns the roofs of the device in use. None if they cannot be looked up.
 
-        host_peaks: Returns the roofs of the CPU, for work without a device, or None if
-            unknown.
+        host_peaks: Returns the roofs of the CPU, for work without a device. None if they
+            cannot be looked up.
 
         grades: The thresholds of the grades, by roof. Missing roofs use the defaults.
     """

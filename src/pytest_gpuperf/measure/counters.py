@@ -111,7 +111,7 @@ def counter_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
 
 def may_count_here(collectors: Sequence[str], device: Device | None) -> bool:
     """
-    Return True if CUPTI may count in the current process: allowed by name, with a GPU.
+    Return True if CUPTI is not left out by name and there is a GPU.
 
     Counting may still turn out to be impossible when a test uses the GPU.
     """

@@ -58,7 +58,7 @@ _ABSENT = Void(
 _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
 
 
-# Most reports kept. A suite reads one after another.
+# The largest number of reports kept. A suite reads one after another.
 _MOST_REPORTS = 16
 # Values in one report, 32 MB. Of a larger report only the requested counters are read.
 _MOST_VALUES = 1_000_000

@@ -365,11 +365,15 @@ class Site:
         return None if device is None else free_device_bytes(device.uuid)
 
     def device_name(self) -> str | None:
-        """Return the device name for tensors, such as "cuda:0", or None without a device."""
+        """
+        Return the device name for tensors, such as "cuda:0", or None without a device.
+
+        A replay without a device returns "cpu".
+        """
+        # In a replay, bodies run for their side effects only. The values are the recorded
+        # ones.
         if self.recording is not None and self.device() is None:
             return "cpu"
-            # Bodies run for their side effects only. The values are the recorded
-            # ones.
         return None if self.device() is None else f"cuda:{self.chosen.ordinal}"
 
     def no_device_reason(self) -> str:
@@ -680,6 +684,9 @@ def peaks_in_use(
 ) -> Peaks:
     """
     Return the peaks of the device that the process uses now.
+
+    This is the GPU of the current context, or the CPU without a context. The GPU of the
+    machine does not matter to a function that does not use it.
 
     Args:
         runtime: Knows the GPU in use.

@@ -291,7 +291,7 @@ class KernelAccount(BulkRecord, frozen=True, kw_only=True):
 
         now_s: Time of all kernels in a current process [s].
 
-        moves: The kernels, by decreasing difference.
+        moves: The kernels, the largest difference (up or down) first.
     """
 
     then_s: float
@@ -327,8 +327,8 @@ class Against(Frozen, frozen=True, kw_only=True):
 
         elapsed_s: Duration of the comparison [s].
 
-        null_fraction: Usual value of the tests, which is the difference between
-            identical code here. None if unknown for all tests.
+        null_fraction: Usual `null_fraction` of the tests: the difference between runs
+            of identical code here. None if unknown for all tests.
 
         gap: Why nothing was compared, or not until the end, or None if complete.
 

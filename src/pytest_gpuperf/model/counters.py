@@ -535,8 +535,8 @@ class MetricEntry(Frozen, frozen=True, kw_only=True):
 
         made_of: The counters and throughputs whose maximum is the throughput.
 
-        passes: Passes for the metric alone, or None if it is unavailable for kernels or
-            was not requested.
+        passes: Passes for the metric alone, or None if the metric is unavailable for
+            kernels, or if the passes were not computed.
     """
 
     name: str

@@ -105,7 +105,7 @@ def shown(value: object) -> str:
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """Return True if a text contains a lone surrogate, because UTF-8 cannot encode that."""
+    """Return True if a text contains a lone surrogate, which UTF-8 cannot encode."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 

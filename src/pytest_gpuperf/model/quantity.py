@@ -103,7 +103,7 @@ def _spelled() -> dict[str, Unit]:
 
 UNITS = MappingProxyType(_spelled())
 _COMMON = ("s", "ms", "us", "B", "kB", "MB", "GB", "%", "FLOP/s")
-_FEW = 4  # Spellings per kind. A longer list is hard to read.
+_FEW = 4  # Suggested spellings of a kind. More would hide the intended one.
 
 s = 1.0
 ms = 1e-3

@@ -356,7 +356,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     accepted: AcceptedLevel | None = None
 
     def __post_init__(self) -> None:
-        """Reject numbers that are not finite, and wrong numbers of cores and clocks."""
+        """Reject non-finite numbers, clocks <= 0, and wrong counts of cores or clocks."""
         numbers = (
             *self.half_widths,
             *self.quantiles,

@@ -41,7 +41,7 @@ def weakest(*labels: SourceLabel) -> SourceLabel:
 
 class Peak(Frozen, frozen=True, kw_only=True):
     """
-    The maximum of a device for one operation or memory level, or why it is unknown.
+    The maximum of a device for a data type or memory level, or why it is unknown.
 
     Attributes:
         value: FLOP/s or bytes/s, according to the field of `Peaks`, or None if unknown.

@@ -24,7 +24,7 @@ class Scope(Frozen, frozen=True, kw_only=True):
     The places where a run looked for tests. Files and folders are written as in keys.
 
     Attributes:
-        paths: The files and folders that pytest ran completely, "" for the whole
+        paths: The files and folders in which pytest looked for tests, "" for the whole
             checkout. None if only a part of the tests was selected, or if the paths are
             unknown.
 

@@ -411,7 +411,7 @@ class SecondPass(Frozen, frozen=True, kw_only=True):
 
         duration_s: Duration of the calls [s].
 
-        energy_joules: Energy of a call, including the power of an idle board [J].
+        energy_joules: Energy of a call, including what an idle board draws [J].
 
         power_watts: Mean power of the board during the pass [W].
 

@@ -90,7 +90,8 @@ class Cause(str, Enum):
     NEVER_TOGETHER = "never-together"  # No block has values of both sides.
     NEW_SIDE = "new-side"  # The working tree lacks a value.
     NOISY_MACHINE = "noisy-machine"  # Too noisy for a stored baseline.
-    NO_HARDWARE = "no-hardware"  # Limits for a unit of work are unknown.
+    # The hardware's limits for a unit of work are unknown.
+    NO_HARDWARE = "no-hardware"
     NOTHING_TIMED = "nothing-timed"
     NOT_REACHED = "not-reached"  # Its processes were ended in an earlier test.
     NOTHING_USABLE = "nothing-usable"  # Fresh processes gave no value that counts.

@@ -156,7 +156,8 @@ def compare(
 
         peak_bytes: The largest GPU memory use of a test [B], or None if unknown.
     """
-    release_unused()  # Memory of this process is missing in those of the sides.
+    # Memory held by this process is not available to the processes of the sides.
+    release_unused()
     looks = _Looks(
         request.revision,
         limits,

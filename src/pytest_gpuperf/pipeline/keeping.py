@@ -366,8 +366,8 @@ def _without_noise(
 
     Device times stay if the host times of the same calls are noisy, because other
     programs disturb only the host. A removed metric is reported if no source keeps it.
-    A part of a metric is not reported if the whole is stored or reported, and nothing
-    gates the part.
+    A part of a metric is not reported if the whole is reported, or if the whole is stored
+    and nothing gates the part.
     """
     noisy = _noise_of(suite, session)
     if not noisy:

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 # Enough for the imports of a framework, compilation and all passes of its kernels.
 _LEAST_S = 600.0
-# Additional time per test.
+# Time per test, if the tests together need more than that.
 _TEST_S = 60.0
 # 6 h, which is 36 of the shortest starts. A hung application replay must fail during the night.
 _LONGEST_S = 21_600.0

@@ -223,8 +223,8 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         Args:
             scratch: The folder of the process, as for `argv`.
 
-            so_far: True for a process that did not end by itself. Only the lists
-                written before the start of a test then count.
+            so_far: True for a process that did not end by itself. The list written
+                before its last test then replaces the list written at the end.
 
         Returns:
             Nothing if the process wrote no list.

@@ -318,8 +318,8 @@ class Suite:
         """
         Return the verdicts that make a test fail.
 
-        A test ended by an expected failure is never stored, and would therefore stay
-        *new* and undecided in every strict run.
+        Undecided verdicts do not count for a test ended by an expected failure. Such a
+        test is never stored, and would stay *new* and undecided in every strict run.
         """
         measured = self.results.get(test_id)
         loud = measured is not None and measured.xfailed

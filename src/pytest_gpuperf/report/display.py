@@ -663,7 +663,7 @@ def _spelled(number: Decimal, unit: str) -> str:
 
 
 def _percent(effect: float, limits: Iterable[float], *, signed: bool) -> str:
-    """Return a change in percent, with as many decimals as the limits require."""
+    """Return a change in percent, with one decimal at most unless the limits require more."""
     exact = _exact(effect).scaleb(2, context=_WIDE)
     sides = [
         (bound, exact.compare(bound))

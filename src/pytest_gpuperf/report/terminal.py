@@ -549,7 +549,7 @@ def side_by_side(workers_count: int) -> str:
 
 
 def measured_elsewhere(test_count: int) -> str:
-    """Return the line about tests that no process on this machine can measure again."""
+    """Return the line about tests that no process started here can measure again."""
     tests = display.plural(test_count, "test")
     return (
         f"{tests} not measured again for --gpuperf-runs: other machines, or other facts, "

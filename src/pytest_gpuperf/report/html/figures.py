@@ -281,7 +281,7 @@ def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip |
 
 
 def blocks(verdict: Verdict, text: str) -> Blocks | None:
-    """Return the figure of the blocks against a revision, or None without blocks."""
+    """Return the figure of the blocks against a revision, or None without blocks or a change."""
     against, change = verdict.against, verdict.change
     if against is None or change is None or change.effect is None:
         return None

@@ -191,7 +191,7 @@ def kernel_rows(
     record: Record, before: KernelsBefore | None = None
 ) -> KernelTable | None:
     """
-    Return the kernels of a measurement, from CUPTI if available, else from counters.
+    Return the kernels of a measurement, from CUPTI if available, else from counters, or None.
 
     Args:
         record: The record of the measurement.

@@ -662,7 +662,7 @@ def _first_verdict(row: Row) -> Verdict | None:
 
 def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
     """
-    Return the judged value of a row, else the time, or None without either.
+    Return the judged value of a row, else the time, else the only value, or None.
 
     If a limit on another metric was kept, the time is shown, because a value such as 1 launch is
     less informative.
