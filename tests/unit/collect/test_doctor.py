@@ -981,7 +981,7 @@ FINE: dict[str, tuple[Callable[[Box], object], str, str]] = {
                 }
             ),
         ),
-        *("nvperf", "beside"),
+        *("nvperf", "next to"),
     ),
     "launches that need not wait": (
         lambda box: box.environment.update(CUDA_LAUNCH_BLOCKING="0"),
