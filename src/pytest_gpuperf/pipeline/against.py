@@ -156,8 +156,7 @@ def compare(
 
         peak_bytes: The largest GPU memory use of a test [B], or None if unknown.
     """
-    # Memory held by this process is not available to the processes of the sides.
-    release_unused()
+    release_unused()  # The processes of the sides need this memory.
     looks = _Looks(
         request.revision,
         limits,
