@@ -25,7 +25,7 @@ from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import FailedComparison, Outcome, Verdict
-from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report import display, terminal
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import assert_lines, safe_repr
 
@@ -408,7 +408,7 @@ def _explained_by_card(
 
 
 def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return display.verbatim(value, "") if isinstance(value, float) else str(value)
 
 
 def _comparison_lines(op: str, left: object, right: object) -> list[str]:
