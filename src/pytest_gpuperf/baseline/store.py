@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from pytest_gpuperf.baseline.files import (
-    TEMPORARY,
     kind_of,
     listed,
     locked,
     make_folder,
     read_whole,
     sweep,
+    write_files,
     write_new,
-    write_whole,
 )
 from pytest_gpuperf.baseline.history import (
     Append,
@@ -42,6 +41,7 @@ from pytest_gpuperf.baseline.text import (
     encode,
     numbered_sessions,
 )
+from pytest_gpuperf.disk import TEMPORARY
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     BaselineError,
@@ -352,7 +352,7 @@ class _StoreReader:
             lost = {entry.line for entry in lenient.damage}
             accepted += [entry for entry in damage if entry.line not in lost]
             removed += lenient.damage
-        write_whole(texts)
+        write_files(texts)
         return Repair(accepted=tuple(accepted), removed=tuple(removed))
 
 
@@ -533,7 +533,7 @@ class DirectoryStore(_FileStore):
                     texts[path] = text
             for name, content in _GIT_FILES.items():
                 write_new(self._path / name, content)
-            write_whole(texts)
+            write_files(texts)
 
     def accept_edits(self) -> Repair:
         """Give edited lines a new checksum, and remove unreadable lines."""
@@ -634,7 +634,7 @@ class SingleFileStore(_FileStore):
             sections[slug] = applied(sections.get(slug, {}), numbered)
             changed = encode(sections, keyed_by="slug")
             if changed != text:
-                write_whole({self._path: changed})
+                write_files({self._path: changed})
 
     def accept_edits(self) -> Repair:
         """Give edited lines a new checksum, and remove unreadable lines."""

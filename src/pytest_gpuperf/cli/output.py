@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from pytest_gpuperf.disk import read_regular, regular_size_bytes
 from pytest_gpuperf.errors import (
     ConfigError,
     GpuPerfError,
@@ -279,8 +280,7 @@ def start_of(path: str) -> bytes:
     """Return the first 64 bytes of a file, or b"" if unreadable or not a regular file."""
     # The caller opens the file again and reports the error.
     with contextlib.suppress(OSError, ValueError):
-        # Reading a pipe would block.
-        if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - pathlib is not imported on this path
+        if regular_size_bytes(path):
             with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
                 return file.read(64)
     return b""
@@ -305,21 +305,12 @@ def is_capture(path: str) -> bool:
 
 def _file(path: str, *, remedy: str) -> bytes:
     try:
-        status = os.stat(path)  # noqa: PTH116 - pathlib is not imported on this path
-        if not stat.S_ISREG(status.st_mode):
-            message = "it is a folder, a pipe or a device"
-            raise RecordError(message, path=path, remedy=remedy)
-        if status.st_size > _LARGEST_BYTES:
-            most = f"more than the {_LARGEST_BYTES / 1e6:.0f} that are read"
-            message = f"it has {status.st_size / 1e6:.0f} MB, {most}"
-            raise RecordError(message, path=path, remedy=remedy)
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
-            return file.read()
+        return read_regular(path, most_bytes=_LARGEST_BYTES)
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
-        raise RecordError(
-            message, path=path, remedy="check the path and its permissions"
-        ) from error
+        if error.errno not in {errno.EINVAL, errno.EFBIG}:
+            remedy = "check the path and its permissions"
+        raise RecordError(message, path=path, remedy=remedy) from error
 
 
 def read_run(path: str) -> Run:

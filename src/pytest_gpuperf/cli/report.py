@@ -26,7 +26,7 @@ from pytest_gpuperf.report.exports import (
     void_measurements,
     without_times,
 )
-from pytest_gpuperf.report.runs import report_bytes, write_whole
+from pytest_gpuperf.report.runs import report_bytes, write_output
 from pytest_gpuperf.report.summary import incompleteness
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _refuse_inputs(output: str, inputs: Iterable[str]) -> None:
 def _write(path: str, content: bytes) -> int:
     if path == STANDARD_STREAM:
         return print_bytes(content)
-    write_whole(path, content)
+    write_output(path, content)
     return GOOD
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.collect.scratch import user_cache, write_whole
+from pytest_gpuperf.collect.scratch import user_cache
+from pytest_gpuperf.disk import write_whole
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectError,

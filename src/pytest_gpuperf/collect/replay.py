@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pytest_gpuperf.collect.scratch import AppendedFile
+from pytest_gpuperf.disk import TEMPORARY, write_whole
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Environment, Session
@@ -22,8 +23,6 @@ from pytest_gpuperf.model.run import Expected
 SCHEMA = "pytest-gpuperf/recording/1"
 # In the folder of a recording.
 HEAD_FILE = "recording.json"
-# Left behind by a kill.
-_PARTIAL = f"{HEAD_FILE}.tmp"
 _KEPT_FILES = ("readings", "traces")
 _REMEDY = "record it again with --gpuperf-record"
 
@@ -154,12 +153,8 @@ def write_head(folder: str, session: Session, environment: Environment) -> None:
     """
     path = Path(folder)
     head = _RecordingHead(schema=SCHEMA, session=session, environment=environment)
-    partial = path / _PARTIAL
     try:
-        # Never through a link.
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(codec.to_text(head) + "\n")
-        partial.replace(path / HEAD_FILE)
+        write_whole(path / HEAD_FILE, f"{codec.to_text(head)}\n".encode())
     except OSError as error:
         raise _unwritten(folder, error) from error
 
@@ -175,7 +170,8 @@ def _clear(path: Path) -> None:
     readings = {
         entry.name for kind in _KEPT_FILES for entry in path.glob(f"{kind}-*.jsonl")
     }
-    foreign = names - readings - {HEAD_FILE, _PARTIAL}
+    partial = {entry.name for entry in path.glob(f".{HEAD_FILE}.*{TEMPORARY}")}
+    foreign = names - readings - partial - {HEAD_FILE}
     if foreign:
         message = f"{path} holds {min(foreign)}, which is not part of a recording"
         raise ReportError(message, remedy="choose an empty folder")
@@ -265,9 +261,7 @@ def _unread(file: Path, error: OSError) -> CaptureFormatError:
 def write_expected(folder: str, writer: str, expected: Expected) -> None:
     """Write the tests that a worker will measure, in case the worker crashes."""
     target = Path(folder) / f"expected-{writer}.json"
-    partial = target.with_suffix(".tmp")
-    partial.write_text(codec.to_text(expected), encoding="utf-8")
-    partial.replace(target)
+    write_whole(target, codec.to_text(expected).encode(), sync=False)
 
 
 def read_expected(folder: str) -> Expected:

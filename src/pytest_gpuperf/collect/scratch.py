@@ -1,4 +1,4 @@
-"""Folders that end with their process, and files written whole or opened through no link.
+"""Folders that end with their process, and files opened through no link.
 
     with ScratchFolder("child") as folder:
         ...
@@ -62,28 +62,6 @@ def user_cache(name: str, platform: str = sys.platform) -> Path:
     named = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(named) if os.path.isabs(named) else home / ".cache"  # noqa: PTH117 - a string
     return base / _OWN / name
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """
-    Write a file whole, or not at all. Missing folders are created.
-
-    Raises:
-        OSError: The file cannot be written. No part of it is left behind.
-    """
-    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A leftover of a killed run, or a link placed by another user.
-        half.unlink(missing_ok=True)
-        with half.open("xb") as file:
-            file.write(content)
-        half.replace(path)
-    except OSError:
-        # The file may not exist.
-        with contextlib.suppress(OSError):
-            half.unlink()
-        raise
 
 
 def open_unlinked(path: str | Path, flags: int) -> int:

@@ -31,7 +31,7 @@ from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.pipeline.against import compare, interrupted_by_signals
 from pytest_gpuperf.pipeline.sides import SidesRequest
 from pytest_gpuperf.report.display import plural
-from pytest_gpuperf.report.runs import write_whole
+from pytest_gpuperf.report.runs import write_output
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
@@ -609,7 +609,7 @@ class _SearchState:
         self._write()
 
     def _write(self) -> None:
-        write_whole(str(self._path), codec.to_text(self._search).encode())
+        write_output(str(self._path), codec.to_text(self._search).encode())
 
     def _resume(self) -> None:
         """

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf import disk
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.judge.tally import PRECEDENCE, Tally, tally
 from pytest_gpuperf.model.codec import encode_run
@@ -155,7 +156,7 @@ def write_report(run: Run, form: str, path: str) -> None:
         ReportError: The file cannot be written, or Jinja2 is not installed. An existing file is
             left unchanged.
     """
-    write_whole(path, report_bytes(run, form))
+    write_output(path, report_bytes(run, form))
 
 
 def report_bytes(run: Run, form: str, *, older: Sequence[Run] = ()) -> bytes:
@@ -186,13 +187,13 @@ def report_bytes(run: Run, form: str, *, older: Sequence[Run] = ()) -> bytes:
     return run_markdown(run).encode()
 
 
-def write_whole(path: str, content: bytes) -> None:
+def write_output(path: str, content: bytes) -> None:
     """
-    Write a file atomically: a reader sees the old content or the new, never a part.
+    Write a report's file atomically.
 
     Args:
         path: The file, or "-" for standard output. A link is followed. A pipe or a terminal is
-            written to directly.
+            written to directly, and a file in a read-only folder in place.
 
         content: The whole content.
 
@@ -205,7 +206,11 @@ def write_whole(path: str, content: bytes) -> None:
         elif is_stream(path):
             _write_stream(path, content)
         else:
-            _replace(_target(path), content)
+            target = _target(path)
+            if target.exists() and not _takes_new_files(target.parent):
+                target.write_bytes(content)
+            else:
+                disk.write_whole(target, content)
 
 
 @contextlib.contextmanager
@@ -357,42 +362,6 @@ def _opened_pipe(path: str) -> int:
             return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         pause.wait(_TRY_AGAIN_S)
     return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-
-
-def _replace(target: Path, content: bytes) -> None:
-    """
-    Write a temporary file and rename it to the target, keeping the target's mode.
-
-    The temporary file is removed on errors. A target that cannot be replaced, such as a file
-    mounted into a container, is written in place.
-    """
-    if target.exists() and not _takes_new_files(target.parent):
-        target.write_bytes(content)
-        return
-    half = target.with_name(f".{target.name}.{os.getpid()}.half")
-    try:
-        # A killed run may have left the file, or there may be a link of that name.
-        half.unlink(missing_ok=True)
-        with half.open("xb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                mode = stat.S_IMODE(target.stat().st_mode)
-                if hasattr(os, "fchmod"):
-                    os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            half.replace(target)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            target.write_bytes(content)
-            half.unlink()
-    # Ctrl-C must not leave a half-written file either.
-    except BaseException:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise
 
 
 def _refusal(path: str, reason: str, remedy: str = _REMEDY) -> ReportError:

@@ -19,8 +19,8 @@ from pytest_gpuperf.baseline.files import (
     listed,
     locked,
     read_whole,
+    write_files,
     write_new,
-    write_whole,
 )
 from pytest_gpuperf.baseline.store import Append, DirectoryStore, open_store
 from pytest_gpuperf.errors import BaselineError
@@ -262,7 +262,7 @@ def test_nothing_is_not_an_error(tmp_path: Path) -> None:
     assert listed(tmp_path / "none", "*") == []
     assert kind_of(tmp_path / "none") is None
     assert kind_of(tmp_path) == "folder"
-    write_whole({})
+    write_files({})
 
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_files_are_replaced_together(tmp_path: Path) -> None:
     texts = {tmp_path / "a": b"new", tmp_path / "none" / "b": b"new"}
 
     with pytest.raises(BaselineError, match=r"none.b: cannot be written"):
-        write_whole(texts)
+        write_files(texts)
 
     assert [each.name for each in tmp_path.iterdir()] == ["a"]
     assert read_whole(tmp_path / "a") == b"old"

@@ -213,7 +213,7 @@ def test_a_recording_without_readings_is_replaced(folder: str) -> None:
     """What a run left that measured nothing is in nobody's way."""
     (Path(folder) / "readings-gw7.jsonl").touch()
     (Path(folder) / "traces-gw7.jsonl").touch()
-    (Path(folder) / "recording.json.tmp").write_text("what a kill left")
+    (Path(folder) / ".recording.json.17.tmp").write_text("what a kill left")
     newer = replace(SESSION, id="s2")
 
     replay.start_recording(folder, newer, ENVIRONMENT)
@@ -327,7 +327,7 @@ def test_all_workers_tell_what_they_expect(tmp_path: Path) -> None:
     for writer, *test_ids in (("gw1", "b", "c"), ("gw0", "old"), ("gw0", "a", "b")):
         expected = Expected(test_ids=tuple(test_ids), whole_modules=("m", writer))
         replay.write_expected(place, writer, expected)
-    (tmp_path / "expected-gw2.tmp").write_text('["half')
+    (tmp_path / ".expected-gw2.json.17.tmp").write_text('["half')
 
     assert replay.read_expected(place) == Expected(
         test_ids=("a", "b", "c"), whole_modules=("m", "gw0", "gw1")

@@ -23,8 +23,8 @@ from pytest_gpuperf.model.run import MachineShift
 from pytest_gpuperf.report.runs import (
     check_stream,
     is_stream,
+    write_output,
     write_report,
-    write_whole,
 )
 
 
@@ -109,7 +109,7 @@ def test_a_path_that_cannot_work_is_refused(
     path = str(tmp_path / name)
 
     with pytest.raises(ReportError, match=why) as caught:
-        write_whole(path, b"{}")
+        write_output(path, b"{}")
 
     assert path in str(caught.value)
     assert caught.value.remedy
@@ -123,17 +123,17 @@ def test_a_folder_that_is_read_only_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
     with pytest.raises(ReportError, match="cannot be written to"):
-        write_whole(str(tmp_path / "run.json"), b"{}")
+        write_output(str(tmp_path / "run.json"), b"{}")
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     """Nothing half-written stays, and what was there is untouched."""
     path = tmp_path / "run.json"
     path.write_text("old")
-    (tmp_path / f".run.json.{os.getpid()}.half").mkdir()  # in the way of the new one
+    (tmp_path / f".run.json.{os.getpid()}.tmp").mkdir()  # in the way of the new one
 
     with pytest.raises(ReportError, match="cannot be written") as caught:
-        write_whole(str(path), b"new")
+        write_output(str(path), b"new")
 
     assert path.read_text() == "old"
     assert isinstance(caught.value.__cause__, OSError)
@@ -143,8 +143,8 @@ def test_a_report_is_not_written_through_a_link_beside_it(tmp_path: Path) -> Non
     """Whoever shares the folder may have guessed the name of the unfinished file."""
     path, victim = tmp_path / "run.json", tmp_path / "victim"
     victim.write_text("precious")
-    (tmp_path / f".run.json.{os.getpid()}.half").symlink_to(victim)
-    write_whole(str(path), b"content")
+    (tmp_path / f".run.json.{os.getpid()}.tmp").symlink_to(victim)
+    write_output(str(path), b"content")
 
     assert victim.read_text() == "precious"
     assert path.read_bytes() == b"content"
@@ -154,7 +154,7 @@ def test_a_report_is_not_written_through_a_link_beside_it(tmp_path: Path) -> Non
 def test_what_was_begun_is_removed_when_it_is_stopped(tmp_path: Path) -> None:
     """Ctrl-C or a wrong value in the middle of a report leaves no file."""
     with pytest.raises(TypeError):
-        write_whole(str(tmp_path / "run.json"), "text")  # type: ignore[arg-type]
+        write_output(str(tmp_path / "run.json"), "text")  # type: ignore[arg-type]
 
     assert list(tmp_path.iterdir()) == []
 
@@ -167,7 +167,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     got: list[bytes] = []
     reader = threading.Thread(target=lambda: got.append(path.read_bytes()))
     reader.start()
-    write_whole(str(path), b"content")
+    write_output(str(path), b"content")
     reader.join(timeout=10)
 
     assert got == [b"content"]
@@ -181,7 +181,7 @@ def test_a_pipe_that_nobody_reads_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(path)
 
     with pytest.raises(ReportError, match="pipe: the report cannot be written"):
-        write_whole(str(path), b"content")
+        write_output(str(path), b"content")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes of Unix")
@@ -190,14 +190,14 @@ def test_a_report_keeps_the_mode_of_the_file_that_it_replaces(tmp_path: Path) ->
     path = tmp_path / "run.json"
     path.touch()
     path.chmod(0o640)
-    write_whole(str(path), b"content")
+    write_output(str(path), b"content")
 
     assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_device_is_a_place_to_write_to() -> None:
     """A path below /dev is written to as it is, whatever it leads to."""
-    write_whole(os.devnull, b"content")
+    write_output(os.devnull, b"content")
 
     assert not Path(os.devnull).is_file()
 
@@ -214,7 +214,7 @@ def test_a_descriptor_that_is_a_file_is_written_on(tmp_path: Path, folder: str) 
             (tmp_path / "link").symlink_to(f"/dev/fd/{stream.fileno()}")
             path = str(tmp_path / "link")
         if Path(path).exists():
-            write_whole(path, b"content\n")
+            write_output(path, b"content\n")
             stream.write(b"foot\n")
 
             assert is_stream(path)
@@ -237,7 +237,7 @@ def test_standard_output_is_written_on(
     if path != "-" and not Path(path).exists():
         pytest.skip("no such file here")
     sys.stdout.write("before\n")
-    write_whole(path, b"content\n")
+    write_output(path, b"content\n")
 
     assert capfdbinary.readouterr().out == b"before\n\ncontent\n"
 
@@ -250,8 +250,8 @@ def test_the_summary_of_a_step_is_added_to(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     (tmp_path / "link.md").symlink_to(summary)
     for path in (summary, other, tmp_path / "link.md"):
-        write_whole(str(path), b"# A\n")
-    write_whole(str(other), b"# B\n")
+        write_output(str(path), b"# A\n")
+    write_output(str(other), b"# B\n")
     check_stream(str(summary))
 
     assert summary.read_bytes() == b"# A\n\n# A\n"
@@ -273,9 +273,9 @@ def test_a_file_that_is_mounted_is_written_in_place(
     file = tmp_path / "run.json"
     file.write_bytes(b"an older and longer one")
     number = file.stat().st_ino
-    monkeypatch.setattr(Path, "rename", busy)
-    monkeypatch.setattr(Path, "replace", busy)
-    write_whole(str(file), b"content")
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, busy)
+    write_output(str(file), b"content")
 
     assert file.read_bytes() == b"content"
     assert file.stat().st_ino == number

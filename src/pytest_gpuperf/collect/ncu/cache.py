@@ -24,7 +24,8 @@ from pytest_gpuperf.collect.ncu.store import (
     key_of,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner, Runner
-from pytest_gpuperf.collect.scratch import ScratchFolder, write_whole
+from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.disk import write_whole
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen, replace
 

@@ -1,0 +1,193 @@
+"""Whole files on the disk: read up to a size, replaced atomically, locked.
+
+All functions raise OSError. A caller turns it into an error with the remedy for its kind
+of file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_Path: TypeAlias = "str | os.PathLike[str]"
+
+# The suffix of files left behind by a killed process.
+TEMPORARY = ".tmp"
+
+
+def regular_size_bytes(path: _Path) -> int:
+    """
+    Return the size of a regular file [B].
+
+    Raises:
+        OSError: The file is missing or not regular: reading a pipe would block.
+    """
+    state = os.stat(path)
+    if not stat.S_ISREG(state.st_mode):
+        why = "it is a folder, a pipe or a device"
+        raise OSError(errno.EINVAL, why, os.fspath(path))
+    return state.st_size
+
+
+def read_regular(path: _Path, *, most_bytes: int) -> bytes:
+    """
+    Return the content of a regular file.
+
+    Args:
+        path: The file.
+
+        most_bytes: Size of the largest file to be read [B].
+
+    Raises:
+        OSError: The file is missing, not regular, or cannot be read. A file that is too
+            large has errno EFBIG.
+    """
+    size_bytes = regular_size_bytes(path)
+    if size_bytes > most_bytes:
+        why = f"it has {size_bytes / 1e6:.0f} MB, more than {most_bytes / 1e6:.0f}"
+        raise OSError(errno.EFBIG, why, os.fspath(path))
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """
+    Replace a file atomically. Missing folders are created.
+
+    Args:
+        path: The file. If it is a link, the target is replaced.
+
+        content: The new content.
+
+        sync: Wait until the content is on the disk. A cache can do without.
+
+    Raises:
+        OSError: The file cannot be written. It is unchanged, and nothing is left behind.
+    """
+    os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
+    write_all({path: content}, sync=sync)
+
+
+def write_all(contents: Mapping[Path, bytes], *, sync: bool = True) -> None:
+    """
+    Replace files atomically.
+
+    All contents are on the disk before the first file is replaced, so that a full disk or
+    a missing permission leaves every file unchanged. A process that is killed in between
+    leaves each file either old or new.
+
+    Args:
+        contents: The new content of each file. If a path is a link, its target is
+            replaced. A replaced file keeps its mode.
+
+        sync: Wait until the contents are on the disk.
+
+    Raises:
+        OSError: A file cannot be written. `filename` is its path.
+    """
+    targets = {path: os.path.realpath(path) for path in contents}
+    waiting = {path: _temporary(target) for path, target in targets.items()}
+    current: _Path = ""  # A file, or at last its folder.
+    try:
+        for path, content in contents.items():
+            current = path
+            _write_new(waiting[path], content, like=targets[path], sync=sync)
+        for path, target in targets.items():
+            current = path
+            _put(waiting[path], target)
+        for folder in {os.path.dirname(target) for target in targets.values()}:
+            if sync:
+                current = folder
+                _sync_folder(folder)
+    # Ctrl-C must not leave temporary files either.
+    except BaseException as error:
+        for temporary in waiting.values():
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            error.filename = os.fspath(current)
+        raise
+
+
+def _temporary(target: str) -> str:
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.{os.getpid()}{TEMPORARY}")
+
+
+def _write_new(path: str, content: bytes, *, like: str, sync: bool) -> None:
+    """Write a new file with the mode of `like`, if there is such a file."""
+    # The path may be a leftover of a killed process, or a link placed by another user.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    with open(path, "xb") as file:
+        with contextlib.suppress(FileNotFoundError):
+            mode = stat.S_IMODE(os.stat(like).st_mode)
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
+        file.write(content)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _put(temporary: str, target: str) -> None:
+    """Replace a file. A file that is mounted into a container is overwritten in place."""
+    try:
+        os.replace(temporary, target)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        with open(temporary, "rb") as new, open(target, "wb") as old:
+            old.write(new.read())
+        os.unlink(temporary)
+
+
+def _sync_folder(folder: str) -> None:
+    """Flush the entries of a folder to the disk, if the system can."""
+    # Windows cannot open a folder.
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: _Path, *, timeout_s: float, mode: int = -1) -> Iterator[None]:
+    """
+    Hold an exclusive lock on a file while the block runs.
+
+    Args:
+        path: The lock file. It is never removed, because that would admit two holders.
+
+        timeout_s: Time limit for getting the lock from another process [s], >= 0.
+
+        mode: The permissions of a new lock file, or -1 for those that the umask leaves.
+
+    Raises:
+        TimeoutError: Another process held the lock for the whole time.
+
+        OSError: The lock file cannot be opened. A file system without locks has errno
+            ENOLCK.
+    """
+    # Imported here, because most runs lock nothing.
+    from filelock import FileLock
+
+    guard = FileLock(path, timeout=timeout_s, mode=mode)
+    try:
+        guard.acquire()
+    except NotImplementedError as error:
+        raise OSError(errno.ENOLCK, str(error), os.fspath(path)) from error
+    try:
+        yield
+    finally:
+        guard.release()
