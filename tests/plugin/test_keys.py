@@ -6,7 +6,10 @@ import csv
 import io
 import json
 import shutil
+import sys
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -307,3 +310,48 @@ def test_a_store_of_ids_is_found_and_rewritten(project: Project) -> None:
     # the machine of the store may be another than this one, where nothing is rewritten
     assert "packages/a/test_words.py::test_recorded" in after
     assert "test_words.py::test_sorted" in after
+
+
+# What finds out of which test, work and process a value is.
+OF_FACTS = (
+    "hooks/identity.py",
+    "hooks/digests.py",
+    "collect/parameters.py",
+    "collect/syntax.py",
+    "collect/environment.py",
+)
+
+
+def fact_calls(project: Project, tests: int) -> int:
+    """Return the number of calls in the modules of facts during a run of some tests."""
+    project.write(
+        f"""
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={{"x": "5 %"}})
+        @pytest.mark.parametrize("n", range({tests}), ids=str)
+        @pytest.mark.parametrize("sizes", [(1, 2.5)])
+        def test_it(gpuperf, n, sizes):
+            gpuperf.record("x", 1.0, unit="s", better="lower")
+        """
+    )
+    calls = Counter[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls[frame.f_code.co_filename.rpartition("pytest_gpuperf/")[2]] += 1
+
+    sys.setprofile(note)
+    try:
+        ended = project.run("--gpuperf-update=new")
+    finally:
+        sys.setprofile(None)
+    ended.assert_outcomes(passed=tests)
+    return sum(calls[name] for name in OF_FACTS)
+
+
+def test_facts_and_digests_take_few_calls(project: Project) -> None:
+    """A suite of thousands of fast tests does not pay for its identity."""
+    few, many = fact_calls(project, 5), fact_calls(project, 25)
+
+    assert 5 < (many - few) / 20 <= 30

@@ -445,11 +445,14 @@ def facts_of(
         # Stored before device methods had their own fact. They have not changed since.
         shared = {name: fact for name, fact in hard_facts.items() if name != "method"}
         hard_facts = {**shared, "device_method": DEVICE_METHOD}
-    of_peak = metric in METRICS and METRICS[metric].bound == _PEAK
-    without = {_PEAK: not of_peak, BESIDE: source != Source.EVENTS}
-    if not any(left and name in hard_facts for name, left in without.items()):
+    without = set()
+    if metric not in METRICS or METRICS[metric].bound != _PEAK:
+        without.add(_PEAK)
+    if source != Source.EVENTS:
+        without.add(BESIDE)
+    if without.isdisjoint(hard_facts):
         return hard_facts
-    return {name: fact for name, fact in hard_facts.items() if not without.get(name)}
+    return {name: fact for name, fact in hard_facts.items() if name not in without}
 
 
 def differences(
