@@ -6,6 +6,7 @@ Make a site of the pages beside this file.
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +46,19 @@ html_theme_options = {
 def setup(app: Sphinx) -> None:
     """Look at each text before it is parsed."""
     app.connect("source-read", lambda _app, page, texts: _change(texts, page))
-    app.connect("include-read", lambda _app, _path, page, texts: _change(texts, page))
+    app.connect(
+        "include-read", lambda _app, path, page, texts: _include(texts, path, page)
+    )
+
+
+def _include(texts: list[str], path: Path, page: str) -> None:
+    """Change an included text. An example becomes its docstring and a block of code."""
+    if path.suffix == ".py":
+        module = ast.parse(texts[0])
+        code = "\n".join(texts[0].splitlines()[module.body[0].end_lineno :]).strip()
+        # Its title is one of several on the page.
+        texts[0] = f"#{ast.get_docstring(module)}\n\n```python\n{code}\n```\n"
+    _change(texts, page)
 
 
 def _change(texts: list[str], page: str) -> None:

@@ -1,12 +1,11 @@
 """
 # 1. A first limit
 
-Take the `gpuperf` fixture, measure a function, compare what comes back. A figure is a
-float in SI units that knows where it came from; when an assert on it fails, the report
-shows its spread, how many samples it has and which clock took them.
+Take the `gpuperf` fixture, measure a function and assert on its time. A figure is a float
+in SI units. When an assert on it fails, the report shows the spread, the number of
+samples and the clock.
 
-This works for any callable, on any machine: where there is no GPU the host's clock takes
-the time.
+This works for any callable on any machine: without a GPU, the host's clock is used.
 """
 
 from pytest_gpuperf import ms

@@ -1,12 +1,12 @@
 """
 # 2. Limits in a marker
 
-An `assert` compares the point estimate and has two outcomes. A limit in the marker knows
-the spread between one day and the next, and has a third: a value that straddles its limit
-is *inconclusive*. Use markers for gates.
+An `assert` compares the point estimate, so it passes or fails. A limit in the marker also
+considers the noise: if the interval of a value reaches over the limit, the verdict is
+*inconclusive*. Use markers for gates.
 
-The whole text of a limit is read when tests are collected: a typing error in a metric or
-a unit is a collection error that points at the column, never a limit that is not there.
+Limits are parsed at collection. A typing error in a metric or a unit is a collection
+error that points to the column.
 """
 
 import pytest

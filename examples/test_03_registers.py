@@ -1,11 +1,12 @@
 """
-# 3. The registers of a Triton kernel, with no GPU
+# 3. The registers of a Triton kernel, without a GPU
 
-A kernel can be compiled for a chip that this machine does not have. What the compiler
-made of it - registers, local memory, shared memory, the occupancy they allow - is exact,
-free of noise, and can be held to limits in any CI job.
+A kernel can be compiled for a chip that this machine does not have. Registers, local
+memory, shared memory and the occupancy that they allow are exact and without noise. They
+can be limited in any CI job.
 
-It needs `pip install triton 'pytest-gpuperf[binary]'`, and is skipped without Triton.
+This needs `pip install triton 'pytest-gpuperf[binary]'`. Without Triton, the test is
+skipped.
 """
 
 import pytest

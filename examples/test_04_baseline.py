@@ -1,16 +1,16 @@
 """
 # 4. A baseline
 
-Nothing in this test says how fast the function has to be: it must not get slower than it
-was. Remember it in three runs, then compare:
+This test does not say how fast the function has to be, only that it must not get slower.
+Store three sessions, then compare:
 
     pytest examples/test_04_baseline.py --gpuperf-update=new      # three times
     pytest examples/test_04_baseline.py --gpuperf-baseline=.gpuperf
 
 A slowdown beyond `max_regression` is measured again in five fresh processes before the
-test fails. The report names the stored sessions, their commits, and which packages have
-changed since. With fewer than three sessions the verdict is *inconclusive*: one session
-says nothing about the next.
+test fails. The report names the stored sessions, their commits, and the packages that
+have changed since. With one session the verdict is *inconclusive*, because the difference
+between sessions is unknown.
 """
 
 import pytest

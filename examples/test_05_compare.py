@@ -1,9 +1,8 @@
 """
-# 5. Two ways to do the same
+# 5. Compare two functions
 
-`compare` measures two functions in turn, in one process and in the same minute: first,
-second, second, first. What drifts on the machine hits both. The speedup has an interval;
-assert on its lower end.
+`compare` measures two functions interleaved in one process: first, second, second, first.
+Drift of the machine affects both. The speedup has an interval. Assert on its lower end.
 """
 
 

@@ -1,8 +1,8 @@
 """
 # 6. A range
 
-Any block of code can be measured as it stands, once. A range has one sample, so its time
-has no interval: use it for what a block does, and `measure` for how fast it is.
+A block of code can be measured as it is, once. A range has one sample, so its time has no
+interval. Use a range to see what a block does, and `measure` to see how fast it is.
 """
 
 import json

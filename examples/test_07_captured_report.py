@@ -1,13 +1,12 @@
 """
-# 7. A report that somebody else made
+# 7. A captured report
 
-A `.ncu-rep` file of Nsight Compute holds counters of every kernel launch. It is read in a
-short-lived process, needs no GPU, and its counters keep their own names, numbers and
-units. A counter that the report does not hold makes the test *unmeasured*.
+A `.ncu-rep` file of Nsight Compute holds the counters of every kernel launch. It is read
+in a short-lived process and needs no GPU. The counters keep their names, numbers and
+units. A counter that is not in the report makes the test *unmeasured*.
 
-It needs `pip install 'pytest-gpuperf[ncu]'`. The report read here is in no package: the
-environment variable GPUPERF_CAPTURES names the folder it is in. Without it this test is
-skipped, and says so.
+This needs `pip install 'pytest-gpuperf[ncu]'`. The report is not part of the package: the
+environment variable GPUPERF_CAPTURES names its folder. Without it, the test is skipped.
 """
 
 import os

@@ -5,13 +5,13 @@ A run can keep every reading:
 
     pytest examples/test_08_record_and_replay.py --gpuperf-record=kept
 
-and be judged again, on another machine, with other limits or another baseline, with
-nothing measured. `examples/recordings/digest` is such a run:
+Another machine can judge the recording, with other limits or another baseline. Nothing is
+measured again. `examples/recordings/digest` is such a recording:
 
     pytest examples/test_08_record_and_replay.py --gpuperf-replay=examples/recordings/digest
 
-The verdicts are those of the recorded values. So a GPU machine only has to measure, and a
-machine without one can judge.
+The verdicts are those of the recorded values. A machine with a GPU only has to measure,
+and a machine without one can judge.
 """
 
 import hashlib

@@ -1,20 +1,22 @@
 """
-# 9. How much of the machine it uses
+# 9. How much of the machine is used
 
-41 us is fast or slow only beside what the hardware allows. Say what a call has to do, and
-`roofline.fraction` says how much of that was reached:
+A time of 41 us is only fast or slow compared with what the hardware allows. Declare the
+work of a call, and `roofline.fraction` is the share of the hardware's limit that the call
+reached:
 
     perf = gpuperf.measure(rmsnorm, x, work=Work(bytes=2 * x.nbytes))
     assert perf.roofline.fraction >= 0.80
 
-A kernel that writes into a buffer gets it as it is, with `out=out` or as its last argument.
+A kernel that writes into a buffer gets the buffer as usual, with `out=out` or as its last
+argument.
 
-`Work(bytes=…)` is held against the bandwidth of the memory, `Work(flop=…, dtype="bf16")`
-against the peak of its data type, both against the roofline of the two. `Work.matmul`,
-`Work.attention` and `Work.transformer_layer` count for you.
+`Work(bytes=…)` is compared with the bandwidth of the memory, `Work(flop=…, dtype="bf16")`
+with the peak of its data type, and both together with the roofline. `Work.matmul`,
+`Work.attention` and `Work.transformer_layer` count the work for you.
 
-What a GPU can do is read from it, or stands on its datasheet. Of a CPU only a person can
-say it, in the ini file:
+The peaks of a GPU are read from it or from its data sheet. The peaks of a CPU must be
+declared in the ini file:
 
     [pytest]
     gpuperf_peaks =
@@ -22,10 +24,10 @@ say it, in the ini file:
 
     pytest examples/test_09_roofline.py -o "gpuperf_peaks=cpu: dram 20 GB/s"
 
-Without that line the copy below is *unmeasured*, and the test is skipped with the reason:
-nobody's figures stand in. A fraction above 1.05 never passes a limit: then the data never
-left a cache, or the work is not what was declared. `min_grade="B"` is a limit too, with
-bands of its own for memory and for arithmetic.
+Without that line the copy below is *unmeasured*, and the test is skipped with the reason.
+A fraction above 1.05 never passes a limit: the data came from a cache, or the declared
+work is wrong. `min_grade="B"` is a limit, too. Memory and arithmetic have bands of their
+own.
 """
 
 import pytest

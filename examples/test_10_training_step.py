@@ -2,13 +2,13 @@
 # 10. A training step
 
 `gpuperf.steps` measures a loop step by step: throughput, the tail of the step times, the
-wait for data, what is compiled and which part of a step takes how long. The first step is
-for warming up and does not count.
+time spent waiting for data, recompilations, and the time of each part of a step. The first
+step is a warm-up and is not counted.
 
-The loop is the test's own. `steps.data(loader)` times the loader, `steps.step()` marks a
-step, and phases, layers and operations say what its time is spent on.
+The test writes the loop. `steps.data(loader)` times the loader, `steps.step()` marks a
+step, and phases, layers and operations divide its time.
 
-This one trains two layers with NumPy, on the CPU; on a GPU nothing is written otherwise.
+This loop trains two layers with NumPy on the CPU. On a GPU it is written the same way.
 """
 
 import numpy as np

@@ -1,13 +1,14 @@
 """
-# 11. What a kernel is made of, with no GPU
+# 11. The instructions of a kernel, without a GPU
 
-A matrix product that no longer runs on the tensor cores, or that reads its input two bytes
-at a time, gives the same result and takes many times as long. Both are to be seen in the
-machine code, so any CI job can hold it to limits: `instructions.hgmma` counts the
-instructions of one class, `instructions.loop.global_load_2` those that lie in a loop.
-The counts are of the code, not of a run: an instruction in a loop counts once.
+A matrix product that no longer uses the tensor cores, or that loads its input two bytes at
+a time, gives the same result and takes many times as long. Both show in the machine code,
+so any CI job can limit them: `instructions.hgmma` counts the instructions of one class,
+and `instructions.loop.global_load_2` those in a loop. The counts are of the code, not of a
+run: an instruction in a loop counts once.
 
-It needs `pip install triton 'pytest-gpuperf[binary]'`, and is skipped without Triton.
+This needs `pip install triton 'pytest-gpuperf[binary]'`. Without Triton, the test is
+skipped.
 """
 
 import pytest

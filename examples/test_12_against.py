@@ -1,13 +1,13 @@
 """
 # 12. The same test in an older commit
 
-`pytest --gpuperf-against=REV` needs no baseline: it measures the commit REV and the working
-tree on this machine, by turns in fresh processes, and fails what got slower. Here a project
-of one module has one commit; then its loop gets 60 % longer. The run fails, and names the
-test.
+`pytest --gpuperf-against=REV` needs no baseline. It measures the commit REV and the working
+tree on this machine, interleaved in fresh processes, and fails tests that got slower. This
+example creates a project with one commit, then makes its loop 60 % longer. The run fails
+and names the test.
 
-A comparison has blocks of four processes and takes a minute or so. `--gpuperf-budget` is the
-longest time it may take.
+A comparison consists of blocks of four processes and takes about a minute.
+`--gpuperf-budget` limits its time.
 """
 
 import os

@@ -1,23 +1,24 @@
 """
 # 13. On a GPU
 
-What a kernel may cost is written beside its test: one launch, few registers, no byte more
-of DRAM than its work needs, most of the bandwidth, so many joules. The tests below ask
-this of a kernel in Triton, of a product and a training step in PyTorch, and of a sum in
+The cost of a kernel is written beside its test: one launch, few registers, no more DRAM
+traffic than its work needs, most of the bandwidth, a limited energy. The tests below apply
+such limits to a kernel in Triton, a product and a training step in PyTorch, and a sum in
 CuPy. Without a GPU they are *unmeasured*, and skipped with the reason.
 
-A call may write into a buffer that it is given, as most kernels do: an output is not a
-changed input. Torch and CuPy call it `out`:
+A call may write into a buffer that it is given, as most kernels do. An output does not
+count as a changed input. Torch and CuPy call it `out`:
 
     gpuperf.measure(torch.matmul, a, b, out=c)
 
-`launches.count` needs `pytest-gpuperf[cupti]`, `registers` and `dram.bytes` the counters
-that they are made of and Nsight Compute on PATH, `energy` the counter of the board.
+`launches.count` needs `pytest-gpuperf[cupti]`. `registers` and `dram.bytes` need Nsight
+Compute on PATH and the counters that the marker requests. `energy` needs a GPU that
+counts it.
 
-`gpuperf.device` is the GPU that is measured. Where a recorded run is judged again it is
-`"cpu"` on a machine without a GPU: nothing is measured, NumPy stands in for the
-frameworks, and the verdicts are those of the recorded values. `examples/recordings/gpu`
-is such a run, of an NVIDIA H200:
+`gpuperf.device` is the GPU that is measured. When a recording is judged on a machine
+without a GPU, it is `"cpu"`: nothing is measured, NumPy replaces the frameworks, and the
+verdicts are those of the recorded values. `examples/recordings/gpu` is a recording of an
+NVIDIA H200:
 
     pytest examples/test_13_on_a_gpu.py --gpuperf-record=kept
     pytest examples/test_13_on_a_gpu.py --gpuperf-replay=examples/recordings/gpu

@@ -97,6 +97,12 @@ def test_what_a_gpu_measured_is_judged_without_one(tmp_path: Path) -> None:
     assert {e["source"] for e in found[ids[0]]} >= {"cupti", "events", "ncu"}
     assert {v["key"]["test_id"] for v in run["verdicts"]} == set(ids)
     assert {v["outcome"] for v in run["verdicts"]} == {"passed"}
+    readme = (ROOT / "README.md").read_text("utf-8")
+    block = re.search(
+        r"^```text\n(=+ gpuperf: NVIDIA.*?)^```$", readme, re.DOTALL | re.MULTILINE
+    )
+    assert block is not None
+    assert block[1] in ended.stdout
 
 
 def test_a_tighter_limit_is_broken_by_what_the_gpu_measured(tmp_path: Path) -> None:
