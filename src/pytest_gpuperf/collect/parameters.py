@@ -127,7 +127,8 @@ class _Writer:
 
     def _string(self, value: str) -> str:
         if len(value) > _MAX_STRING:
-            return f"str {len(value)} {_digest_of_string(value)}"
+            digest = _digest(value[:_MAX_HASHED].encode("utf-8", "surrogatepass"))
+            return f"str {len(value)} {digest}"
         for folder in self._checkout:
             if folder in value:
                 return repr(self._without_checkout(value))
@@ -350,10 +351,6 @@ def _attributes(value: object, cls: type) -> dict[str, object]:
 
 def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _digest_of_string(value: str) -> str:
-    return _digest(value[:_MAX_HASHED].encode("utf-8", "surrogatepass"))
 
 
 def _digest_of_bytes(value: bytes | bytearray | memoryview) -> str:

@@ -268,7 +268,11 @@ class StepRecorder:
         if not frames:
             self._check_place(mark)
         elif mark.level is SpanLevel.LAYER:
-            _refuse_inner_layer(mark, frames)
+            # The owner of operations inside a layer inside a layer would be unclear.
+            for _, outer, _ in frames:
+                if outer.level is SpanLevel.LAYER:
+                    message = f"layer {mark.name} is inside layer {outer.name}"
+                    raise MeasureError(message, remedy=f"end layer {outer.name} first")
         if self._span_waits and self._active:
             self._runtime.synchronize()
         frames.append((next(self._numbers), mark, self._now_ns()))
@@ -378,14 +382,6 @@ class StepRecorder:
         return threading.get_ident() == self._thread
 
 
-def _refuse_inner_layer(mark: Mark, frames: list[tuple[int, Mark, int]]) -> None:
-    """Raise for a layer inside a layer, because the owner of inner operations would be unclear."""
-    for _, outer, _ in frames:
-        if outer.level is SpanLevel.LAYER:
-            message = f"layer {mark.name} is inside layer {outer.name}"
-            raise MeasureError(message, remedy=f"end layer {outer.name} first")
-
-
 _NO_COMPILATION = Compiled(count=0, graph_breaks_count=0, time_s=0.0)
 # torch's names for the compile time of a whole frame, newest first.
 _FRAME_TIMES = ("_compile.compile_inner", "_compile.<locals>.compile_inner")
@@ -419,7 +415,15 @@ class TorchCompiler:
         if dynamo is None:
             return None if self._others() else _NO_COMPILATION
         try:
-            return _compilations(dynamo)
+            counters, times = dynamo.counters, dynamo.compilation_time_metrics
+            frames = next((times[name] for name in _FRAME_TIMES if name in times), None)
+            # `get`, because a look-up would add an entry.
+            count = int(counters.get("stats", {}).get("unique_graphs", 0))
+            return Compiled(
+                count=count,
+                graph_breaks_count=sum(counters.get("graph_break", {}).values()),
+                time_s=math.fsum(frames or ()) if frames or not count else None,
+            )
         except _READ_ERRORS:
             return None
 
@@ -436,15 +440,3 @@ class TorchCompiler:
         if "torch" in self._modules:
             return []
         return [name for name in _OTHER_COMPILERS if name in self._modules]
-
-
-def _compilations(dynamo: ModuleType) -> Compiled:
-    """Return the compiler's counters, without adding entries."""
-    counters, times = dynamo.counters, dynamo.compilation_time_metrics
-    frames = next((times[name] for name in _FRAME_TIMES if name in times), None)
-    count = int(counters.get("stats", {}).get("unique_graphs", 0))
-    return Compiled(
-        count=count,
-        graph_breaks_count=sum(counters.get("graph_break", {}).values()),
-        time_s=math.fsum(frames or ()) if frames or not count else None,
-    )

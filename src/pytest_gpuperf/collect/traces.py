@@ -175,16 +175,6 @@ def _other_parts(trace: Trace) -> Iterator[Part]:
             yield Pieces(**{name: tuple(values[begin : begin + PIECE_COUNT])})
 
 
-def _end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End:
-    return End(
-        key=key,
-        role=role,
-        process_index=process_index,
-        launches_count=len(trace.launches),
-        **{name: getattr(trace, name) for name in _REST},
-    )
-
-
 def _trace_of(launches: LaunchList, pieces: Sequence[Pieces], end: End) -> Trace:
     values: dict[str, Any] = {
         name: tuple(value for piece in pieces for value in getattr(piece, name))
@@ -337,7 +327,13 @@ class TraceKeeper:
             ReportError: The file cannot be written.
         """
         launches = trace.launches
-        end = _end_of(trace, key, self._role, self._process_index)
+        end = End(
+            key=key,
+            role=self._role,
+            process_index=self._process_index,
+            launches_count=len(launches),
+            **{name: getattr(trace, name) for name in _REST},
+        )
         rest = chain(_other_parts(trace), [end])
         if isinstance(launches, LaunchStream) and launches.path in self._begun:
             file = self._begun.pop(launches.path)
@@ -370,7 +366,11 @@ def read_trace(folder: str, place: TracePlace) -> Trace:
         CaptureFormatError: The trace is missing, cut off or damaged. The message names
             the file, the line and the byte.
     """
-    path = _path_of(folder, place)
+    path = Path(folder) / place.file
+    # A foreign recording must not refer to files elsewhere.
+    if path.name != place.file:
+        message = f"{place.file!r} is not a file of a recording"
+        raise CaptureFormatError(message, remedy=_REMEDY, path=folder)
     shapes: list[KernelShape] = []
     columns = {name: array(code) for name, code in COLUMNS.items()}
     pieces: list[Pieces] = []
@@ -395,15 +395,6 @@ def read_trace(folder: str, place: TracePlace) -> Trace:
     if count > WHOLE_COUNT:
         return _trace_of(LaunchStream(path, place, shapes, count), pieces, part)
     return _trace_of(Launches(shapes=tuple(shapes), **columns), pieces, part)
-
-
-def _path_of(folder: str, place: TracePlace) -> Path:
-    """Return the file of a trace. A foreign recording must not refer to files elsewhere."""
-    path = Path(folder) / place.file
-    if path.name != place.file:
-        message = f"{place.file!r} is not a file of a recording"
-        raise CaptureFormatError(message, remedy=_REMEDY, path=folder)
-    return path
 
 
 class _Position(NamedTuple):

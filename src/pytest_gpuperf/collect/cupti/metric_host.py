@@ -137,7 +137,15 @@ class MetricHost:
 
     def units(self) -> dict[str, str]:
         """Return the unit of every metric, in Nsight Compute's spelling."""
-        return {name: ncu_unit(self._unit(name)) for name in self.metrics}
+        units = {}
+        for name in self.metrics:
+            properties = self._library.call(
+                f"{HOST}GetMetricProperties",
+                pHostObject=self._handle,
+                pMetricName=name.encode(),
+            )
+            units[name] = ncu_unit((properties.pDimUnit or b"").decode())
+        return units
 
     def values(
         self, image: ctypes.Array[ctypes.c_char], index: int, units: Mapping[str, str]
@@ -205,14 +213,6 @@ class MetricHost:
         message = f"unknown metrics {listed} of {self._chip}"
         return ConfigError(message, remedy=remedy) if unknown else None
 
-    def _unit(self, name: str) -> str:
-        properties = self._library.call(
-            f"{HOST}GetMetricProperties",
-            pHostObject=self._handle,
-            pMetricName=name.encode(),
-        )
-        return (properties.pDimUnit or b"").decode()
-
 
 def ncu_unit(text: str) -> str:
     """
@@ -222,12 +222,11 @@ def ncu_unit(text: str) -> str:
         >>> ncu_unit("instruction/gpc_cycle")
         'inst/cycle'
     """
-    return "/".join(_word(part) for part in text.split("/"))
-
-
-def _word(text: str) -> str:
-    """Convert a word of a unit. Cycles of all clocks become `cycle`."""
-    return "cycle" if text.endswith("cycle") else _WORDS.get(text, text)
+    return "/".join(
+        # Cycles of all clocks become `cycle`.
+        "cycle" if word.endswith("cycle") else _WORDS.get(word, word)
+        for word in text.split("/")
+    )
 
 
 _NO_SCOPE = 2  # CUPTI_METRIC_COLLECTION_SCOPE_INVALID
