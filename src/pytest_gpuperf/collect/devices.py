@@ -69,7 +69,12 @@ def query_devices(
         an error.
     """
     if nvml is None:
-        if not _is_there(library):
+        try:
+            # Importing pynvml to try the library takes 40 ms. On other systems, pynvml
+            # searches several folders.
+            if sys.platform == "linux":
+                ctypes.CDLL(library)
+        except OSError:
             return _none("no NVIDIA driver is installed")
         try:
             nvml = importlib.import_module("pynvml")
@@ -120,18 +125,6 @@ def free_device_bytes(uuid: str, nvml: ModuleType | None = None) -> int | None:
 def bare_uuid(uuid: str) -> str:
     """Return a UUID without the GPU or MIG prefix, which CUDA leaves out."""
     return _PREFIX.sub("", uuid.lower(), count=1)
-
-
-def _is_there(library: str) -> bool:
-    """Return True if NVML's library can be loaded. Importing pynvml to try it takes 40 ms."""
-    # On other systems, pynvml searches several folders.
-    if sys.platform != "linux":
-        return True
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
 
 
 def with_driver_facts(device: Device, facts: DriverFacts | None) -> Device:

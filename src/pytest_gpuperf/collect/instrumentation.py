@@ -233,19 +233,14 @@ def _modes(variables: Mapping[str, str]) -> Iterator[str]:
         yield "debug build"
     if getattr(sys, "is_stack_trampoline_active", bool)():
         yield "perf trampoline"
-    if _is_jit(variables):
-        yield "JIT"
-
-
-def _is_jit(variables: Mapping[str, str]) -> bool:
     # Since Python 3.14.
     jit = getattr(sys, "_jit", None)
     if jit is not None:
-        return bool(jit.is_enabled())
-    switched_on = variables.get("PYTHON_JIT", "0") != "0"
-    if not switched_on or sys.flags.ignore_environment:
-        return False
-    # Python 3.13 reports it nowhere else.
-    import sysconfig
+        if jit.is_enabled():
+            yield "JIT"
+    elif variables.get("PYTHON_JIT", "0") != "0" and not sys.flags.ignore_environment:
+        # Python 3.13 reports it nowhere else.
+        import sysconfig
 
-    return "experimental-jit" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+        if "experimental-jit" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+            yield "JIT"

@@ -26,7 +26,6 @@ _ENDING = "cm"
 # Letters of Python's options with a value.
 _WITH_VALUE = "WX"
 _LONG_WITH_VALUE = "--check-hash-based-pycs"
-_HANDING = "have it call pytest.main(sys.argv[1:]), or run python -m pytest"
 _PLAIN = "run pytest itself, as python -m pytest"
 # Options of launchers that name an output file.
 _OUTPUTS = (
@@ -205,7 +204,7 @@ def unproven(code: str, launcher: Launcher) -> Gap:
     reason, remedy = {
         "other-arguments": (
             f"{name} gives pytest other arguments than its own",
-            _HANDING,
+            "have it call pytest.main(sys.argv[1:]), or run python -m pytest",
         ),
         "other-command": (f"{name} starts Python in another way each time", _PLAIN),
         "twice": (f"{name} starts pytest more than once", _PLAIN),

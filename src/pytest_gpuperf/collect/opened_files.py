@@ -203,10 +203,17 @@ class OpenedByTest:
             known: Files that were already opened.
         """
         root = git_folder(folder)
-        if root is None or sys.pycache_prefix is not None or _has_loaded(str(root)):
+        if root is None or sys.pycache_prefix is not None:
             return cls(None)
-        files = OpenedFiles.below(str(root), without=_is_left_out)
-        opened = cls(files, str(root))
+        tree = str(root)
+        environments = environments_in(tree)
+        for module in [*sys.modules.values()]:
+            path = getattr(module, "__file__", None)
+            real = os.path.realpath(path) if isinstance(path, str) else ""
+            if inside(real, tree) and not inside(real, *environments):
+                return cls(None)
+        files = OpenedFiles.below(tree, without=_is_left_out)
+        opened = cls(files, tree)
         paths = map(os.path.realpath, known)
         opened.positions.update(dict.fromkeys(map(OpenedFile, paths), 0))
         return opened
@@ -269,13 +276,6 @@ def environments_in(root: str) -> tuple[str, ...]:
     """
     folders = {os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix)}
     return tuple(f for f in sorted(folders) if inside(f, root) and f != root)
-
-
-def _has_loaded(root: str) -> bool:
-    environments = environments_in(root)
-    paths = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
-    real = (os.path.realpath(path) for path in paths if isinstance(path, str))
-    return any(inside(path, root) and not inside(path, *environments) for path in real)
 
 
 def _is_left_out(folder: str) -> bool:

@@ -247,7 +247,6 @@ _GEFORCE = re.compile(r"GeForce RTX (?!.*\bD\b)")
 _PROFILE = re.compile(r"\d+g\.(?P<gb>\d+)gb")
 # The same for every GPU that can be split. The four slices of an A30 count double.
 _MEMORY_SLICES = 8
-_SPLIT = "the GPU is split into slices, and the slice in use is unknown"
 # Tolerance for a rounded clock or power limit.
 _NEAR = 0.99
 
@@ -290,10 +289,11 @@ def find_peaks(
         declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)"
     )
     if device.mig and device.mig_profile is None:
+        split = "the GPU is split into slices, and the slice in use is unknown"
         layers: tuple[_Layer, ...] = (
             measured_layer,
             declared_layer,
-            _all_unknown(_SPLIT),
+            _all_unknown(split),
         )
     else:
         layers = (
@@ -307,12 +307,10 @@ def find_peaks(
             ),
         )
     chosen = _strongest(layers)
-    overruled = [
-        field for field in declared_layer if chosen[field] is not declared_layer[field]
-    ]
     notes = [
         f"{field} is declared, but the {chosen[field].label.value} value is used"
-        for field in overruled
+        for field, peak in declared_layer.items()
+        if chosen[field] is not peak
     ]
     return _peaks(
         device.name,

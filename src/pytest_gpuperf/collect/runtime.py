@@ -136,7 +136,13 @@ class TorchRuntime:
             if torch.version.cuda is not None:
                 return None
             device = torch.accelerator.current_accelerator()
-            if device is None or not _started(torch, device.type):
+            if device is None:
+                return None
+            backend = getattr(torch, device.type)
+            # mps has no such function, and gives no other sign.
+            tell = getattr(backend, "is_initialized", None)
+            begun = backend.driver_allocated_memory() > 0 if tell is None else tell()
+            if not begun:
                 return None
         except (AttributeError, RuntimeError):
             # torch is older than 2.6, or is still being imported.
@@ -206,15 +212,6 @@ class TorchRuntime:
     def facts_of(self, uuid: str) -> None:  # noqa: ARG002 - of the seam
         """Return None, because the CUDA driver does not know the device."""
         return
-
-
-def _started(torch: Any, kind: str) -> bool:  # noqa: ANN401 - an optional library has no types
-    backend = getattr(torch, kind)
-    begun = getattr(backend, "is_initialized", None)
-    if begun is not None:
-        return bool(begun())
-    # mps gives no other sign.
-    return bool(backend.driver_allocated_memory() > 0)
 
 
 def torch_failure(name: str, error: Exception) -> CollectError:

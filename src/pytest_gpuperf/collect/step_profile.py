@@ -46,7 +46,6 @@ from pytest_gpuperf.model.steps import (
 )
 
 _T = TypeVar("_T")
-_OPEN_AT_END = "it was still open when the loop ended"
 _NO_PARENT = -1
 
 
@@ -139,7 +138,8 @@ class StepRecorder:
             failure: The exception that ended the loop early, or None.
         """
         if self._start_ns is not None:
-            self._keep_step(self._units, _OPEN_AT_END, self._now_ns())
+            void = "it was still open when the loop ended"
+            self._keep_step(self._units, void, self._now_ns())
         self._running = False
         self._stack.frames.clear()
         return Loop(
@@ -266,7 +266,14 @@ class StepRecorder:
     def _open_span(self, mark: Mark) -> None:
         frames = self._stack.frames
         if not frames:
-            self._check_place(mark)
+            self._check_running(f"{mark.level.value} {mark.name!r}")
+            inside = self._start_ns is not None or mark.kind is SpanKind.DATA
+            if not inside and self._in_own_thread():
+                message = f"{mark.level.value} {mark.name!r} is outside of every step"
+                remedy = (
+                    "put it into `with steps.step():`; only data may lie between steps"
+                )
+                raise MeasureError(message, remedy=remedy)
         elif mark.level is SpanLevel.LAYER:
             # The owner of operations inside a layer inside a layer would be unclear.
             for _, outer, _ in frames:
@@ -298,16 +305,6 @@ class StepRecorder:
         self._spans.append(
             (number, parent, mark, start_ns, end_ns, stack.thread, place)
         )
-
-    def _check_place(self, mark: Mark) -> None:
-        """Raise for an outermost span that lies outside of every step."""
-        self._check_running(f"{mark.level.value} {mark.name!r}")
-        inside = self._start_ns is not None
-        if inside or mark.kind is SpanKind.DATA or not self._in_own_thread():
-            return
-        message = f"{mark.level.value} {mark.name!r} is outside of every step"
-        remedy = "put it into `with steps.step():`; only data may lie between steps"
-        raise MeasureError(message, remedy=remedy)
 
     # Steps.
 

@@ -168,13 +168,6 @@ def launch_parts(launches: LaunchList, *, known_count: int) -> Iterator[Part]:
         shapes = ()
 
 
-def _other_parts(trace: Trace) -> Iterator[Part]:
-    for name in _SEQUENCES:
-        values = getattr(trace, name)
-        for begin in range(0, len(values), PIECE_COUNT):
-            yield Pieces(**{name: tuple(values[begin : begin + PIECE_COUNT])})
-
-
 def _trace_of(launches: LaunchList, pieces: Sequence[Pieces], end: End) -> Trace:
     values: dict[str, Any] = {
         name: tuple(value for piece in pieces for value in getattr(piece, name))
@@ -334,7 +327,12 @@ class TraceKeeper:
             launches_count=len(launches),
             **{name: getattr(trace, name) for name in _REST},
         )
-        rest = chain(_other_parts(trace), [end])
+        pieces = (
+            Pieces(**{name: tuple(getattr(trace, name)[begin : begin + PIECE_COUNT])})
+            for name in _SEQUENCES
+            for begin in range(0, len(getattr(trace, name)), PIECE_COUNT)
+        )
+        rest = chain(pieces, [end])
         if isinstance(launches, LaunchStream) and launches.path in self._begun:
             file = self._begun.pop(launches.path)
             _append(file, rest)

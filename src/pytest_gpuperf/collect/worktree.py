@@ -370,7 +370,11 @@ def worktree(
         raise _no_room(repository, parent, error) from error
     scratch = Path(os.path.realpath(folder.path))
     try:
-        _forget_removed(repository)
+        # Killed runs, too, have left worktrees that git remembers.
+        for path in _worktrees(repository):
+            is_ours = path.name == _TREE and f"-{_KIND}-" in path.parent.name
+            if is_ours and not path.parent.exists():
+                _forget(repository, path.parent)
         yield _checked_out(repository, scratch, commit, carry)
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -423,7 +427,16 @@ def _checked_out(
         )
     if finished.exit_code:
         message = f"git cannot check out {commit[:12]} in {tree.root}: "
-        remedy = _checkout_remedy(finished.stderr)
+        remedy = "see what git says"
+        full = (os.strerror(errno.ENOSPC).encode(), _UNWRITTEN.encode())
+        if any(text in finished.stderr for text in full):
+            remedy = "make room there, or set TMPDIR to another folder"
+        # A partial clone whose remote does not answer.
+        elif _PROMISED in finished.stderr:
+            remedy = (
+                "this partial clone lacks files of that commit: while its remote"
+                " answers, fetch them with git fetch --refetch --no-filter"
+            )
         raise repository.error(message + _last_line(finished), remedy)
     remarks += _add_submodules(repository, tree)
     return Worktree(
@@ -432,19 +445,6 @@ def _checked_out(
         carried=_carry(repository, tree, carry),
         remarks=tuple(remarks),
     )
-
-
-def _checkout_remedy(stderr: bytes) -> str:
-    full = (os.strerror(errno.ENOSPC).encode(), _UNWRITTEN.encode())
-    if any(text in stderr for text in full):
-        return "make room there, or set TMPDIR to another folder"
-    # A partial clone whose remote does not answer.
-    if _PROMISED in stderr:
-        return (
-            "this partial clone lacks files of that commit: while its remote answers, "
-            "fetch them with git fetch --refetch --no-filter"
-        )
-    return "see what git says"
 
 
 def _add_submodules(outer: Repository, tree: Repository) -> list[str]:
@@ -515,13 +515,6 @@ def _copy(source: Path, tree: Path, name: str, repository: Repository) -> None:
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         message += f"the path is taken there ({error.strerror})"
         raise repository.error(message, "carry to a path that is free") from error
-
-
-def _forget_removed(repository: Repository) -> None:
-    for path in _worktrees(repository):
-        is_ours = path.name == _TREE and f"-{_KIND}-" in path.parent.name
-        if is_ours and not path.parent.exists():
-            _forget(repository, path.parent)
 
 
 def _worktrees(repository: Repository) -> list[Path]:

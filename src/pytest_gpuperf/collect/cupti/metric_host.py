@@ -184,34 +184,30 @@ class MetricHost:
         metrics = {"ppMetricNames": self._names, "numMetrics": len(self._names)}
         status, _ = self._library.ask(add, **host, **metrics)
         if status:
-            raise self._unknown() or failure(add, status)
+            function = f"{HOST}GetMetricProperties"
+            unknown = [
+                name
+                for name in self.metrics
+                if self._library.ask(function, **host, pMetricName=name.encode())[0]
+                in {INVALID_METRIC_NAME, INVALID_PARAMETER}
+            ]
+            remedy = (
+                f"look for it: gpuperf metrics search --chip={self._chip} WORD, and give"
+                " its ending too, as .sum"
+            )
+            if len(unknown) == 1:
+                raise UnknownMetricError(unknown[0], remedy=remedy)
+            if unknown:
+                listed = ", ".join(map(repr, unknown))
+                message = f"unknown metrics {listed} of {self._chip}"
+                raise ConfigError(message, remedy=remedy)
+            raise failure(add, status)
         size = self._library.call(f"{HOST}GetConfigImageSize", **host).configImageSize
         image = ctypes.create_string_buffer(size)
         buffer = {"configImageSize": size, "pConfigImage": ctypes.addressof(image)}
         self._library.call(f"{HOST}GetConfigImage", **host, **buffer)
         passes = self._library.call(f"{HOST}GetNumOfPasses", **buffer).numOfPasses
         return image, int(passes)
-
-    def _unknown(self) -> ConfigError | None:
-        """Return the error for metrics that the chip lacks, or None."""
-        function = f"{HOST}GetMetricProperties"
-        unknown = [
-            name
-            for name in self.metrics
-            if self._library.ask(
-                function, pHostObject=self._handle, pMetricName=name.encode()
-            )[0]
-            in {INVALID_METRIC_NAME, INVALID_PARAMETER}
-        ]
-        remedy = (
-            f"look for it: gpuperf metrics search --chip={self._chip} WORD, and give its"
-            " ending too, as .sum"
-        )
-        if len(unknown) == 1:
-            return UnknownMetricError(unknown[0], remedy=remedy)
-        listed = ", ".join(map(repr, unknown))
-        message = f"unknown metrics {listed} of {self._chip}"
-        return ConfigError(message, remedy=remedy) if unknown else None
 
 
 def ncu_unit(text: str) -> str:
