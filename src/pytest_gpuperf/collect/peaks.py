@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -141,7 +142,7 @@ def load_table() -> GpuTable:
     loaded = json.loads(_FILE.read_text(encoding="utf-8"))
     sources = loaded["sources"]
 
-    def figure(cell: tuple[float, str]) -> TableFigure:
+    def figure(cell: list[Any]) -> TableFigure:
         value, source = cell
         source_row = sources[source]
         return TableFigure(

@@ -205,9 +205,9 @@ def read_git(
         return Revision()
     parent = None
     if with_parent:
-        argv = ("git", "cat-file", "commit", commit)
+        commit_lines = _git_lines(runner, root, ("git", "cat-file", "commit", commit))
         # The message follows after an empty line.
-        header = itertools.takewhile(bool, _git_lines(runner, root, argv))
+        header = itertools.takewhile(bool, commit_lines)
         # A commit names its parent, even if a shallow clone does not have the parent.
         parents = (line for line in header if line.startswith("parent "))
         parent = next(parents, "").partition(" ")[2] or None

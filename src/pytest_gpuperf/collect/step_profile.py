@@ -275,7 +275,7 @@ class StepRecorder:
                 )
                 raise MeasureError(message, remedy=remedy)
         elif mark.level is SpanLevel.LAYER:
-            # The owner of operations inside a layer inside a layer would be unclear.
+            # The owner of operations in an inner layer would be unclear.
             for _, outer, _ in frames:
                 if outer.level is SpanLevel.LAYER:
                     message = f"layer {mark.name} is inside layer {outer.name}"

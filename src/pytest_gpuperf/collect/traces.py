@@ -332,7 +332,7 @@ class TraceKeeper:
             for name in _SEQUENCES
             for begin in range(0, len(getattr(trace, name)), PIECE_COUNT)
         )
-        rest = chain(pieces, [end])
+        rest: Iterator[Part] = chain(pieces, [end])
         if isinstance(launches, LaunchStream) and launches.path in self._begun:
             file = self._begun.pop(launches.path)
             _append(file, rest)
