@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.model.checkout import Checkout
@@ -59,12 +59,22 @@ def checkout_of(
     found = found or [base, Path(os.path.realpath(start))]
     holding = (f for f in found if any(p.is_relative_to(f) for p in targets))
     root = next(holding, found[0])
-    spellings = [
-        text
+    spelled = [
+        Path(os.path.normpath(path))
         for path in (rootdir, start, os.environ.get("PWD", ""), *tests)
-        for text in _spellings(root, path)
+        if Path(path).is_absolute()
     ]
-    escaped = map(_escaped, (root.as_posix(), *spellings))
+    spellings = [
+        folder.as_posix()
+        for path in spelled
+        for folder in (path, *path.parents)
+        if os.path.realpath(folder) == str(root)
+    ]
+    # pytest writes text into ids as ASCII.
+    escaped = [
+        text.encode("unicode_escape").decode("ascii")
+        for text in (root.as_posix(), *spellings)
+    ]
     others = dict.fromkeys((*spellings, *escaped))
     others.pop(root.as_posix(), None)
     return Checkout(
@@ -78,17 +88,3 @@ def _relative(path: Path, folder: Path) -> str | None:
         return None
     below = path.relative_to(folder).as_posix()
     return "" if below == "." else below
-
-
-def _spellings(root: Path, path: str | Path) -> Iterator[str]:
-    if not path or not Path(path).is_absolute():
-        return
-    plain = Path(os.path.normpath(path))
-    for folder in (plain, *plain.parents):
-        if os.path.realpath(folder) == str(root):
-            yield folder.as_posix()
-
-
-def _escaped(text: str) -> str:
-    """Return a text as ASCII, as pytest writes text into ids."""
-    return text.encode("unicode_escape").decode("ascii")

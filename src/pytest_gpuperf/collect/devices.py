@@ -69,7 +69,12 @@ def query_devices(
         an error.
     """
     if nvml is None:
-        if not _is_there(library):
+        try:
+            # Importing pynvml to try the library takes 40 ms. On other systems, pynvml
+            # searches several folders.
+            if sys.platform == "linux":
+                ctypes.CDLL(library)
+        except OSError:
             return _none("no NVIDIA driver is installed")
         try:
             nvml = importlib.import_module("pynvml")
@@ -122,18 +127,6 @@ def bare_uuid(uuid: str) -> str:
     return _PREFIX.sub("", uuid.lower(), count=1)
 
 
-def _is_there(library: str) -> bool:
-    """Return True if NVML's library can be loaded. Importing pynvml to try it takes 40 ms."""
-    # On other systems, pynvml searches several folders.
-    if sys.platform != "linux":
-        return True
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
-
-
 def with_driver_facts(device: Device, facts: DriverFacts | None) -> Device:
     """
     Add the CUDA driver's facts to the facts of NVML.
@@ -175,8 +168,17 @@ def _read_all(nvml: ModuleType) -> DeviceQuery:
             device = _read(nvml, handle, index, driver_version)
             devices.append(device)
             if device.mig:
-                parts = _parts(nvml, handle)
-                slices += [_read(nvml, part, index, driver_version) for part in parts]
+                most = _answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+                parts = [
+                    _answer(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+                    for place in range(most)
+                ]
+                slices += [
+                    _read(nvml, part, index, driver_version)
+                    for part in parts
+                    # Some places may be unused.
+                    if part is not None
+                ]
         except nvml.NVMLError as error:
             reason = reason or f"GPU {index} does not answer: {error}"
     state = _answer(nvml, "nvmlSystemGetConfComputeState")
@@ -186,16 +188,6 @@ def _read_all(nvml: ModuleType) -> DeviceQuery:
         slices=tuple(slices),
         confidential=bool(state and state.ccFeature),
     )
-
-
-def _parts(nvml: ModuleType, handle: object) -> list[object]:
-    """Return NVML's handles of the MIG instances of a GPU. Some indexes may be unused."""
-    count = _answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
-    handles = (
-        _answer(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
-        for index in range(count)
-    )
-    return [handle for handle in handles if handle is not None]
 
 
 def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> Device:
@@ -213,11 +205,7 @@ def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> 
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
         name=name,
         memory_bytes=None if memory is None else int(memory.total),
-        sm_count=(
-            _sm_count(nvml, handle, compute_capability)
-            if profile is None
-            else _slice_sm_count(nvml, handle)
-        ),
+        sm_count=_sm_count(nvml, handle, compute_capability, profile),
         compute_capability=compute_capability,
         mig=_enabled(nvml, "nvmlDeviceGetMigMode", handle),
         ecc=_enabled(nvml, "nvmlDeviceGetEccMode", handle),
@@ -245,18 +233,21 @@ def _profile(name: str) -> str | None:
 
 
 def _sm_count(
-    nvml: ModuleType, handle: object, capability: tuple[int, int] | None
+    nvml: ModuleType,
+    handle: object,
+    capability: tuple[int, int] | None,
+    profile: str | None,
 ) -> int | None:
-    """Return the number of multiprocessors, calculated from the cores, or None if unknown."""
+    """
+    Return the number of multiprocessors, for a GPU calculated from the cores, or None.
+    """
+    if profile is not None:
+        attributes = _answer(nvml, "nvmlDeviceGetAttributes", handle)
+        return None if attributes is None else int(attributes.multiprocessorCount)
     cores = _answer(nvml, "nvmlDeviceGetNumGpuCores", handle)
     if not cores or capability is None or capability < _OLDEST:
         return None
     return int(cores) // (128 if capability >= _WIDER else 64)
-
-
-def _slice_sm_count(nvml: ModuleType, handle: object) -> int | None:
-    attributes = _answer(nvml, "nvmlDeviceGetAttributes", handle)
-    return None if attributes is None else int(attributes.multiprocessorCount)
 
 
 def _answer(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
@@ -455,18 +446,23 @@ def choose_device(
         CUDA C++ Programming Guide, "CUDA Environment Variables".
     """
     shown = _shown(query, environment)
-    if name is None:
-        return _first(query, shown, environment)
-    device = _named(query, name)
-    if device.mig and any(part.index == device.index for part in query.slices):
-        message = f"GPU {device.index} is split into instances"
-        remedy = f"name one of them: {_listed(_slices_of(query, device))}"
-        raise ConfigError(message, remedy=remedy)
-    if device in shown:
-        _refuse_unordered(query, environment)
-        return Chosen(device=device, ordinal=shown.index(device))
     visible = environment.get(_VISIBLE, "")
-    message = f"{_called(device)} is hidden by {_VISIBLE}={visible}"
+    if name is None:
+        if shown:
+            return Chosen(device=shown[0])
+        hidden = f"{_VISIBLE}={visible} hides every GPU"
+        reason = hidden if query.devices else query.reason or "no GPU"
+        return Chosen(device=None, reason=reason)
+    device = _named(query, name)
+    parts = [part for part in query.slices if part.index == device.index]
+    if device.mig and parts:
+        message = f"GPU {device.index} is split into instances"
+        raise ConfigError(message, remedy=f"name one of them: {_listed(parts)}")
+    if device in shown:
+        if not order_is_known(query, environment):
+            raise ConfigError(UNORDERED, remedy=f"{ORDER_REMEDY}, {_LEAVE_OUT}")
+        return Chosen(device=device, ordinal=shown.index(device))
+    message = f"GPU {device.index} ({device.uuid}) is hidden by {_VISIBLE}={visible}"
     alternative = device.uuid if device.uuid.startswith(_PART) else str(device.index)
     raise ConfigError(message, remedy=f"set {_VISIBLE}={alternative}, {_LEAVE_OUT}")
 
@@ -484,36 +480,30 @@ def same_device(first_uuid: str, second_uuid: str) -> bool:
     return bare_uuid(first_uuid) == bare_uuid(second_uuid)
 
 
-def _first(
-    query: DeviceQuery, shown: Sequence[Device], environment: Mapping[str, str]
-) -> Chosen:
-    if shown:
-        return Chosen(device=shown[0])
-    reason = query.reason or "no GPU"
-    if query.devices:
-        reason = f"{_VISIBLE}={environment.get(_VISIBLE, '')} hides every GPU"
-    return Chosen(device=None, reason=reason)
-
-
 def _named(query: DeviceQuery, text: str) -> Device:
     if not query.devices:
         message = f"there is no GPU: {query.reason}"
         raise ConfigError(
             message, remedy=f"run it on a machine with a GPU, {_LEAVE_OUT}"
         )
-    every = (*query.devices, *query.slices)
-    if text.isdecimal():
-        matches = [device for device in query.devices if device.index == int(text)]
-    else:
-        head = text.lower()
-        matches = [device for device in every if device.uuid.lower().startswith(head)]
+    matches = _matches(query, text)
     if len(matches) == 1:
         return matches[0]
     if matches:
         message = f"{text} matches {len(matches)} GPUs"
         raise ConfigError(message, remedy=f"give a longer prefix: {_listed(matches)}")
-    message = f"no GPU {text}: this machine has {_listed(every)}"
+    every = _listed((*query.devices, *query.slices))
+    message = f"no GPU {text}: this machine has {every}"
     raise ConfigError(message, remedy=f"name one of these, {_LEAVE_OUT}")
+
+
+def _matches(query: DeviceQuery, text: str) -> list[Device]:
+    """Return the GPU of an index, or every device whose UUID begins with the text."""
+    if text.isdecimal():
+        return [device for device in query.devices if device.index == int(text)]
+    every = (*query.devices, *query.slices)
+    head = text.lower()
+    return [device for device in every if device.uuid.lower().startswith(head)]
 
 
 def _shown(query: DeviceQuery, environment: Mapping[str, str]) -> list[Device]:
@@ -521,47 +511,21 @@ def _shown(query: DeviceQuery, environment: Mapping[str, str]) -> list[Device]:
     if text is None:
         return list(query.devices)
     shown: list[Device] = []
-    for token in text.split(","):
-        device = _token(query, token.strip())
+    for token in map(str.strip, text.split(",")):
+        is_part = token.upper().startswith(_PART)
+        is_name = token.isdecimal() or is_part or token.upper().startswith(_WHOLE)
+        matches = _matches(query, token) if is_name else []
+        # The driver lists no instances.
+        if is_part and not matches:
+            matches = [device for device in query.devices if device.mig]
         # CUDA stops at the first entry that it does not know.
-        if device is None:
+        if len(matches) != 1:
             break
         # CUDA shows no GPU at all if one is named twice.
-        if device in shown:
+        if matches[0] in shown:
             return []
-        shown.append(device)
+        shown += matches
     return shown
-
-
-def _token(query: DeviceQuery, token: str) -> Device | None:
-    """Return the device of an entry of CUDA_VISIBLE_DEVICES, or None."""
-    if token.isdecimal():
-        number = int(token)
-        return next(
-            (device for device in query.devices if device.index == number), None
-        )
-    head = token.lower()
-    if not head.startswith((_WHOLE.lower(), _PART.lower())):
-        return None
-    every = (*query.devices, *query.slices)
-    matches = [device for device in every if device.uuid.lower().startswith(head)]
-    # The driver lists no instances.
-    if not matches and head.startswith(_PART.lower()):
-        matches = [device for device in query.devices if device.mig]
-    return matches[0] if len(matches) == 1 else None
-
-
-def _refuse_unordered(query: DeviceQuery, environment: Mapping[str, str]) -> None:
-    if not order_is_known(query, environment):
-        raise ConfigError(UNORDERED, remedy=f"{ORDER_REMEDY}, {_LEAVE_OUT}")
-
-
-def _slices_of(query: DeviceQuery, device: Device) -> list[Device]:
-    return [part for part in query.slices if part.index == device.index]
-
-
-def _called(device: Device) -> str:
-    return f"GPU {device.index} ({device.uuid})"
 
 
 def _listed(devices: Sequence[Device]) -> str:

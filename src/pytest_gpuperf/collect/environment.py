@@ -145,7 +145,28 @@ def known_facts(
         **conditions,
     }
     if device is not None:
-        facts |= _device_facts(device) | {"device_method": DEVICE_METHOD}
+        capability = device.compute_capability
+        driver = device.driver_version
+        default, enforced = device.power_limit_watts, device.enforced_power_limit_watts
+        facts |= {
+            "gpu_name": device.name,
+            "gpu_memory_bytes": device.memory_bytes,
+            "sm_count": device.sm_count,
+            "compute_capability": capability and f"{capability[0]}.{capability[1]}",
+            "mig": _on_or_off(device.mig),
+            "ecc": _on_or_off(device.ecc),
+            "max_sm_clock_hz": device.max_sm_clock_hz,
+            "max_memory_clock_hz": device.max_memory_clock_hz,
+            "power_limit_watts": None if default is None else f"{default:g}",
+            # Limits that differ by less than a watt differ by rounding.
+            "enforced_power_limit_watts": (
+                None if enforced is None else f"{enforced:.0f}"
+            ),
+            "application_sm_clock_hz": device.application_sm_clock_hz,
+            "application_memory_clock_hz": device.application_memory_clock_hz,
+            "driver_branch": driver and driver.partition(".")[0],
+            "device_method": DEVICE_METHOD,
+        }
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 
@@ -167,7 +188,8 @@ def has_several_ranks(
 
         modules: The loaded modules by name.
     """
-    if any(_rank_count(variables.get(name, "")) > 1 for name in _RANK_COUNTS):
+    counts = [variables.get(name, "") for name in _RANK_COUNTS]
+    if any(text.isdecimal() and int(text) > 1 for text in counts):
         return True
     group = modules.get("torch.distributed")
     if group is None:
@@ -184,11 +206,6 @@ def has_several_ranks(
 def thread_limits() -> dict[str, str]:
     """Return the variables that limit the threads of libraries, if set."""
     return {name: os.environ[name] for name in _THREAD_LIMITS if os.environ.get(name)}
-
-
-def _rank_count(text: str) -> int:
-    """Return a number of ranks, or 0 if a variable holds none."""
-    return int(text) if text.isdecimal() else 0
 
 
 def soft_facts(
@@ -215,29 +232,6 @@ def soft_facts(
         if device.driver_version is not None:
             facts["driver"] = device.driver_version
     return facts
-
-
-def _device_facts(device: Device) -> dict[str, object]:
-    """Return the hard facts of a GPU. A fact that the driver does not report is None."""
-    capability = device.compute_capability
-    driver = device.driver_version
-    default, enforced = device.power_limit_watts, device.enforced_power_limit_watts
-    return {
-        "gpu_name": device.name,
-        "gpu_memory_bytes": device.memory_bytes,
-        "sm_count": device.sm_count,
-        "compute_capability": capability and f"{capability[0]}.{capability[1]}",
-        "mig": _on_or_off(device.mig),
-        "ecc": _on_or_off(device.ecc),
-        "max_sm_clock_hz": device.max_sm_clock_hz,
-        "max_memory_clock_hz": device.max_memory_clock_hz,
-        "power_limit_watts": None if default is None else f"{default:g}",
-        # Limits that differ by less than a watt differ by rounding.
-        "enforced_power_limit_watts": None if enforced is None else f"{enforced:.0f}",
-        "application_sm_clock_hz": device.application_sm_clock_hz,
-        "application_memory_clock_hz": device.application_memory_clock_hz,
-        "driver_branch": driver and driver.partition(".")[0],
-    }
 
 
 def _on_or_off(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a switch

@@ -48,7 +48,10 @@ def conditions() -> Mapping[str, str]:
 
     Empty in a plain process. Conditions that cannot change are read once per process.
     """
-    return _facts(tuple(tracers()), _has_gil())
+    # In other builds than a free-threaded Python, the GIL is no finding.
+    is_free = "free-threading" in sys.version
+    has_gil = is_free and bool(getattr(sys, "_is_gil_enabled", bool)())
+    return _facts(tuple(tracers()), has_gil)
 
 
 def named(facts: Mapping[str, str]) -> str:
@@ -83,7 +86,13 @@ def tracers() -> Iterator[str]:
         yield from (
             name for number, name in tools if name and monitoring.get_events(number)
         )
-    yield from _samplers()
+    # Windows has no interval timers.
+    if hasattr(signal, "getitimer"):
+        for timer, name in zip(_TIMERS, _SIGNALS, strict=True):
+            left_s, every_s = signal.getitimer(getattr(signal, timer))
+            if 0 < (every_s or left_s) <= _SAMPLING_S:
+                handler = signal.getsignal(getattr(signal, name))
+                yield _package_of(handler) if callable(handler) else "a profiler"
 
 
 def _package_of(traces: object) -> str:
@@ -98,24 +107,6 @@ def _package_of(traces: object) -> str:
     if module == "builtins":
         return "a profiler"
     return str(module).partition(".")[0]
-
-
-def _samplers() -> Iterator[str]:
-    # Windows has no interval timers.
-    if not hasattr(signal, "getitimer"):
-        return
-    for timer, name in zip(_TIMERS, _SIGNALS, strict=True):
-        left_s, every_s = signal.getitimer(getattr(signal, timer))
-        if 0 < (every_s or left_s) <= _SAMPLING_S:
-            handler = signal.getsignal(getattr(signal, name))
-            yield _package_of(handler) if callable(handler) else "a profiler"
-
-
-def _has_gil() -> bool:
-    """Return True if the GIL is enabled in a free-threaded Python."""
-    if "free-threading" not in sys.version:
-        return False
-    return bool(getattr(sys, "_is_gil_enabled", lambda: False)())
 
 
 # Called once a millisecond while samples are taken.
@@ -202,22 +193,17 @@ def _observers(variables: Mapping[str, str]) -> Iterator[str]:
     loaded = f"{variables.get('LD_PRELOAD')} {os.environ.get('LD_PRELOAD')}"
     if "vgpreload_" in loaded:
         yield "valgrind"
-    number = _status_of_process().get("TracerPid", "0")
-    if number != "0":
+    try:
+        status = Path("/proc/self/status").read_text("utf-8", "replace")
+    except OSError:
+        # Not Linux.
+        return
+    number = status.partition("\nTracerPid:")[2].partition("\n")[0].strip()
+    if number not in {"", "0"}:
         try:
             yield Path(f"/proc/{number}/comm").read_text("utf-8", "replace").strip()
         except OSError:
             yield "a debugger"
-
-
-def _status_of_process() -> dict[str, str]:
-    """Return Linux's status fields of the process by name, or {} on other systems."""
-    try:
-        lines = Path("/proc/self/status").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in lines)
-    return {name: value.strip() for name, _, value in pairs}
 
 
 def _allocator_settings(variables: Mapping[str, str]) -> Iterable[str]:
@@ -247,19 +233,14 @@ def _modes(variables: Mapping[str, str]) -> Iterator[str]:
         yield "debug build"
     if getattr(sys, "is_stack_trampoline_active", bool)():
         yield "perf trampoline"
-    if _is_jit(variables):
-        yield "JIT"
-
-
-def _is_jit(variables: Mapping[str, str]) -> bool:
     # Since Python 3.14.
     jit = getattr(sys, "_jit", None)
     if jit is not None:
-        return bool(jit.is_enabled())
-    switched_on = variables.get("PYTHON_JIT", "0") != "0"
-    if not switched_on or sys.flags.ignore_environment:
-        return False
-    # Python 3.13 reports it nowhere else.
-    import sysconfig
+        if jit.is_enabled():
+            yield "JIT"
+    elif variables.get("PYTHON_JIT", "0") != "0" and not sys.flags.ignore_environment:
+        # Python 3.13 reports it nowhere else.
+        import sysconfig
 
-    return "experimental-jit" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+        if "experimental-jit" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+            yield "JIT"

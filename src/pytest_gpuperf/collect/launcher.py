@@ -26,7 +26,6 @@ _ENDING = "cm"
 # Letters of Python's options with a value.
 _WITH_VALUE = "WX"
 _LONG_WITH_VALUE = "--check-hash-based-pycs"
-_HANDING = "have it call pytest.main(sys.argv[1:]), or run python -m pytest"
 _PLAIN = "run pytest itself, as python -m pytest"
 # Options of launchers that name an output file.
 _OUTPUTS = (
@@ -69,7 +68,20 @@ class Launcher(Frozen, frozen=True, kw_only=True):
         if self.is_pytest or not self.own:
             return self.start
         head, own = self.start[: -self.own], self.start[-self.own :]
-        return (*head, *_redirected(own, Path(head[-1]).name, scratch))
+        words: list[str] = []
+        for word in own:
+            option, equals, value = word.partition("=")
+            if words and words[-1] in _OUTPUTS:
+                words.append(_below(scratch, word))
+            elif equals and option in _OUTPUTS:
+                words.append(f"{option}={_below(scratch, value)}")
+            else:
+                words.append(word)
+        command, option, file = _OUTPUT_OF.get(Path(head[-1]).name, ("", "", ""))
+        if command in words and not {option, "--output"}.intersection(words):
+            place = words.index(command) + 1
+            words[place:place] = [option, str(Path(scratch, file))]
+        return (*head, *words)
 
     def check(self) -> None:
         """
@@ -192,7 +204,7 @@ def unproven(code: str, launcher: Launcher) -> Gap:
     reason, remedy = {
         "other-arguments": (
             f"{name} gives pytest other arguments than its own",
-            _HANDING,
+            "have it call pytest.main(sys.argv[1:]), or run python -m pytest",
         ),
         "other-command": (f"{name} starts Python in another way each time", _PLAIN),
         "twice": (f"{name} starts pytest more than once", _PLAIN),
@@ -216,7 +228,10 @@ def _split(
             value = [rest.pop(0)] if word == _LONG_WITH_VALUE and rest else []
             options += [word, *value]
             continue
-        flags, letter, value_text = _letters(word)
+        letters = _ENDING + _WITH_VALUE
+        place = next((n for n, sign in enumerate(word) if sign in letters), len(word))
+        flags, letter = word[1:place], word[place : place + 1]
+        value_text = word[place + 1 :]
         if letter and letter in _ENDING:
             options += [f"-{flags}"] if flags else []
             text = value_text or (rest.pop(0) if rest else "")
@@ -232,14 +247,6 @@ def _split(
         return tuple(options), _Target("", ()), ()
     kind = "-" if rest[0] == "-" else "file"
     return tuple(options), _Target(kind, (rest[0],)), tuple(rest[1:])
-
-
-def _letters(word: str) -> tuple[str, str, str]:
-    """Return the flags of a word, the letter of an option with a value or "", and the value."""
-    for index, letter in enumerate(word[1:], start=1):
-        if letter in _ENDING + _WITH_VALUE:
-            return word[1:index], letter, word[index + 1 :]
-    return word[1:], "", ""
 
 
 def _is_pytest(target: _Target) -> bool:
@@ -269,23 +276,6 @@ def _shared(rest: Sequence[str], args: Sequence[str]) -> int:
 def _absolute(path: str) -> str:
     """Return an absolute path without resolving links."""
     return os.path.abspath(path)  # noqa: PTH100 - resolve() follows links
-
-
-def _redirected(own: Sequence[str], name: str, scratch: str) -> tuple[str, ...]:
-    words: list[str] = []
-    for word in own:
-        option, equals, value = word.partition("=")
-        if words and words[-1] in _OUTPUTS:
-            words.append(_below(scratch, word))
-        elif equals and option in _OUTPUTS:
-            words.append(f"{option}={_below(scratch, value)}")
-        else:
-            words.append(word)
-    command, option, file = _OUTPUT_OF.get(name, ("", "", ""))
-    if command in words and not {option, "--output"}.intersection(words):
-        place = words.index(command) + 1
-        words[place:place] = [option, str(Path(scratch, file))]
-    return tuple(words)
 
 
 def _below(scratch: str, path: str) -> str:

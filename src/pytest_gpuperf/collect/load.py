@@ -58,11 +58,18 @@ class LoadFile:
         """Return the present load, or None if not reported by the system."""
         if not self._is_known:
             return None
+        text = None
         try:
-            runnable_count = self._runnable_count()
+            if self._file is None:
+                self._file = HeldFile(Files.open(self._path, os.O_RDONLY))
+                self._core_count = os.cpu_count()
+            if self._file.is_open():
+                content = Files.pread(self._file.descriptor, _READ_BYTES, 0)
+                text = _TEXT.fullmatch(content)
         except OSError:
-            runnable_count = 0
+            text = None
         # The calling thread is running, so a sandbox that reports no thread is ignored.
+        runnable_count = 0 if text is None else int(text[1])
         self._is_known = runnable_count >= 1 and self._core_count is not None
         if not self._is_known or self._core_count is None:
             return None
@@ -72,13 +79,3 @@ class LoadFile:
         """Close the file. The load is unknown from then on."""
         self._is_known = False
         self._file = None
-
-    def _runnable_count(self) -> int:
-        """Return the number in the file, or 0 if the content is not as expected."""
-        if self._file is None:
-            self._file = HeldFile(Files.open(self._path, os.O_RDONLY))
-            self._core_count = os.cpu_count()
-        if not self._file.is_open():
-            return 0
-        text = _TEXT.fullmatch(Files.pread(self._file.descriptor, _READ_BYTES, 0))
-        return 0 if text is None else int(text[1])

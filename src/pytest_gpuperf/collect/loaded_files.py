@@ -22,7 +22,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -111,8 +111,9 @@ class FileRecorder:
     def snapshot(self) -> tuple[LoadedFile, ...]:
         """Return the files used so far, without files written by the process."""
         written = {os.path.realpath(path) for path in self._written}
+        packages = [LoadedFile(entry or ".", FileKind.PACKAGES) for entry in sys.path]
         files: dict[str, LoadedFile] = {}
-        for file in (*self._read(), *self._mapped(), *_modules(), *_packages()):
+        for file in (*self._read(), *self._mapped(), *_modules(), *packages):
             path = os.path.realpath(file.path)
             is_packages = file.kind is FileKind.PACKAGES
             exists = os.path.isdir(path) if is_packages else os.path.isfile(path)  # noqa: PTH112, PTH113 - a Path for each of thousands takes ten times as long
@@ -208,10 +209,6 @@ def _modules() -> Iterator[LoadedFile]:
                 yield LoadedFile(path, FileKind.MODULE, name)
 
 
-def _packages() -> Iterator[LoadedFile]:
-    return (LoadedFile(entry or ".", FileKind.PACKAGES) for entry in sys.path)
-
-
 def start(folder: str, root: str | None) -> None:
     """
     Record the process, and write the files into a folder at exit.
@@ -297,16 +294,14 @@ class FileRecording:
             files |= used
         if commands and not any(tuple(argv) in ended for argv in commands):
             return None
-        return tuple(sorted(files.union(self._libraries())))
-
-    def _libraries(self) -> Iterable[LoadedFile]:
         for log in self._folder.glob(f"{_LOADER_LOG}.*"):
             for line in log.read_text("utf-8", "surrogateescape").splitlines():
                 path = line.partition(_LOADED)[2]
                 # The path as the program has given it.
                 if path:
                     library = self._root.joinpath(path).resolve()
-                    yield LoadedFile(str(library), FileKind.LIBRARY)
+                    files.add(LoadedFile(str(library), FileKind.LIBRARY))
+        return tuple(sorted(files))
 
 
 def read(folder: Path) -> list[tuple[tuple[str, ...], frozenset[LoadedFile]]]:
@@ -369,21 +364,17 @@ def content_digest(path: Path) -> str | None:
                 return None
             if state.st_size >= _LARGE_BYTES:
                 return digest_of(f"{state.st_size} {state.st_mtime_ns}".encode())
-            return _stream_digest(stream)
+            from blake3 import blake3
+
+            # The file is not mapped, because shrinking would kill us. There is a single
+            # thread, because a process that forks after using several threads hangs in
+            # the next digest.
+            digest = blake3()
+            while chunk := stream.read(_CHUNK_BYTES):
+                digest.update(chunk)
+            return digest.hexdigest()
     except OSError:
         return None
-
-
-def _stream_digest(stream: io.FileIO) -> str:
-    """Return the digest of a file. The file is not mapped, because shrinking would kill us."""
-    from blake3 import blake3
-
-    # A single thread, because a process that forks after using several threads hangs in
-    # the next digest.
-    digest = blake3()
-    while chunk := stream.read(_CHUNK_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _distributions_digest(folder: Path) -> str:

@@ -340,13 +340,23 @@ class MemoryWatch:
         if leaked_bytes is not None and leaked_bytes > 0:
             gc.collect()
             leaked_bytes = self._leaked_bytes(active)
+        names = [allocator.name for allocator in active]
+        silent = [
+            name
+            for name, peak, count in zip(names, peaks, counts, strict=True)
+            if peak is None or count is None
+        ]
+        added = (
+            f"memory is the sum of {' and '.join(names)}, "
+            "whose peaks may be at different times"
+        )
         return MemoryUse(
-            source="+".join(allocator.name for allocator in active),
+            source="+".join(names),
             peak_bytes=_total(peaks),
             leaked_bytes=None if leaked_bytes is None else max(0, leaked_bytes),
             allocations_count=_total(counts),
-            reason=_uncounted_reason(active, peaks, counts),
-            notes=_added_note(active) if len(active) > 1 else (),
+            reason=f"{' and '.join(silent)} does not count it here" if silent else "",
+            notes=(Note(code="added-peaks", text=added),) if len(active) > 1 else (),
         )
 
     def cancel(self) -> None:
@@ -381,28 +391,6 @@ def _total(numbers: list[int | None]) -> int | None:
     """Return the sum, or None if a number is missing."""
     counted = [number for number in numbers if number is not None]
     return sum(counted) if len(counted) == len(numbers) else None
-
-
-def _uncounted_reason(
-    active: list[Allocator], peaks: list[int | None], counts: list[int | None]
-) -> str:
-    """Return the reason for a missing number, or "" if all are present."""
-    silent = [
-        allocator.name
-        for allocator, peak, count in zip(active, peaks, counts, strict=True)
-        if peak is None or count is None
-    ]
-    if not silent:
-        return ""
-    return f"{' and '.join(silent)} does not count it here"
-
-
-def _added_note(active: list[Allocator]) -> tuple[Note, ...]:
-    text = (
-        f"memory is the sum of {' and '.join(allocator.name for allocator in active)}, "
-        "whose peaks may be at different times"
-    )
-    return (Note(code="added-peaks", text=text),)
 
 
 def release_unused(allocators: tuple[Allocator, ...] | None = None) -> None:
@@ -467,8 +455,21 @@ def free_bytes(root: Path = _ROOT) -> int | None:
         root: The folder of Linux's own file systems. The limit of a container is read
             there, too.
     """
-    limits = [_available_bytes(root), _left_in_group_bytes(root)]
-    return min((limit for limit in limits if limit is not None), default=None)
+    limits = []
+    for line in _text(root / "proc/meminfo").splitlines():
+        name, _, value = line.partition(":")
+        # What the kernel can provide without swapping.
+        if name == "MemAvailable":
+            limits.append(int(value.split()[0]) * _KIB)
+    # What is left to the control group of the process.
+    path = _text(root / "proc/self/cgroup").partition("0::/")[2].strip()
+    group = root / "sys/fs/cgroup" / path
+    limit, used = _text(group / "memory.max"), _text(group / "memory.current")
+    if limit.strip().isdecimal() and used.strip().isdecimal():
+        # Cached file pages count as used, but are released when memory is needed.
+        stat = dict(line.split() for line in _text(group / "memory.stat").splitlines())
+        limits.append(int(limit) - int(used) + int(stat.get("inactive_file", 0)))
+    return min(limits, default=None)
 
 
 def largest_process_bytes() -> int | None:
@@ -486,27 +487,6 @@ def largest_process_bytes() -> int | None:
     users = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     largest = max(resource.getrusage(user).ru_maxrss for user in users)
     return largest if sys.platform == "darwin" else largest * _KIB
-
-
-def _available_bytes(root: Path) -> int | None:
-    """Return the memory that the kernel can provide without swapping [B], or None if unknown."""
-    for line in _text(root / "proc/meminfo").splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * _KIB
-    return None
-
-
-def _left_in_group_bytes(root: Path) -> int | None:
-    """Return the memory left to the control group of the process [B], or None without a limit."""
-    path = _text(root / "proc/self/cgroup").partition("0::/")[2].strip()
-    group = root / "sys/fs/cgroup" / path
-    limit, used = _text(group / "memory.max"), _text(group / "memory.current")
-    if not limit.strip().isdecimal() or not used.strip().isdecimal():
-        return None
-    # Cached file pages count as used, but are released when memory is needed.
-    stat = dict(line.split() for line in _text(group / "memory.stat").splitlines())
-    return int(limit) - int(used) + int(stat.get("inactive_file", 0))
 
 
 def _text(path: Path) -> str:

@@ -98,7 +98,7 @@ class OpenedFiles:
             return None
         if descriptor < 0:
             return None
-        watched = _watched(libc, descriptor, _folders_of(root, without))
+        watched = _watched(libc, descriptor, root, without)
         if watched is None:
             os.close(descriptor)
             return None
@@ -152,15 +152,12 @@ class OpenedFiles:
             if mask & _OPEN:
                 yield OpenedFile(path, bool(mask & _FOLDER))
             elif not mask & _FOLDER:
-                self._note_made(path, mask, cookie)
-
-    def _note_made(self, path: str, mask: int, cookie: int) -> None:
-        """Note a file that was created. A new link to an existing file does not count."""
-        if mask & _MOVED_FROM and path in self._made:
-            self._moved[cookie] = path
-        is_made = mask & _CREATE or (mask & _MOVED_TO and cookie in self._moved)
-        if is_made and path not in self._seen and _is_single(path):
-            self._made.add(path)
+                if mask & _MOVED_FROM and path in self._made:
+                    self._moved[cookie] = path
+                is_made = mask & _CREATE or (mask & _MOVED_TO and cookie in self._moved)
+                # A new link to an existing file does not count.
+                if is_made and path not in self._seen and _is_single(path):
+                    self._made.add(path)
 
 
 class OpenedByTest:
@@ -206,10 +203,17 @@ class OpenedByTest:
             known: Files that were already opened.
         """
         root = git_folder(folder)
-        if root is None or sys.pycache_prefix is not None or _has_loaded(str(root)):
+        if root is None or sys.pycache_prefix is not None:
             return cls(None)
-        files = OpenedFiles.below(str(root), without=_is_left_out)
-        opened = cls(files, str(root))
+        tree = str(root)
+        environments = environments_in(tree)
+        for module in [*sys.modules.values()]:
+            path = getattr(module, "__file__", None)
+            real = os.path.realpath(path) if isinstance(path, str) else ""
+            if inside(real, tree) and not inside(real, *environments):
+                return cls(None)
+        files = OpenedFiles.below(tree, without=_is_left_out)
+        opened = cls(files, tree)
         paths = map(os.path.realpath, known)
         opened.positions.update(dict.fromkeys(map(OpenedFile, paths), 0))
         return opened
@@ -246,12 +250,17 @@ class OpenedByTest:
 
 
 def _watched(
-    libc: ctypes.CDLL, descriptor: int, folders: Iterable[str]
+    libc: ctypes.CDLL, descriptor: int, root: str, without: Callable[[str], bool]
 ) -> dict[int, str] | None:
-    """Watch folders. Returns the folders by watch number, or None if there are too many."""
+    """
+    Watch a folder and all folders below, without following links.
+
+    Returns the folders by watch number, or None if there are too many.
+    """
     watched: dict[int, str] = {}
     mask = _OPEN | _MOVED_FROM | _MOVED_TO | _CREATE | _ONLY_FOLDERS
-    for folder in folders:
+    for folder, names, _ in os.walk(root):
+        names[:] = [name for name in names if not without(f"{folder}/{name}")]
         watch = libc.inotify_add_watch(descriptor, os.fsencode(folder), mask)
         is_refused = watch < 0 and ctypes.get_errno() not in _GONE
         if is_refused or len(watched) == _MOST_FOLDERS:
@@ -269,13 +278,6 @@ def environments_in(root: str) -> tuple[str, ...]:
     return tuple(f for f in sorted(folders) if inside(f, root) and f != root)
 
 
-def _has_loaded(root: str) -> bool:
-    environments = environments_in(root)
-    paths = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
-    real = (os.path.realpath(path) for path in paths if isinstance(path, str))
-    return any(inside(path, root) and not inside(path, *environments) for path in real)
-
-
 def _is_left_out(folder: str) -> bool:
     is_environment = os.path.isfile(f"{folder}/pyvenv.cfg")  # noqa: PTH113 - a Path for each folder costs
     return folder.endswith("/.git") or is_environment
@@ -288,10 +290,3 @@ def _is_single(path: str) -> bool:
     except OSError:
         # The file was removed again.
         return True
-
-
-def _folders_of(root: str, without: Callable[[str], bool]) -> Iterator[str]:
-    """Yield a folder and all folders below, without following links."""
-    for folder, names, _ in os.walk(root):
-        names[:] = [name for name in names if not without(f"{folder}/{name}")]
-        yield folder

@@ -127,7 +127,8 @@ class _Writer:
 
     def _string(self, value: str) -> str:
         if len(value) > _MAX_STRING:
-            return f"str {len(value)} {_digest_of_string(value)}"
+            digest = _digest(value[:_MAX_HASHED].encode("utf-8", "surrogatepass"))
+            return f"str {len(value)} {digest}"
         for folder in self._checkout:
             if folder in value:
                 return repr(self._without_checkout(value))
@@ -187,7 +188,6 @@ class _Writer:
             self._array,
             self._device,
             self._fields,
-            self._named,
         )
         for kind in kinds:
             if text := kind(value, cls):
@@ -213,7 +213,12 @@ class _Writer:
             path = self._without_checkout(str(value)).replace("\\", "/")
             return f"path {path}"
         if isinstance(value, _BYTES):
-            return f"{_name(cls)} {len(value)} {_digest_of_bytes(value)}"
+            content = value
+            if isinstance(value, memoryview):
+                most_count = max(1, _MAX_HASHED // (value.itemsize or 1))
+                content = value[:most_count].tobytes()
+            digest = _digest(bytes(content[:_MAX_HASHED]))
+            return f"{_name(cls)} {len(value)} {digest}"
         if isinstance(value, str):
             return f"{_name(cls)} {self._string(str.__str__(value))}"
         # The repr of a subclass may return anything.
@@ -304,14 +309,11 @@ class _Writer:
             return ""
         return self._state(cls, {name: getattr(value, name, None) for name in names})
 
-    def _named(self, value: object, cls: type) -> str:
-        """Return a callable with a qualified name, such as a jitted function, or ""."""
-        name = getattr(value, "__qualname__", None)
-        if not callable(value) or not isinstance(name, str):
-            return ""
-        return f"{_name(cls)} {getattr(value, '__module__', '')}.{name}"
-
     def _shown(self, value: object, cls: type) -> str:
+        # A callable with a qualified name, such as a jitted function.
+        name = getattr(value, "__qualname__", None)
+        if callable(value) and isinstance(name, str):
+            return f"{_name(cls)} {getattr(value, '__module__', '')}.{name}"
         if cls.__repr__ is not _DEFAULT_REPR:
             text = _ADDRESS.sub("", repr(value)[:_MAX_TEXT])
             return f"{_name(cls)} {self._without_checkout(text)}"
@@ -350,16 +352,6 @@ def _attributes(value: object, cls: type) -> dict[str, object]:
 
 def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _digest_of_string(value: str) -> str:
-    return _digest(value[:_MAX_HASHED].encode("utf-8", "surrogatepass"))
-
-
-def _digest_of_bytes(value: bytes | bytearray | memoryview) -> str:
-    if isinstance(value, memoryview):
-        value = value[: max(1, _MAX_HASHED // (value.itemsize or 1))].tobytes()
-    return _digest(bytes(value[:_MAX_HASHED]))
 
 
 def _digest(content: bytes) -> str:

@@ -141,8 +141,34 @@ def load_table() -> GpuTable:
     """Load the table that is part of the package."""
     loaded = json.loads(_FILE.read_text(encoding="utf-8"))
     sources = loaded["sources"]
+
+    def figure(cell: list[Any]) -> TableFigure:
+        value, source = cell
+        source_row = sources[source]
+        return TableFigure(
+            value=value,
+            label=SourceLabel(source_row["label"]),
+            title=source_row["title"],
+        )
+
+    cards = (
+        Card(
+            names=tuple(row["names"]),
+            rates=row["rates"],
+            figures={
+                key: figure(cell)
+                for key, cell in row.items()
+                if isinstance(cell, list) and not isinstance(cell[0], str)
+            },
+            tflop_s={dtype: figure(cell) for dtype, cell in row["tflop_s"].items()},
+            settled_by=row.get("settled_by"),
+            soc=row.get("soc", False),
+            note=row.get("note", ""),
+        )
+        for row in loaded["gpus"]
+    )
     return GpuTable(
-        cards=tuple(_card(row, sources) for row in loaded["gpus"]),
+        cards=tuple(cards),
         rates=loaded["rates"],
         tensor_clock_scale={
             capability: scale
@@ -157,32 +183,6 @@ def _without_slice(name: str) -> str:
 
 def _plain(name: str) -> str:
     return name.removeprefix(_PREFIX)
-
-
-def _card(row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> Card:
-
-    def figure(cell: tuple[float, str]) -> TableFigure:
-        value, source = cell
-        source_row = sources[source]
-        return TableFigure(
-            value=value,
-            label=SourceLabel(source_row["label"]),
-            title=source_row["title"],
-        )
-
-    return Card(
-        names=tuple(row["names"]),
-        rates=row["rates"],
-        figures={k: figure(v) for k, v in row.items() if _is_figure(v)},
-        tflop_s={k: figure(v) for k, v in row["tflop_s"].items()},
-        settled_by=row.get("settled_by"),
-        soc=row.get("soc", False),
-        note=row.get("note", ""),
-    )
-
-
-def _is_figure(cell: object) -> bool:
-    return isinstance(cell, list) and not isinstance(cell[0], str)
 
 
 def _contradictions(card: Card, device: Device) -> str:
@@ -248,7 +248,6 @@ _GEFORCE = re.compile(r"GeForce RTX (?!.*\bD\b)")
 _PROFILE = re.compile(r"\d+g\.(?P<gb>\d+)gb")
 # The same for every GPU that can be split. The four slices of an A30 count double.
 _MEMORY_SLICES = 8
-_SPLIT = "the GPU is split into slices, and the slice in use is unknown"
 # Tolerance for a rounded clock or power limit.
 _NEAR = 0.99
 
@@ -291,10 +290,11 @@ def find_peaks(
         declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)"
     )
     if device.mig and device.mig_profile is None:
+        split = "the GPU is split into slices, and the slice in use is unknown"
         layers: tuple[_Layer, ...] = (
             measured_layer,
             declared_layer,
-            _all_unknown(_SPLIT),
+            _all_unknown(split),
         )
     else:
         layers = (
@@ -308,12 +308,10 @@ def find_peaks(
             ),
         )
     chosen = _strongest(layers)
-    overruled = [
-        field for field in declared_layer if chosen[field] is not declared_layer[field]
-    ]
     notes = [
         f"{field} is declared, but the {chosen[field].label.value} value is used"
-        for field in overruled
+        for field, peak in declared_layer.items()
+        if chosen[field] is not peak
     ]
     return _peaks(
         device.name,
@@ -381,7 +379,8 @@ def _detected(device: Device, card: Card | None, share: _Share) -> _Layer:
     clock_hz, bus_bits = device.max_memory_clock_hz, device.memory_bus_bits
     if clock_hz is None or bus_bits is None or share.memory is None:
         return {}
-    if _is_soc(device, card):
+    is_soc = device.compute_capability in _SOC_CAPABILITIES
+    if is_soc or device.integrated or (card is not None and card.soc):
         return {}
     # The driver's memory clock is half the data rate, for HBM and GDDR alike.
     bytes_per_s = 2 * clock_hz * bus_bits / 8
@@ -398,7 +397,9 @@ def _printed(card: Card, device: Device, share: _Share) -> _Layer:
             value=printed.value * 1e9, label=printed.label, source=printed.title
         )
         layer["dram"] = _scaled(peak, share.memory, share)
-    if share.compute is None or _switched_off(card, device):
+    # A power mode switches off multiprocessors of a SoC.
+    is_cut = card.soc and device.sm_count not in {None, card.value("sm_count")}
+    if share.compute is None or is_cut:
         return layer
     boost = card.value("boost_mhz")
     tensor = card.value("tensor_mhz") or boost
@@ -518,16 +519,6 @@ def _share(device: Device, card: Card | None) -> _Share:
         slices = round(int(match["gb"]) / (whole_gb / _MEMORY_SLICES))
         memory = min(slices, _MEMORY_SLICES) / _MEMORY_SLICES
     return _Share(compute=compute, memory=memory, text=profile)
-
-
-def _switched_off(card: Card, device: Device) -> bool:
-    return card.soc and device.sm_count not in {None, card.value("sm_count")}
-
-
-def _is_soc(device: Device, card: Card | None) -> bool:
-    if device.integrated or (card is not None and card.soc):
-        return True
-    return device.compute_capability in _SOC_CAPABILITIES
 
 
 def _l2_bytes(device: Device, card: Card | None, share: _Share) -> int | None:

@@ -157,10 +157,9 @@ def choose(
 
         CollectorUnavailableError: A requested collector cannot be used.
     """
-    requested = _checked(names)
+    requested = _checked(names, absent)
     usable = tuple(name for name in COLLECTORS if name not in {*absent, *lost})
     if requested:
-        _refuse_absent(requested, absent)
         used = tuple(name for name in COLLECTORS if name in requested.difference(lost))
     else:
         used = (Source.REPLAY,) if Source.REPLAY in usable else usable
@@ -199,12 +198,21 @@ def refusals(names: tuple[str, ...]) -> list[str]:
     return []
 
 
-def _checked(requested: tuple[str, ...]) -> frozenset[str]:
+def _checked(requested: tuple[str, ...], absent: Mapping[str, Gap]) -> frozenset[str]:
     """Return the requested names, or an empty set for all usable collectors."""
     names = frozenset(requested) - {"auto"}
     unknown = sorted(names.difference(COLLECTORS))
     if unknown:
-        raise _unknown_error(unknown)
+        close = {
+            match
+            for name in unknown
+            for match in difflib.get_close_matches(name, COLLECTORS, n=1, cutoff=0.5)
+        }
+        guess = f"did you mean {', '.join(sorted(close))}; " if close else ""
+        raise ConfigError(
+            f"unknown collector {', '.join(repr(name) for name in unknown)}",
+            remedy=f"{guess}choose from auto, {', '.join(COLLECTORS)}",
+        )
     if "auto" in requested and names:
         message = f"auto cannot be combined with {', '.join(sorted(names))}"
         raise ConfigError(message, remedy="give either auto or the collectors' names")
@@ -212,80 +220,51 @@ def _checked(requested: tuple[str, ...]) -> frozenset[str]:
         message = f"{Source.REPLAY} cannot be combined with other collectors"
         remedy = f"give {Source.REPLAY} alone, or leave --gpuperf-replay out"
         raise ConfigError(message, remedy=remedy)
+    missing = [name for name in COLLECTORS if name in names and name in absent]
+    if missing:
+        message = "; ".join(
+            f"collector {name} cannot be used: {absent[name].reason}"
+            for name in missing
+        )
+        remedies = dict.fromkeys(absent[name].remedy for name in missing)
+        raise CollectorUnavailableError(message, remedy="; ".join(remedies))
     return names
-
-
-def _unknown_error(unknown: list[str]) -> ConfigError:
-    close = {
-        match
-        for name in unknown
-        for match in difflib.get_close_matches(name, COLLECTORS, n=1, cutoff=0.5)
-    }
-    guess = f"did you mean {', '.join(sorted(close))}; " if close else ""
-    return ConfigError(
-        f"unknown collector {', '.join(repr(name) for name in unknown)}",
-        remedy=f"{guess}choose from auto, {', '.join(COLLECTORS)}",
-    )
-
-
-def _refuse_absent(requested: frozenset[str], absent: Mapping[str, Gap]) -> None:
-    missing = [name for name in COLLECTORS if name in requested and name in absent]
-    if not missing:
-        return
-    message = "; ".join(
-        f"collector {name} cannot be used: {absent[name].reason}" for name in missing
-    )
-    remedies = dict.fromkeys(absent[name].remedy for name in missing)
-    raise CollectorUnavailableError(message, remedy="; ".join(remedies))
 
 
 def _note(
     name: str, used: tuple[str, ...], gaps: Mapping[str, Gap | None]
 ) -> HeaderNote:
     """Return the reason for an unused collector. None in `gaps` means not requested."""
-    if name not in gaps:
-        text = f"{name}: not needed with {', '.join(used)}"
-        return HeaderNote(about=name, text=text, code=GapCode.NOT_ASKED)
-    gap = gaps[name]
-    if gap is None:
-        text = f"{name}: not requested"
-        return HeaderNote(about=name, text=text, code=GapCode.NOT_ASKED)
-    text = f"{name}: {gap.text}"
-    return HeaderNote(about=name, text=text, code=gap.code)
+    gap = gaps.get(name)
+    if gap is not None:
+        return HeaderNote(about=name, text=f"{name}: {gap.text}", code=gap.code)
+    why = "not requested" if name in gaps else f"not needed with {', '.join(used)}"
+    return HeaderNote(about=name, text=f"{name}: {why}", code=GapCode.NOT_ASKED)
 
 
 def _device_note(
     used: tuple[str, ...], device_name: str | None, device_reason: str
 ) -> HeaderNote:
-    text = _device_sentence(used, device_name, device_reason)
-    code = GapCode.NO_DEVICE if _is_without(used, device_name) else None
-    return HeaderNote(about="gpu", text=text, code=code)
-
-
-def _is_without(used: tuple[str, ...], device_name: str | None) -> bool:
-    timed = not frozenset(DEVICE_TIMERS).isdisjoint(used)
-    return device_name is None and not timed and Source.REPLAY not in used
-
-
-def _device_sentence(
-    used: tuple[str, ...], device_name: str | None, device_reason: str
-) -> str:
+    timers = [name for name in DEVICE_TIMERS if name in used]
+    code = None
     if Source.REPLAY in used:
-        return "GPU: not used, a recorded run is replayed"
-    if _is_without(used, device_name):
-        return (
+        text = "GPU: not used, a recorded run is replayed"
+    elif device_name is None and not timers:
+        code = GapCode.NO_DEVICE
+        text = (
             f"CPU only: {device_reason or 'no GPU was found'}; times are the host's, caches"
             " as they come"
         )
-    if device_name is None:
-        return "GPU: one that NVML does not know; times are the device's own"
-    timers = [name for name in DEVICE_TIMERS if name in used]
-    if timers:
-        return (
+    elif device_name is None:
+        text = "GPU: one that NVML does not know; times are the device's own"
+    elif timers:
+        text = (
             f"{device_name}: times are the device's own, by {timers[0]}, and the host's"
             " beside them"
         )
-    return (
-        f"{device_name}: times are the host's, from the call to the device's"
-        " synchronisation"
-    )
+    else:
+        text = (
+            f"{device_name}: times are the host's, from the call to the device's"
+            " synchronisation"
+        )
+    return HeaderNote(about="gpu", text=text, code=code)

@@ -136,7 +136,13 @@ class TorchRuntime:
             if torch.version.cuda is not None:
                 return None
             device = torch.accelerator.current_accelerator()
-            if device is None or not _started(torch, device.type):
+            if device is None:
+                return None
+            backend = getattr(torch, device.type)
+            # mps has no such function, and gives no other sign.
+            tell = getattr(backend, "is_initialized", None)
+            begun = backend.driver_allocated_memory() > 0 if tell is None else tell()
+            if not begun:
                 return None
         except (AttributeError, RuntimeError):
             # torch is older than 2.6, or is still being imported.
@@ -175,7 +181,10 @@ class TorchRuntime:
         torch: Any = self._modules["torch"]
         try:
             if str(device) not in self._buffers:
-                size_bytes = _FLUSH_FACTOR * _l2_bytes(torch, device.type)
+                backend = getattr(torch, device.type)
+                properties = getattr(backend, "get_device_properties", None)
+                l2_bytes = properties and getattr(properties(), "L2_cache_size", None)
+                size_bytes = _FLUSH_FACTOR * int(l2_bytes or _UNKNOWN_L2_BYTES)
                 self._buffers[str(device)] = torch.empty(
                     size_bytes, dtype=torch.uint8, device=device
                 )
@@ -203,22 +212,6 @@ class TorchRuntime:
     def facts_of(self, uuid: str) -> None:  # noqa: ARG002 - of the seam
         """Return None, because the CUDA driver does not know the device."""
         return
-
-
-def _started(torch: Any, kind: str) -> bool:  # noqa: ANN401 - an optional library has no types
-    backend = getattr(torch, kind)
-    begun = getattr(backend, "is_initialized", None)
-    if begun is not None:
-        return bool(begun())
-    # mps gives no other sign.
-    return bool(backend.driver_allocated_memory() > 0)
-
-
-def _l2_bytes(torch: Any, kind: str) -> int:  # noqa: ANN401 - an optional library has no types
-    """Return the L2 size that torch reports, or a size above the largest L2 [B]."""
-    properties = getattr(getattr(torch, kind), "get_device_properties", None)
-    size = None if properties is None else getattr(properties(), "L2_cache_size", None)
-    return int(size or _UNKNOWN_L2_BYTES)
 
 
 def torch_failure(name: str, error: Exception) -> CollectError:
@@ -627,18 +620,17 @@ def raise_failure(driver: Any, name: str, status: int) -> None:  # noqa: ANN401 
     driver.cuGetErrorName(ctypes.c_int(status), ctypes.byref(text))
     error = (text.value or b"an unknown error").decode("ascii", "replace")
     message = f"{name} failed with {error} ({status})"
-    raise CollectError(message, remedy=_remedy(status))
-
-
-def _remedy(status: int) -> str:
+    remedy = "run the test with CUDA_LAUNCH_BLOCKING=1 to find the call behind it"
     if status == _OUT_OF_MEMORY:
-        return (
+        remedy = (
             "leave twice the size of the L2 of the device's memory free for its flush,"
             ' or measure with cache="warm"'
         )
-    if status in _CAPTURE:
-        return "measure the replay of a graph, not its capture, which allows no waiting"
-    return "run the test with CUDA_LAUNCH_BLOCKING=1 to find the call behind it"
+    elif status in _CAPTURE:
+        remedy = (
+            "measure the replay of a graph, not its capture, which allows no waiting"
+        )
+    raise CollectError(message, remedy=remedy)
 
 
 def driver_library() -> LoadedLibrary:

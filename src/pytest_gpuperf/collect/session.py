@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -202,29 +203,21 @@ def read_git(
     commit = about.get("branch.oid", "")
     if not commit or commit == "(initial)":
         return Revision()
+    parent = None
+    if with_parent:
+        commit_lines = _git_lines(runner, root, ("git", "cat-file", "commit", commit))
+        # The message follows after an empty line.
+        header = itertools.takewhile(bool, commit_lines)
+        # A commit names its parent, even if a shallow clone does not have the parent.
+        parents = (line for line in header if line.startswith("parent "))
+        parent = next(parents, "").partition(" ")[2] or None
     head = about.get("branch.head", "")
     return Revision(
         commit=commit,
         dirty=any(not line.startswith("#") for line in lines),
         branch=None if head == "(detached)" else _cleaned(head),
-        parent=_parent(runner, root, commit) if with_parent else None,
+        parent=parent,
     )
-
-
-def _parent(runner: Runner, root: str | os.PathLike[str], commit: str) -> str | None:
-    """
-    Return the first parent of a commit, or None if there is none.
-
-    The commit object names its parent, even if a shallow clone does not have the
-    parent.
-    """
-    for line in _git_lines(runner, root, ("git", "cat-file", "commit", commit)):
-        if line.startswith("parent "):
-            return line.split(" ", 1)[1]
-        # The rest is the message.
-        if not line:
-            break
-    return None
 
 
 def _git_lines(

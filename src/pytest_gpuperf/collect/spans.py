@@ -123,11 +123,19 @@ def named_mark(level: SpanLevel, name: object, kind: object) -> Mark:
     Raises:
         MeasureError: The name is not text, or the kind is unknown.
     """
-    checked = _name(level, name)
-    meant = _kind(kind) or kind_of(checked)
+    remedy = f'write its name in quotes: steps.{level.value}("forward")'
+    if not isinstance(name, str) or not name.strip():
+        raise _refused(level.value, name, "is not a name", remedy)
+    if has_lone_surrogate(name):
+        raise _refused(level.value, name, "contains a lone surrogate", remedy)
+    try:
+        meant = kind_of(name) if kind is None else SpanKind(kind)
+    except ValueError as error:
+        remedy = f"write one of {', '.join(kind.value for kind in SpanKind)}"
+        raise _refused("kind", kind, "is not a kind", remedy) from error
     if level is SpanLevel.PHASE:
         meant = meant or SpanKind.OTHER
-    return Mark(name=checked, level=level, kind=meant)
+    return Mark(name=name, level=level, kind=meant)
 
 
 def layer_mark(index: object, part: object) -> Mark:
@@ -166,26 +174,6 @@ def check_loader(loader: object) -> None:
     ):
         remedy = "give what a for loop takes"
         raise _refused("loader", loader, "cannot be looped over", remedy)
-
-
-def _name(level: SpanLevel, name: object) -> str:
-    remedy = f'write its name in quotes: steps.{level.value}("forward")'
-    if not isinstance(name, str) or not name.strip():
-        raise _refused(level.value, name, "is not a name", remedy)
-    if has_lone_surrogate(name):
-        raise _refused(level.value, name, "contains a lone surrogate", remedy)
-    return name
-
-
-def _kind(kind: object) -> SpanKind | None:
-    """Convert a kind that is given by name, or return None if no kind is given."""
-    if kind is None:
-        return None
-    try:
-        return SpanKind(kind)
-    except ValueError as error:
-        remedy = f"write one of {', '.join(kind.value for kind in SpanKind)}"
-        raise _refused("kind", kind, "is not a kind", remedy) from error
 
 
 def units_amount(units: object) -> float:
@@ -316,9 +304,13 @@ def _spans(part: list[EndedSpan], origin_ns: int) -> Iterator[Span]:
     ):
         place = places.get(parent)
         outer = None if place is None else made[place]
+        kind = SpanKind.OTHER if outer is None else outer.kind
+        # A layer is a forward pass, unless it lies in a backward pass.
+        if mark.level is SpanLevel.LAYER and kind is not SpanKind.BACKWARD:
+            kind = SpanKind.FORWARD
         span = Span(
             name=mark.name,
-            kind=mark.kind or _inherited(mark, outer),
+            kind=mark.kind or kind,
             level=mark.level,
             start_s=_seconds(start_ns - origin_ns),
             end_s=_seconds(end_ns - origin_ns),
@@ -331,13 +323,6 @@ def _spans(part: list[EndedSpan], origin_ns: int) -> Iterator[Span]:
         places[number] = len(made)
         made.append(span)
         yield span
-
-
-def _inherited(mark: Mark, outer: Span | None) -> SpanKind:
-    if mark.level is SpanLevel.LAYER:
-        backward = outer is not None and outer.kind is SpanKind.BACKWARD
-        return SpanKind.BACKWARD if backward else SpanKind.FORWARD
-    return SpanKind.OTHER if outer is None else outer.kind
 
 
 def _since(before: Compiled | None, now: Compiled | None) -> Compiled | None:

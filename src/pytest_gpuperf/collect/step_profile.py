@@ -46,7 +46,6 @@ from pytest_gpuperf.model.steps import (
 )
 
 _T = TypeVar("_T")
-_OPEN_AT_END = "it was still open when the loop ended"
 _NO_PARENT = -1
 
 
@@ -139,7 +138,8 @@ class StepRecorder:
             failure: The exception that ended the loop early, or None.
         """
         if self._start_ns is not None:
-            self._keep_step(self._units, _OPEN_AT_END, self._now_ns())
+            void = "it was still open when the loop ended"
+            self._keep_step(self._units, void, self._now_ns())
         self._running = False
         self._stack.frames.clear()
         return Loop(
@@ -266,9 +266,20 @@ class StepRecorder:
     def _open_span(self, mark: Mark) -> None:
         frames = self._stack.frames
         if not frames:
-            self._check_place(mark)
+            self._check_running(f"{mark.level.value} {mark.name!r}")
+            inside = self._start_ns is not None or mark.kind is SpanKind.DATA
+            if not inside and self._in_own_thread():
+                message = f"{mark.level.value} {mark.name!r} is outside of every step"
+                remedy = (
+                    "put it into `with steps.step():`; only data may lie between steps"
+                )
+                raise MeasureError(message, remedy=remedy)
         elif mark.level is SpanLevel.LAYER:
-            _refuse_inner_layer(mark, frames)
+            # The owner of operations in an inner layer would be unclear.
+            for _, outer, _ in frames:
+                if outer.level is SpanLevel.LAYER:
+                    message = f"layer {mark.name} is inside layer {outer.name}"
+                    raise MeasureError(message, remedy=f"end layer {outer.name} first")
         if self._span_waits and self._active:
             self._runtime.synchronize()
         frames.append((next(self._numbers), mark, self._now_ns()))
@@ -294,16 +305,6 @@ class StepRecorder:
         self._spans.append(
             (number, parent, mark, start_ns, end_ns, stack.thread, place)
         )
-
-    def _check_place(self, mark: Mark) -> None:
-        """Raise for an outermost span that lies outside of every step."""
-        self._check_running(f"{mark.level.value} {mark.name!r}")
-        inside = self._start_ns is not None
-        if inside or mark.kind is SpanKind.DATA or not self._in_own_thread():
-            return
-        message = f"{mark.level.value} {mark.name!r} is outside of every step"
-        remedy = "put it into `with steps.step():`; only data may lie between steps"
-        raise MeasureError(message, remedy=remedy)
 
     # Steps.
 
@@ -378,14 +379,6 @@ class StepRecorder:
         return threading.get_ident() == self._thread
 
 
-def _refuse_inner_layer(mark: Mark, frames: list[tuple[int, Mark, int]]) -> None:
-    """Raise for a layer inside a layer, because the owner of inner operations would be unclear."""
-    for _, outer, _ in frames:
-        if outer.level is SpanLevel.LAYER:
-            message = f"layer {mark.name} is inside layer {outer.name}"
-            raise MeasureError(message, remedy=f"end layer {outer.name} first")
-
-
 _NO_COMPILATION = Compiled(count=0, graph_breaks_count=0, time_s=0.0)
 # torch's names for the compile time of a whole frame, newest first.
 _FRAME_TIMES = ("_compile.compile_inner", "_compile.<locals>.compile_inner")
@@ -419,7 +412,15 @@ class TorchCompiler:
         if dynamo is None:
             return None if self._others() else _NO_COMPILATION
         try:
-            return _compilations(dynamo)
+            counters, times = dynamo.counters, dynamo.compilation_time_metrics
+            frames = next((times[name] for name in _FRAME_TIMES if name in times), None)
+            # `get`, because a look-up would add an entry.
+            count = int(counters.get("stats", {}).get("unique_graphs", 0))
+            return Compiled(
+                count=count,
+                graph_breaks_count=sum(counters.get("graph_break", {}).values()),
+                time_s=math.fsum(frames or ()) if frames or not count else None,
+            )
         except _READ_ERRORS:
             return None
 
@@ -436,15 +437,3 @@ class TorchCompiler:
         if "torch" in self._modules:
             return []
         return [name for name in _OTHER_COMPILERS if name in self._modules]
-
-
-def _compilations(dynamo: ModuleType) -> Compiled:
-    """Return the compiler's counters, without adding entries."""
-    counters, times = dynamo.counters, dynamo.compilation_time_metrics
-    frames = next((times[name] for name in _FRAME_TIMES if name in times), None)
-    count = int(counters.get("stats", {}).get("unique_graphs", 0))
-    return Compiled(
-        count=count,
-        graph_breaks_count=sum(counters.get("graph_break", {}).values()),
-        time_s=math.fsum(frames or ()) if frames or not count else None,
-    )

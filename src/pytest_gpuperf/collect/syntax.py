@@ -76,12 +76,8 @@ def _functions_in(file: str, _: int) -> dict[_Named, tuple[str, ...]]:
             tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    return _digests(tree)
-
-
-def _digests(tree: ast.AST) -> dict[_Named, tuple[str, ...]]:
     found: dict[_Named, tuple[str, ...]] = {}
-    nodes = [tree]
+    nodes: list[ast.AST] = [tree]
     while nodes:
         node = nodes.pop()
         for field in node._fields:  # Not ast.walk, which makes a call for each node.

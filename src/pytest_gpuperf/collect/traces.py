@@ -168,23 +168,6 @@ def launch_parts(launches: LaunchList, *, known_count: int) -> Iterator[Part]:
         shapes = ()
 
 
-def _other_parts(trace: Trace) -> Iterator[Part]:
-    for name in _SEQUENCES:
-        values = getattr(trace, name)
-        for begin in range(0, len(values), PIECE_COUNT):
-            yield Pieces(**{name: tuple(values[begin : begin + PIECE_COUNT])})
-
-
-def _end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End:
-    return End(
-        key=key,
-        role=role,
-        process_index=process_index,
-        launches_count=len(trace.launches),
-        **{name: getattr(trace, name) for name in _REST},
-    )
-
-
 def _trace_of(launches: LaunchList, pieces: Sequence[Pieces], end: End) -> Trace:
     values: dict[str, Any] = {
         name: tuple(value for piece in pieces for value in getattr(piece, name))
@@ -337,8 +320,19 @@ class TraceKeeper:
             ReportError: The file cannot be written.
         """
         launches = trace.launches
-        end = _end_of(trace, key, self._role, self._process_index)
-        rest = chain(_other_parts(trace), [end])
+        end = End(
+            key=key,
+            role=self._role,
+            process_index=self._process_index,
+            launches_count=len(launches),
+            **{name: getattr(trace, name) for name in _REST},
+        )
+        pieces = (
+            Pieces(**{name: tuple(getattr(trace, name)[begin : begin + PIECE_COUNT])})
+            for name in _SEQUENCES
+            for begin in range(0, len(getattr(trace, name)), PIECE_COUNT)
+        )
+        rest: Iterator[Part] = chain(pieces, [end])
         if isinstance(launches, LaunchStream) and launches.path in self._begun:
             file = self._begun.pop(launches.path)
             _append(file, rest)
@@ -370,7 +364,11 @@ def read_trace(folder: str, place: TracePlace) -> Trace:
         CaptureFormatError: The trace is missing, cut off or damaged. The message names
             the file, the line and the byte.
     """
-    path = _path_of(folder, place)
+    path = Path(folder) / place.file
+    # A foreign recording must not refer to files elsewhere.
+    if path.name != place.file:
+        message = f"{place.file!r} is not a file of a recording"
+        raise CaptureFormatError(message, remedy=_REMEDY, path=folder)
     shapes: list[KernelShape] = []
     columns = {name: array(code) for name, code in COLUMNS.items()}
     pieces: list[Pieces] = []
@@ -395,15 +393,6 @@ def read_trace(folder: str, place: TracePlace) -> Trace:
     if count > WHOLE_COUNT:
         return _trace_of(LaunchStream(path, place, shapes, count), pieces, part)
     return _trace_of(Launches(shapes=tuple(shapes), **columns), pieces, part)
-
-
-def _path_of(folder: str, place: TracePlace) -> Path:
-    """Return the file of a trace. A foreign recording must not refer to files elsewhere."""
-    path = Path(folder) / place.file
-    if path.name != place.file:
-        message = f"{place.file!r} is not a file of a recording"
-        raise CaptureFormatError(message, remedy=_REMEDY, path=folder)
-    return path
 
 
 class _Position(NamedTuple):

@@ -130,10 +130,16 @@ class Repository:
         finder = cls(folder, runner, revision=revision)
         inside = finder.run("rev-parse", "--is-inside-work-tree")
         if inside.exit_code:
+            # git distrusts another user's clone, as in a container.
+            trust = r"git config \S+ --add safe\.directory .+"
+            command = re.search(trust, inside.log_tail)
+            remedy = "start it in a clone of the project"
+            if command:
+                remedy = f"if you trust it, run {command[0].strip()}"
             raise finder.error(
                 f"{folder} is not in a git repository that can be read "
                 f"({_last_line(inside)})",
-                _trust_remedy(inside) or "start it in a clone of the project",
+                remedy,
             )
         if _text(inside) != "true":
             raise finder.error(
@@ -270,7 +276,15 @@ class Repository:
         named = self.run("-c", "core.warnAmbiguousRefs=true", *verify, revision)
         # git resolves an ambiguous name to one of its meanings, and only warns.
         if b"is ambiguous" in named.stderr:
-            raise self._ambiguous(revision)
+            # The refs that git tries for a name, see `git help revisions`.
+            refs = [f"refs/{kind}/{revision}" for kind in ("tags", "heads", "remotes")]
+            every = self.run("for-each-ref", "--format=%(refname)", *refs)
+            names = _text(every).split()
+            if not names:
+                objects = self.run("rev-parse", f"--disambiguate={revision}")
+                names = _text(objects).split()
+            message = f"{revision} is ambiguous in {self.root}: {', '.join(names)}"
+            raise self.error(message, "write out the one that is meant")
         # git also accepts an exclusion here.
         if named.exit_code or revision.startswith("^"):
             raise self._unknown(revision)
@@ -279,15 +293,6 @@ class Repository:
         if commit.exit_code:
             raise self._unknown(revision)
         return _text(commit)
-
-    def _ambiguous(self, revision: str) -> RevisionError:
-        refs = self.run("for-each-ref", "--format=%(refname)", *_refs_named(revision))
-        names = _text(refs).split()
-        if not names:
-            objects = self.run("rev-parse", f"--disambiguate={revision}")
-            names = _text(objects).split()
-        message = f"{revision} is ambiguous in {self.root}: {', '.join(names)}"
-        return self.error(message, "write out the one that is meant")
 
     def _unknown(self, revision: str) -> RevisionError:
         if _SEVERAL.match(revision):
@@ -298,32 +303,26 @@ class Repository:
             message = f"{revision} is a {kind} of {self.root}, not a commit"
             return self.error(message, "give a branch, a tag or a commit")
         message = f"{revision} is not a commit of {self.root}"
-        remote_branch = self._remote_branch(revision)
+        remote, _, branch = revision.partition("/")
+        is_remote = _BRANCH.fullmatch(branch) and remote in self._remotes()
         any_commit = self.run("rev-list", "--all", "--max-count=1")
-        if remote_branch is None and not _text(any_commit):
+        if not is_remote and not _text(any_commit):
             return self.error(f"{message}, which has none yet", "commit first")
         is_shallow = _text(self.run("rev-parse", "--is-shallow-repository")) == "true"
         if is_shallow:
             message += ", which is a shallow clone"
-        remote = ("--format=%(refname:short)", f"refs/remotes/*/{revision}")
-        names = _text(self.run("for-each-ref", *remote)).split()
+        tracked = ("--format=%(refname:short)", f"refs/remotes/*/{revision}")
+        names = _text(self.run("for-each-ref", *tracked)).split()
         if names:
             return self.error(message, f"name the remote's branch: {names[0]}")
-        if remote_branch is not None:
+        if is_remote:
             # A clone of one branch fetches no other branch, however deep.
-            name, branch = remote_branch
-            command = f"git fetch {name} +{branch}:refs/remotes/{revision}"
+            command = f"git fetch {remote} +{branch}:refs/remotes/{revision}"
             return self.error(message, f"fetch it: {command}")
         return self.error(message, self._fetch_remedy(revision, is_shallow=is_shallow))
 
     def _remotes(self) -> list[str]:
         return _text(self.run("remote")).split()
-
-    def _remote_branch(self, revision: str) -> tuple[str, str] | None:
-        """Return the remote and the branch that a revision names, or None."""
-        remote, _, branch = revision.partition("/")
-        named = _BRANCH.fullmatch(branch) and remote in self._remotes()
-        return (remote, branch) if named else None
 
     def _fetch_remedy(self, revision: str, *, is_shallow: bool) -> str:
         """Return the command that fetches a revision, or other advice if none would help."""
@@ -371,7 +370,11 @@ def worktree(
         raise _no_room(repository, parent, error) from error
     scratch = Path(os.path.realpath(folder.path))
     try:
-        _forget_removed(repository)
+        # Killed runs, too, have left worktrees that git remembers.
+        for path in _worktrees(repository):
+            is_ours = path.name == _TREE and f"-{_KIND}-" in path.parent.name
+            if is_ours and not path.parent.exists():
+                _forget(repository, path.parent)
         yield _checked_out(repository, scratch, commit, carry)
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -424,7 +427,16 @@ def _checked_out(
         )
     if finished.exit_code:
         message = f"git cannot check out {commit[:12]} in {tree.root}: "
-        remedy = _checkout_remedy(finished.stderr)
+        remedy = "see what git says"
+        full = (os.strerror(errno.ENOSPC).encode(), _UNWRITTEN.encode())
+        if any(text in finished.stderr for text in full):
+            remedy = "make room there, or set TMPDIR to another folder"
+        # A partial clone whose remote does not answer.
+        elif _PROMISED in finished.stderr:
+            remedy = (
+                "this partial clone lacks files of that commit: while its remote"
+                " answers, fetch them with git fetch --refetch --no-filter"
+            )
         raise repository.error(message + _last_line(finished), remedy)
     remarks += _add_submodules(repository, tree)
     return Worktree(
@@ -433,19 +445,6 @@ def _checked_out(
         carried=_carry(repository, tree, carry),
         remarks=tuple(remarks),
     )
-
-
-def _checkout_remedy(stderr: bytes) -> str:
-    full = (os.strerror(errno.ENOSPC).encode(), _UNWRITTEN.encode())
-    if any(text in stderr for text in full):
-        return "make room there, or set TMPDIR to another folder"
-    # A partial clone whose remote does not answer.
-    if _PROMISED in stderr:
-        return (
-            "this partial clone lacks files of that commit: while its remote answers, "
-            "fetch them with git fetch --refetch --no-filter"
-        )
-    return "see what git says"
 
 
 def _add_submodules(outer: Repository, tree: Repository) -> list[str]:
@@ -477,7 +476,9 @@ def _carry(
     for pattern in carry:
         names = glob.glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207 - that of Path raises for an absolute pattern
         sources = [root / name for name in names if (root / name).is_file()]
-        if not sources or not all(_is_inside(path, root) for path in sources):
+        if not sources or not all(
+            path.resolve().is_relative_to(root) for path in sources
+        ):
             message = f"{pattern} cannot be carried to the other side: "
             reason = "the working tree has no such file"
             raise repository.error(message + reason, "correct the path")
@@ -516,17 +517,6 @@ def _copy(source: Path, tree: Path, name: str, repository: Repository) -> None:
         raise repository.error(message, "carry to a path that is free") from error
 
 
-def _is_inside(path: Path, root: Path) -> bool:
-    return path.resolve().is_relative_to(root)
-
-
-def _forget_removed(repository: Repository) -> None:
-    for path in _worktrees(repository):
-        is_ours = path.name == _TREE and f"-{_KIND}-" in path.parent.name
-        if is_ours and not path.parent.exists():
-            _forget(repository, path.parent)
-
-
 def _worktrees(repository: Repository) -> list[Path]:
     """Return the folders of a repository's worktrees, including missing folders."""
     lines = _text(repository.run("worktree", "list", "--porcelain")).splitlines()
@@ -557,20 +547,9 @@ def _forget(repository: Repository, scratch: Path) -> None:
             _forget(inner, scratch)
 
 
-def _refs_named(revision: str) -> tuple[str, ...]:
-    """Return the refs that git tries for a name, see `git help revisions`."""
-    return tuple(f"refs/{kind}{revision}" for kind in ("tags/", "heads/", "remotes/"))
-
-
 def _text(finished: Finished) -> str:
     """Return git's output without the final line end."""
     return os.fsdecode(finished.stdout).rstrip("\n")
-
-
-def _trust_remedy(finished: Finished) -> str:
-    """Return the remedy if git distrusts another user's clone, as in a container, else ""."""
-    command = re.search(r"git config \S+ --add safe\.directory .+", finished.log_tail)
-    return f"if you trust it, run {command[0].strip()}" if command else ""
 
 
 def _last_line(finished: Finished) -> str:

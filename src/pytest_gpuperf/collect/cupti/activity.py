@@ -450,18 +450,24 @@ class ActivityTimer:
         """Begin a sample by labelling the work that the current thread submits from now on."""
         if self._failure is not None:
             return
-        if not self._collector.is_open:
+        collector = self._collector
+        if not collector.is_open:
             self._failure = CLOSED
             return
+        cupti = collector.library
         try:
             if self._sink is None:
-                self._begin_set()
+                collector.flush()
+                self._dropped_before = collector.dropped_count
+                self._sink = collector.listen()
+                self._first = self._label + 1
+                self._ended_before_s = _ended_children_s()
+                cupti.activity_push_external_correlation_id(_SAMPLES, _BETWEEN)
             self._abandon()
-            cupti = self._collector.library
             self._label += 1
             cupti.activity_push_external_correlation_id(_SAMPLES, self._label)
             self._begins_ns.append(cupti.get_timestamp())
-        except self._collector.failures as error:
+        except collector.failures as error:
             self._give_up(failed(error))
 
     def end(self) -> None:
@@ -516,15 +522,6 @@ class ActivityTimer:
         self._places = {}
         self._has_records = self._has_work = False
         return void
-
-    def _begin_set(self) -> None:
-        collector = self._collector
-        collector.flush()
-        self._dropped_before = collector.dropped_count
-        self._sink = collector.listen()
-        self._first = self._label + 1
-        self._ended_before_s = _ended_children_s()
-        collector.library.activity_push_external_correlation_id(_SAMPLES, _BETWEEN)
 
     def _abandon(self) -> None:
         if len(self._begins_ns) > len(self._ended):

@@ -338,13 +338,22 @@ class Evaluator:
             request = self._request(base + _DEFAULT_ENDING[kind])
         answer = self._call(f"Get{_PROPERTIES[kind]}Properties", index=index)
         hardware = self._call("HwUnitToString", hwUnit=answer.hwUnit & 0xFFFFFFFF)
+        made_of: tuple[str, ...] = ()
+        if kind is MetricType.THROUGHPUT:
+            counters = self.names(MetricType.COUNTER)
+            throughputs = self.names(MetricType.THROUGHPUT)
+            inner = answer.pSubThroughputIndices[: answer.numSubThroughputs]
+            made_of = (
+                *(counters[n] for n in answer.pCounterIndices[: answer.numCounters]),
+                *(throughputs[n] for n in inner),
+            )
         return Properties(
             base=base,
             kind=kind,
             description=(answer.pDescription or b"").decode(),
             hardware_unit=(hardware.pHwUnitName or b"").decode(),
             unit=self._unit(request) if request is not None else "",
-            made_of=self._made_of(answer) if kind is MetricType.THROUGHPUT else (),
+            made_of=made_of,
         )
 
     def passes(self, names: Sequence[str]) -> int:
@@ -411,17 +420,6 @@ class Evaluator:
         chip = self._chip.decode()
         remedy = f"look for it: gpuperf metrics search --chip={chip} WORD"
         return UnknownMetricError(name, remedy=remedy)
-
-    def _made_of(self, answer: Any) -> tuple[str, ...]:  # noqa: ANN401 - see `Library.ask`
-        counters = self.names(MetricType.COUNTER)
-        throughputs = self.names(MetricType.THROUGHPUT)
-        return (
-            *(counters[answer.pCounterIndices[n]] for n in range(answer.numCounters)),
-            *(
-                throughputs[answer.pSubThroughputIndices[n]]
-                for n in range(answer.numSubThroughputs)
-            ),
-        )
 
     def _unit(self, request: EvalRequest) -> str:
         """Return a metric's unit, as `instruction/gpc_cycle`, or "" without a unit."""

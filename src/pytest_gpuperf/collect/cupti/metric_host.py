@@ -137,7 +137,15 @@ class MetricHost:
 
     def units(self) -> dict[str, str]:
         """Return the unit of every metric, in Nsight Compute's spelling."""
-        return {name: ncu_unit(self._unit(name)) for name in self.metrics}
+        units = {}
+        for name in self.metrics:
+            properties = self._library.call(
+                f"{HOST}GetMetricProperties",
+                pHostObject=self._handle,
+                pMetricName=name.encode(),
+            )
+            units[name] = ncu_unit((properties.pDimUnit or b"").decode())
+        return units
 
     def values(
         self, image: ctypes.Array[ctypes.c_char], index: int, units: Mapping[str, str]
@@ -176,42 +184,30 @@ class MetricHost:
         metrics = {"ppMetricNames": self._names, "numMetrics": len(self._names)}
         status, _ = self._library.ask(add, **host, **metrics)
         if status:
-            raise self._unknown() or failure(add, status)
+            function = f"{HOST}GetMetricProperties"
+            unknown = [
+                name
+                for name in self.metrics
+                if self._library.ask(function, **host, pMetricName=name.encode())[0]
+                in {INVALID_METRIC_NAME, INVALID_PARAMETER}
+            ]
+            remedy = (
+                f"look for it: gpuperf metrics search --chip={self._chip} WORD, and give"
+                " its ending too, as .sum"
+            )
+            if len(unknown) == 1:
+                raise UnknownMetricError(unknown[0], remedy=remedy)
+            if unknown:
+                listed = ", ".join(map(repr, unknown))
+                message = f"unknown metrics {listed} of {self._chip}"
+                raise ConfigError(message, remedy=remedy)
+            raise failure(add, status)
         size = self._library.call(f"{HOST}GetConfigImageSize", **host).configImageSize
         image = ctypes.create_string_buffer(size)
         buffer = {"configImageSize": size, "pConfigImage": ctypes.addressof(image)}
         self._library.call(f"{HOST}GetConfigImage", **host, **buffer)
         passes = self._library.call(f"{HOST}GetNumOfPasses", **buffer).numOfPasses
         return image, int(passes)
-
-    def _unknown(self) -> ConfigError | None:
-        """Return the error for metrics that the chip lacks, or None."""
-        function = f"{HOST}GetMetricProperties"
-        unknown = [
-            name
-            for name in self.metrics
-            if self._library.ask(
-                function, pHostObject=self._handle, pMetricName=name.encode()
-            )[0]
-            in {INVALID_METRIC_NAME, INVALID_PARAMETER}
-        ]
-        remedy = (
-            f"look for it: gpuperf metrics search --chip={self._chip} WORD, and give its"
-            " ending too, as .sum"
-        )
-        if len(unknown) == 1:
-            return UnknownMetricError(unknown[0], remedy=remedy)
-        listed = ", ".join(map(repr, unknown))
-        message = f"unknown metrics {listed} of {self._chip}"
-        return ConfigError(message, remedy=remedy) if unknown else None
-
-    def _unit(self, name: str) -> str:
-        properties = self._library.call(
-            f"{HOST}GetMetricProperties",
-            pHostObject=self._handle,
-            pMetricName=name.encode(),
-        )
-        return (properties.pDimUnit or b"").decode()
 
 
 def ncu_unit(text: str) -> str:
@@ -222,12 +218,11 @@ def ncu_unit(text: str) -> str:
         >>> ncu_unit("instruction/gpc_cycle")
         'inst/cycle'
     """
-    return "/".join(_word(part) for part in text.split("/"))
-
-
-def _word(text: str) -> str:
-    """Convert a word of a unit. Cycles of all clocks become `cycle`."""
-    return "cycle" if text.endswith("cycle") else _WORDS.get(text, text)
+    return "/".join(
+        # Cycles of all clocks become `cycle`.
+        "cycle" if word.endswith("cycle") else _WORDS.get(word, word)
+        for word in text.split("/")
+    )
 
 
 _NO_SCOPE = 2  # CUPTI_METRIC_COLLECTION_SCOPE_INVALID

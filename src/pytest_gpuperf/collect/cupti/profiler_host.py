@@ -269,7 +269,12 @@ class ProfilerHost:
             self._host = host
             return
         if self._set is not None:
-            self._check_set(chip, reason)
+            if self._type is ProfilerType.RANGE_PROFILER:
+                message = (
+                    f"{chip} has no single-pass set {self._set!r} for RANGE_PROFILER"
+                )
+                raise ValueError(message)
+            _check_set(_library_of_sets(reason), chip, self._set)
         library, why = _library()
         if library is not None:
             self._host = LibraryHost(library, chip, self._type, self._set)
@@ -277,12 +282,6 @@ class ProfilerHost:
             self._host = OfflineHost(chip, evaluator(chip), reason=reason)
         else:
             raise unavailable(f"the metrics of {self._type.name}", f"{reason}; {why}")
-
-    def _check_set(self, chip: str, reason: str) -> None:
-        if self._type is ProfilerType.RANGE_PROFILER:
-            message = f"{chip} has no single-pass set {self._set!r} for RANGE_PROFILER"
-            raise ValueError(message)
-        _check_set(_library_of_sets(reason), chip, str(self._set))
 
     def deinitialize(self) -> None:
         """Free the host of the library. May be called repeatedly."""

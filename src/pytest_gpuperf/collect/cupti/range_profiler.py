@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.cupti.libcupti import (
 )
 from pytest_gpuperf.collect.cupti.metric_host import CounterValue, MetricHost
 from pytest_gpuperf.collect.translate.counters import KERNEL
-from pytest_gpuperf.errors import CollectError, GpuPerfError, MeasureError
+from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.counters import CounterMode
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void, VoidCode
@@ -134,8 +134,15 @@ class RangeSession:
         Raises:
             MeasureError: The range is nested, or a range of this name ran before.
         """
-        if self._is_inside or name in self.names:
-            raise _ambiguous(name, is_inside=self._is_inside)
+        if self._is_inside:
+            message = (
+                f"range {name!r} is inside another range, and only outer ones count"
+            )
+            remedy = "end a range before the next one begins"
+            raise MeasureError(message, remedy=remedy)
+        if name in self.names:
+            message = f"range {name!r} began twice in one run of the body"
+            raise MeasureError(message, remedy="give each range a name of its own")
         self._call("PushRange", pRangeName=name.encode())
         self.names.append(name)
         self._is_inside = True
@@ -180,14 +187,6 @@ class RangeSession:
             counterDataImageSize=len(self.image),
             **fields,
         )
-
-
-def _ambiguous(name: str, *, is_inside: bool) -> MeasureError:
-    if is_inside:
-        message = f"range {name!r} is inside another range, and only outer ones count"
-        return MeasureError(message, remedy="end a range before the next one begins")
-    message = f"range {name!r} began twice in one run of the body"
-    return MeasureError(message, remedy="give each range a name of its own")
 
 
 Ranged = Callable[[str], AbstractContextManager[None]]
@@ -305,7 +304,14 @@ class RangeProfiler:
         self._host = MetricHost(self._library, chip, metrics)
         self.passes_count = self._host.passes_count
         self._units = self._host.units()
-        self._cache = self._cache_mode(cache)
+        self._cache = cache
+        if cache == "all" and self._library.version < GREW[f"{RANGE}Enable"]:
+            text = (
+                f"{self._library.name} does not empty the caches before a pass (13.4 and"
+                " later do): each pass starts with those of the pass before"
+            )
+            self._notes = (*self._notes, Note(code="cache-control", text=text))
+            self._cache = "none"
 
     def close(self) -> None:
         """Free the resources of libcupti. May be called repeatedly."""
@@ -339,7 +345,14 @@ class RangeProfiler:
             session.start()
             body()
             self._synchronize()
-            missing = None if session.stop() else _missing(self.passes_count)
+            missing = None
+            if not session.stop():
+                missing = Void(
+                    code=VoidCode.PASSES_MISSING,
+                    reason="libcupti did not complete all of"
+                    f" {self.passes_count} passes",
+                    remedy="count fewer metrics",
+                )
             return self._counted(session, "kernel", self.passes_count, missing)
 
     def count_ranges(self, body: Callable[[Ranged], object]) -> Counted:
@@ -366,7 +379,12 @@ class RangeProfiler:
             while not is_done:
                 # With one nesting level, a run completes one pass.
                 if runs_count == 2 * self.passes_count:
-                    raise _endless(self.passes_count, runs_count)
+                    message = (
+                        f"{runs_count} runs of the body did not complete"
+                        f" {self.passes_count} passes"
+                    )
+                    remedy = "count fewer metrics, or the kernels instead"
+                    raise CollectError(message, remedy=remedy)
                 session.start()
                 body(session.ranged)
                 self._synchronize()
@@ -374,7 +392,15 @@ class RangeProfiler:
                 runs_count += 1
                 names = names if runs_count > 1 else session.names
                 if session.names != names:
-                    raise _other_ranges(names, session.names, runs_count)
+                    first, later = (
+                        ", ".join(run) or "no range" for run in (names, session.names)
+                    )
+                    message = (
+                        f"run {runs_count} of the body began {later}, and the first run"
+                        f" {first}"
+                    )
+                    remedy = "begin the same ranges in every run of the body"
+                    raise MeasureError(message, remedy=remedy)
             return self._counted(session, "user", runs_count)
 
     @contextlib.contextmanager
@@ -408,30 +434,23 @@ class RangeProfiler:
             )
             for index in range(session.ranges_count())
         )
+        if not ranges and replay == "kernel":
+            message = "nothing was counted: the body launched no kernel in this context"
+            remedy = "launch one in the body, on the GPU of this thread"
+            raise CollectError(message, remedy=remedy)
         if not ranges:
-            raise _nothing(replay)
+            message = "nothing was counted: the body began no range"
+            remedy = 'put the counted code into ranged("name")'
+            raise CollectError(message, remedy=remedy)
         clock, later = session.clock, self._library.clock_state(self._context)
         return Counted(
             ranges=ranges,
             mode=CounterMode(replay=replay, cache=self._cache, clock="none"),
             tool=self._library.name,
             passes_count=passes_count,
-            notes=(*self._notes, *_clock_notes(clock), *_absence_notes(ranges)),
-            void=missing
-            or _dropped(dropped_count, self._max_ranges)
-            or _moved(clock, later),
+            notes=(*self._notes, *_notes(clock, ranges)),
+            void=missing or _void(dropped_count, self._max_ranges, clock, later),
         )
-
-    def _cache_mode(self, cache: str) -> str:
-        """Return the cache mode that the library supports, and add a note if it is another one."""
-        if cache == "none" or self._library.version >= GREW[f"{RANGE}Enable"]:
-            return cache
-        text = (
-            f"{self._library.name} does not empty the caches before a pass (13.4 and later"
-            " do): each pass starts with those of the pass before"
-        )
-        self._notes = (*self._notes, Note(code="cache-control", text=text))
-        return "none"
 
 
 def kernel_replay_error(
@@ -475,53 +494,17 @@ def _refuse_request(metrics: Sequence[str], max_ranges: int, cache: str) -> None
         raise MeasureError("; ".join(mistakes), remedy=remedy)
 
 
-def _nothing(replay: str) -> GpuPerfError:
-    if replay == "kernel":
-        message = "nothing was counted: the body launched no kernel in this context"
-        return CollectError(
-            message, remedy="launch one in the body, on the GPU of this thread"
+def _void(
+    dropped_count: int, max_ranges: int, clock: str | None, later: str | None
+) -> Void | None:
+    """Return the void for dropped ranges, or for a changed clock, or None."""
+    if dropped_count:
+        subject = "ranges were" if dropped_count > 1 else "range was"
+        return Void(
+            code=VoidCode.DROPPED_RANGES,
+            reason=f"{dropped_count} {subject} dropped: the limit was {max_ranges}",
+            remedy="raise max_ranges, or count a smaller body",
         )
-    message = "nothing was counted: the body began no range"
-    return CollectError(message, remedy='put the counted code into ranged("name")')
-
-
-def _endless(passes_count: int, runs_count: int) -> CollectError:
-    message = f"{runs_count} runs of the body did not complete {passes_count} passes"
-    return CollectError(message, remedy="count fewer metrics, or the kernels instead")
-
-
-def _other_ranges(
-    names: Sequence[str], later: Sequence[str], runs_count: int
-) -> MeasureError:
-    first_list, later_list = (", ".join(run) or "no range" for run in (names, later))
-    message = f"run {runs_count} of the body began {later_list}, and the first run {first_list}"
-    return MeasureError(
-        message, remedy="begin the same ranges in every run of the body"
-    )
-
-
-def _missing(passes_count: int) -> Void:
-    return Void(
-        code=VoidCode.PASSES_MISSING,
-        reason=f"libcupti did not complete all of {passes_count} passes",
-        remedy="count fewer metrics",
-    )
-
-
-def _dropped(dropped_count: int, max_ranges: int) -> Void | None:
-    """Return the void for dropped ranges, or None if no range was dropped."""
-    if not dropped_count:
-        return None
-    subject = "ranges were" if dropped_count > 1 else "range was"
-    return Void(
-        code=VoidCode.DROPPED_RANGES,
-        reason=f"{dropped_count} {subject} dropped: the limit was {max_ranges}",
-        remedy="raise max_ranges, or count a smaller body",
-    )
-
-
-def _moved(clock: str | None, later: str | None) -> Void | None:
-    """Return the void for a clock that changed between passes, or None if it did not."""
     if clock == later:
         return None
     return Void(
@@ -532,22 +515,21 @@ def _moved(clock: str | None, later: str | None) -> Void | None:
     )
 
 
-def _clock_notes(clock: str | None) -> tuple[Note, ...]:
-    if clock in _UNHELD_CLOCKS:
-        return ()
-    text = f"the clock is {clock} by another tool; it is left as it is"
-    return (Note(code="clock-held", text=text),)
-
-
-def _absence_notes(ranges: Sequence[CountedRange]) -> tuple[Note, ...]:
+def _notes(clock: str | None, ranges: Sequence[CountedRange]) -> list[Note]:
+    """Return notes about a held clock, and about counters without any value."""
+    notes = []
+    if clock not in _UNHELD_CLOCKS:
+        text = f"the clock is {clock} by another tool; it is left as it is"
+        notes.append(Note(code="clock-held", text=text))
     absent = [
         name
         for name in ranges[0].metrics
         if all(counted.metrics[name].value is None for counted in ranges)
     ]
-    if not absent:
-        return ()
-    text = (
-        f"no value of {', '.join(absent)}: the hardware counted nothing, or it is 0 / 0"
-    )
-    return (Note(code="absent-counters", text=text),)
+    if absent:
+        text = (
+            f"no value of {', '.join(absent)}: the hardware counted nothing, or it is"
+            " 0 / 0"
+        )
+        notes.append(Note(code="absent-counters", text=text))
+    return notes

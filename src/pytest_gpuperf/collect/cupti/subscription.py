@@ -106,9 +106,10 @@ def _absence_of(error: Exception, holder: str = "") -> Gap:
     row = meaning(status)
     reason = row.reason
     if status == HELD:
-        reason = (
-            f"{holder or _likely_holder()} is another user of CUPTI in this process"
-        )
+        loaded = [name for module, name in _PROFILERS.items() if module in sys.modules]
+        perhaps = f", perhaps {' or '.join(loaded)}," if loaded else ""
+        holder = holder or f"an unnamed tool{perhaps}"
+        reason = f"{holder} is another user of CUPTI in this process"
     return Gap(code=row.code, reason=f"{reason} (CUPTI {status})", remedy=row.remedy)
 
 
@@ -135,15 +136,6 @@ def failed(error: Exception) -> Void:
     """Return the void of a measurement in which a CUPTI call failed."""
     gap = _absence_of(error)
     return Void(code=VoidCode.CUPTI_FAILED, reason=gap.reason, remedy=gap.remedy)
-
-
-def _likely_holder() -> str:
-    loaded = [name for module, name in _PROFILERS.items() if module in sys.modules]
-    return (
-        f"an unnamed tool, perhaps {' or '.join(loaded)},"
-        if loaded
-        else "an unnamed tool"
-    )
 
 
 def missing() -> Gap | None:
