@@ -173,7 +173,8 @@ def _with_capabilities(
     if bits >> _SYS_ADMIN & 1:
         return _PERMISSION.ok(
             "only administrators may read counters, and this process has CAP_SYS_ADMIN",
-            *(evidence, status),
+            evidence,
+            status,
         )
     if (
         bits >> _PERFMON & 1
@@ -181,7 +182,8 @@ def _with_capabilities(
     ):
         return _PERMISSION.ok(
             "only administrators may read counters, and this process has CAP_PERFMON",
-            *(evidence, status),
+            evidence,
+            status,
         )
     return _PERMISSION.stops(
         "only administrators may read counters (ERR_NVGPUCTRPERM), and this process has "

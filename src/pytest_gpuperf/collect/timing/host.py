@@ -231,7 +231,9 @@ class HostCollector:
         while True:
             _sample_by_turns(samplers, order)
             order.reverse()
-            if _begun_anew(samplers):
+            if any(sampler.is_cold for sampler in samplers):
+                for sampler in samplers:
+                    sampler.begin_anew()
                 begun_ns = now_ns()
             spent_ns = now_ns() - begun_ns
             if _is_over(samplers, requests, spent_ns):
@@ -351,7 +353,11 @@ class RangeTimer:
         if kind is not None:
             return
         returned_ns = self._now_ns() - self._start_ns
-        waits = self._has_waited(returned_ns)
+        waits = (
+            self._clock.waits_count() not in {None, self._waits_count}
+            and self._clock.thread_cpu_ns() - self._cpu_ns
+            < _MOSTLY_RUNNING * returned_ns
+        )
         if self._timers is not None:
             for end in self._timers.ends:
                 end()
@@ -375,13 +381,6 @@ class RangeTimer:
             if uses_disk(self._clock, self._blocks_count, calls_count=1):
                 notes.append(USES_DISK)
         self.timing = self._timing(reading, notes, in_use=in_use)
-
-    def _has_waited(self, elapsed_ns: int) -> bool:
-        waits_count = self._clock.waits_count()
-        if waits_count is None or waits_count == self._waits_count:
-            return False
-        cpu_ns = self._clock.thread_cpu_ns() - self._cpu_ns
-        return cpu_ns < _MOSTLY_RUNNING * elapsed_ns
 
     def _timing(self, reading: Reading, notes: list[Note], *, in_use: bool) -> Timing:
         timers = self._timers
@@ -489,15 +488,6 @@ def _is_over(
     budget_ns = sum(request.budget_s for request in requests) * NS_PER_S
     hopeless = refused >= count + least
     return hopeless or (spent_ns >= budget_ns and count + refused >= least)
-
-
-def _begun_anew(samplers: Sequence[CallSampler]) -> bool:
-    __tracebackhide__ = True
-    if not any(sampler.is_cold for sampler in samplers):
-        return False
-    for sampler in samplers:
-        sampler.begin_anew()
-    return True
 
 
 def _sample_by_turns(
