@@ -67,7 +67,13 @@ def _gpu(machine: MachineFacts, report: NvmlReport) -> Finding:
         return _GPU.ok(
             "there is a GPU", *(f"{path}: present" for path in nodes), *listed
         )
-    bus = _on_the_bus(machine)
+    # Seen with or without a driver.
+    bus = []
+    for vendor in machine.paths("/sys/bus/pci/devices/*/vendor"):
+        class_path = vendor.replace("/vendor", "/class")
+        class_code = machine.line(class_path) or ""
+        if machine.line(vendor) == _VENDOR and class_code.startswith(_DISPLAY):
+            bus += [f"{vendor}: {_VENDOR}", f"{class_path}: {class_code}"]
     version = machine.line(VERSION_FILE)
     if version is not None:
         return _GPU.stops(
@@ -94,17 +100,6 @@ def _gpu(machine: MachineFacts, report: NvmlReport) -> Finding:
         remedy="measure on a machine with an NVIDIA GPU, and judge its run here "
         "(--gpuperf-replay)",
     )
-
-
-def _on_the_bus(machine: MachineFacts) -> list[str]:
-    """Return the GPUs on the PCI bus as evidence, with or without a driver."""
-    evidence = []
-    for vendor in machine.paths("/sys/bus/pci/devices/*/vendor"):
-        class_path = vendor.replace("/vendor", "/class")
-        class_code = machine.line(class_path) or ""
-        if machine.line(vendor) == _VENDOR and class_code.startswith(_DISPLAY):
-            evidence += [f"{vendor}: {_VENDOR}", f"{class_path}: {class_code}"]
-    return evidence
 
 
 def _driver(machine: MachineFacts, *, gpu_present: bool) -> Finding:

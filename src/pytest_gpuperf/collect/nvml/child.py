@@ -258,7 +258,7 @@ class Sensors:
         self._slow_at_s = -math.inf
         self._read_fields = self._function("nvmlDeviceGetFieldValues")
         self._fields = self._fields_left()
-        clock = self._clock("sm_mhz", _SM_CLOCK)
+        clock = self._number("nvmlDeviceGetClockInfo", "sm_mhz", _SM_CLOCK)
         self._calls = [
             [call for call in calls if call] for calls in ([clock], self._slow())
         ]
@@ -373,7 +373,7 @@ class Sensors:
         except nvml.NVMLError:
             reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
         return [
-            self._clock("memory_mhz", _MEMORY_CLOCK),
+            self._number("nvmlDeviceGetClockInfo", "memory_mhz", _MEMORY_CLOCK),
             self._call("nvmlDeviceGetUtilizationRates", busy, rates),
             self._temperature(),
             self._call("nvmlDeviceGetMemoryInfo_v2", held, memory, handle=self._part),
@@ -383,9 +383,6 @@ class Sensors:
             ),
             self._call(reasons, {"clock_reasons": "value"}, ctypes.c_ulonglong()),
         ]
-
-    def _clock(self, column: str, kind: int) -> _Call | None:
-        return self._number("nvmlDeviceGetClockInfo", column, kind)
 
     def _temperature(self) -> _Call | None:
         # Older drivers and bindings have only the old function.

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from math import inf
 from types import TracebackType
-from typing import NamedTuple, final
+from typing import final
 
 from pytest_gpuperf.collect.base import (
     DeviceTimer,
@@ -60,17 +60,6 @@ _CLOCK_READINGS = 200
 _FINE_NS = 1_000
 
 
-def _expect_nothing(_: int, __: float) -> None:
-    """Ignore the expected duration."""
-
-
-class _Enough(NamedTuple):
-    """The condition that ends sampling: the stop rule, or a minimum time in samples [s]."""
-
-    stop: StopRule
-    least_s: float
-
-
 class HostCollector:
     """
     Times a callable with the host's clock, and with a device's clock if there is a
@@ -94,7 +83,8 @@ class HostCollector:
             alone never waits, and takes no sample more than enough.
 
         expect: Called before the samples of slow calls, with the number of rounds, if
-            all are as long as the first, and the time of one round [s].
+            all are as long as the first, and the time of one round [s]. None if nobody
+            wants to know.
     """
 
     name = Source.HOST
@@ -107,7 +97,7 @@ class HostCollector:
         *,
         sm_clock_hz: Callable[[], float | None] | None = None,
         take_turn: TakeTurn = operator.not_,
-        expect: Callable[[int, float], object] = _expect_nothing,
+        expect: Callable[[int, float], object] | None = None,
     ) -> None:
         self._clock = clock
         self._runtime = runtime
@@ -145,8 +135,9 @@ class HostCollector:
         with self._instruments() as instruments:
             sampler = CallSampler(request, instruments)
             sampler.warm_up()
-            enough = _Enough(stop, enough_s)
-            self._fill((sampler,), (request,), enough, instruments)
+            self._fill(
+                (sampler,), (request,), instruments, stop=stop, enough_s=enough_s
+            )
             return sampler.timing(_counted((sampler,), instruments.timers, ended=True))
 
     def interleave(
@@ -191,8 +182,9 @@ class HostCollector:
             for sampler in samplers:
                 sampler.warm_up()
                 sampler.forget_first_call()
-            enough = _Enough(stop, enough_s)
-            self._fill(samplers, (first, second), enough, instruments)
+            self._fill(
+                samplers, (first, second), instruments, stop=stop, enough_s=enough_s
+            )
             chosen = _counted(samplers, instruments.timers, ended=True)
             for sampler in samplers:
                 sampler.look()
@@ -213,8 +205,10 @@ class HostCollector:
         self,
         samplers: Sequence[CallSampler],
         requests: Sequence[TimedCall],
-        enough: _Enough,
         instruments: Instruments,
+        *,
+        stop: StopRule,
+        enough_s: float,
     ) -> None:
         __tracebackhide__ = True
         now_ns, take_turn = instruments.now_ns, self._take_turn
@@ -240,12 +234,14 @@ class HostCollector:
                 return
             is_due = fixed is None and len(samplers[0].readings) >= check_at
             if is_due and spent_ns >= minimum_ns:
-                check_at = self._next_check(samplers, enough, instruments.timers)
+                check_at = _next_check(
+                    samplers, instruments.timers, stop=stop, enough_s=enough_s
+                )
             if not take_turn(check_at == inf):
                 return
 
     def _tell_time(self, samplers: Sequence[CallSampler], fixed: int | None) -> None:
-        if not any(sampler.is_slow for sampler in samplers):
+        if self._expect is None or not any(sampler.is_slow for sampler in samplers):
             return
         round_s = sum(sampler.first_call_s for sampler in samplers)
         count = _least_count(round_s * NS_PER_S, len(samplers))
@@ -253,31 +249,14 @@ class HostCollector:
             count = fixed - len(samplers[0].readings)
         self._expect(count, round_s)
 
-    def _next_check(
-        self, samplers: Sequence[CallSampler], enough: _Enough, timers: Timers
-    ) -> float:
-        """
-        Return the number of samples at which to ask the stop rule again, or infinity if
-        enough.
-        """
-        chosen = _counted(samplers, timers)
-        best, count = chosen.sources[0], len(samplers[0].readings)
-        missing_count = _LEAST_SAMPLES - len(chosen.places)
-        if missing_count > 0:
-            return count + max(missing_count, int(count * _LATE_FRACTION))
-        is_enough = all(
-            enough.stop.enough(chosen.values(sampler.readings, best))
-            or _uninterrupted_s(sampler) >= enough.least_s
-            for sampler in samplers
-        )
-        return inf if is_enough else int(count * _CHECK_GROWTH)
-
     @contextmanager
     def _instruments(self) -> Iterator[Instruments]:
         """Yield the timing instruments with the garbage collector disabled."""
         __tracebackhide__ = True
         if self._resolution_ns is None:
-            self._resolution_ns = _resolution_ns(self._clock.now_ns)
+            steps_ns = _steps_ns(self._clock.now_ns)
+            # The median step between two readings. A clock that never moved has none.
+            self._resolution_ns = statistics.median_low(steps_ns) if steps_ns else 1
             self._cpu_clock_is_fine = _cpu_clock_is_fine(self._clock)
         collecting = gc.isenabled()
         gc.disable()
@@ -424,6 +403,26 @@ _STARTED_NOTE = Note(
 )
 
 
+def _next_check(
+    samplers: Sequence[CallSampler], timers: Timers, *, stop: StopRule, enough_s: float
+) -> float:
+    """
+    Return the number of samples at which to ask the stop rule again, or infinity if
+    enough.
+    """
+    chosen = _counted(samplers, timers)
+    best, count = chosen.sources[0], len(samplers[0].readings)
+    missing_count = _LEAST_SAMPLES - len(chosen.places)
+    if missing_count > 0:
+        return count + max(missing_count, int(count * _LATE_FRACTION))
+    is_enough = all(
+        stop.enough(chosen.values(sampler.readings, best))
+        or _uninterrupted_s(sampler) >= enough_s
+        for sampler in samplers
+    )
+    return inf if is_enough else int(count * _CHECK_GROWTH)
+
+
 def _uninterrupted_s(sampler: CallSampler) -> float:
     readings = (reading for reading in sampler.readings if not reading.interrupted)
     return sum(reading.wall_s * reading.calls_count for reading in readings)
@@ -514,12 +513,6 @@ def _sweep() -> None:
 
 def _leave() -> None:
     """Collect nothing, because the collector was disabled before the measurement."""
-
-
-def _resolution_ns(now_ns: Callable[[], int]) -> int:
-    """Return the median step between two readings [ns], or 1 if the clock never moved."""
-    steps = _steps_ns(now_ns)
-    return statistics.median_low(steps) if steps else 1
 
 
 def _cpu_clock_is_fine(clock: Clock) -> bool:
