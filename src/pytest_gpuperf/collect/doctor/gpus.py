@@ -95,7 +95,9 @@ def read_gpus(machine: MachineFacts, nvml: ModuleType | None = None) -> NvmlRepo
         if reason := machine.load(_LIBRARY):
             return NvmlReport(
                 reason=f"its library cannot be loaded ({reason})",
-                remedy=_without_library(machine),
+                remedy="docker run --gpus all …"
+                if machine.container() and machine.exists(VERSION_FILE)
+                else "install the NVIDIA driver: NVML is part of it",
             )
         try:
             nvml = importlib.import_module("pynvml")
@@ -114,12 +116,6 @@ def read_gpus(machine: MachineFacts, nvml: ModuleType | None = None) -> NvmlRepo
         return NvmlReport(reason=f"it lists no devices: {error}", code=_code(error))
     finally:
         _ask(nvml, "nvmlShutdown")
-
-
-def _without_library(machine: MachineFacts) -> str:
-    if machine.container() and machine.exists(VERSION_FILE):
-        return "docker run --gpus all …"
-    return "install the NVIDIA driver: NVML is part of it"
 
 
 def _read_all(nvml: ModuleType, pid: int) -> NvmlReport:
@@ -158,6 +154,12 @@ def _read(nvml: ModuleType, index: int, handle: object, pid: int) -> Gpu:
     persistent = ask("nvmlDeviceGetPersistenceMode")
     mig = ask("nvmlDeviceGetMigMode", absent=(0, 0))
     capability = ask("nvmlDeviceGetCudaComputeCapability")
+    compute = ask("nvmlDeviceGetComputeRunningProcesses")
+    graphics = ask("nvmlDeviceGetGraphicsRunningProcesses")
+    held_bytes = {
+        user.pid: user.usedGpuMemory for user in (*(compute or ()), *(graphics or ()))
+    }
+    users = tuple(sorted(item for item in held_bytes.items() if item[0] != pid))
     return Gpu(
         index=index,
         capability=capability and (int(capability[0]), int(capability[1])),
@@ -174,24 +176,8 @@ def _read(nvml: ModuleType, index: int, handle: object, pid: int) -> Gpu:
         ),
         free_bytes=memory and int(memory.free),
         memory_bytes=memory and int(memory.total),
-        users=_users(ask, pid),
+        users=None if compute is None else users,
     )
-
-
-def _users(
-    ask: Callable[[str], Any], pid: int
-) -> tuple[tuple[int, int | None], ...] | None:
-    """Return the other processes with a context, or None if NVML does not list processes."""
-    compute, graphics = (
-        ask("nvmlDeviceGetComputeRunningProcesses"),
-        ask("nvmlDeviceGetGraphicsRunningProcesses"),
-    )
-    if compute is None:
-        return None
-    held_bytes = {
-        user.pid: user.usedGpuMemory for user in (*compute, *(graphics or ()))
-    }
-    return tuple(sorted(item for item in held_bytes.items() if item[0] != pid))
 
 
 def _ask(
@@ -313,21 +299,20 @@ def _nvml(report: NvmlReport) -> Finding:
             evidence,
             remedy="sudo reboot",
         )
+    remedy = report.remedy
+    if report.code is not None:
+        commands = {
+            _NO_DRIVER: "sudo modprobe nvidia",
+            _NO_PERMISSION: "run as a user who may open them: ls -l /dev/nvidia*",
+        }
+        remedy = commands.get(report.code) or gap_of(report.code).remedy
     what = "does not read every GPU" if report.gpus else "reads no GPU"
     return _NVML.stops(
         f"NVML {what}: energy, power, clocks and memory of the GPU are not measured, and "
         "a baseline cannot name its GPU",
         evidence,
-        remedy=report.remedy if report.code is None else _remedy_of(report.code),
+        remedy=remedy,
     )
-
-
-def _remedy_of(code: int) -> str:
-    commands = {
-        _NO_DRIVER: "sudo modprobe nvidia",
-        _NO_PERMISSION: "run as a user who may open them: ls -l /dev/nvidia*",
-    }
-    return commands.get(code) or gap_of(code).remedy
 
 
 def _power(gpu: Gpu) -> str | None:
@@ -416,7 +401,10 @@ _CHECKS = (
         cause="other processes use the GPU and add to its time, energy and memory "
         "(a container sees the host's process ids)",
         good="no other process uses the GPU",
-        remedy=lambda gpu: f"end them: {_pids(gpu)}, or take another GPU",
+        remedy=lambda gpu: (
+            f"end them: kill {' '.join(str(pid) for pid, _ in gpu.users or ())}, or take"
+            " another GPU"
+        ),
     ),
     _Check(
         topic=Topic(id="gpu-memory", concerns=("memory", "counters")),
@@ -467,10 +455,6 @@ _CHECKS = (
 )
 
 
-def _pids(gpu: Gpu) -> str:
-    return "kill " + " ".join(str(pid) for pid, _ in gpu.users or ())
-
-
 _CLOCKS = Topic(id="clocks", concerns=("timing", "energy"))
 
 
@@ -482,8 +466,7 @@ def _clocks(report: NvmlReport) -> Finding:
     remedy = "; ".join(
         f"sudo nvidia-smi -i {gpu.index} -lgc {_steady(gpu)}" for gpu in report.gpus
     )
-    free = [gpu for gpu in report.gpus if _floats(gpu)]
-    if free:
+    if any(map(_floats, report.gpus)):
         return _CLOCKS.bends(
             "the clock is not locked: it falls when the GPU is idle and follows power "
             "and temperature",

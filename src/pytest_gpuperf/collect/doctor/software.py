@@ -69,12 +69,14 @@ def software_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Findin
         _chip(machine, report),
         _reader(
             machine,
-            *(_CUOBJDUMP, CUOBJDUMP),
+            _CUOBJDUMP,
+            CUOBJDUMP,
             lost="registers, stack and shared memory of binaries are not read",
         ),
         _reader(
             machine,
-            *(_NVDISASM, NVDISASM),
+            _NVDISASM,
+            NVDISASM,
             lost="the instructions of binaries (SASS) are not read",
         ),
     )
@@ -158,14 +160,16 @@ def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
     if driver is not None and binding[0] > driver[0]:
         return _BINDING.stops(
             f"cupti-python {binding[0]} does not work with a driver for CUDA {driver[0]}",
-            *(*evidence, f"NVML: {_driver_text(report)}"),
+            *evidence,
+            f"NVML: {_driver_text(report)}",
             remedy=f'update the driver, or: pip install "cupti-python<{driver[0] + 1}"',
         )
-    library = _library_version(machine, binding[0])
+    wheel = _LIBRARY_WHEELS.get(str(binding[0]))
+    library = None if wheel is None else machine.package(wheel)
     if library is None:
         reason = "no installed package has libcupti: the version loaded is unknown"
         return _BINDING.unknown(reason, *evidence)
-    evidence.append(f"{_LIBRARY_WHEELS[str(binding[0])]}: {library}")
+    evidence.append(f"{wheel}: {library}")
     if _numbers(library) < binding:
         return _BINDING.bends(
             "cupti-python is newer than its libcupti: calls that the library lacks fail",
@@ -300,12 +304,6 @@ def _no_library(topic: Topic) -> Finding:
         "libcupti was not found in packages or in a CUDA toolkit",
         remedy='pip install "pytest-gpuperf[cupti]"',
     )
-
-
-def _library_version(machine: MachineFacts, major: int) -> str | None:
-    """Return the version of the libcupti package for a CUDA major version, or None."""
-    wheel = _LIBRARY_WHEELS.get(str(major))
-    return wheel and machine.package(wheel)
 
 
 # ----------------------------------------------------------- tools that read binaries

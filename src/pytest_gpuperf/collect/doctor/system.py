@@ -67,7 +67,13 @@ def _gpu(machine: MachineFacts, report: NvmlReport) -> Finding:
         return _GPU.ok(
             "there is a GPU", *(f"{path}: present" for path in nodes), *listed
         )
-    bus = _on_the_bus(machine)
+    # Seen with or without a driver.
+    bus = []
+    for vendor in machine.paths("/sys/bus/pci/devices/*/vendor"):
+        class_path = vendor.replace("/vendor", "/class")
+        class_code = machine.line(class_path) or ""
+        if machine.line(vendor) == _VENDOR and class_code.startswith(_DISPLAY):
+            bus += [f"{vendor}: {_VENDOR}", f"{class_path}: {class_code}"]
     version = machine.line(VERSION_FILE)
     if version is not None:
         return _GPU.stops(
@@ -94,17 +100,6 @@ def _gpu(machine: MachineFacts, report: NvmlReport) -> Finding:
         remedy="measure on a machine with an NVIDIA GPU, and judge its run here "
         "(--gpuperf-replay)",
     )
-
-
-def _on_the_bus(machine: MachineFacts) -> list[str]:
-    """Return the GPUs on the PCI bus as evidence, with or without a driver."""
-    evidence = []
-    for vendor in machine.paths("/sys/bus/pci/devices/*/vendor"):
-        class_path = vendor.replace("/vendor", "/class")
-        class_code = machine.line(class_path) or ""
-        if machine.line(vendor) == _VENDOR and class_code.startswith(_DISPLAY):
-            evidence += [f"{vendor}: {_VENDOR}", f"{class_path}: {class_code}"]
-    return evidence
 
 
 def _driver(machine: MachineFacts, *, gpu_present: bool) -> Finding:
@@ -173,7 +168,8 @@ def _with_capabilities(
     if bits >> _SYS_ADMIN & 1:
         return _PERMISSION.ok(
             "only administrators may read counters, and this process has CAP_SYS_ADMIN",
-            *(evidence, status),
+            evidence,
+            status,
         )
     if (
         bits >> _PERFMON & 1
@@ -181,7 +177,8 @@ def _with_capabilities(
     ):
         return _PERMISSION.ok(
             "only administrators may read counters, and this process has CAP_PERFMON",
-            *(evidence, status),
+            evidence,
+            status,
         )
     return _PERMISSION.stops(
         "only administrators may read counters (ERR_NVGPUCTRPERM), and this process has "

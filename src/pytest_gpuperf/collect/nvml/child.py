@@ -258,7 +258,7 @@ class Sensors:
         self._slow_at_s = -math.inf
         self._read_fields = self._function("nvmlDeviceGetFieldValues")
         self._fields = self._fields_left()
-        clock = self._clock("sm_mhz", _SM_CLOCK)
+        clock = self._number("nvmlDeviceGetClockInfo", "sm_mhz", _SM_CLOCK)
         self._calls = [
             [call for call in calls if call] for calls in ([clock], self._slow())
         ]
@@ -288,7 +288,13 @@ class Sensors:
     def _read(self, group: int) -> None:
         fields = self._fields[group]
         if fields.columns:
-            self._read_together(fields)
+            code = self._read_fields(self._handle, len(fields.columns), fields.values)
+            if code:
+                refused = dict.fromkeys(fields.columns, code)
+            else:
+                refused = fields.read(self._values)
+            for column in refused:
+                self._refused(column, refused[column])
         values, silent = self._values, self._silent
         for column, function, arguments, result, members in self._calls[group]:
             if column in silent:
@@ -299,15 +305,6 @@ class Sensors:
             else:
                 for place, member in members:
                     values[place] = getattr(result, member)
-
-    def _read_together(self, fields: _Fields) -> None:
-        code = self._read_fields(self._handle, len(fields.columns), fields.values)
-        if code:
-            refused = dict.fromkeys(fields.columns, code)
-        else:
-            refused = fields.read(self._values)
-        for column in refused:
-            self._refused(column, refused[column])
 
     def _average(self, now_s: float) -> None:
         if AVERAGES in self._silent:
@@ -369,8 +366,14 @@ class Sensors:
         held = {f"{name}_bytes": name for name in ("used", "free", "reserved")}
         rates = nvml.c_nvmlUtilization_t()
         busy = {"gpu_percent": "gpu", "memory_percent": "memory"}
+        # Drivers before 535 have the old name of the function.
+        reasons = "nvmlDeviceGetCurrentClocksEventReasons"
+        try:
+            self._function(reasons)
+        except nvml.NVMLError:
+            reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
         return [
-            self._clock("memory_mhz", _MEMORY_CLOCK),
+            self._number("nvmlDeviceGetClockInfo", "memory_mhz", _MEMORY_CLOCK),
             self._call("nvmlDeviceGetUtilizationRates", busy, rates),
             self._temperature(),
             self._call("nvmlDeviceGetMemoryInfo_v2", held, memory, handle=self._part),
@@ -378,20 +381,8 @@ class Sensors:
             self._number(
                 "nvmlDeviceGetPowerManagementDefaultLimit", "default_limit_milliwatts"
             ),
-            self._clock_reasons(),
+            self._call(reasons, {"clock_reasons": "value"}, ctypes.c_ulonglong()),
         ]
-
-    def _clock_reasons(self) -> _Call | None:
-        # Drivers before 535 have the old name of the function.
-        name = "nvmlDeviceGetCurrentClocksEventReasons"
-        try:
-            self._function(name)
-        except self._nvml.NVMLError:
-            name = "nvmlDeviceGetCurrentClocksThrottleReasons"
-        return self._call(name, {"clock_reasons": "value"}, ctypes.c_ulonglong())
-
-    def _clock(self, column: str, kind: int) -> _Call | None:
-        return self._number("nvmlDeviceGetClockInfo", column, kind)
 
     def _temperature(self) -> _Call | None:
         # Older drivers and bindings have only the old function.

@@ -219,9 +219,15 @@ class Deltas:
             self._events = None
 
     def _read(self) -> _Reading:
-        board = self.board
+        board, nvml = self.board, self.board.nvml
         now_ns = self._clock.now_ns()
-        memory = board.read("memory", lambda: _memory(board))
+        # Version 2 reports the driver's part separately.
+        memory = board.read(
+            "memory",
+            lambda: nvml.nvmlDeviceGetMemoryInfo(
+                board.part, version=nvml.nvmlMemory_v2
+            ),
+        )
         return _Reading(
             now_ns=now_ns,
             counters=self._counters.read(),
@@ -278,12 +284,6 @@ def _xid_events(board: Board) -> Any:  # noqa: ANN401 - the library has no types
         board.release("XID events", "nvmlEventSetFree", events)
         return None
     return events
-
-
-def _memory(board: Board) -> Any:  # noqa: ANN401 - the library has no types
-    """Read the memory of the device under test. Version 2 reports the driver's part separately."""
-    nvml = board.nvml
-    return nvml.nvmlDeviceGetMemoryInfo(board.part, version=nvml.nvmlMemory_v2)
 
 
 def _clock_reason_bits(board: Board) -> int:

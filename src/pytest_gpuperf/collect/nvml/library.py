@@ -351,7 +351,9 @@ class Neighbours:
         if hidden is not None:
             return Sharing.UNKNOWN, (), hidden
         pids = {int(process.pid) for process in processes}
-        foreign = tuple(sorted(pid for pid in pids if not self._is_ours(pid)))
+        foreign = tuple(
+            pid for pid in sorted(pids) if not descends_from(self._pid, pid, self._proc)
+        )
         return (Sharing.FOREIGN if foreign else Sharing.ALONE), foreign, None
 
     def _hidden(self, board: Board, *, are_listed: bool) -> str | None:
@@ -368,9 +370,6 @@ class Neighbours:
         if self._namespace != _FIRST_PID_NAMESPACE:
             return "this is a container, and the driver lists process ids of the host"
         return None
-
-    def _is_ours(self, pid: int) -> bool:
-        return descends_from(self._pid, pid, self._proc)
 
 
 def gap_of(code: int) -> Gap:

@@ -166,7 +166,11 @@ class Sampler:
                     )
                 self._clock.sleep(_LOOK_S)
         except (OSError, NotImplementedError) as error:
-            raise self._no_place(error) from error
+            reason = getattr(error, "strerror", None) or str(error)
+            raise CollectorUnavailableError(
+                f"the sampler cannot start in {self._folder} ({reason})",
+                remedy=f"set {FOLDER_VARIABLE} to a folder on a local disk",
+            ) from error
 
     def stop(self) -> None:
         """Release the sampler. It ends when no process holds it."""
@@ -256,9 +260,14 @@ class Sampler:
 
     def _started(self) -> bool:
         """Start the sampler. The result is False if another process is starting it."""
+        make_lease_folder(self._folder)
+        lock = file_lock(self._path.with_suffix(".lock"), timeout_s=0)
+        try:
+            lock.acquire()
+        except TimeoutError:
+            return False
         with contextlib.ExitStack() as held:
-            if not self._locked(held):
-                return False
+            held.callback(lock.release)
             try:
                 # Held, because a sampler that ends now would remove the new ring.
                 ring = self._opened(held)
@@ -268,24 +277,6 @@ class Sampler:
                 return self._joined()
             self._begin()
         return True
-
-    def _locked(self, held: contextlib.ExitStack) -> bool:
-        """Take the lock for starting a sampler, or return False if another process holds it."""
-        make_lease_folder(self._folder)
-        lock = file_lock(self._path.with_suffix(".lock"), timeout_s=0)
-        try:
-            lock.acquire()
-        except TimeoutError:
-            return False
-        held.callback(lock.release)
-        return True
-
-    def _no_place(self, error: Exception) -> CollectorUnavailableError:
-        reason = getattr(error, "strerror", None) or str(error)
-        return CollectorUnavailableError(
-            f"the sampler cannot start in {self._folder} ({reason})",
-            remedy=f"set {FOLDER_VARIABLE} to a folder on a local disk",
-        )
 
     def _begin(self) -> None:
         import fcntl
@@ -465,7 +456,9 @@ def canonical(
     for row in reversed(rows):
         values = _columns(row)
         if nvml_child.AVERAGES in values:
-            latest[row[3]] = values[nvml_child.AVERAGES], _gpm(row)
+            metrics = row[_FIRST_COLUMN + len(nvml_child.COLUMNS) : -1]
+            average = gpm_readings(dict(zip(GPM_METRICS, metrics, strict=True)))
+            latest[row[3]] = values[nvml_child.AVERAGES], average
         since_s, average = latest.get(row[3], (math.inf, {}))
         averages.append(average if row[1] > since_s else {})
     before: dict[float, Sequence[float]] = {}
@@ -495,11 +488,6 @@ def _columns(row: Sequence[float]) -> dict[str, float]:
     columns = row[_FIRST_COLUMN : _FIRST_COLUMN + len(nvml_child.COLUMNS)]
     named = zip(nvml_child.COLUMNS, columns, strict=True)
     return {column: value for column, value in named if not math.isnan(value)}
-
-
-def _gpm(row: Sequence[float]) -> dict[str, float | None]:
-    values = row[_FIRST_COLUMN + len(nvml_child.COLUMNS) : -1]
-    return gpm_readings(dict(zip(GPM_METRICS, values, strict=True)))
 
 
 def _plain(row: Sequence[float]) -> dict[str, Any]:

@@ -171,8 +171,18 @@ def holdings(owner: object) -> dict[str, int]:
     """
     if issubclass(type(owner), (ModuleType, *_PLAIN, *_CONTAINERS)):
         return {}
-    held = {name: _left(value) for name, value in _attributes(owner).items()}
-    return {name: items for name, items in held.items() if items is not None}
+    held: dict[str, int] = {}
+    for name, value in _attributes(owner).items():
+        items: int | None
+        if type(value) in _EMPTIED:
+            items = len(cast("Sized", value))
+        elif type(value) is GeneratorType:
+            items = int(value.gi_frame is not None)
+        else:
+            items = _items_left(value)
+        if items is not None:
+            held[name] = items
+    return held
 
 
 def _attributes(owner: object) -> dict[str, object]:
@@ -180,7 +190,7 @@ def _attributes(owner: object) -> dict[str, object]:
     if type(owner) is FunctionType:
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
         attributes |= {
-            name: cell.cell_contents for name, cell in cells if _is_filled(cell)
+            name: cell.cell_contents for name, cell in cells if cell != CellType()
         }
     for kind in type(owner).__mro__:
         members = vars(kind)
@@ -194,26 +204,20 @@ def _attributes(owner: object) -> dict[str, object]:
     return attributes
 
 
-def _is_filled(cell: CellType) -> bool:
-    return cell != CellType()
-
-
 def _progress(value: object) -> Callable[[], bytes | None] | None:
-    """Return a reader of an iterator's position, or None if the iterator cannot be used up."""
+    """Return a reader of the position of a file or an iterator, or None if it cannot be used up."""
     if isinstance(value, IOBase):
-        return _file_progress(value)
-    if not isinstance(value, (Iterator, AsyncIterator)) or _never_ends(value):
+        if value.closed or not value.readable():
+            return None
+        if value.writable() and not _has_more(value):
+            return None
+        return lambda: _number(_position(value))
+    if not isinstance(value, (Iterator, AsyncIterator)):
+        return None
+    unlimited = isinstance(value, repeat) and length_hint(value, -1) < 0
+    if unlimited or isinstance(value, (count, cycle)):
         return None
     return lambda: _number(_items_left(value))
-
-
-def _file_progress(file: Any) -> Callable[[], bytes | None] | None:  # noqa: ANN401 - bytes or text
-    """Return a reader of a file's position, or None if nothing is left to read."""
-    if file.closed or not file.readable():
-        return None
-    if file.writable() and not _has_more(file):
-        return None
-    return lambda: _number(_position(file))
 
 
 def _position(file: Any) -> int | None:  # noqa: ANN401 - bytes or text
@@ -239,29 +243,12 @@ def _has_more(file: Any) -> bool:  # noqa: ANN401 - bytes or text
     return more is None or len(more) > 0
 
 
-def _never_ends(value: object) -> bool:
-    unlimited = isinstance(value, repeat) and length_hint(value, -1) < 0
-    return unlimited or isinstance(value, (count, cycle))
-
-
 def _items_left(value: object) -> int | None:
     """Return the number of items left in an iterator, or None if unknown."""
     if type(value) not in _COUNTED:
         return None
     left = length_hint(value, -1)
     return None if left < 0 else left
-
-
-def _left(value: object) -> int | None:
-    """
-    Return the number of items that a value holds or has left, or None if it cannot be
-    emptied.
-    """
-    if type(value) in _EMPTIED:
-        return len(cast("Sized", value))
-    if type(value) is GeneratorType:
-        return int(value.gi_frame is not None)
-    return _items_left(value)
 
 
 def _number(value: int | None) -> bytes | None:
@@ -278,17 +265,14 @@ def _buffer(value: object) -> _Reader | None:
         # A copy, because a view held here would stop a bytearray from growing.
         with memoryview(value) as now:
             flat = now.cast("B") if now.c_contiguous else memoryview(now.tobytes())
-            return _thinned(flat, size)
+            step = flat.nbytes // _MOST_BYTES + 1
+            if step == 1:
+                return flat.tobytes()
+            # Evenly spaced elements, a byte of each at a time.
+            bytes_at = (flat[at :: step * size].tobytes() for at in range(size))
+            return b"".join(bytes_at)
 
     return read, size
-
-
-def _thinned(flat: memoryview, size: int) -> bytes:
-    """Return all bytes of a buffer, or evenly spaced elements of a large buffer."""
-    step = flat.nbytes // _MOST_BYTES + 1
-    if step == 1:
-        return flat.tobytes()
-    return b"".join(flat[offset :: step * size].tobytes() for offset in range(size))
 
 
 def _numpy_array(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object

@@ -138,9 +138,22 @@ class Contract:
             )
         if not changed:
             return None
-        comparison = compare([*self._arguments(changed)])
-        self._change_note = _change_note(_named(changed), comparison)
-        return _change_void(_named(changed), comparison)
+        named, comparison = _named(changed), compare([*self._arguments(changed)])
+        if comparison.same:
+            text = f"{named} is an output: a call on its original content takes as long"
+            self._change_note = Note(code="writes-output", text=text)
+            return None
+        did = "did"
+        if not comparison.called:
+            did = "may have done"
+            text = f"{named} changed between calls, and {comparison.reason}"
+            self._change_note = Note(code="original-not-called", text=text)
+        why = f": {comparison.reason}" if comparison.reason else ""
+        return Void(
+            code=VoidCode.MUTATES_ITS_INPUTS,
+            reason=f"{named} changed between calls, so the calls {did} different work{why}",
+            remedy=f"{_SETUP} fresh arguments, and the same buffer for an output (out=)",
+        )
 
     def look(self) -> None:
         """
@@ -188,11 +201,26 @@ class Contract:
             first_call_s: Time of the very first call [s], or None if it is expected to
                 take long.
         """
-        notes = (
-            self._change_note,
-            _unread_note(self._inputs, self._before),
-            _constant_note(self._inputs),
-            self._differing_note(output),
+        notes = [self._change_note]
+        unread = [
+            content
+            for content, before in zip(self._inputs, self._before, strict=True)
+            if before is None and not content.once
+        ]
+        if unread:
+            text = f"{_named(unread)} cannot be read: the call may change it unnoticed"
+            notes.append(Note(code="unread-inputs", text=text))
+        constant = [content for content in self._inputs if _constant(content)]
+        if constant:
+            text = (
+                f"{_named(constant)} holds a single value: varied inputs may draw more"
+                " power and take longer"
+            )
+            notes.append(Note(code="constant-input", text=text))
+        if self._first is not None and _output_digest(output) != self._first:
+            text = "the first and the last timed output differ for the same inputs"
+            notes.append(Note(code="outputs-differ", text=text))
+        notes += (
             _trend_note(samples),
             self._first_call_note(samples, output, first_call_s),
         )
@@ -203,12 +231,6 @@ class Contract:
         request = self._request
         pool = request.inputs
         return request.setup is None and (pool is None or len(pool) == 1)
-
-    def _differing_note(self, output: object) -> Note | None:
-        if self._first is None or _output_digest(output) == self._first:
-            return None
-        text = "the first and the last timed output differ for the same inputs"
-        return Note(code="outputs-differ", text=text)
 
     def _first_call_note(
         self, samples: Sequence[float], output: object, first_call_s: float | None
@@ -222,7 +244,10 @@ class Contract:
             " later calls"
         )
         if first_call_s > max(_USED_UP_S, _USED_UP_RATIO * usual_s):
-            evidence = self._emptied() or self._returned_once(output)
+            evidence, first, usual = self._emptied(), self._very_first, self._first
+            if not evidence and None not in {first, usual} and first != usual:
+                same = _output_digest(output) == usual
+                evidence = "its output differs from all later ones" if same else ""
             if evidence:
                 text = f"{longer}, and {evidence}: it may have consumed its input"
                 text = f"{text}; {_SETUP} a fresh object"
@@ -241,17 +266,6 @@ class Contract:
                     called = getattr(owner, "__name__", type(owner).__name__)
                     return f"{called}.{name} is now empty"
         return ""
-
-    def _returned_once(self, output: object) -> str:
-        """
-        Return the evidence that the output of the first call differs from all later
-        outputs, or "".
-        """
-        first, usual = self._very_first, self._first
-        if None in {first, usual} or first == usual:
-            return ""
-        same = _output_digest(output) == usual
-        return "its output differs from all later ones" if same else ""
 
     @calls_the_test
     def _check(self, output: object, which: str) -> None:
@@ -381,55 +395,6 @@ def _output_digest(output: object) -> bytes | None:
 
 def _named(inputs: Sequence[Content]) -> str:
     return ", ".join(f"{content.place} ({content.kind})" for content in inputs)
-
-
-def _change_void(named: str, comparison: SameWork) -> Void | None:
-    """Return why changed arguments void a measurement, or None if the work is the same."""
-    if comparison.same:
-        return None
-    did = "did" if comparison.called else "may have done"
-    why = f": {comparison.reason}" if comparison.reason else ""
-    return Void(
-        code=VoidCode.MUTATES_ITS_INPUTS,
-        reason=f"{named} changed between calls, so the calls {did} different work{why}",
-        remedy=f"{_SETUP} fresh arguments, and the same buffer for an output (out=)",
-    )
-
-
-def _change_note(named: str, comparison: SameWork) -> Note | None:
-    """Return a note on changed arguments, or None if the void is enough."""
-    if comparison.same:
-        text = f"{named} is an output: a call on its original content takes as long"
-        return Note(code="writes-output", text=text)
-    if comparison.called:
-        return None
-    text = f"{named} changed between calls, and {comparison.reason}"
-    return Note(code="original-not-called", text=text)
-
-
-def _unread_note(
-    inputs: Sequence[Content], digests: Sequence[bytes | None]
-) -> Note | None:
-    unread = [
-        content
-        for content, before in zip(inputs, digests, strict=True)
-        if before is None and not content.once
-    ]
-    if not unread:
-        return None
-    text = f"{_named(unread)} cannot be read: the call may change it unnoticed"
-    return Note(code="unread-inputs", text=text)
-
-
-def _constant_note(inputs: Sequence[Content]) -> Note | None:
-    constant = [content for content in inputs if _constant(content)]
-    if not constant:
-        return None
-    text = (
-        f"{_named(constant)} holds a single value: varied inputs may draw more power"
-        " and take longer"
-    )
-    return Note(code="constant-input", text=text)
 
 
 def _constant(content: Content) -> bool:

@@ -95,11 +95,21 @@ class CurrentStream:
         Raises:
             CollectError: A framework does not show its current stream.
         """
-        handles = [
-            handle
-            for name, find in (("torch", _torch_stream), ("cupy", _cupy_stream))
-            if (handle := self._ask(name, find)) is not None
-        ]
+        handles: list[int] = []
+        for name, find in (("torch", _torch_stream), ("cupy", _cupy_stream)):
+            module = self._modules.get(name)
+            if module is None:
+                continue
+            try:
+                handle = find(module)
+            except _READING as error:
+                message = f"{name} does not tell its current stream ({error})"
+                raise CollectError(
+                    message,
+                    remedy="install pytest-gpuperf[cupti] to measure its device time",
+                ) from error
+            if handle is not None:
+                handles.append(handle)
         if not handles and "jax" in self._modules:
             raise CollectError(
                 "jax has no interface for its current stream",
@@ -107,19 +117,6 @@ class CurrentStream:
             )
         made_by_user = (handle for handle in handles if handle not in _DEFAULT_STREAMS)
         return next(made_by_user, handles[0] if handles else _LEGACY_STREAM)
-
-    def _ask(self, name: str, find: Callable[[Any], int | None]) -> int | None:
-        module = self._modules.get(name)
-        if module is None:
-            return None
-        try:
-            return find(module)
-        except _READING as error:
-            message = f"{name} does not tell its current stream ({error})"
-            raise CollectError(
-                message,
-                remedy="install pytest-gpuperf[cupti] to measure its device time",
-            ) from error
 
 
 class CudaEvents:
@@ -242,13 +239,18 @@ class EventTimer:
         if self._failure is not None:
             return
         try:
-            pair = self._next_pair()
-            if pair is not None:
-                pair.events.record(pair.start, pair.stream)
+            for events in self._events:
+                place = events.place()
+                if place is not None:
+                    stream = events.stream()
+                    free = self._free.get(place)
+                    pair = free.pop() if free else _Pair(events, place)
+                    pair.stream = stream
+                    events.record(pair.start, stream)
+                    self._open = pair
+                    break
         except CollectError as error:
             self._failure = error
-        else:
-            self._open = pair
 
     def end(self) -> None:
         """Record the second event in the stream of the first event."""
@@ -262,8 +264,16 @@ class EventTimer:
             self._failure = error
 
     def taken(self) -> list[float | None]:
-        """Return the times of the samples since the last call [s]."""
-        values = [self._elapsed_s(pair) for pair in self._taken]
+        """Return the times of the samples since the last call [s], None for a failed one."""
+        values: list[float | None] = []
+        for pair in self._taken:
+            value = None
+            if pair is not None and self._failure is None:
+                try:
+                    value = pair.events.elapsed_s(pair.start, pair.end)
+                except CollectError as error:
+                    self._failure = error
+            values.append(value)
         for pair in self._taken:
             if pair is not None:
                 self._release(pair)
@@ -319,29 +329,6 @@ class EventTimer:
         begun_ns = self._now_ns()
         wait()
         return self._now_ns() - begun_ns
-
-    def _next_pair(self) -> _Pair | None:
-        """Return a pair for the device in use, or None if no device is in use."""
-        for events in self._events:
-            place = events.place()
-            if place is None:
-                continue
-            stream = events.stream()
-            free = self._free.get(place)
-            pair = free.pop() if free else _Pair(events, place)
-            pair.stream = stream
-            return pair
-        return None
-
-    def _elapsed_s(self, pair: _Pair | None) -> float | None:
-        """Return the time of a sample [s], or None if no time is available."""
-        if pair is None or self._failure is not None:
-            return None
-        try:
-            return pair.events.elapsed_s(pair.start, pair.end)
-        except CollectError as error:
-            self._failure = error
-            return None
 
     def _release(self, pair: _Pair) -> None:
         self._free.setdefault(pair.place, []).append(pair)

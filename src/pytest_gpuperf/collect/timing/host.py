@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from math import inf
 from types import TracebackType
-from typing import NamedTuple, final
+from typing import final
 
 from pytest_gpuperf.collect.base import (
     DeviceTimer,
@@ -60,17 +60,6 @@ _CLOCK_READINGS = 200
 _FINE_NS = 1_000
 
 
-def _expect_nothing(_: int, __: float) -> None:
-    """Ignore the expected duration."""
-
-
-class _Enough(NamedTuple):
-    """The condition that ends sampling: the stop rule, or a minimum time in samples [s]."""
-
-    stop: StopRule
-    least_s: float
-
-
 class HostCollector:
     """
     Times a callable with the host's clock, and with a device's clock if there is a
@@ -94,7 +83,8 @@ class HostCollector:
             alone never waits, and takes no sample more than enough.
 
         expect: Called before the samples of slow calls, with the number of rounds, if
-            all are as long as the first, and the time of one round [s].
+            all are as long as the first, and the time of one round [s]. None if nobody
+            wants to know.
     """
 
     name = Source.HOST
@@ -107,7 +97,7 @@ class HostCollector:
         *,
         sm_clock_hz: Callable[[], float | None] | None = None,
         take_turn: TakeTurn = operator.not_,
-        expect: Callable[[int, float], object] = _expect_nothing,
+        expect: Callable[[int, float], object] | None = None,
     ) -> None:
         self._clock = clock
         self._runtime = runtime
@@ -145,8 +135,9 @@ class HostCollector:
         with self._instruments() as instruments:
             sampler = CallSampler(request, instruments)
             sampler.warm_up()
-            enough = _Enough(stop, enough_s)
-            self._fill((sampler,), (request,), enough, instruments)
+            self._fill(
+                (sampler,), (request,), instruments, stop=stop, enough_s=enough_s
+            )
             return sampler.timing(_counted((sampler,), instruments.timers, ended=True))
 
     def interleave(
@@ -191,8 +182,9 @@ class HostCollector:
             for sampler in samplers:
                 sampler.warm_up()
                 sampler.forget_first_call()
-            enough = _Enough(stop, enough_s)
-            self._fill(samplers, (first, second), enough, instruments)
+            self._fill(
+                samplers, (first, second), instruments, stop=stop, enough_s=enough_s
+            )
             chosen = _counted(samplers, instruments.timers, ended=True)
             for sampler in samplers:
                 sampler.look()
@@ -213,8 +205,10 @@ class HostCollector:
         self,
         samplers: Sequence[CallSampler],
         requests: Sequence[TimedCall],
-        enough: _Enough,
         instruments: Instruments,
+        *,
+        stop: StopRule,
+        enough_s: float,
     ) -> None:
         __tracebackhide__ = True
         now_ns, take_turn = instruments.now_ns, self._take_turn
@@ -231,19 +225,23 @@ class HostCollector:
         while True:
             _sample_by_turns(samplers, order)
             order.reverse()
-            if _begun_anew(samplers):
+            if any(sampler.is_cold for sampler in samplers):
+                for sampler in samplers:
+                    sampler.begin_anew()
                 begun_ns = now_ns()
             spent_ns = now_ns() - begun_ns
             if _is_over(samplers, requests, spent_ns):
                 return
             is_due = fixed is None and len(samplers[0].readings) >= check_at
             if is_due and spent_ns >= minimum_ns:
-                check_at = self._next_check(samplers, enough, instruments.timers)
+                check_at = _next_check(
+                    samplers, instruments.timers, stop=stop, enough_s=enough_s
+                )
             if not take_turn(check_at == inf):
                 return
 
     def _tell_time(self, samplers: Sequence[CallSampler], fixed: int | None) -> None:
-        if not any(sampler.is_slow for sampler in samplers):
+        if self._expect is None or not any(sampler.is_slow for sampler in samplers):
             return
         round_s = sum(sampler.first_call_s for sampler in samplers)
         count = _least_count(round_s * NS_PER_S, len(samplers))
@@ -251,31 +249,14 @@ class HostCollector:
             count = fixed - len(samplers[0].readings)
         self._expect(count, round_s)
 
-    def _next_check(
-        self, samplers: Sequence[CallSampler], enough: _Enough, timers: Timers
-    ) -> float:
-        """
-        Return the number of samples at which to ask the stop rule again, or infinity if
-        enough.
-        """
-        chosen = _counted(samplers, timers)
-        best, count = chosen.sources[0], len(samplers[0].readings)
-        missing_count = _LEAST_SAMPLES - len(chosen.places)
-        if missing_count > 0:
-            return count + max(missing_count, int(count * _LATE_FRACTION))
-        is_enough = all(
-            enough.stop.enough(chosen.values(sampler.readings, best))
-            or _uninterrupted_s(sampler) >= enough.least_s
-            for sampler in samplers
-        )
-        return inf if is_enough else int(count * _CHECK_GROWTH)
-
     @contextmanager
     def _instruments(self) -> Iterator[Instruments]:
         """Yield the timing instruments with the garbage collector disabled."""
         __tracebackhide__ = True
         if self._resolution_ns is None:
-            self._resolution_ns = _resolution_ns(self._clock.now_ns)
+            steps_ns = _steps_ns(self._clock.now_ns)
+            # The median step between two readings. A clock that never moved has none.
+            self._resolution_ns = statistics.median_low(steps_ns) if steps_ns else 1
             self._cpu_clock_is_fine = _cpu_clock_is_fine(self._clock)
         collecting = gc.isenabled()
         gc.disable()
@@ -351,7 +332,11 @@ class RangeTimer:
         if kind is not None:
             return
         returned_ns = self._now_ns() - self._start_ns
-        waits = self._has_waited(returned_ns)
+        waits = (
+            self._clock.waits_count() not in {None, self._waits_count}
+            and self._clock.thread_cpu_ns() - self._cpu_ns
+            < _MOSTLY_RUNNING * returned_ns
+        )
         if self._timers is not None:
             for end in self._timers.ends:
                 end()
@@ -375,13 +360,6 @@ class RangeTimer:
             if uses_disk(self._clock, self._blocks_count, calls_count=1):
                 notes.append(USES_DISK)
         self.timing = self._timing(reading, notes, in_use=in_use)
-
-    def _has_waited(self, elapsed_ns: int) -> bool:
-        waits_count = self._clock.waits_count()
-        if waits_count is None or waits_count == self._waits_count:
-            return False
-        cpu_ns = self._clock.thread_cpu_ns() - self._cpu_ns
-        return cpu_ns < _MOSTLY_RUNNING * elapsed_ns
 
     def _timing(self, reading: Reading, notes: list[Note], *, in_use: bool) -> Timing:
         timers = self._timers
@@ -423,6 +401,26 @@ _STARTED_NOTE = Note(
     code="started-device",
     text="the block was the first use of the device, so its time is the host's",
 )
+
+
+def _next_check(
+    samplers: Sequence[CallSampler], timers: Timers, *, stop: StopRule, enough_s: float
+) -> float:
+    """
+    Return the number of samples at which to ask the stop rule again, or infinity if
+    enough.
+    """
+    chosen = _counted(samplers, timers)
+    best, count = chosen.sources[0], len(samplers[0].readings)
+    missing_count = _LEAST_SAMPLES - len(chosen.places)
+    if missing_count > 0:
+        return count + max(missing_count, int(count * _LATE_FRACTION))
+    is_enough = all(
+        stop.enough(chosen.values(sampler.readings, best))
+        or _uninterrupted_s(sampler) >= enough_s
+        for sampler in samplers
+    )
+    return inf if is_enough else int(count * _CHECK_GROWTH)
 
 
 def _uninterrupted_s(sampler: CallSampler) -> float:
@@ -491,15 +489,6 @@ def _is_over(
     return hopeless or (spent_ns >= budget_ns and count + refused >= least)
 
 
-def _begun_anew(samplers: Sequence[CallSampler]) -> bool:
-    __tracebackhide__ = True
-    if not any(sampler.is_cold for sampler in samplers):
-        return False
-    for sampler in samplers:
-        sampler.begin_anew()
-    return True
-
-
 def _sample_by_turns(
     samplers: Sequence[CallSampler], order: Sequence[CallSampler]
 ) -> None:
@@ -524,12 +513,6 @@ def _sweep() -> None:
 
 def _leave() -> None:
     """Collect nothing, because the collector was disabled before the measurement."""
-
-
-def _resolution_ns(now_ns: Callable[[], int]) -> int:
-    """Return the median step between two readings [ns], or 1 if the clock never moved."""
-    steps = _steps_ns(now_ns)
-    return statistics.median_low(steps) if steps else 1
 
 
 def _cpu_clock_is_fine(clock: Clock) -> bool:

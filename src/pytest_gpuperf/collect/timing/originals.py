@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from operator import setitem
+from operator import itemgetter, setitem
 from typing import Any, TypeAlias
 
 # Functions that put the parts of one argument back. Each writes the content that its
@@ -69,17 +69,18 @@ class Originals:
             given: The place of each argument in words, the argument, and an unused
                 value.
         """
-        wanted: list[tuple[int, int, list[_Part]]] = []
-        for index, (_, value, _) in enumerate(given):
-            if type(value) not in _IMMUTABLE and (key := id(value)) not in self._kept:
-                self._kept[key] = (value, _NO_COPY)
-                parts = _parts_of(value)
-                if parts:
-                    wanted.append((index, key, parts))
-        if len(wanted) > 1:
-            wanted.sort(key=lambda each: _rank(given[each[0]][0], *each))
-        for index, key, parts in wanted:
-            self._kept[key] = (given[index][1], self._copied(parts))
+        wanted: list[tuple[tuple[bool, int, int], object, list[_Part]]] = []
+        for index, (name, value, _) in enumerate(given):
+            if type(value) in _IMMUTABLE or id(value) in self._kept:
+                continue
+            self._kept[id(value)] = (value, _NO_COPY)
+            parts = _parts_of(value)
+            if parts:
+                is_output = name.endswith(_OUTPUT)
+                rank = (not is_output, sum(_sizes_bytes(parts)), -index)
+                wanted.append((rank, value, parts))
+        for _, value, parts in sorted(wanted, key=itemgetter(0)):
+            self._kept[id(value)] = (value, self._copied(parts))
 
     def of(self, value: object) -> Original | str:
         """Return the original content of an argument, or the reason for a missing copy."""
@@ -89,24 +90,18 @@ class Originals:
         host_bytes, device_bytes = _sizes_bytes(parts)
         if host_bytes > self._host_left_bytes:
             return _too_large(host_bytes, f"{_MOST_HOST_BYTES // _MIB} MiB")
-        refusal = self._take_of_device(device_bytes) if device_bytes else ""
-        if refusal:
-            return refusal
+        if device_bytes:
+            if self._device_left_bytes is None:
+                free_bytes = self._free_device_bytes()
+                if free_bytes is None:
+                    return "the free memory of its device is not known"
+                self._device_left_bytes = _DEVICE_FRACTION * free_bytes
+            if device_bytes > self._device_left_bytes:
+                limit = f"{_DEVICE_FRACTION:.0%} of the device's free memory"
+                return _too_large(device_bytes, limit)
+            self._device_left_bytes -= device_bytes
         self._host_left_bytes -= host_bytes
         return _saved(parts) or _NO_COPY
-
-    def _take_of_device(self, size_bytes: int) -> str:
-        """Reserve memory of the device, and return "", or the reason for a refusal."""
-        if self._device_left_bytes is None:
-            free_bytes = self._free_device_bytes()
-            if free_bytes is None:
-                return "the free memory of its device is not known"
-            self._device_left_bytes = _DEVICE_FRACTION * free_bytes
-        if size_bytes > self._device_left_bytes:
-            limit = f"{_DEVICE_FRACTION:.0%} of the device's free memory"
-            return _too_large(size_bytes, limit)
-        self._device_left_bytes -= size_bytes
-        return ""
 
 
 def copied(value: object) -> Original | None:
@@ -131,13 +126,6 @@ def _sizes_bytes(parts: Iterable[_Part]) -> tuple[int, int]:
         else:
             host_bytes += size_bytes
     return host_bytes, device_bytes
-
-
-def _rank(
-    name: str, index: int, _: int, parts: Iterable[_Part]
-) -> tuple[bool, int, int]:
-    """Return the sort key of an argument. Arguments with the smallest key are copied first."""
-    return not name.endswith(_OUTPUT), sum(_sizes_bytes(parts)), -index
 
 
 def _too_large(size_bytes: int, limit: str) -> str:
@@ -167,22 +155,20 @@ def _add_parts(parts: list[_Part], seen: set[int], value: Any, depth: int) -> No
         if part is not None:
             parts.append(part)
         return
-    if depth < _MOST_DEPTH and type(value) not in _FLAT:
-        # The keys of a dict are hashable, and so hold nothing that changes.
-        items = value.values() if isinstance(value, dict) else value
-        if not _IMMUTABLE.issuperset(map(type, items)):
-            seen.add(id(value))
-            for item in _not_seen(items, seen):
-                _add_parts(parts, seen, item, depth + 1)
-                if len(parts) > _MOST_PARTS:
-                    return
-
-
-def _not_seen(items: Iterable[object], seen: set[int]) -> Iterator[object]:
+    if depth >= _MOST_DEPTH or type(value) in _FLAT:
+        return
+    # The keys of a dict are hashable, and so hold nothing that changes.
+    items = value.values() if isinstance(value, dict) else value
+    # Found without a loop: most lists hold nothing that changes.
+    if _IMMUTABLE.issuperset(map(type, items)):
+        return
+    seen.add(id(value))
     for item in items:
         if type(item) not in _IMMUTABLE and id(item) not in seen:
             seen.add(id(item))
-            yield item
+            _add_parts(parts, seen, item, depth + 1)
+            if len(parts) > _MOST_PARTS:
+                return
 
 
 def _save_sequence(value: Any) -> Callable[[], object]:  # noqa: ANN401 - list, bytearray or array.array
@@ -225,7 +211,9 @@ _FLAT = frozenset({bytearray, array, set})
 def _library_part(value: Any) -> _Part | None:  # noqa: ANN401 - any argument
     """
     Return an array, a tensor or a memoryview as a part, or None if read-only or another
-    type.
+    type. An array of numba is copied to the host.
+
+    *Unverified on hardware:* arrays of cupy and numba.
     """
     kind = type(value)
     numpy: Any = sys.modules.get("numpy")
@@ -238,15 +226,8 @@ def _library_part(value: Any) -> _Part | None:  # noqa: ANN401 - any argument
     if tensor_type is not None and isinstance(value, tensor_type):
         size_bytes = value.numel() * value.element_size()
         return size_bytes, value.device.type != "cpu", value, _save_torch
-    return _device_part(value) if hasattr(kind, "__cuda_array_interface__") else None
-
-
-def _device_part(value: Any) -> _Part | None:  # noqa: ANN401 - another library's array
-    """
-    Return an array of cupy or numba as a part. An array of numba is copied to the host.
-
-    *Unverified on hardware.*
-    """
+    if not hasattr(kind, "__cuda_array_interface__"):
+        return None
     size_bytes = int(value.size) * int(value.dtype.itemsize)
     if hasattr(value, "copy_to_device"):
         return size_bytes, False, value, _save_numba

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from itertools import islice
 from typing import Any
@@ -262,12 +263,24 @@ def counted_samples(
     whole = [place for place in range(count) if place not in left_out]
     sources, places, notes = _timed_sources(readings, names, barred, whole)
     if slow:
-        notes.append(_slow_note(len(slow)))
+        several = "samples were" if len(slow) > 1 else "sample was"
+        text = (
+            f"{len(slow)} {several} left out: the SM clock was below {_SLOW_CLOCK:.0%} of"
+            " the median"
+        )
+        notes.append(Note(code="slow-clock", text=text))
     by_cpu = False
     if few and interrupted:
         is_known = all(r.cpu_s is not None for series in readings for r in series)
         by_cpu = is_known and not waited
-        notes.append(_interrupted_note(len(interrupted), count, by_cpu=by_cpu))
+        were = "were" if len(interrupted) > 1 else "was"
+        text = (
+            f"{len(interrupted)} of {count} samples {were} interrupted: the machine was"
+            " busy"
+        )
+        if by_cpu:
+            text += ", so the time is that of the processor"
+        notes.append(Note(code="interrupted", text=text, doubt=True))
     return CountedSamples(
         sources=(*sources, Source.HOST),
         places=tuple(places),
@@ -301,23 +314,21 @@ def _timed_sources(
     for name in names:
         if name in barred:
             continue
-        timed = _timed_places(readings, name, places)
-        if len(timed) < len(places):
-            notes.append(_untimed_note(name, len(places) - len(timed), len(places)))
-        if timed and len(timed) >= _LEAST_TIMED * len(places):
+        timed = [
+            place
+            for place in places
+            if all(series[place].device_s.get(name) is not None for series in readings)
+        ]
+        count, timed_count = len(places), len(timed)
+        is_used = timed_count > 0 and timed_count >= _LEAST_TIMED * count
+        if timed_count < count:
+            what = "these samples are left out" if is_used else f"{name} is not used"
+            text = f"{name} could not time {count - timed_count} of {count} samples: {what}"
+            notes.append(Note(code="untimed-samples", text=text))
+        if is_used:
             sources.append(name)
             places = timed
     return sources, places, notes
-
-
-def _timed_places(
-    readings: Sequence[Sequence[Reading]], source: str, places: Sequence[int]
-) -> list[int]:
-    return [
-        place
-        for place in places
-        if all(series[place].device_s.get(source) is not None for series in readings)
-    ]
 
 
 def median_clock_hz(readings: Iterable[Reading]) -> float | None:
@@ -337,30 +348,6 @@ def _slow_places(readings: Sequence[Reading]) -> list[int]:
         for place, reading in enumerate(readings)
         if reading.clock_hz is not None and reading.clock_hz < least_hz
     ]
-
-
-def _untimed_note(name: str, missing_count: int, count: int) -> Note:
-    left_out = count - missing_count < _LEAST_TIMED * count or missing_count == count
-    what = f"{name} is not used" if left_out else "these samples are left out"
-    text = f"{name} could not time {missing_count} of {count} samples: {what}"
-    return Note(code="untimed-samples", text=text)
-
-
-def _slow_note(count: int) -> Note:
-    several = "samples were" if count > 1 else "sample was"
-    text = (
-        f"{count} {several} left out: the SM clock was below {_SLOW_CLOCK:.0%} of the"
-        " median"
-    )
-    return Note(code="slow-clock", text=text)
-
-
-def _interrupted_note(interrupted_count: int, count: int, *, by_cpu: bool) -> Note:
-    were = "were" if interrupted_count > 1 else "was"
-    text = f"{interrupted_count} of {count} samples {were} interrupted: the machine was busy"
-    if by_cpu:
-        text += ", so the time is that of the processor"
-    return Note(code="interrupted", text=text, doubt=True)
 
 
 def tracer_notes(clock: Clock) -> tuple[Note, ...]:
@@ -428,16 +415,10 @@ def _call_inputs(request: TimedCall) -> Iterator[object]:
     yield from request.args
     yield from request.kwargs.values()
     yield from islice(request.inputs or (), _MEMBERS)
-    yield from _enclosed(request.fn)
-
-
-def _enclosed(fn: Callable[..., object]) -> Iterator[object]:
-    for cell in getattr(fn, "__closure__", None) or ():
-        try:
+    for cell in getattr(request.fn, "__closure__", None) or ():
+        # The variable may have no value yet.
+        with suppress(ValueError):
             yield cell.cell_contents
-        # The variable has no value yet.
-        except ValueError:
-            continue
 
 
 def _went_on(timing: Timing) -> bool:

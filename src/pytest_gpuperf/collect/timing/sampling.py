@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from math import ceil, inf
@@ -266,8 +266,10 @@ class CallSampler:
 
     def _warm_up_further(self) -> None:
         __tracebackhide__ = True
+        request = self._request
         call_ns = self._alike_ns()
-        if self._may_batch:
+        fixed = request.setup is not None or request.iterations is not None
+        if not fixed and self._flush is None and self._settle is None:
             self._choose_batch(call_ns)
         self._end_warm_up()
 
@@ -434,9 +436,7 @@ class CallSampler:
             notes=(
                 *chosen.notes,
                 *notes,
-                *self._cache_notes(),
-                *self._short_notes(samples, best),
-                *self._few_notes(samples),
+                *self._sample_notes(samples, best),
                 *self._waiting_notes,
                 *(() if self._contention is None else self._contention.notes()),
                 *traced,
@@ -563,7 +563,7 @@ class CallSampler:
     def _alike_ns(self) -> int:
         """Call until times agree or the budget is spent, and return the shortest time [ns]."""
         __tracebackhide__ = True
-        request = self._request
+        request, instruments = self._request, self._instruments
         recent: deque[tuple[int, object]] = deque(maxlen=_WARMUP_ALIKE)
         spent_ns = 0
         while True:
@@ -572,7 +572,9 @@ class CallSampler:
             if loaded:
                 recent.clear()
             else:
-                recent.append((elapsed_ns, self._sequence()))
+                # None if launches cannot be seen.
+                sequence = instruments.timers.sequence() if self.on_device else None
+                recent.append((elapsed_ns, sequence))
             if self._warmup_count < _WARMUP_LEAST:
                 continue
             fixed = request.iterations is not None
@@ -599,10 +601,6 @@ class CallSampler:
                 self._warm_call()
         return False
 
-    def _sequence(self) -> object:
-        """Return the launches of the last call, or None if launches cannot be seen."""
-        return self._instruments.timers.sequence() if self.on_device else None
-
     def _alike(self, recent: deque[tuple[int, object]]) -> bool:
         if len(recent) < _WARMUP_ALIKE:
             return False
@@ -623,12 +621,6 @@ class CallSampler:
         if self._cache_mode is CacheMode.COLD:
             self._flush = runtime.flush_l2
         return True
-
-    @property
-    def _may_batch(self) -> bool:
-        request = self._request
-        fixed = request.setup is not None or request.iterations is not None
-        return not fixed and self._flush is None and self._settle is None
 
     def _choose_batch(self, call_ns: int) -> None:
         __tracebackhide__ = True
@@ -702,49 +694,45 @@ class CallSampler:
         before, now = self._waits_before, self._instruments.clock.waits_count()
         return before is not None and now is not None and now > before
 
-    def _cache_notes(self) -> tuple[Note, ...]:
-        request = self._request
+    def _sample_notes(self, samples: Sequence[float], source: str) -> Iterator[Note]:
+        """Yield notes on samples with a warm cache, and on short and few samples."""
+        request, middle_s = self._request, statistics.median(samples)
         is_cold = request.cache_asked and request.cache == CacheMode.COLD
-        if not is_cold or self._cache_mode is not CacheMode.UNTOUCHED:
-            return ()
-        text = (
-            'cache="cold" had no effect: the call uses no GPU, and caches of a CPU are as '
-            "the last call left them"
-        )
-        return (Note(code="cache-not-cold", text=text, doubt=True),)
-
-    def _short_notes(self, samples: Sequence[float], source: str) -> tuple[Note, ...]:
+        if is_cold and self._cache_mode is CacheMode.UNTOUCHED:
+            text = (
+                'cache="cold" had no effect: the call uses no GPU, and caches of a CPU are'
+                " as the last call left them"
+            )
+            yield Note(code="cache-not-cold", text=text, doubt=True)
         resolution_ns = self._instruments.resolution_ns
         if source != Source.HOST:
             resolution_ns = resolution_of(source)
         least_ns = _SHORT * _SAMPLE_RESOLUTIONS * resolution_ns
-        if statistics.median(samples) * self._batch_count * NS_PER_S >= least_ns:
-            return ()
-        text = (
-            "a call is too short to be timed alone; setup, a cold cache, fixed iterations"
-            " or an asynchronous result rule out timing several calls as one sample"
-        )
-        return (Note(code="short-call", text=text),)
-
-    def _few_notes(self, samples: Sequence[float]) -> tuple[Note, ...]:
+        if middle_s * self._batch_count * NS_PER_S < least_ns:
+            text = (
+                "a call is too short to be timed alone; setup, a cold cache, fixed"
+                " iterations or an asynchronous result rule out timing several calls as"
+                " one sample"
+            )
+            yield Note(code="short-call", text=text)
         count = len(samples)
         if not self.is_slow or count >= _INTERVAL_LEAST:
-            return ()
-        middle_s = statistics.median(samples)
+            return
         reason = f"because a call takes {middle_s:.3g} s"
-        if self._request.iterations is not None:
+        if request.iterations is not None:
             reason = "as iterations= says"
         if count == 1:
             first = "" if self._warmup_count else ", which is the first call"
             text = f"1 sample, {reason}{first}: its spread is not known"
-            return (Note(code="few-samples", text=text),)
+            yield Note(code="few-samples", text=text)
+            return
         first = "" if self._warmup_count else ", the first call among them"
         fraction = (max(samples) - min(samples)) / 2 / middle_s
         text = (
             f"{count} samples, {reason}{first}: they lie within ±{fraction:.2%} of their"
             f" median, and {_INTERVAL_LEAST} are needed for an interval"
         )
-        return (Note(code="few-samples", text=text, doubt=fraction > _WIDE),)
+        yield Note(code="few-samples", text=text, doubt=fraction > _WIDE)
 
 
 class _SingleCalls:
