@@ -7,6 +7,7 @@ count, and `cache` shows its stored counters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -254,14 +255,14 @@ def search(arguments: argparse.Namespace) -> int:
 def describe(arguments: argparse.Namespace) -> int:
     """Print the descriptions of metrics."""
     catalogue = _catalogue(arguments)
-    entries = each(arguments.names, catalogue.describe)
+    entries = each(chain(*arguments.names), catalogue.describe)
     return print_bytes(described_bytes(catalogue.chip, entries, arguments.format))
 
 
 def check(arguments: argparse.Namespace) -> int:
     """Print if names are metrics of a chip, and return 1 if any name is not."""
     catalogue = _catalogue(arguments)
-    checks = [catalogue.check(name) for name in arguments.names]
+    checks = [catalogue.check(name) for name in chain(*arguments.names)]
     print_bytes(check_bytes(catalogue.chip, checks, arguments.format))
     return GOOD if all(result.known for result in checks) else WORSE
 
@@ -269,7 +270,8 @@ def check(arguments: argparse.Namespace) -> int:
 def passes(arguments: argparse.Namespace) -> int:
     """Print the passes that a kernel needs for some metrics together."""
     catalogue = _catalogue(arguments)
-    return print_bytes(cost_bytes(catalogue.cost(arguments.names), arguments.format))
+    cost = catalogue.cost([*chain(*arguments.names)])
+    return print_bytes(cost_bytes(cost, arguments.format))
 
 
 def _catalogue(arguments: argparse.Namespace) -> Catalogue:
