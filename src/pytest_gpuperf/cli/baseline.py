@@ -602,6 +602,12 @@ def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
         f"{distance}, left out" if record.session.id == outlook.left_out else distance
         for (record, _), distance in zip(values, _against_others(numbers), strict=True)
     ]
+    spreads = tuple(
+        f"±{display.change(median(v.half_widths), signed=False)}"
+        if v.half_widths
+        else ""
+        for _, v in values
+    )
     return (
         Column(
             head="session", cells=tuple(str(r.arrival) for r, _ in values), right=True
@@ -630,7 +636,7 @@ def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
             ),
             right=True,
         ),
-        Column(head="spread", cells=tuple(_spread(v) for _, v in values), blank="-"),
+        Column(head="spread", cells=spreads, blank="-"),
         Column(
             head="processes",
             cells=tuple(str(len(v.run_values)) for _, v in values),
@@ -653,13 +659,6 @@ def _alone(value: SessionValue) -> str:
         return ""
     text = display.value(median(value.alone_values), value.unit)
     return f"{text} (suspected)" if value.suspected else text
-
-
-def _spread(value: SessionValue) -> str:
-    """Return the half-width of a value's interval, or "" if unknown."""
-    if not value.half_widths:
-        return ""
-    return f"±{display.change(median(value.half_widths), signed=False)}"
 
 
 def _against_others(numbers: Sequence[float]) -> tuple[str, ...]:

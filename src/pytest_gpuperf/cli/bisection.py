@@ -61,7 +61,6 @@ _UNMEASURED: dict[GapCode | None, int] = {
 _TIMEOUT_S = 600.0
 # Digits of a commit.
 _SHOWN = 12
-_MINUTE_S = 60.0
 
 
 def bisect(arguments: argparse.Namespace) -> int:
@@ -225,7 +224,7 @@ def _remedy(trial: search.Trial | None) -> list[str]:
     if trial.wanted_count is None or trial.wanted_count > search.MOST_BLOCKS:
         return [f"    {quieter}"]
     wanted_s = trial.elapsed_s / trial.block_count * trial.wanted_count
-    budget = f"--budget={math.ceil(wanted_s / _MINUTE_S)}min"
+    budget = f"--budget={math.ceil(wanted_s / 60)}min"
     wanted = f"about {trial.wanted_count} blocks would decide: {budget}"
     return [f"    {wanted}, or {quieter}"]
 

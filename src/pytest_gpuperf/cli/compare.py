@@ -108,14 +108,20 @@ def compare(arguments: argparse.Namespace) -> int:
     if any(map(is_capture, files)):
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
-    max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
     judged = _judged(
         sides.stored,
         sides.current,
-        max_regression=max_regression,
+        max_regression=getattr(arguments, "max_regression", _MAX_REGRESSION),
         default_limit="max_regression" not in arguments,
     )
-    pairs = _pairs(sides.stored, judged)
+    pairs = value_pairs(
+        {record.key: record.values for record in _of_run(judged)},
+        {
+            key: [value for record in records for value in record.values]
+            for key, records in sides.stored.items()
+        },
+        {(v.key, v.metric): v for v in judged.verdicts if v.limit is None},
+    )
     remarks = [*_about_files(files, sides, pairs)]
     content = comparison_bytes(
         judged, pairs, arguments.format, title=_title(files), remarks=remarks
@@ -401,17 +407,6 @@ def _measured(run: Run) -> dict[RecordKey, list[Record]]:
         if record.role.of_suite
         and record.void is None
         and record.key.test_id != REFERENCES
-    )
-
-
-def _pairs(stored: _Sessions, run: Run) -> list[ValuePair]:
-    return value_pairs(
-        {record.key: record.values for record in _of_run(run)},
-        {
-            key: [value for record in records for value in record.values]
-            for key, records in stored.items()
-        },
-        {(v.key, v.metric): v for v in run.verdicts if v.limit is None},
     )
 
 

@@ -48,7 +48,6 @@ from pytest_gpuperf.judge.grade import condition_of, host_condition
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Condition, Finding, Status
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.doctor import doctor_bytes
 from pytest_gpuperf.report.lines import Column, document
 from pytest_gpuperf.report.metrics import (
@@ -64,9 +63,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.roofline import Peaks
-
-# The finding on the presence of a GPU.
-_GPU = "gpu"
 
 
 class Examined(Frozen, frozen=True, kw_only=True):
@@ -122,7 +118,7 @@ def examine(
         "that project."
     )
     has_gpu = bool(gpu_peaks) or any(
-        finding.id == _GPU and finding.status is Status.OK for finding in findings
+        finding.id == "gpu" and finding.status is Status.OK for finding in findings
     )
     return Examined(
         peaks=tuple(gpu_peaks),
@@ -384,4 +380,4 @@ def _size_bytes(entries: Sequence[StoreEntry]) -> int:
 
 
 def _count(entries: Sequence[StoreEntry]) -> str:
-    return plural(len(entries), "entry", "entries")
+    return display.plural(len(entries), "entry", "entries")

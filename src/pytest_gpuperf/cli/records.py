@@ -472,10 +472,6 @@ def _unknown(name: str, where: str, alike: Sequence[str]) -> str:
     return f"not in this {where}: {name}{meant}"
 
 
-# Options that name a recording.
-_RECORDINGS = ("gpuperf_record", "gpuperf_replay")
-
-
 def show_launches(file: str, form: str, *, is_run: bool) -> int:
     """
     Print every launch of a recording, or of the recording that a run names.
@@ -536,7 +532,7 @@ def recording_of(run: Run, path: str, *, command: str) -> str:
         CaptureFormatError: The run has no recording, or the recording is missing.
     """
     options = run.header.options
-    named = next((options[name] for name in _RECORDINGS if name in options), None)
+    named = options.get("gpuperf_record", options.get("gpuperf_replay"))
     if named is None:
         message = "the run has no recording, so its launches were not stored"
         remedy = "measure with --gpuperf-record=DIR, which stores every launch"
