@@ -43,7 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     try:
-        code = _reported(parse(sys.argv[1:] if argv is None else argv))
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        try:
+            code = _run(arguments)
+        except GpuPerfError as error:
+            lines = [f"gpuperf: error: {error.message}"]
+            lines += [f"    remedy: {error.remedy}"] if error.remedy else []
+            say(lines)
+            code = WRONG_USAGE if isinstance(error, _MISUSED) else UNREADABLE
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -53,16 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
-
-
-def _reported(arguments: argparse.Namespace) -> int:
-    try:
-        return _run(arguments)
-    except GpuPerfError as error:
-        lines = [f"gpuperf: error: {error.message}"]
-        lines += [f"    remedy: {error.remedy}"] if error.remedy else []
-        say(lines)
-        return WRONG_USAGE if isinstance(error, _MISUSED) else UNREADABLE
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -48,7 +48,6 @@ from pytest_gpuperf.report.lines import Column, document
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.baseline.text import Damage
     from pytest_gpuperf.model.run import Run
 
 # Selects all sessions if given in place of their names.
@@ -103,11 +102,17 @@ def listed(arguments: argparse.Namespace) -> int:
     """Print the sessions of a store."""
     store = _opened(arguments.store)
     sessions = _sessions(_content(arguments.store, store, arguments.test))
+    tests = {key.test_id for session in sessions for key in session.keys} - {REFERENCES}
+    count = display.plural(len(sessions), "session")
+    remarks = [f"{count} of {display.plural(len(tests), 'test')}"]
+    remarks += [f"left out: {damage}" for damage in store.damage]
+    if store.damage:
+        remarks.append(damage_remedy(arguments.store))
     return print_table(
         arguments.format,
         title=arguments.store,
         table=_session_columns(sessions),
-        remarks=[_counted(sessions), *_damage(store, arguments.store)],
+        remarks=remarks,
         content=document(
             "baseline list",
             {
@@ -273,9 +278,23 @@ def accept(arguments: argparse.Namespace) -> int:
             message, remedy="name a file of --gpuperf-json, or add --edited alone"
         )
     store = _opened(arguments.store)
-    remarks, content = (
-        _accept_edits(store) if arguments.edited else _accept_run(store, arguments)
-    )
+    if arguments.edited:
+        repair = store.accept_edits()
+        remarks = []
+        if repair.accepted:
+            places = [
+                f"{damage.path}, line {damage.line}" for damage in repair.accepted
+            ]
+            count = display.plural(len(places), "line")
+            remarks.append(f"accepted {count}: {names_of(places)}")
+        remarks += [f"removed: {damage}" for damage in repair.removed]
+        remarks = remarks or ["no line was edited"]
+        content: dict[str, object] = {
+            "accepted": [*map(str, repair.accepted)],
+            "removed": [*map(str, repair.removed)],
+        }
+    else:
+        remarks, content = _accept_run(store, arguments)
     return print_table(
         arguments.format,
         title=arguments.store,
@@ -448,7 +467,10 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
         ),
         Column(
             head="ran",
-            cells=tuple(_count(f.session.ran_count) for f in firsts),
+            cells=tuple(
+                "" if f.session.ran_count is None else str(f.session.ran_count)
+                for f in firsts
+            ),
             right=True,
             blank="-",
             rank=3,
@@ -482,26 +504,6 @@ def _session_facts(session: _StoredSession) -> dict[str, object]:
 def _host(record: StoredRecord) -> str:
     """Return the machine of a session, or if unknown the hash of host and boot."""
     return record.session.machine or record.session.host
-
-
-def _count(count: int | None) -> str:
-    """Return a count as text, or "" if unknown."""
-    return "" if count is None else str(count)
-
-
-def _counted(sessions: Sequence[_StoredSession]) -> str:
-    tests = {key.test_id for session in sessions for key in session.keys} - {REFERENCES}
-    return (
-        f"{display.plural(len(sessions), 'session')} of "
-        f"{display.plural(len(tests), 'test')}"
-    )
-
-
-def _damage(store: Store, place: str) -> Iterator[str]:
-    for damage in store.damage:
-        yield f"left out: {damage}"
-    if store.damage:
-        yield damage_remedy(place)
 
 
 def _series_of(
@@ -600,6 +602,12 @@ def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
         f"{distance}, left out" if record.session.id == outlook.left_out else distance
         for (record, _), distance in zip(values, _against_others(numbers), strict=True)
     ]
+    spreads = tuple(
+        f"±{display.change(median(v.half_widths), signed=False)}"
+        if v.half_widths
+        else ""
+        for _, v in values
+    )
     return (
         Column(
             head="session", cells=tuple(str(r.arrival) for r, _ in values), right=True
@@ -628,7 +636,7 @@ def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
             ),
             right=True,
         ),
-        Column(head="spread", cells=tuple(_spread(v) for _, v in values), blank="-"),
+        Column(head="spread", cells=spreads, blank="-"),
         Column(
             head="processes",
             cells=tuple(str(len(v.run_values)) for _, v in values),
@@ -651,13 +659,6 @@ def _alone(value: SessionValue) -> str:
         return ""
     text = display.value(median(value.alone_values), value.unit)
     return f"{text} (suspected)" if value.suspected else text
-
-
-def _spread(value: SessionValue) -> str:
-    """Return the half-width of a value's interval, or "" if unknown."""
-    if not value.half_widths:
-        return ""
-    return f"±{display.change(median(value.half_widths), signed=False)}"
 
 
 def _against_others(numbers: Sequence[float]) -> tuple[str, ...]:
@@ -701,23 +702,6 @@ def _series_facts(slug: str, values: _Values, outlook: _Outlook) -> dict[str, ob
             for r, v in values
         ],
     }
-
-
-def _accept_edits(store: Store) -> tuple[list[str], dict[str, object]]:
-    """Give edited lines new checksums, and return the remarks and the JSON content."""
-    repair = store.accept_edits()
-    remarks = [f"accepted {_lines(repair.accepted)}"] if repair.accepted else []
-    remarks += [f"removed: {damage}" for damage in repair.removed]
-    content: dict[str, object] = {
-        "accepted": [*map(str, repair.accepted)],
-        "removed": [*map(str, repair.removed)],
-    }
-    return remarks or ["no line was edited"], content
-
-
-def _lines(damage: Sequence[Damage]) -> str:
-    places = [f"{entry.path}, line {entry.line}" for entry in damage]
-    return f"{display.plural(len(damage), 'line')}: {names_of(places)}"
 
 
 def _accept_run(

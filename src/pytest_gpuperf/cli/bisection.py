@@ -61,7 +61,6 @@ _UNMEASURED: dict[GapCode | None, int] = {
 _TIMEOUT_S = 600.0
 # Digits of a commit.
 _SHOWN = 12
-_MINUTE_S = 60.0
 
 
 def bisect(arguments: argparse.Namespace) -> int:
@@ -73,9 +72,7 @@ def bisect(arguments: argparse.Namespace) -> int:
     )
     identity = ProcessIdentity(session=new_session(SystemClock()))
     site = Site.in_process(config, identity)
-    test_id, key, command = _located(
-        arguments.test, _command_line(arguments.test, arguments.options), site.runner
-    )
+    test_id, key, command = _located(arguments.test, arguments.options, site.runner)
     request = search.BisectRequest(
         test_id=test_id,
         key=key,
@@ -119,13 +116,22 @@ def exit_code_of(answer: search.SearchResult) -> int:
     return _UNMEASURED.get(trial.code, UNREADABLE)
 
 
-def _command_line(test_id: str, options: Sequence[str]) -> CommandLine:
-    autoload = not os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+def _located(
+    test: str, options: Sequence[str], runner: Runner
+) -> tuple[str, str, CommandLine]:
+    """
+    Return the id and the key of a test, and the command that runs the file of the test.
+
+    A path in the test may be relative to the current folder, as an argument of pytest,
+    or to pytest's root folder, as an id. If pytest does not start, the test is returned
+    unchanged.
+    """
+    path, colons, name = test.partition("::")
     plugins = {"cacheprovider"}
+    autoload = not os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     if autoload and importlib.util.find_spec("xdist") is not None:
         plugins.add("xdist")
-    path = test_id.partition("::")[0]
-    return CommandLine(
+    command = CommandLine(
         args=(*options, path),
         folder=str(Path.cwd()),
         variable=CHILD_VARIABLE,
@@ -133,22 +139,9 @@ def _command_line(test_id: str, options: Sequence[str]) -> CommandLine:
         plugins=frozenset(plugins),
         fresh_caches=True,
     )
-
-
-def _located(
-    test: str, command: CommandLine, runner: Runner
-) -> tuple[str, str, CommandLine]:
-    """
-    Return the id and the key of a test, and the command for the file of the test.
-
-    A path in the test may be relative to the current folder, as an argument of pytest,
-    or to pytest's root folder, as an id. If pytest does not start, the test is returned
-    unchanged.
-    """
     with ScratchFolder("root") as scratch, contextlib.suppress(CollectError):
         root = root_folder(command, scratch, runner, timeout_s=_TIMEOUT_S)
         if root is not None:
-            path, colons, name = test.partition("::")
             file = Path(command.folder, path)
             if not file.exists() and Path(root, path).exists():
                 file = Path(root, path)
@@ -231,16 +224,9 @@ def _remedy(trial: search.Trial | None) -> list[str]:
     if trial.wanted_count is None or trial.wanted_count > search.MOST_BLOCKS:
         return [f"    {quieter}"]
     wanted_s = trial.elapsed_s / trial.block_count * trial.wanted_count
-    budget = f"--budget={math.ceil(wanted_s / _MINUTE_S)}min"
+    budget = f"--budget={math.ceil(wanted_s / 60)}min"
     wanted = f"about {trial.wanted_count} blocks would decide: {budget}"
     return [f"    {wanted}, or {quieter}"]
-
-
-def _more_to_try(answer: search.SearchResult) -> list[str]:
-    """Return the remedy for the first of the commits that are left, or []."""
-    left = {commit.id for commit in answer.commits}
-    remedies = (_remedy(trial) for trial in answer.trials if trial.commit_id in left)
-    return next(filter(None, remedies), [])
 
 
 def _going_on(answer: search.SearchResult) -> list[str]:
@@ -281,8 +267,10 @@ def _lines(answer: search.SearchResult, arguments: argparse.Namespace) -> list[s
     if answer.ending is search.Ending.NARROWED:
         head = "the first slow commit is one of these; those between were skipped"
         head += " or stayed undecided"
-        left = (f"    {_named(commit)}" for commit in answer.commits)
-        return [head, *left, *_more_to_try(answer), *_going_on(answer)]
+        lines = [head, *(f"    {_named(commit)}" for commit in answer.commits)]
+        left = {commit.id for commit in answer.commits}
+        remedies = (_remedy(t) for t in answer.trials if t.commit_id in left)
+        return [*lines, *next(filter(None, remedies), []), *_going_on(answer)]
     remedy = [*_remedy(answer.trial), *_going_on(answer)]
     if answer.commits:
         named = f"{_named(answer.commits[0])}: held against the commit before it"

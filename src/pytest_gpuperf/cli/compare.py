@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
@@ -107,14 +108,20 @@ def compare(arguments: argparse.Namespace) -> int:
     if any(map(is_capture, files)):
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
-    max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
     judged = _judged(
         sides.stored,
         sides.current,
-        max_regression=max_regression,
+        max_regression=getattr(arguments, "max_regression", _MAX_REGRESSION),
         default_limit="max_regression" not in arguments,
     )
-    pairs = _pairs(sides.stored, judged)
+    pairs = value_pairs(
+        {record.key: record.values for record in _of_run(judged)},
+        {
+            key: [value for record in records for value in record.values]
+            for key, records in sides.stored.items()
+        },
+        {(v.key, v.metric): v for v in judged.verdicts if v.limit is None},
+    )
     remarks = [*_about_files(files, sides, pairs)]
     content = comparison_bytes(
         judged, pairs, arguments.format, title=_title(files), remarks=remarks
@@ -138,13 +145,18 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
         report = Path(scratch, "run.json")
         argv = [sys.executable, "-m", "pytest", f"--gpuperf-against={revision}"]
         if "max_regression" in arguments:
-            argv.append(f"--gpuperf-max-regression={_option(arguments.max_regression)}")
+            limit = arguments.max_regression
+            text = "off" if limit is None else display.exactly(limit, "fraction")
+            argv.append(f"--gpuperf-max-regression={text}")
         if arguments.budget is not None:
             argv.append(f"--gpuperf-budget={arguments.budget!r}s")
         argv += [f"--gpuperf-json={report}", *arguments.options, *arguments.files]
         form = arguments.format
         status, interrupted = run_here(argv, quiet=form != "text")
-        run = _run_of(report)
+        run: Run | None = None
+        # pytest may have ended before it wrote a run.
+        with contextlib.suppress(RecordError):
+            run = read_run(str(report))
     # pytest ends with the same status for Ctrl-C and for tests that cannot be
     # collected.
     code = INTERRUPTED if interrupted else EXIT_CODES.get(status, UNREADABLE)
@@ -159,25 +171,10 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
     if code != WORSE or is_decided(by_revision):
         return code
     if not by_revision:
-        return UNREADABLE if _has_gap(run) else code
+        has_gap = run.against is not None and run.against.gap is not None
+        return UNREADABLE if has_gap else code
     failed = run.broken or run.missed or run_passes(run.verdicts) is False
     return code if failed else UNDECIDED
-
-
-def _has_gap(run: Run) -> bool:
-    return run.against is not None and run.against.gap is not None
-
-
-def _option(share: float | None) -> str:
-    return "off" if share is None else display.exactly(share, "fraction")
-
-
-def _run_of(report: Path) -> Run | None:
-    """Return the run that pytest has written, or None if nothing was written."""
-    try:
-        return read_run(str(report))
-    except RecordError:
-        return None
 
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
@@ -303,30 +300,28 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
         stored={key: left or stored[key] for key, left in others.items()},
         current=current,
         empty=tuple(
-            p for p, side in zip(paths, older, strict=False) if not _holds(side)
+            path
+            for path, side in zip(paths, older, strict=False)
+            if not (side.records if isinstance(side, Run) else side)
         ),
         had_itself=bool(itself),
         only_itself=any(not others[key] for key in itself if key in measured),
     )
 
 
-def _holds(side: Run | Sequence[StoredRecord]) -> bool:
-    return bool(side.records if isinstance(side, Run) else side)
-
-
 def _side(path: str) -> Run | Sequence[StoredRecord]:
-    return _of_store(path) if _is_store(path) else _read(path)
-
-
-def _is_store(path: str) -> bool:
-    """Return True if a path is a store of sessions, not a run or a recording."""
-    if is_folder(path):
-        return not exists(str(Path(path, HEAD_FILE)))
-    return start_of(path).startswith(_STORE)
-
-
-def _read(path: str) -> Run:
-    if not is_folder(path):
+    """Return the run of a file or a recording, or the sessions of a store."""
+    in_folder = is_folder(path)
+    is_recording = in_folder and exists(str(Path(path, HEAD_FILE)))
+    if not is_recording and (in_folder or start_of(path).startswith(_STORE)):
+        store = open_store(path, Path.cwd())
+        return [
+            record
+            for slug in store.slugs()
+            for records in store.load(slug).values()
+            for record in records
+        ]
+    if not is_recording:
         return read_run(path)
     recording = read_recording(path)
     header = Header(
@@ -336,16 +331,6 @@ def _read(path: str) -> Run:
     )
     records = tuple(recording.records.values())
     return Run(schema=SCHEMA_VERSION, header=header, records=records)
-
-
-def _of_store(path: str) -> list[StoredRecord]:
-    store = open_store(path, Path.cwd())
-    return [
-        record
-        for slug in store.slugs()
-        for records in store.load(slug).values()
-        for record in records
-    ]
 
 
 def _of_run(run: Run) -> list[StoredRecord]:
@@ -422,17 +407,6 @@ def _measured(run: Run) -> dict[RecordKey, list[Record]]:
         if record.role.of_suite
         and record.void is None
         and record.key.test_id != REFERENCES
-    )
-
-
-def _pairs(stored: _Sessions, run: Run) -> list[ValuePair]:
-    return value_pairs(
-        {record.key: record.values for record in _of_run(run)},
-        {
-            key: [value for record in records for value in record.values]
-            for key, records in stored.items()
-        },
-        {(v.key, v.metric): v for v in run.verdicts if v.limit is None},
     )
 
 

@@ -66,29 +66,22 @@ def explain(arguments: argparse.Namespace) -> int:
     entries = [entry for page in _PAGES for entry in _entries(page, _page(page))]
     found = each(arguments.names, lambda name: _found(name, entries))
     if arguments.format == "json":
-        return print_bytes(json_bytes(_document(arguments.names, found)))
+        content = [
+            {
+                "name": name,
+                "page": entry.page,
+                "title": entry.title,
+                "markdown": entry.text,
+            }
+            for name, some in zip(arguments.names, found, strict=True)
+            for entry in some
+        ]
+        return print_bytes(json_bytes(document("explain", {"entries": content})))
     several = [entry for some in found for entry in some]
     if arguments.format == "markdown":
         texts = [f"## {entry.title}\n\n{entry.text}\n" for entry in several]
         return print_bytes("\n".join(texts).encode())
     return print_bytes(text_bytes(_lines(several, line_width())))
-
-
-def _document(
-    names: Sequence[str], found: Sequence[Sequence[PageEntry]]
-) -> dict[str, object]:
-    """Return the entries as builtins for JSON, in the order of the names."""
-    entries = [
-        {
-            "name": name,
-            "page": entry.page,
-            "title": entry.title,
-            "markdown": entry.text,
-        }
-        for name, some in zip(names, found, strict=True)
-        for entry in some
-    ]
-    return document("explain", {"entries": entries})
 
 
 def _page(name: str) -> str:
@@ -110,33 +103,26 @@ def _entries(page: str, text: str) -> Iterator[PageEntry]:
     title, body, head = "", list[str](), list[str]()
     for line in [*text.splitlines(), "# "]:
         if heading := _HEADING.fullmatch(line):
-            yield from _section(page, title, body)
+            if title and (section := "\n".join(body).strip()):
+                yield PageEntry(
+                    page=page, title=title, names=(title.lower(),), text=section
+                )
             title, body, head = heading[2], [], []
             continue
         body.append(line)
         if not line.startswith("|"):
             head = []
-            yield from _point(page, title, line)
+            subject, colon, _ = line.partition(": ")
+            # A point that begins with names and a colon, such as a formula of metrics.
+            if colon and _SUBJECT.fullmatch(subject):
+                names = tuple(name.lower() for name in _CODE.findall(subject))
+                yield PageEntry(page=page, title=title, names=names, text=line[2:])
             continue
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if not head:
             head = cells
         elif set(cells[0]) != {"-"} and len(cells) == len(head):
             yield _row(page, title, head, cells)
-
-
-def _section(page: str, title: str, body: Sequence[str]) -> Iterator[PageEntry]:
-    text = "\n".join(body).strip()
-    if title and text:
-        yield PageEntry(page=page, title=title, names=(title.lower(),), text=text)
-
-
-def _point(page: str, title: str, line: str) -> Iterator[PageEntry]:
-    """Yield a point that begins with names and a colon, such as a formula of metrics."""
-    subject, colon, _ = line.partition(": ")
-    if colon and _SUBJECT.fullmatch(subject):
-        names = tuple(name.lower() for name in _CODE.findall(subject))
-        yield PageEntry(page=page, title=title, names=names, text=line[2:])
 
 
 def _row(page: str, title: str, head: Sequence[str], cells: Sequence[str]) -> PageEntry:
@@ -146,12 +132,9 @@ def _row(page: str, title: str, head: Sequence[str], cells: Sequence[str]) -> Pa
     pairs = zip(head, cells, strict=True)
     text = "\n\n".join(f"**{name}**: {cell}" for name, cell in pairs if cell)
     plain = [name.split(" ")[0].split("=")[0].lower() for name in names]
-    return PageEntry(page=page, title=title, names=(*plain, *_spoken(names)), text=text)
-
-
-def _spoken(names: Iterable[str]) -> Iterator[str]:
-    """Yield the names of more than one word, as the glossary has them."""
-    return (name.lower() for name in names if " " in name)
+    # Names of more than one word, as the glossary has them.
+    spoken = (name.lower() for name in names if " " in name)
+    return PageEntry(page=page, title=title, names=(*plain, *spoken), text=text)
 
 
 def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:

@@ -7,6 +7,7 @@ count, and `cache` shows its stored counters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,6 @@ from pytest_gpuperf.judge.grade import condition_of, host_condition
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Condition, Finding, Status
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.doctor import doctor_bytes
 from pytest_gpuperf.report.lines import Column, document
 from pytest_gpuperf.report.metrics import (
@@ -63,9 +63,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.roofline import Peaks
-
-# The finding on the presence of a GPU.
-_GPU = "gpu"
 
 
 class Examined(Frozen, frozen=True, kw_only=True):
@@ -121,7 +118,7 @@ def examine(
         "that project."
     )
     has_gpu = bool(gpu_peaks) or any(
-        finding.id == _GPU and finding.status is Status.OK for finding in findings
+        finding.id == "gpu" and finding.status is Status.OK for finding in findings
     )
     return Examined(
         peaks=tuple(gpu_peaks),
@@ -188,11 +185,23 @@ _CODES = {"ready": GOOD, "degraded": DEGRADED, "blocked": BLOCKED}
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Print the findings on the machine, and the peaks of all GPUs."""
+    """
+    Print the findings on the machine, and the peaks of all GPUs.
+
+    With `--for=host`, print what prevents measuring host times.
+    """
     # Before this process has a context on a GPU.
     findings = look()
     if arguments.whose == "host":
-        return _host_doctor(findings, arguments)
+        if arguments.measure_peaks:
+            raise ConfigError(
+                "--measure-peaks measures a GPU, and --for=host leaves it out",
+                remedy="give one of both",
+            )
+        own = [finding for finding in findings if "host" in finding.concerns]
+        condition = host_condition(own)
+        print_bytes(doctor_bytes(own, (), (), arguments.format, condition=condition))
+        return _CODES[condition.state.value]
     runtime = CudaRuntime(load_driver)
     sentence, measured = "", True
     if arguments.measure_peaks:
@@ -208,19 +217,6 @@ def doctor(arguments: argparse.Namespace) -> int:
         )
     )
     return _CODES[examined.condition.state.value]
-
-
-def _host_doctor(findings: Sequence[Finding], arguments: argparse.Namespace) -> int:
-    """Print problems of measuring host times, and return 0 if host times can be measured."""
-    if arguments.measure_peaks:
-        raise ConfigError(
-            "--measure-peaks measures a GPU, and --for=host leaves it out",
-            remedy="give one of both",
-        )
-    own = [finding for finding in findings if "host" in finding.concerns]
-    condition = host_condition(own)
-    print_bytes(doctor_bytes(own, (), (), arguments.format, condition=condition))
-    return _CODES[condition.state.value]
 
 
 # The commands `metrics` and `cache`.
@@ -254,14 +250,14 @@ def search(arguments: argparse.Namespace) -> int:
 def describe(arguments: argparse.Namespace) -> int:
     """Print the descriptions of metrics."""
     catalogue = _catalogue(arguments)
-    entries = each(arguments.names, catalogue.describe)
+    entries = each(chain(*arguments.names), catalogue.describe)
     return print_bytes(described_bytes(catalogue.chip, entries, arguments.format))
 
 
 def check(arguments: argparse.Namespace) -> int:
     """Print if names are metrics of a chip, and return 1 if any name is not."""
     catalogue = _catalogue(arguments)
-    checks = [catalogue.check(name) for name in arguments.names]
+    checks = [catalogue.check(name) for name in chain(*arguments.names)]
     print_bytes(check_bytes(catalogue.chip, checks, arguments.format))
     return GOOD if all(result.known for result in checks) else WORSE
 
@@ -269,7 +265,8 @@ def check(arguments: argparse.Namespace) -> int:
 def passes(arguments: argparse.Namespace) -> int:
     """Print the passes that a kernel needs for some metrics together."""
     catalogue = _catalogue(arguments)
-    return print_bytes(cost_bytes(catalogue.cost(arguments.names), arguments.format))
+    cost = catalogue.cost([*chain(*arguments.names)])
+    return print_bytes(cost_bytes(cost, arguments.format))
 
 
 def _catalogue(arguments: argparse.Namespace) -> Catalogue:
@@ -337,48 +334,44 @@ def _print_cache(
     """Print the contents of the cache and a remark, and return the exit code."""
     size = display.value(_size_bytes(entries), "bytes")
     total = f"{size} of {display.value(store.limit_bytes, 'bytes')}"
+    parts = [[entry for entry in entries if entry.kind == kind] for kind in KINDS]
+    used = [max((entry.used_unix_s for entry in part), default=None) for part in parts]
+    counts, sizes = [*map(len, parts)], [*map(_size_bytes, parts)]
+    facts = [
+        {"entries": count, "size_bytes": size_bytes, "used_unix_s": unix_s}
+        for count, size_bytes, unix_s in zip(counts, sizes, used, strict=True)
+    ]
     content = {
         "folder": str(store.folder),
         "limit_bytes": store.limit_bytes,
         "size_bytes": _size_bytes(entries),
-        **{kind: _facts(entries, kind) for kind in KINDS},
+        **dict(zip(KINDS, facts, strict=True)),
         **more,
         "remarks": store.remarks,
     }
     code = print_table(
         form,
         title=str(store.folder),
-        table=_cache_table(entries),
+        table=(
+            Column(head="kind", cells=KINDS),
+            Column(head="entries", cells=tuple(map(str, counts)), right=True),
+            Column(
+                head="size",
+                cells=tuple(display.value(size_bytes, "bytes") for size_bytes in sizes),
+                right=True,
+            ),
+            Column(
+                head="used last",
+                cells=tuple(
+                    "" if unix_s is None else display.date(unix_s) for unix_s in used
+                ),
+                blank="never",
+            ),
+        ),
         remarks=[*filter(None, (remark,)), total, *store.remarks],
         content=document(f"cache {action}", content),
     )
     return code or (UNREADABLE if store.remarks else GOOD)
-
-
-def _cache_table(entries: Sequence[StoreEntry]) -> tuple[Column, ...]:
-    by_kind = [[entry for entry in entries if entry.kind == kind] for kind in KINDS]
-    used = [
-        max((entry.used_unix_s for entry in part), default=None) for part in by_kind
-    ]
-    sizes = tuple(display.value(_size_bytes(part), "bytes") for part in by_kind)
-    dates = tuple("" if unix_s is None else display.date(unix_s) for unix_s in used)
-    return (
-        Column(head="kind", cells=KINDS),
-        Column(
-            head="entries", cells=tuple(str(len(part)) for part in by_kind), right=True
-        ),
-        Column(head="size", cells=sizes, right=True),
-        Column(head="used last", cells=dates, blank="never"),
-    )
-
-
-def _facts(entries: Sequence[StoreEntry], kind: str) -> dict[str, object]:
-    of_kind = [entry for entry in entries if entry.kind == kind]
-    return {
-        "entries": len(of_kind),
-        "size_bytes": _size_bytes(of_kind),
-        "used_unix_s": max((entry.used_unix_s for entry in of_kind), default=None),
-    }
 
 
 def _size_bytes(entries: Sequence[StoreEntry]) -> int:
@@ -387,4 +380,4 @@ def _size_bytes(entries: Sequence[StoreEntry]) -> int:
 
 
 def _count(entries: Sequence[StoreEntry]) -> str:
-    return plural(len(entries), "entry", "entries")
+    return display.plural(len(entries), "entry", "entries")

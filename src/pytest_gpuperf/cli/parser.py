@@ -8,16 +8,10 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pytest_gpuperf.cli.output import INTERRUPTED, PIPE_CLOSED, WRONG_USAGE, say
 from pytest_gpuperf.errors import UnitError
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    # The result of add_subparsers has no public type.
-    Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - see above
 
 _USUAL_CODES: Mapping[int, str] = MappingProxyType(
     {
@@ -129,63 +123,6 @@ class CommandParser(argparse.ArgumentParser):
         return [name for name in self._option_string_actions if name.startswith("--")]
 
 
-class JoinedNames(argparse.Action):
-    """Joins the names of several arguments into one list."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,  # noqa: ARG002 - as argparse calls it
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,  # noqa: ARG002 - as argparse calls it
-    ) -> None:
-        """Store the joined names."""
-        setattr(
-            namespace, self.dest, [name for names in values or () for name in names]
-        )
-
-
-def add_command(
-    commands: Commands,
-    name: str,
-    purpose: str,
-    *,
-    example: str,
-    codes: Mapping[int, str] = MappingProxyType({}),
-    parents: Sequence[argparse.ArgumentParser] = (),
-    function: str | None = None,
-) -> argparse.ArgumentParser:
-    """
-    Add a command, and return the parser of the command.
-
-    Args:
-        commands: The commands to add it to.
-
-        name: Its word.
-
-        purpose: Its purpose, in the list of commands.
-
-        example: The arguments of an example.
-
-        codes: The meanings of its own exit codes.
-
-        parents: Parsers whose arguments it has, too.
-
-        function: The function that runs it, as "module:function" of this folder, or
-            None if one of its own commands follows.
-    """
-    command = commands.add_parser(
-        name,
-        parents=[*parents],
-        help=purpose,
-        description=f"{purpose[:1].upper()}{purpose[1:]}.",
-    )
-    explain(command, example, codes)
-    if function is not None:
-        command.set_defaults(command=function)
-    return command
-
-
 def explain(
     command: argparse.ArgumentParser, example: str, codes: Mapping[int, str]
 ) -> None:
@@ -290,16 +227,14 @@ def metric_names(text: str) -> tuple[str, ...]:
     """Return the comma-separated names in an argument."""
     names = tuple(filter(None, map(str.strip, text.split(","))))
     if not names:
-        message = "no metric is named"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError("no metric is named")
     return names
 
 
 def file_name(text: str) -> str:
     """Return the name of a file, and refuse "", which comes from a variable that is not set."""
     if not text:
-        message = "the name of the file is empty"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError("the name of the file is empty")
     return text
 
 
@@ -332,29 +267,21 @@ def digits(text: str) -> int:
 def count(text: str) -> int:
     """Return a whole number >= 1."""
     if not text.isdecimal() or int(text) < 1:
-        message = f"{text!r} is not a whole number from 1 on"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)
 
 
-def _finite(text: str) -> float:
+def rate(text: str) -> float:
+    """Return a finite rate that is not negative."""
     try:
         number = float(text)
     except ValueError:
         number = float("nan")
     # NaN or infinite. math is not imported here.
     if number - number != 0:
-        message = f"{text!r} is not a finite number"
-        raise argparse.ArgumentTypeError(message)
-    return number
-
-
-def rate(text: str) -> float:
-    """Return a finite rate that is not negative."""
-    number = _finite(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
     if number < 0:
-        message = f"{text!r} is below 0"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"{text!r} is below 0")
     return number
 
 
@@ -369,8 +296,7 @@ def share(text: str) -> float | None:
     except UnitError:
         quantity = None
     if quantity is None or quantity.si != "fraction" or quantity.value < 0:
-        message = f"{text!r} is not a share: write 5% or off"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share: write 5% or off")
     return quantity.value
 
 
@@ -378,8 +304,7 @@ def some_share(text: str) -> float:
     """Return a share above 0."""
     least = share(text)
     if not least:
-        message = f"{text!r} is not a share above 0: write 5%"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0: write 5%")
     return least
 
 
@@ -390,5 +315,4 @@ def duration(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
-        message = f"{text!r}: {error}"
-        raise argparse.ArgumentTypeError(message) from error
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error

@@ -232,7 +232,12 @@ def _detailed(
             name=launch.demangled or launch.kernel,
             index=launch.index,
             range_index=number if has_ranges else None,
-            nvtx=_nvtx_names(launch),
+            # Named as in the filter `--nvtx`.
+            nvtx=tuple(
+                name if domain == DEFAULT_DOMAIN else f"{domain}@{name}"
+                for domain, names in launch.nvtx.items()
+                for name in names
+            ),
             details=details(
                 launch,
                 report.advice(launch.index, number) if place < advised_count else None,
@@ -240,15 +245,6 @@ def _detailed(
         )
         for place, (number, launch) in enumerate(placed)
     ]
-
-
-def _nvtx_names(launch: CapturedLaunch) -> tuple[str, ...]:
-    """Return the NVTX ranges of a launch, named as in the filter `--nvtx`."""
-    return tuple(
-        name if domain == DEFAULT_DOMAIN else f"{domain}@{name}"
-        for domain, names in launch.nvtx.items()
-        for name in names
-    )
 
 
 def failures_of(capture: Capture) -> list[str]:
@@ -476,10 +472,6 @@ def _unknown(name: str, where: str, alike: Sequence[str]) -> str:
     return f"not in this {where}: {name}{meant}"
 
 
-# Options that name a recording.
-_RECORDINGS = ("gpuperf_record", "gpuperf_replay")
-
-
 def show_launches(file: str, form: str, *, is_run: bool) -> int:
     """
     Print every launch of a recording, or of the recording that a run names.
@@ -540,7 +532,7 @@ def recording_of(run: Run, path: str, *, command: str) -> str:
         CaptureFormatError: The run has no recording, or the recording is missing.
     """
     options = run.header.options
-    named = next((options[name] for name in _RECORDINGS if name in options), None)
+    named = options.get("gpuperf_record", options.get("gpuperf_replay"))
     if named is None:
         message = "the run has no recording, so its launches were not stored"
         remedy = "measure with --gpuperf-record=DIR, which stores every launch"
@@ -654,7 +646,8 @@ def _matching(
     Return cubins with the kernels that match a pattern.
 
     Raises:
-        ConfigError: No kernel matches the pattern.
+        ConfigError: No kernel matches the pattern. The remedy has names that contain
+            the pattern's word first.
     """
     if pattern is None:
         return tuple(cubins)
@@ -668,21 +661,13 @@ def _matching(
         )
     )
     if not chosen:
+        full = (escape(k.demangled or k.name) for c in cubins for k in c.kernels)
+        names = dict.fromkeys(kernel_name(plain_name(n), NAME_WIDTH) for n in full)
+        word = pattern.strip("*?").casefold()
+        alike = sorted(names, key=lambda name: word not in name.casefold())
         message = f"{file}: no kernel fits {pattern!r}"
-        remedy = f"there are {few(_names_like(pattern, cubins))}"
-        raise ConfigError(message, remedy=remedy)
+        raise ConfigError(message, remedy=f"there are {few(alike)}")
     return chosen
-
-
-def _names_like(pattern: str, cubins: Sequence[Cubin]) -> list[str]:
-    """
-    Return the kernels of cubins as shown to the user, names that contain the pattern's
-    word first.
-    """
-    word = pattern.strip("*?").casefold()
-    full = (escape(k.demangled or k.name) for cubin in cubins for k in cubin.kernels)
-    names = dict.fromkeys(kernel_name(plain_name(n), NAME_WIDTH) for n in full)
-    return sorted(names, key=lambda name: word not in name.casefold())
 
 
 def _occupancy(kernel: KernelResources) -> Occupancy | None:

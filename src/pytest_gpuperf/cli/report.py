@@ -63,7 +63,14 @@ def report(arguments: argparse.Namespace) -> int:
 
         ReportError: The report cannot be written, or Jinja2 is not installed.
     """
-    form = arguments.format or _form_of(arguments.output)
+    form = arguments.format
+    if form is None:
+        end = os.path.splitext(arguments.output)[1].lower()  # noqa: PTH122 - pathlib is not imported on this path
+        if end not in _FORMS:
+            message = f"{arguments.output}: a report is not written as {end}"
+            remedy = "end its name with .html, .md or .csv, or give --format"
+            raise ConfigError(message, remedy=remedy)
+        form = _FORMS[end]
     _refuse_inputs(arguments.output, arguments.runs)
     captures = [path for path in arguments.runs if is_capture(path)]
     if captures:
@@ -107,16 +114,6 @@ def _read(path: str) -> Run:
     return run
 
 
-def _form_of(path: str) -> str:
-    """Return the form of a report by the suffix of the name, and refuse an unknown suffix."""
-    end = os.path.splitext(path)[1].lower()  # noqa: PTH122 - pathlib is not imported on this path
-    if end not in _FORMS:
-        message = f"{path}: a report is not written as {end}"
-        remedy = "end its name with .html, .md or .csv, or give --format"
-        raise ConfigError(message, remedy=remedy)
-    return _FORMS[end]
-
-
 def export(arguments: argparse.Namespace) -> int:
     """
     Write a run in the format of another program.
@@ -142,7 +139,17 @@ def export(arguments: argparse.Namespace) -> int:
         raise ConfigError(message, remedy=remedy)
     _refuse_inputs(output, [arguments.file])
     if form == "chrome-trace":
-        return _write(output, _chrome_trace(arguments.file))
+        from pytest_gpuperf.cli.records import recording_of, traces_of
+        from pytest_gpuperf.collect.binary.tools import native_demangler
+
+        folder = arguments.file
+        if not is_folder(folder):
+            command = "gpuperf export DIR --to chrome-trace"
+            folder = recording_of(_read(folder), folder, command=command)
+        with told_on_terminals(f"reading {folder}"):
+            traces = traces_of(folder)
+            content = chrome_trace_bytes(traces, demangle=native_demangler())
+        return _write(output, content)
     run = _read(arguments.file)
     _say_what_is_left_out(run, form)
     if form == "openmetrics":
@@ -194,14 +201,3 @@ def _say_what_is_left_out(run: Run, form: str) -> None:
         subject = "1 measurement has" if count == 1 else f"{count} measurements have"
         are = "is" if count == 1 else "are"
         say([f"gpuperf: {subject} no samples of a time and {are} left out"])
-
-
-def _chrome_trace(file: str) -> bytes:
-    from pytest_gpuperf.cli.records import recording_of, traces_of
-    from pytest_gpuperf.collect.binary.tools import native_demangler
-
-    command = "gpuperf export DIR --to chrome-trace"
-    in_folder = is_folder(file)
-    folder = file if in_folder else recording_of(_read(file), file, command=command)
-    with told_on_terminals(f"reading {folder}"):
-        return chrome_trace_bytes(traces_of(folder), demangle=native_demangler())

@@ -61,31 +61,9 @@ _PARITY_FIELDS = ("runtime", "kernel_launches_per_step", "ops")
 _T = TypeVar("_T")
 
 
-def _score_file(
-    profile: str,
-    *,
-    throughput: float,
-    hardware: str,
-    baseline: Sequence[str] = (),
-    measured: bool = False,
-    invariants: Sequence[str] = (),
-) -> TrainingScorecard | MeasuredScorecard:
+def scorecard(arguments: argparse.Namespace) -> int:
     """
-    Return the scorecard of a file.
-
-    Args:
-        profile: The step profile's JSON file.
-
-        throughput: Tokens per second, finite.
-
-        hardware: A name of `HARDWARE`, a JSON file, or bandwidth [GB/s] (or the name of
-            a GPU with a datasheet) and bytes of a token with a comma between them.
-
-        baseline: The JSON files of older scorecards, the oldest first.
-
-        measured: Whether to use the measured policy.
-
-        invariants: Conditions on the step, as `parse_invariant` reads them.
+    Print the scorecard of a step profile.
 
     Raises:
         ConfigError: The hardware or an invariant is unknown, the baseline belongs to
@@ -93,28 +71,37 @@ def _score_file(
 
         RecordError: A file cannot be read. All mistakes of all inputs are named.
     """
-    conditions = Attempt(lambda: each(invariants, _invariant))
-    limits = Attempt(lambda: _hardware(hardware, measured=measured))
-    steps = Attempt(lambda: _of(profile, lambda obj: _step_profile(obj, ours=measured)))
+    measured, baseline = arguments.policy == "measured", arguments.baseline
+    conditions = Attempt(lambda: each(arguments.invariant, _invariant))
+    limits = Attempt(lambda: _hardware(arguments.hardware, measured=measured))
+    steps = Attempt(
+        lambda: _of(arguments.profile, lambda obj: _step_profile(obj, ours=measured))
+    )
     if measured:
         cards = Attempt(lambda: each(baseline, lambda path: _of(path, _any_scorecard)))
         refuse_together((conditions, limits, steps, cards))
-        return measured_scorecard(
+        scored = measured_scorecard(
             steps.value,
-            throughput=throughput,
+            throughput=arguments.throughput,
             hardware=limits.value,
             baseline=cards.value,
             invariants=conditions.value,
         )
-    fitting = Attempt(lambda: _refuse_measured(baseline, invariants))
+        print_bytes(scorecard_bytes(scored, arguments.format))
+        return exit_code(passes=scorecard_passes(scored))
+    fitting = Attempt(lambda: _refuse_measured(baseline, arguments.invariant))
     older = Attempt(lambda: each(baseline, _reference_scorecard))
     refuse_together((conditions, fitting, limits, steps, older))
-    return training_scorecard(
+    card = training_scorecard(
         steps.value,
-        throughput=throughput,
+        throughput=arguments.throughput,
         hardware=limits.value,
         baseline=older.value[0] if older.value else None,
     )
+    print_bytes(scorecard_bytes(card, arguments.format))
+    if card.impossible is not None:
+        say([f"gpuperf: {card.impossible}"])
+    return exit_code(passes=scorecard_passes(card))
 
 
 def _refuse_measured(baseline: Sequence[str], invariants: Sequence[str]) -> None:
@@ -257,22 +244,6 @@ def _bandwidth(text: str) -> tuple[float, str]:
         message = f"boards named {text.strip()} have {speeds} GB/s"
         raise ConfigError(message, remedy="write the bandwidth of yours: GB/s,bytes")
     return figures[0].value, figures[0].label.value
-
-
-def scorecard(arguments: argparse.Namespace) -> int:
-    """Print the scorecard of a step profile."""
-    scored = _score_file(
-        arguments.profile,
-        throughput=arguments.throughput,
-        hardware=arguments.hardware,
-        baseline=arguments.baseline,
-        measured=arguments.policy == "measured",
-        invariants=arguments.invariant,
-    )
-    print_bytes(scorecard_bytes(scored, arguments.format))
-    if isinstance(scored, TrainingScorecard) and scored.impossible is not None:
-        say([f"gpuperf: {scored.impossible}"])
-    return exit_code(passes=scorecard_passes(scored))
 
 
 def parity(arguments: argparse.Namespace) -> int:

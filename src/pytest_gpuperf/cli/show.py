@@ -43,7 +43,7 @@ _NO_VALUE = b'"value":null'
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a capture, a run or a binary."""
-    if _is_binary(arguments.file):
+    if start_of(arguments.file).startswith(_BINARIES):
         return _show_binary(arguments)
     if arguments.block is not None:
         message = f"--block is of a binary, and {arguments.file} is not one"
@@ -55,7 +55,12 @@ def _show_measured(arguments: argparse.Namespace) -> int:
     file, form, metrics = arguments.file, arguments.format, arguments.metrics
     is_run = _is_run(file)
     if arguments.launches == ():
-        return _show_launches(file, form, metrics, is_run=is_run)
+        if metrics is not None:
+            message = "--launches and --metrics exclude each other"
+            raise ConfigError(message, remedy="drop one of them")
+        from pytest_gpuperf.cli.records import show_launches
+
+        return show_launches(file, form, is_run=is_run)
     if os.path.isdir(file):  # noqa: PTH112 - pathlib is not imported on this path
         message = "it is a folder"
         raise RecordError(message, path=file, remedy=_FOLDER.format(file))
@@ -150,17 +155,6 @@ def _show_binary(arguments: argparse.Namespace) -> int:
     )
 
 
-def _show_launches(
-    file: str, form: str, metrics: tuple[str, ...] | None, *, is_run: bool
-) -> int:
-    if metrics is not None:
-        message = "--launches and --metrics exclude each other"
-        raise ConfigError(message, remedy="drop one of them")
-    from pytest_gpuperf.cli.records import show_launches
-
-    return show_launches(file, form, is_run=is_run)
-
-
 def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
     """Print some metrics of a capture. Counters as JSON are the reader's own bytes."""
     if form != "json" or any("__" not in name for name in metrics):
@@ -229,10 +223,6 @@ def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
         "rooflines": explained.rooflines,
     }
     return raw[:-1] + b"," + msgspec.json.encode(added)[1:]
-
-
-def _is_binary(path: str) -> bool:
-    return start_of(path).startswith(_BINARIES)
 
 
 def _is_run(path: str) -> bool:

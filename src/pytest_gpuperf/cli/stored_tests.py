@@ -93,9 +93,8 @@ class StoredTests:
             )
         yield name, other
         # For a store that was brought here, as from the machine of a CI job.
-        ends = {
-            m for key in self._keys if f"/{(m := _module(key))}".endswith(f"/{module}")
-        }
+        modules = {key.partition("::")[0] for key in self._keys}
+        ends = {m for m in modules if f"/{m}".endswith(f"/{module}")}
         if len(ends) == 1:
             end = ends.pop()
             yield end + rest, end.removesuffix(module) + module_2 + rest_2
@@ -104,10 +103,6 @@ class StoredTests:
         """Return the file of a name, and the rest of the name in the spelling of keys."""
         module, colons, rest = name.partition("::")
         return module, colons + self._checkout.portable(rest)
-
-
-def _module(key: str) -> str:
-    return key.partition("::")[0]
 
 
 def _check_names(pairs: Mapping[str, str], old: str, new: str) -> None:

@@ -42,7 +42,6 @@ from pytest_gpuperf.model.telemetry import (
     CanonicalRecord,
     ComputedRecord,
     Health,
-    TimeLine,
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import csv_cell
@@ -122,13 +121,22 @@ def utilization(arguments: argparse.Namespace) -> int:
     ]
     if arguments.format == "csv":
         return print_bytes(_csv(scored))
-    busy = [gpu for source, scoring in scored for gpu in _busy(source, scoring)]
-    remarks = _remarks(busy)
+    busy: list[_Busy] = []
+    for source, scoring in scored:
+        health = worst_health(source.telemetry.records, scoring)
+        busy += [
+            _Busy(
+                title=source.title,
+                summary=summary,
+                health=health[summary.gpu_index, summary.gpu_uuid],
+            )
+            for summary in summarise_all(source.telemetry.records, scoring)
+        ]
     return print_table(
         arguments.format,
         title="utilization",
         table=_columns(busy),
-        remarks=remarks,
+        remarks=_remarks(busy),
         content=document("utilization", {"gpus": [_facts(gpu) for gpu in busy]}),
     )
 
@@ -143,53 +151,36 @@ def _sources(file: str, interval_s: float) -> list[_Source]:
     if known is not None or b"\0" in content[:FOREIGN_BYTES]:
         message, _ = known or ("it is not text", "")
         raise CaptureFormatError(message, remedy=_READINGS, path=name)
-    return [_of_text(content, name, interval_s)]
-
-
-def _of_text(content: bytes, path: str, interval_s: float) -> _Source:
-    """Return the readings in the output of a tool. The tool is recognised by the output."""
     text = content.decode("utf-8", "replace")
     if is_smi_table(text):
-        telemetry = smi_records(text, start=_START, interval_s=interval_s, path=path)
+        telemetry = smi_records(text, start=_START, interval_s=interval_s, path=name)
     elif _EXPORTER in text and "{" in text:
-        telemetry = exporter_records(text, start=_START, path=path)
+        telemetry = exporter_records(text, start=_START, path=name)
     elif text.strip() and not is_dmon(text):
         message = "it is the output of none of the tools that are read"
-        raise CaptureFormatError(message, remedy=_READINGS, path=path)
+        raise CaptureFormatError(message, remedy=_READINGS, path=name)
     else:
-        telemetry = dmon_records(text, start=_START, interval_s=interval_s, path=path)
-    return _Source(title="", telemetry=telemetry)
+        telemetry = dmon_records(text, start=_START, interval_s=interval_s, path=name)
+    return [_Source(title="", telemetry=telemetry)]
 
 
 def _of_records(records: Iterable[Record]) -> Iterator[_Source]:
     for record in records:
-        readings = [r for line in record.time_lines for r in _of_line(line)]
+        readings = [
+            CanonicalRecord(
+                gpu_index=line.gpu_index,
+                gpu_uuid=line.gpu_uuid,
+                monotonic_s=since_s,
+                unix_s=since_s,
+                **{name: values[place] for name, values in line.readings.items()},  # type: ignore[arg-type] # readings by their names
+            )
+            for line in record.time_lines
+            for place, since_s in enumerate(line.since_s)
+        ]
         if readings:
             readings.sort(key=lambda reading: reading.monotonic_s)
             telemetry = Telemetry(records=tuple(readings), model_names={}, notes=())
             yield _Source(title=str(record.key), telemetry=telemetry)
-
-
-def _of_line(line: TimeLine) -> Iterator[CanonicalRecord]:
-    for place, since_s in enumerate(line.since_s):
-        yield CanonicalRecord(
-            gpu_index=line.gpu_index,
-            gpu_uuid=line.gpu_uuid,
-            monotonic_s=since_s,
-            unix_s=since_s,
-            **{name: values[place] for name, values in line.readings.items()},  # type: ignore[arg-type] # readings by their names
-        )
-
-
-def _busy(source: _Source, scoring: Scoring) -> Iterator[_Busy]:
-    records = source.telemetry.records
-    health = worst_health(records, scoring)
-    for summary in summarise_all(records, scoring):
-        yield _Busy(
-            title=source.title,
-            summary=summary,
-            health=health[summary.gpu_index, summary.gpu_uuid],
-        )
 
 
 def _remarks(busy: Sequence[_Busy]) -> list[str]:
@@ -215,7 +206,10 @@ def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
         ),
         Column(head="GPU", cells=tuple(map(_gpu, busy))),
         Column(
-            head="score", cells=tuple(map(_score, averages)), right=True, blank=_UNKNOWN
+            head="score",
+            cells=tuple(f"{a.real_util:.1f}" if a else "" for a in averages),
+            right=True,
+            blank=_UNKNOWN,
         ),
         Column(
             head="class",
@@ -242,11 +236,6 @@ def _gpu(gpu: _Busy) -> str:
     average = gpu.average
     model = average.model_name if average is not None else None
     return display.escape(" ".join(filter(None, (str(gpu.summary.gpu_index), model))))
-
-
-def _score(average: ComputedRecord | None) -> str:
-    """Return the score of the average reading, or "" if unknown."""
-    return "" if average is None else f"{average.real_util:.1f}"
 
 
 def _classes(gpu: _Busy) -> str:

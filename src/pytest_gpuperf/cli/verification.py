@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.store import Store, open_store, storing_command
+from pytest_gpuperf.baseline.store import open_store, storing_command
 from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
 from pytest_gpuperf.cli.stored_tests import StoredTests
 from pytest_gpuperf.errors import BaselineMissingError, ConfigError
@@ -152,43 +152,38 @@ def _complete(owed: _Owed, run: Run, store: str | None) -> str:
 
 
 def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
-    """Return the tests that a run must have by a baseline, or {} if no baseline is named."""
+    """
+    Return the tests that a run must have by a baseline, or {} if no baseline is named.
+
+    Returns:
+        For each key, True if the test is stored under an id of pytest.
+
+    Raises:
+        BaselineMissingError: Nothing is stored.
+
+        ConfigError: Nothing is stored for a machine.
+    """
     if arguments.expect_from is None:
         if arguments.machine:
             message = "--machine says whose tests of a baseline are expected"
             raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
         return {}
-    expected = _expected(
-        open_store(arguments.expect_from, Path.cwd()), arguments.machine
-    )
+    store = open_store(arguments.expect_from, Path.cwd())
+    slugs = store.slugs()
+    unknown = [name for name in arguments.machine if name not in slugs]
+    if unknown:
+        message = f"nothing is stored for {', '.join(unknown)}"
+        raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
+    expected: dict[str, bool] = {}
+    for slug in arguments.machine or slugs:
+        for key, records in store.load(slug).items():
+            has_node_id = any(record.has_node_id for record in records)
+            expected[key.test_id] = has_node_id or expected.get(key.test_id, False)
+    expected.pop(REFERENCES, None)
     # With an empty store every run would have all tests.
     if not expected:
         message = f"nothing is stored in {arguments.expect_from}"
         command = storing_command(arguments.expect_from)
         remedy = f"restore its files, or store a run: {command}"
         raise BaselineMissingError(message, remedy=remedy)
-    return expected
-
-
-def _expected(store: Store, machines: Sequence[str]) -> dict[str, bool]:
-    """
-    Return the tests stored for some or all machines.
-
-    Returns:
-        For each key, True if the test is stored under an id of pytest.
-
-    Raises:
-        ConfigError: Nothing is stored for a machine.
-    """
-    slugs = store.slugs()
-    unknown = [name for name in machines if name not in slugs]
-    if unknown:
-        message = f"nothing is stored for {', '.join(unknown)}"
-        raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
-    expected: dict[str, bool] = {}
-    for slug in machines or slugs:
-        for key, records in store.load(slug).items():
-            has_node_id = any(record.has_node_id for record in records)
-            expected[key.test_id] = has_node_id or expected.get(key.test_id, False)
-    expected.pop(REFERENCES, None)
     return expected
