@@ -245,7 +245,12 @@ class Report:
             reason = f"launch {launch.key} of {self.path.name} has no {what}"
             if more:
                 reason += f", nor {few(more)}"
-            raise MetricUnavailableError(first, reason, remedy=_instead(first, facts))
+            names = sorted(facts)
+            complete = [name for name in names if name.startswith(f"{first}.")]
+            close = complete or difflib.get_close_matches(first, names, n=3)
+            choice = f"ask for {few(close)}, or " if close else ""
+            remedy = f"{choice}profile with ncu --metrics={first}"
+            raise MetricUnavailableError(first, reason, remedy=remedy)
 
 
 class _Selection:
@@ -405,11 +410,3 @@ def _naming(
 
 def _is_index(index: object, items: Sequence[object]) -> bool:
     return isinstance(index, int) and 0 <= index < len(items)
-
-
-def _instead(name: str, metrics: Iterable[str]) -> str:
-    names = sorted(metrics)
-    complete = [metric for metric in names if metric.startswith(f"{name}.")]
-    close = complete or difflib.get_close_matches(name, names, n=3)
-    choice = f"ask for {few(close)}, or " if close else ""
-    return f"{choice}profile with ncu --metrics={name}"
