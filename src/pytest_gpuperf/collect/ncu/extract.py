@@ -157,8 +157,18 @@ def _launches_text(counts: Sequence[int], read: _Read, processes: int) -> str:
     first, *rest = (places[low:high] for low, high in pairwise(bounds))
     workers = [_fork(read, part) for part in rest]
     lines = [_json(launch) for launch in read(first)]
-    for worker in workers:
-        lines += _joined(worker)
+    for process, source in workers:
+        with os.fdopen(source, encoding="ascii", newline="\n") as stream:
+            lines += stream.read().splitlines()
+        _, wait_status = os.waitpid(process, 0)
+        # If a worker failed, this process ends in the same way.
+        if os.WIFSIGNALED(wait_status):
+            os.kill(os.getpid(), os.WTERMSIG(wait_status))
+        status = os.waitstatus_to_exitcode(wait_status)
+        if status == NOT_A_REPORT:
+            raise _RefusedError(lines[-1])
+        if status:
+            os._exit(status)
     texts = iter(lines)
     ranges = (f'{{"launches":[{",".join(islice(texts, n))}]}}' for n in counts)
     return f'{{"ranges":[{",".join(ranges)}]}}\n'
@@ -185,22 +195,6 @@ def _fork(read: _Read, places: Iterable[_Place]) -> tuple[int, int]:
         sys.excepthook(*sys.exc_info())
         status = _FAILED
     os._exit(status)
-
-
-def _joined(worker: tuple[int, int]) -> list[str]:
-    """Return the lines of a worker. If the worker failed, end in the same way."""
-    process, source = worker
-    with os.fdopen(source, encoding="ascii", newline="\n") as stream:
-        lines = stream.read().splitlines()
-    _, wait_status = os.waitpid(process, 0)
-    if os.WIFSIGNALED(wait_status):
-        os.kill(os.getpid(), os.WTERMSIG(wait_status))
-    status = os.waitstatus_to_exitcode(wait_status)
-    if status == NOT_A_REPORT:
-        raise _RefusedError(lines[-1])
-    if status:
-        os._exit(status)
-    return lines
 
 
 # ------------------------------------------------------------ launches and metrics

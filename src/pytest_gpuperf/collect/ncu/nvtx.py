@@ -235,11 +235,22 @@ class LaunchFilter:
             if isinstance(indices, slice)
             else indices
         )
+        if self._kernels is not None:
+            launches = [
+                launch
+                for launch in launches
+                if any(
+                    # A demangled name may contain brackets and stars.
+                    pattern in {launch.kernel, launch.demangled}
+                    or fnmatchcase(launch.kernel, pattern)
+                    or fnmatchcase(launch.demangled, pattern)
+                    for pattern in self._kernels
+                )
+            ]
         return [
             launch
             for launch in launches
             if (places is None or launch.index in places)
-            and self._is_named(launch)
             and self._nvtx.chooses(launch.nvtx)
         ]
 
@@ -258,15 +269,6 @@ class LaunchFilter:
             last = max(launch.index for launch in launches)
             remedy += f"; indices are from 0 to {last}"
         return remedy
-
-    def _is_named(self, launch: _Launch) -> bool:
-        return self._kernels is None or any(
-            # A demangled name may contain brackets and stars.
-            pattern in {launch.kernel, launch.demangled}
-            or fnmatchcase(launch.kernel, pattern)
-            or fnmatchcase(launch.demangled, pattern)
-            for pattern in self._kernels
-        )
 
 
 def few(names: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ therefore runs in a separate process, which returns only text.
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -186,7 +187,7 @@ class Report:
             )
             raise EntryCountError(message, remedy=launch_filter.remedy(launches))
         self._check_metrics(chosen, selection, range_idx)
-        return _tree(chosen, selection, _naming(demangler), domain)
+        return _tree(chosen, selection, demangler, domain)
 
     def advice(self, index: int, range_idx: int = 0) -> LaunchAdvice:
         """
@@ -342,13 +343,20 @@ class _Selection:
 def _tree(
     chosen: Iterable[ReportedLaunch],
     selection: _Selection,
-    name_of: Callable[[ReportedLaunch], str],
+    demangler: Demangler | Callable[[str], str] | None,
     domain: str | None,
 ) -> ProfilingResults:
+    # The method may belong to a class or to an object, and a class is callable too.
+    demangle: Callable[[str], str] | None = (
+        getattr(demangler, "demangle", None) or demangler  # type: ignore[assignment] # what lacks the method is a function
+    )
+    # Launches of one kernel share the name.
+    demangled = None if demangle is None else functools.cache(demangle)
     results = ProfilingResults()
     for launch in chosen:
+        name = demangled(launch.mangled) if demangled else launch.demangled
         data = selection.values(launch)
-        data |= {"mangled": launch.mangled, "demangled": name_of(launch)}
+        data |= {"mangled": launch.mangled, "demangled": name}
         leaf = ProfilingMetrics(
             data,
             facts=selection.facts(launch),
@@ -389,23 +397,6 @@ def _file(
     # Appended, never replaced: the report of `-o a.b` is a.b.ncu-rep.
     file = name if name.endswith(_SUFFIX) else name + _SUFFIX
     return str(Path(path, file))
-
-
-def _naming(
-    demangler: Demangler | Callable[[str], str] | None,
-) -> Callable[[ReportedLaunch], str]:
-    if demangler is None:
-        return lambda launch: launch.demangled
-    # The method may belong to a class or to an object, and a class is callable too.
-    demangle: Callable[[str], str] = getattr(demangler, "demangle", None) or demangler  # type: ignore[assignment] # what lacks the method is a function
-    demangled: dict[str, str] = {}
-
-    def name_of(launch: ReportedLaunch) -> str:
-        if launch.mangled not in demangled:
-            demangled[launch.mangled] = demangle(launch.mangled)
-        return demangled[launch.mangled]
-
-    return name_of
 
 
 def _is_index(index: object, items: Sequence[object]) -> bool:

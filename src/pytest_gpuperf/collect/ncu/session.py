@@ -423,18 +423,20 @@ class Session(Frozen, frozen=True, kw_only=True):
             if isinstance(cause, OSError) and cwd is not None and cause.filename == cwd:
                 raise
             raise CollectorUnavailableError(error.message, remedy=_INSTALL) from cause
-        text = _log_text(log, finished, has_report=_is_there(report))
+        has_report = report.is_file() and report.stat().st_size > 0
+        text = _log_text(log, finished, has_report=has_report)
         trouble, _, option = find_trouble(text) or (None, "", "")
         is_unknown = trouble is not None and trouble.name == _UNKNOWN_OPTION
         if is_unknown and option in self.command.spare_options:
             left_out = (*self.command.left_out, option)
             command = replace(self.command, left_out=left_out)
             return replace(self, command=command)._attempt(cwd, environment)  # noqa: SLF001 - of this class
-        self._check(finished, text, report)
+        self._check(finished, text, report, has_report=has_report)
         return finished
 
-    def _check(self, finished: Finished, text: str, report: Path) -> None:
-        has_report = _is_there(report)
+    def _check(
+        self, finished: Finished, text: str, report: Path, *, has_report: bool
+    ) -> None:
         match = find_trouble(text)
         if match is not None:
             trouble, cause, detail = match
@@ -501,10 +503,6 @@ def _clear(log: Path, report: Path) -> None:
     except OSError as error:
         message = f"{report}: no report can be written there ({error.strerror})"
         raise CollectError(message, remedy="give another output") from error
-
-
-def _is_there(report: Path) -> bool:
-    return report.is_file() and report.stat().st_size > 0
 
 
 def _log_text(log: Path, finished: Finished, *, has_report: bool) -> str:
