@@ -179,15 +179,13 @@ class Catalogue:
             return NameCheck(name=name, known=True, kind=kind.name.lower())
         prefix, _, inner = name.partition(":")
         if prefix == "breakdown" and self._evaluator.kind(inner) is None:
-            inner_check = self.check(inner)
-            suggestions = tuple(
-                f"breakdown:{suggestion}" for suggestion in inner_check.suggestions
-            )
+            checked = self.check(inner)
+            suggestions = tuple(f"breakdown:{s}" for s in checked.suggestions)
             return NameCheck(
                 name=name,
                 known=False,
                 kind="",
-                note=inner_check.note,
+                note=checked.note,
                 suggestions=suggestions,
             )
         family = _family(name)
@@ -196,7 +194,20 @@ class Catalogue:
             return NameCheck(name=name, known=True, kind="ncu", note=note)
         if kind is None:
             return self._unknown(name)
-        return self._without_ending(name, kind)
+        base = self._evaluator.base(name) or name
+        if name == base:
+            note = f"a value needs an ending, as {base}{_USUAL[kind]}"
+            return NameCheck(name=name, known=True, kind="base", note=note)
+        candidates = [f"{base}{ending}" for ending in self._evaluator.endings(kind)]
+        close = difflib.get_close_matches(name, candidates, n=_SUGGESTED, cutoff=_CLOSE)
+        subject = f"{base} of {self.chip} is a {kind.name.lower()}"
+        return NameCheck(
+            name=name,
+            known=False,
+            kind="",
+            note=f"{subject}, and {name.removeprefix(base)} is not an ending of it",
+            suggestions=tuple(close or [f"{base}{_USUAL[kind]}"]),
+        )
 
     def cost(self, names: Sequence[str]) -> PassCost:
         """
@@ -295,22 +306,6 @@ class Catalogue:
             return self._evaluator.passes(names)
         except CollectError:
             return None
-
-    def _without_ending(self, name: str, kind: MetricType) -> NameCheck:
-        base = self._evaluator.base(name) or name
-        candidates = [f"{base}{ending}" for ending in self._evaluator.endings(kind)]
-        if name == base:
-            note = f"a value needs an ending, as {base}{_USUAL[kind]}"
-            return NameCheck(name=name, known=True, kind="base", note=note)
-        close = difflib.get_close_matches(name, candidates, n=_SUGGESTED, cutoff=_CLOSE)
-        subject = f"{base} of {self.chip} is a {kind.name.lower()}"
-        return NameCheck(
-            name=name,
-            known=False,
-            kind="",
-            note=f"{subject}, and {name.removeprefix(base)} is not an ending of it",
-            suggestions=tuple(close or [f"{base}{_USUAL[kind]}"]),
-        )
 
     def _unknown(self, name: str) -> NameCheck:
         """Return the check of an unknown name, with similar names of the chip."""
