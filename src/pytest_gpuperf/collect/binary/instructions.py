@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -161,10 +161,14 @@ class _Flow:
     def within(self, at: int) -> list[int]:
         """Return the successors of an instruction in the same function."""
         instruction = self._code[at]
-        targets = []
-        if instruction.base in _JUMPS | _TABLES and not instruction.never_runs:
+        base, targets = instruction.base, []
+        if base in _JUMPS | _TABLES and not instruction.never_runs:
             targets += self._targets(instruction)
-        if not _leaves(instruction) and at + 1 < len(self._code):
+        # Control falls through after `BRA !P0, ...`, which is guarded, too.
+        jumps = base in {"BRA", "JMP"} and instruction.operands.startswith("`")
+        leaves = jumps or base in _TABLES | _ENDS
+        falls_through = not leaves or instruction.guard not in _ALWAYS
+        if falls_through and at + 1 < len(self._code):
             targets.append(at + 1)
         return targets
 
@@ -205,18 +209,6 @@ class _Flow:
         return [self._places[name] for name in names if name in self._places]
 
 
-def _leaves(instruction: Instruction) -> bool:
-    """Return True if control never falls through to the next instruction."""
-    if instruction.guard not in _ALWAYS:
-        return False
-    if instruction.base in _TABLES:
-        return True
-    # `BRA !P0, ...` is also guarded.
-    if instruction.base in {"BRA", "JMP"}:
-        return instruction.operands.startswith("`")
-    return instruction.base in _ENDS
-
-
 def _reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[int]:
     todo = list(start)
     reached = set(todo)
@@ -229,7 +221,22 @@ def _reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[i
 
 def _cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
     """Return the instructions on a cycle (Kosaraju's algorithm)."""
-    order, before = _post_order(start, following)
+    # Instructions in depth-first post-order, and their predecessors.
+    order: list[int] = []
+    before: dict[int, list[int]] = {start: []}
+    walk = [(start, iter(following(start)))]
+    while walk:
+        place, rest = walk[-1]
+        target = next(rest, None)
+        if target is None:
+            order.append(place)
+            walk.pop()
+        elif target in before:
+            before[target].append(place)
+        else:
+            before[target] = [place]
+            walk.append((target, iter(following(target))))
+    # What reaches a root, and no root before, is on a cycle with the root.
     owner: dict[int, int] = {}
     for root in reversed(order):
         todo = [root]
@@ -246,27 +253,6 @@ def _cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
         for place, root in owner.items()
         if sizes[root] > 1 or place in before[place]
     }
-
-
-def _post_order(
-    start: int, following: Callable[[int], list[int]]
-) -> tuple[list[int], dict[int, list[int]]]:
-    """Return instructions in depth-first post-order, and the predecessors of instructions."""
-    order: list[int] = []
-    before: dict[int, list[int]] = {start: []}
-    walk = [(start, iter(following(start)))]
-    while walk:
-        place, rest = walk[-1]
-        target = next(rest, None)
-        if target is None:
-            order.append(place)
-            walk.pop()
-        elif target in before:
-            before[target].append(place)
-        else:
-            before[target] = [place]
-            walk.append((target, iter(following(target))))
-    return order, before
 
 
 _TIMEOUT_S = 120.0
@@ -359,7 +345,21 @@ def instruction_mix(
     listing = read_listing(finished.stdout.decode("utf-8", "replace"))
     if finished.exit_code or not listing.instructions:
         raise refusal(NVDISASM, finished)
-    return tuple(_mix(name, kernel_code(listing, name)) for name in kernels)
+    mixes = []
+    for name in kernels:
+        code = kernel_code(listing, name)
+        doubt = "nvdisasm does not list it" if code is None else code.doubt
+        if code is None or doubt is not None:
+            mixes.append(InstructionMix(kernel=name, counts=None, doubt=doubt))
+            continue
+        whole, looped = _counted(code.instructions), _counted(code.in_loops)
+        counts = {kind: whole[kind] for kind in INSTRUCTION_CLASSES}
+        counts |= {f"loop.{kind}": looped[kind] for kind in INSTRUCTION_CLASSES}
+        spills_bytes = spilled_bytes(code)
+        mixes.append(
+            InstructionMix(kernel=name, counts=counts, spills_bytes=spills_bytes)
+        )
+    return tuple(mixes)
 
 
 def classes_of(instruction: Instruction) -> tuple[str, ...]:
@@ -375,9 +375,19 @@ def classes_of(instruction: Instruction) -> tuple[str, ...]:
         by_width = f"{memory}_{_width_bytes(instruction)}"
         return (memory, by_width) if memory in _BY_WIDTH else (memory,)
     if "MMA" in base:
-        return tuple(_tensor_classes(base))
-    kinds = _KINDS.get(base, ())
-    return () if kinds and _only_moves(instruction) else kinds
+        kinds = {
+            "tensor": True,
+            "wgmma": base in _WARPGROUP,
+            "tcgen05": base.startswith("UTC"),
+            base.lower(): base.lower() in INSTRUCTION_CLASSES,
+        }
+        return tuple(kind for kind, holds in kinds.items() if holds)
+    if base in _ADDITIONS:
+        # Adding zero changes a sign, takes an absolute value or converts a width.
+        only_moves = "RZ" in instruction.parts[1:]
+    else:
+        only_moves = base == "HFMA2" and instruction.parts[1:3] == ("RZ", "RZ")
+    return () if only_moves else _KINDS.get(base, ())
 
 
 def spilled_bytes(code: KernelCode) -> int | None:
@@ -393,25 +403,16 @@ def spilled_bytes(code: KernelCode) -> int | None:
     if not accesses:
         return 0
     fixed_places = all(_OWN_PLACE.search(i.operands) for i in accesses)
-    uses = [i for i in code.instructions if _STACK in _registers(i)]
+    # The address of a memory access, as [R1+0x8], is no source register.
+    uses = [
+        i
+        for i in code.instructions
+        if any(part.partition(".")[0] == _STACK for part in i.parts[1:])
+    ]
     moves = sum(instruction.parts[0] == _STACK for instruction in uses)
     if not fixed_places or code.doubt or moves != len(uses) or moves > 1:
         return None
     return sum(_width_bytes(instruction) for instruction in accesses)
-
-
-def _mix(kernel: str, code: KernelCode | None) -> InstructionMix:
-    if code is None:
-        doubt = "nvdisasm does not list it"
-        return InstructionMix(kernel=kernel, counts=None, doubt=doubt)
-    if code.doubt is not None:
-        return InstructionMix(kernel=kernel, counts=None, doubt=code.doubt)
-    whole, looped = _counted(code.instructions), _counted(code.in_loops)
-    counts = {name: whole[name] for name in INSTRUCTION_CLASSES}
-    counts |= {f"loop.{name}": looped[name] for name in INSTRUCTION_CLASSES}
-    return InstructionMix(
-        kernel=kernel, counts=counts, spills_bytes=spilled_bytes(code)
-    )
 
 
 def _counted(instructions: Iterable[Instruction]) -> Counter[str]:
@@ -423,31 +424,7 @@ def _counted(instructions: Iterable[Instruction]) -> Counter[str]:
     return counts
 
 
-def _tensor_classes(base: str) -> Iterator[str]:
-    yield "tensor"
-    if base in _WARPGROUP:
-        yield "wgmma"
-    if base.startswith("UTC"):
-        yield "tcgen05"
-    if base.lower() in INSTRUCTION_CLASSES:
-        yield base.lower()
-
-
 def _width_bytes(instruction: Instruction) -> int:
     """Return the bytes that a thread moves in a single access [B]."""
     widths = (_WIDTHS[m] for m in instruction.modifiers if m in _WIDTHS)
     return next(widths, 4)
-
-
-def _only_moves(instruction: Instruction) -> bool:
-    """Return True if an arithmetic instruction only moves a value or a constant."""
-    sources = instruction.parts[1:]
-    # Adding zero changes a sign, takes an absolute value or converts a width.
-    if instruction.base in _ADDITIONS:
-        return "RZ" in sources
-    return instruction.base == "HFMA2" and sources[:2] == ("RZ", "RZ")
-
-
-def _registers(instruction: Instruction) -> set[str]:
-    """Return the source registers of an instruction. Memory accesses have none."""
-    return {part.partition(".")[0] for part in instruction.parts[1:]}

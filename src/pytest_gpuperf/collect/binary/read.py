@@ -27,7 +27,6 @@ from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.gap import Gap, GapCode
 
 _HEAD_BYTES = 4096
 
@@ -52,24 +51,6 @@ def _file_kind(head: bytes) -> str:
     if b".version" in head and b".target" in head:
         return "ptx"
     return "other"
-
-
-def _unfinished_reason(content: bytes) -> Gap | None:
-    """Return why the resources of a cubin are not final, or None if they are."""
-    if not _is_whole(content):
-        return Gap(
-            code=GapCode.CAPTURE_FORMAT,
-            reason="is cut off",
-            remedy="compile or copy it again",
-        )
-    if _HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
-        return Gap(
-            code=GapCode.CAPTURE_FORMAT,
-            reason="is not linked: registers and stack are final after the device link"
-            " only",
-            remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
-        )
-    return None
 
 
 def _is_whole(content: bytes) -> bool:
@@ -370,9 +351,16 @@ def _head(image: Image) -> bytes:
 
 
 def _refuse_unfinished(content: bytes, image: Image) -> None:
-    if problem := _unfinished_reason(content):
+    """Raise if the resources of a cubin are not final."""
+    if not _is_whole(content):
         raise CaptureFormatError(
-            problem.reason, remedy=problem.remedy, path=image.label
+            "is cut off", remedy="compile or copy it again", path=image.label
+        )
+    if _HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
+        raise CaptureFormatError(
+            "is not linked: registers and stack are final after the device link only",
+            remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
+            path=image.label,
         )
 
 
@@ -438,25 +426,21 @@ def _resources(
     facts: Mapping[tuple[str, str], CompilerFacts],
 ) -> KernelResources:
     compiler = facts.get((usage.name, target))
+    capability = target_capability(target)
+    reserves = capability is not None and capability >= _DRIVER_SHARED_FROM
+    shared_bytes = usage.shared_bytes
+    if reserves and shared_bytes >= _DRIVER_SHARED_BYTES:
+        shared_bytes -= _DRIVER_SHARED_BYTES
     return KernelResources(
         name=usage.name,
         demangled=None,
         target=target,
         registers_count=usage.registers_count,
         stack_bytes=usage.stack_bytes,
-        shared_bytes=_own_shared_bytes(usage.shared_bytes, target),
+        shared_bytes=shared_bytes,
         constant_bytes=usage.constant_bytes,
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
         spills_bytes=compiler.spills_bytes if compiler else None,
         threads_per_block=launch.threads_per_block,
         barriers_count=compiler.barriers_count if compiler else None,
     )
-
-
-def _own_shared_bytes(counted_bytes: int, target: str) -> int:
-    """Return the static shared memory without the driver's reserve [B]."""
-    capability = target_capability(target)
-    reserves = capability is not None and capability >= _DRIVER_SHARED_FROM
-    if reserves and counted_bytes >= _DRIVER_SHARED_BYTES:
-        return counted_bytes - _DRIVER_SHARED_BYTES
-    return counted_bytes

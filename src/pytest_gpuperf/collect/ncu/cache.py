@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -187,7 +187,12 @@ class Cache:
             values = Path(f"{os.fspath(command.output)}.values.json")
             places = {_REPORT: command.report, _LOG: command.log, _VALUES: values}
             for name, content in files.items():
-                _write(Path(cwd or "") / places[name], content)
+                path = Path(cwd or "") / places[name]
+                try:
+                    write_whole(path, content)
+                except OSError as error:
+                    message = f"{path}: it cannot be written ({error.strerror})"
+                    raise CollectError(message, remedy="give another output") from error
         return entry
 
     def _got(
@@ -223,8 +228,7 @@ class Cache:
             env=whole,
         )
         search = whole.get("PATH")
-        program = _program(command.executable, folder, search)
-        programs = (program, *_interpreters(program, search))
+        programs = _programs(command.executable, folder, search)
         fields = {
             "ncu": version.stdout.decode("utf-8", "replace"),
             "ncu_path": shutil.which(os.fspath(command.ncu), path=search),
@@ -243,7 +247,7 @@ class Cache:
             "reports": self._reports,
         }
         is_python = any(path.name.startswith("python") for path in programs)
-        return _Job(command, key_of(fields), folder, whole, program, is_python)
+        return _Job(command, key_of(fields), folder, whole, programs[0], is_python)
 
     def _hit(self, job: _Job) -> tuple[Entry, Mapping[str, bytes]] | None:
         sets = FileSets(self._store, job.folder, job.env)
@@ -269,7 +273,16 @@ class Cache:
             session.run(cwd=job.folder, env=job.env, retries=retries)
             files = recording.files(*job.argvs)
         report, log = (job.folder / path for path in (command.report, command.log))
-        contents = self._contents(report, log)
+        if self._reports:
+            try:
+                contents = {_REPORT: report.read_bytes(), _LOG: log.read_bytes()}
+            except OSError as error:
+                message = f"{error.filename}: it cannot be read ({error.strerror})"
+                raise CollectError(message, remedy="profile again") from error
+        else:
+            from pytest_gpuperf.collect.ncu.text import capture_text
+
+            contents = {_VALUES: capture_text(report, runner=self._runner)}
         if files is None:
             state = None
             self._store.remark(
@@ -282,17 +295,6 @@ class Cache:
         key = job.key(state or os.urandom(16).hex())
         content = self._store.put("reports", key, contents)
         return self._entry(key, content, cached=False)
-
-    def _contents(self, report: Path, log: Path) -> dict[str, bytes]:
-        if not self._reports:
-            from pytest_gpuperf.collect.ncu.text import capture_text
-
-            return {_VALUES: capture_text(report, runner=self._runner)}
-        try:
-            return {_REPORT: report.read_bytes(), _LOG: log.read_bytes()}
-        except OSError as error:
-            message = f"{error.filename}: it cannot be read ({error.strerror})"
-            raise CollectError(message, remedy="profile again") from error
 
     def _entry(
         self, key: str, content: EntryContent, *, cached: bool
@@ -329,8 +331,14 @@ def _texts(command: Command) -> tuple[str, ...]:
     return tuple(os.fspath(argument) for argument in command.args or ())
 
 
-def _program(executable: str | os.PathLike[str], cwd: Path, search: str | None) -> Path:
-    """Return the file that a command starts, given as a path from `cwd` or as a bare name."""
+def _programs(
+    executable: str | os.PathLike[str], cwd: Path, search: str | None
+) -> tuple[Path, ...]:
+    """
+    Return the file that a command starts, and the programs in its "#!" line.
+
+    The file is given as a path from `cwd`, or as a bare name.
+    """
     name = os.fspath(executable)
     is_bare = os.path.dirname(name) == ""  # noqa: PTH120 - Path("./x") would drop the "./"
     # A relative entry of PATH is relative to the working folder.
@@ -340,20 +348,16 @@ def _program(executable: str | os.PathLike[str], cwd: Path, search: str | None) 
         message = f"{name} is not a program that can be started"
         remedy = "name an executable file, or put it on PATH"
         raise CollectorUnavailableError(message, remedy=remedy)
-    return Path(path)
-
-
-def _interpreters(program: Path, search: str | None) -> Iterator[Path]:
-    """Yield the programs in the "#!" line of a script. A binary has none."""
+    program = Path(path)
     try:
         with program.open("rb") as stream:
             start = stream.read(_SCRIPT_START)
     except OSError:
-        return
+        return (program,)
     words = start[2:].split(b"\n")[0].split() if start.startswith(b"#!") else []
     paths = (shutil.which(os.fsdecode(word), path=search) for word in words)
     # Options of an interpreter are not found, and so they are left out.
-    yield from (Path(path) for path in paths if path is not None)
+    return (program, *(Path(path) for path in paths if path is not None))
 
 
 def _argument(text: str, cwd: Path) -> tuple[str, object]:
@@ -387,12 +391,3 @@ def _listing(folder: Path) -> list[tuple[str, int, int]]:
                 state = path.stat()
                 files.append((os.fspath(path), state.st_size, state.st_mtime_ns))
     return sorted(files)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file of a command, whole or not at all."""
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        message = f"{path}: it cannot be written ({error.strerror})"
-        raise CollectError(message, remedy="give another output") from error

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from pytest_gpuperf.collect.cupti.chips import (
     CAPABILITIES,
-    Evaluator,
     MetricType,
     chip_named,
     evaluator,
@@ -120,9 +119,17 @@ class Catalogue:
         """
         kinds = MetricType if kind is None else (kind,)
         for base in sorted(
-            name for metric_type in kinds for name in self._names(metric_type)
+            name for kind in kinds for name in self._evaluator.names(kind)
         ):
-            yield self._entry(base)
+            properties = self._evaluator.properties(base)
+            yield MetricEntry(
+                name=base,
+                base=base,
+                kind=properties.kind.name.lower(),
+                description=properties.description,
+                hardware_unit=properties.hardware_unit,
+                unit=properties.unit,
+            )
 
     def search(self, words: Sequence[str]) -> list[MetricEntry]:
         """Return the metrics with every word in the name or description."""
@@ -172,15 +179,13 @@ class Catalogue:
             return NameCheck(name=name, known=True, kind=kind.name.lower())
         prefix, _, inner = name.partition(":")
         if prefix == "breakdown" and self._evaluator.kind(inner) is None:
-            inner_check = self.check(inner)
-            suggestions = tuple(
-                f"breakdown:{suggestion}" for suggestion in inner_check.suggestions
-            )
+            checked = self.check(inner)
+            suggestions = tuple(f"breakdown:{s}" for s in checked.suggestions)
             return NameCheck(
                 name=name,
                 known=False,
                 kind="",
-                note=inner_check.note,
+                note=checked.note,
                 suggestions=suggestions,
             )
         family = _family(name)
@@ -189,7 +194,20 @@ class Catalogue:
             return NameCheck(name=name, known=True, kind="ncu", note=note)
         if kind is None:
             return self._unknown(name)
-        return self._without_ending(name, kind)
+        base = self._evaluator.base(name) or name
+        if name == base:
+            note = f"a value needs an ending, as {base}{_USUAL[kind]}"
+            return NameCheck(name=name, known=True, kind="base", note=note)
+        candidates = [f"{base}{ending}" for ending in self._evaluator.endings(kind)]
+        close = difflib.get_close_matches(name, candidates, n=_SUGGESTED, cutoff=_CLOSE)
+        subject = f"{base} of {self.chip} is a {kind.name.lower()}"
+        return NameCheck(
+            name=name,
+            known=False,
+            kind="",
+            note=f"{subject}, and {name.removeprefix(base)} is not an ending of it",
+            suggestions=tuple(close or [f"{base}{_USUAL[kind]}"]),
+        )
 
     def cost(self, names: Sequence[str]) -> PassCost:
         """
@@ -265,20 +283,6 @@ class Catalogue:
             for _, joint, tests in groups
         )
 
-    def _names(self, kind: MetricType) -> tuple[str, ...]:
-        return self._evaluator.names(kind)
-
-    def _entry(self, base: str) -> MetricEntry:
-        properties = self._evaluator.properties(base)
-        return MetricEntry(
-            name=base,
-            base=base,
-            kind=properties.kind.name.lower(),
-            description=properties.description,
-            hardware_unit=properties.hardware_unit,
-            unit=properties.unit,
-        )
-
     def _counted(self, checked: NameCheck) -> list[str]:
         name = checked.name
         if checked.kind == "ncu":
@@ -303,22 +307,6 @@ class Catalogue:
         except CollectError:
             return None
 
-    def _without_ending(self, name: str, kind: MetricType) -> NameCheck:
-        base = self._evaluator.base(name) or name
-        candidates = [f"{base}{ending}" for ending in self._evaluator.endings(kind)]
-        if name == base:
-            note = f"a value needs an ending, as {base}{_USUAL[kind]}"
-            return NameCheck(name=name, known=True, kind="base", note=note)
-        close = difflib.get_close_matches(name, candidates, n=_SUGGESTED, cutoff=_CLOSE)
-        subject = f"{base} of {self.chip} is a {kind.name.lower()}"
-        return NameCheck(
-            name=name,
-            known=False,
-            kind="",
-            note=f"{subject}, and {name.removeprefix(base)} is not an ending of it",
-            suggestions=tuple(close or [f"{base}{_USUAL[kind]}"]),
-        )
-
     def _unknown(self, name: str) -> NameCheck:
         """Return the check of an unknown name, with similar names of the chip."""
         if name in METRICS:
@@ -327,42 +315,30 @@ class Catalogue:
         ending = _ENDING.search(name)
         base = name[: ending.start()] if ending else name
         unit, separator, _ = base.partition("__")
-        all_names = [metric for kind in MetricType for metric in self._names(kind)]
+        all_names = [n for kind in MetricType for n in self._evaluator.names(kind)]
         alike = [metric for metric in all_names if metric.startswith(f"{unit}__")]
         note = f"{self.chip} has no such metric"
         if separator and not alike:
             note = f"{self.chip} has no {unit}__ metrics"
             if unit == "dram" and self.chip in _HOST_MEMORY:
                 note += " (its memory is the host's)"
-        if other_chips := self._other_chips(base):
+        supported = self._library.chips()
+        other_chips = [
+            chip
+            for chip, *_ in CAPABILITIES.values()
+            if chip in supported
+            and chip != self.chip
+            and evaluator(chip, self._library).kind(base) is not None
+        ]
+        if other_chips:
             note += f", unlike {', '.join(other_chips)}"
-        close = _nearest(base, alike or all_names)
-        suggestions = (
-            self._ended(metric, ending[0] if ending else "") for metric in close
-        )
+        suggestions = []
+        for metric in _nearest(base, alike or all_names):
+            ended = metric + (ending[0] if ending else "")
+            suggestions.append(ended if self._evaluator.accepts(ended) else metric)
         return NameCheck(
             name=name, known=False, kind="", note=note, suggestions=tuple(suggestions)
         )
-
-    def _ended(self, base: str, ending: str) -> str:
-        """
-        Return a base with the given ending, or without if the metric does not accept
-        the ending.
-        """
-        return base + ending if self._evaluator.accepts(base + ending) else base
-
-    def _other_chips(self, base: str) -> list[str]:
-        firsts = [chips[0] for chips in CAPABILITIES.values()]
-        supported = [chip for chip in firsts if chip in self._library.chips()]
-        return [
-            chip
-            for chip in supported
-            if chip != self.chip and _has(evaluator(chip, self._library), base)
-        ]
-
-
-def _has(evaluator: Evaluator, base: str) -> bool:
-    return evaluator.kind(base) is not None
 
 
 def _family(name: str) -> _Family | None:

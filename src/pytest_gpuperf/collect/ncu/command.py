@@ -359,9 +359,13 @@ def _shape_mistakes(command: Command) -> Iterator[Mistake]:
 
 
 def _mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
-    yield from _path_mistakes(command)
-    yield from _option_mistakes(opts)
-    yield from _metric_mistakes(command, opts)
+    yield from _word_mistakes(command, opts)
+    if command.metrics and _values_of(opts, "--metrics"):
+        yield Mistake(path="metrics", text="set, and opts have --metrics too")
+    try:
+        gather(command.metrics or ())
+    except GpuPerfError as error:
+        yield Mistake(path="metrics", text=error.message)
     for name, words in _CHOICES.items():
         value = getattr(command, name)
         if value is not None and value not in words:
@@ -379,16 +383,8 @@ def _mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
         yield Mistake(path="timeout_s", text=text)
 
 
-def _metric_mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
-    if command.metrics and _values_of(opts, "--metrics"):
-        yield Mistake(path="metrics", text="set, and opts have --metrics too")
-    try:
-        gather(command.metrics or ())
-    except GpuPerfError as error:
-        yield Mistake(path="metrics", text=error.message)
-
-
-def _path_mistakes(command: Command) -> Iterator[Mistake]:
+def _word_mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
+    """Yield paths, arguments and options that ncu would read as something else."""
     output = os.fspath(command.output)
     if "%" in output:
         text = f"{shown(output)} has a %, which ncu expands as a macro"
@@ -402,9 +398,6 @@ def _path_mistakes(command: Command) -> Iterator[Mistake]:
     for index, argument in enumerate(args):
         if not isinstance(argument, (str, os.PathLike)):
             yield Mistake(path=f"args[{index}]", text=f"{shown(argument)} is not text")
-
-
-def _option_mistakes(opts: Sequence[str]) -> Iterator[Mistake]:
     for index, (before, option) in enumerate(pairwise(("", *opts))):
         path = f"opts[{index}]"
         if not option:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypedDict
 
 import msgspec
 
@@ -107,25 +106,6 @@ class Capture(Frozen, frozen=True, kw_only=True):
     ranges: tuple[CapturedRange, ...]
 
 
-class _ValueObject(TypedDict):
-    value: float | str | None
-    unit: str | None
-
-
-class _KernelObject(TypedDict):
-    index: int
-    kernel: str
-    demangled: str
-    nvtx: Mapping[str, Sequence[str]]
-    measured: bool
-    metrics: Mapping[str, _ValueObject]
-
-
-class _LaunchObject(_KernelObject, total=False):
-    # Only if the workload is not a kernel.
-    workload: str
-
-
 def read_capture(
     path: str | os.PathLike[str],
     *,
@@ -148,31 +128,32 @@ def decode_capture(text: bytes) -> Capture:
     Args:
         text: The text returned by `capture_text`.
     """
-    return Capture(
-        ranges=tuple(
-            CapturedRange(launches=tuple(map(_captured_launch, section["launches"])))
-            for section in json.loads(text)["ranges"]
-        )
-    )
-
-
-def _captured_launch(launch: _LaunchObject) -> CapturedLaunch:
-    return CapturedLaunch(
-        index=launch["index"],
-        kernel=launch["kernel"],
-        demangled=launch["demangled"],
-        nvtx={name: tuple(ranges) for name, ranges in launch["nvtx"].items()},
-        measured=launch["measured"],
-        metrics={
-            # A report repeats some 300 names and 20 units in every launch.
-            sys.intern(name): CapturedValue(
-                value=metric["value"],
-                unit=None if metric["unit"] is None else sys.intern(metric["unit"]),
+    ranges = []
+    for section in json.loads(text)["ranges"]:
+        launches = []
+        for launch in section["launches"]:
+            metrics = {}
+            for name, metric in launch["metrics"].items():
+                value, unit = metric["value"], metric["unit"]
+                # A report repeats some 300 names and 20 units in every launch.
+                unit = None if unit is None else sys.intern(unit)
+                metrics[sys.intern(name)] = CapturedValue(value=value, unit=unit)
+            launches.append(
+                CapturedLaunch(
+                    index=launch["index"],
+                    kernel=launch["kernel"],
+                    demangled=launch["demangled"],
+                    nvtx={
+                        name: tuple(opened) for name, opened in launch["nvtx"].items()
+                    },
+                    measured=launch["measured"],
+                    metrics=metrics,
+                    # Written only if it is not a kernel.
+                    workload=launch.get("workload", KERNEL),
+                )
             )
-            for name, metric in launch["metrics"].items()
-        },
-        workload=launch.get("workload", KERNEL),
-    )
+        ranges.append(CapturedRange(launches=tuple(launches)))
+    return Capture(ranges=tuple(ranges))
 
 
 class MetricFacts(Frozen, frozen=True, array_like=True):
@@ -442,26 +423,23 @@ def read_report(
             units = units if launch.units is None else launch.units
             if launch.names is not None:
                 places = {name: place for place, name in enumerate(launch.names)}
-            row = _CounterRow(places, units, launch.values)
-            launches.append(_placed(launch, range_index, row))
+            by_domain: dict[str, tuple[str, ...]] = {}
+            for domain in launch.nvtx:
+                open_ranges = by_domain.get(domain.name, ())
+                by_domain[domain.name] = (*open_ranges, *domain.stack, *domain.started)
+            captured = CapturedLaunch(
+                index=launch.index,
+                kernel=launch.kernel,
+                demangled=launch.demangled,
+                nvtx=by_domain,
+                measured=launch.measured,
+                metrics=_CounterRow(places, units, launch.values),
+                workload=launch.workload,
+            )
+            launches.append(
+                PlacedLaunch(range_index=range_index, nvtx=launch.nvtx, launch=captured)
+            )
     return ReadReport(launches=tuple(launches), names=frozenset(present))
-
-
-def _placed(launch: _ColumnsText, range_index: int, row: _CounterRow) -> PlacedLaunch:
-    by_domain: dict[str, tuple[str, ...]] = {}
-    for domain in launch.nvtx:
-        open_ranges = by_domain.get(domain.name, ())
-        by_domain[domain.name] = (*open_ranges, *domain.stack, *domain.started)
-    captured = CapturedLaunch(
-        index=launch.index,
-        kernel=launch.kernel,
-        demangled=launch.demangled,
-        nvtx=by_domain,
-        measured=launch.measured,
-        metrics=row,
-        workload=launch.workload,
-    )
-    return PlacedLaunch(range_index=range_index, nvtx=launch.nvtx, launch=captured)
 
 
 def decode_launches(text: bytes) -> tuple[tuple[ReportedLaunch, ...], ...]:
@@ -485,7 +463,20 @@ def decode_launches(text: bytes) -> tuple[tuple[ReportedLaunch, ...], ...]:
                 names = names if launch.names is None else launch.names
                 facts = facts if launch.facts is None else launch.facts
                 by_name = dict(zip(names, facts, strict=True))
-            launches.append(_launch(launch, names, by_name))
+            launches.append(
+                ReportedLaunch(
+                    index=launch.index,
+                    kernel=launch.kernel,
+                    demangled=launch.demangled,
+                    mangled=launch.mangled,
+                    workload=launch.workload,
+                    nvtx=launch.nvtx,
+                    measured=launch.measured,
+                    values=dict(zip(names, launch.values, strict=True)),
+                    facts=by_name,
+                    correlated={n: _data(m) for n, m in launch.correlated.items()},
+                )
+            )
         ranges.append(tuple(launches))
     return tuple(ranges)
 
@@ -498,23 +489,6 @@ def decode_advice(text: bytes) -> LaunchAdvice:
         text: An answer of the form `extract.ADVICE`.
     """
     return msgspec.json.decode(text, type=LaunchAdvice)
-
-
-def _launch(
-    launch: _LaunchText, names: list[str], facts: Mapping[str, MetricFacts | None]
-) -> ReportedLaunch:
-    return ReportedLaunch(
-        index=launch.index,
-        kernel=launch.kernel,
-        demangled=launch.demangled,
-        mangled=launch.mangled,
-        workload=launch.workload,
-        nvtx=launch.nvtx,
-        measured=launch.measured,
-        values=dict(zip(names, launch.values, strict=True)),
-        facts=facts,
-        correlated={n: _data(metric) for n, metric in launch.correlated.items()},
-    )
 
 
 def _data(metric: _Correlated | None) -> MetricCorrelationData | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, TypeAlias
@@ -150,12 +150,18 @@ def parse_name(name: str) -> MetricName:
     rollup, _, submetric = after.partition(".")
     parts = _BASE.fullmatch(base)
     unit, words = (parts["unit"], parts["rest"]) if parts else (None, base)
-    stage, quantity, qualifier = _stage_quantity_qualifier(words)
+    # Without a counted quantity, the words have no parts.
+    before, quantity, behind = "", words, ""
+    split = words.split("_")
+    place = next((i for i, word in enumerate(split) if word in _QUANTITIES), None)
+    if place is not None:
+        before, quantity = "_".join(split[:place]), split[place]
+        behind = "_".join(split[place + 1 :])
     return MetricName(
         unit=unit,
-        stage=stage,
+        stage=before or None,
         quantity=quantity,
-        qualifier=qualifier,
+        qualifier=behind or None,
         rollup=rollup or None,
         submetric=submetric or None,
         kind=kind,
@@ -176,8 +182,10 @@ def _name_mistakes(name: object) -> list[str]:
     return mistakes + (_path_mistakes(path, _ROLL_UPS) if path else [])
 
 
-def _path_mistakes(path: Iterable[str], allowed: Collection[str]) -> list[str]:
+def _path_mistakes(path: Sequence[str], allowed: Collection[str]) -> list[str]:
     """Return the mistakes of a roll-up and submetrics, as fragments."""
+    if not path:
+        return ["an empty path"]
     rollup, *after = path
     mistakes = []
     if rollup not in allowed:
@@ -194,17 +202,6 @@ def _path_mistakes(path: Iterable[str], allowed: Collection[str]) -> list[str]:
         if not _SUBMETRIC.fullmatch(part)
     ]
     return mistakes
-
-
-def _stage_quantity_qualifier(words: str) -> tuple[str | None, str, str | None]:
-    """Return words as stage, quantity and qualifier, split at a known quantity."""
-    parts = words.split("_")
-    place = next((i for i, part in enumerate(parts) if part in _QUANTITIES), None)
-    # The beginning of the quantity is unknown.
-    if place is None:
-        return None, words, None
-    stage, qualifier = "_".join(parts[:place]), "_".join(parts[place + 1 :])
-    return stage or None, parts[place], qualifier or None
 
 
 def _refusal(
@@ -249,10 +246,16 @@ class Metric(Frozen, frozen=True):
     def __post_init__(self) -> None:
         """Set the key, make the metric hashable, and check the name and the roll-ups."""
         mistakes = _name_mistakes(self.name)
-        if self.subs is not None:
-            subs, sub_mistakes = _checked(self.subs, self.rollups)
+        given: object = self.subs
+        if isinstance(given, str) or not isinstance(given, Iterable | None):
+            mistakes.append(f"subs={given!r} is not a tuple: write subs=({given!r},)")
+        elif given is not None:
+            subs = tuple(sub if isinstance(sub, str) else tuple(sub) for sub in given)
+            if not subs:
+                mistakes.append("subs is empty: nothing would be requested")
+            for sub in subs:
+                mistakes += _path_mistakes(_path(sub), self.rollups)
             force_setattr(self, "subs", subs)
-            mistakes += sub_mistakes
         called = f"{type(self).__name__}({self.name!r})"
         if mistakes:
             raise _refusal(called, mistakes)
@@ -451,24 +454,6 @@ def _all(metrics: Iterable[Metric | str]) -> list[Metric]:
     return [
         metric if isinstance(metric, Metric) else Metric(metric) for metric in metrics
     ]
-
-
-def _checked(
-    subs: object, rollups: tuple[str, ...]
-) -> tuple[tuple[Sub, ...] | None, list[str]]:
-    """Return roll-ups as a tuple, or None if unusable, and a list of mistakes."""
-    if isinstance(subs, str) or not isinstance(subs, Iterable):
-        return None, [f"subs={subs!r} is not a tuple: write subs=({subs!r},)"]
-    paths = tuple(sub if isinstance(sub, str) else tuple(sub) for sub in subs)
-    if not paths:
-        return None, ["subs is empty: nothing would be requested"]
-    mistakes = [m for sub in paths for m in _sub_mistakes(sub, rollups)]
-    return paths, mistakes
-
-
-def _sub_mistakes(sub: Sub, rollups: tuple[str, ...]) -> list[str]:
-    path = _path(sub)
-    return _path_mistakes(path, rollups) if path else ["an empty path"]
 
 
 def _path(sub: Sub) -> tuple[str, ...]:

@@ -235,11 +235,22 @@ class LaunchFilter:
             if isinstance(indices, slice)
             else indices
         )
+        if self._kernels is not None:
+            launches = [
+                launch
+                for launch in launches
+                if any(
+                    # A demangled name may contain brackets and stars.
+                    pattern in {launch.kernel, launch.demangled}
+                    or fnmatchcase(launch.kernel, pattern)
+                    or fnmatchcase(launch.demangled, pattern)
+                    for pattern in self._kernels
+                )
+            ]
         return [
             launch
             for launch in launches
             if (places is None or launch.index in places)
-            and self._is_named(launch)
             and self._nvtx.chooses(launch.nvtx)
         ]
 
@@ -258,15 +269,6 @@ class LaunchFilter:
             last = max(launch.index for launch in launches)
             remedy += f"; indices are from 0 to {last}"
         return remedy
-
-    def _is_named(self, launch: _Launch) -> bool:
-        return self._kernels is None or any(
-            # A demangled name may contain brackets and stars.
-            pattern in {launch.kernel, launch.demangled}
-            or fnmatchcase(launch.kernel, pattern)
-            or fnmatchcase(launch.demangled, pattern)
-            for pattern in self._kernels
-        )
 
 
 def few(names: Iterable[str]) -> str:
@@ -288,8 +290,11 @@ class _Expression:
         """
         is_regex = text.startswith(_REGEX)
         test = _searched if is_regex else _equal
-        domain, at, body = _divided(text.removeprefix(_REGEX))
-        self._domain = test(domain) if at else _equal(DEFAULT_DOMAIN)
+        body = text.removeprefix(_REGEX)
+        self._domain = _equal(DEFAULT_DOMAIN)
+        domain, *rest = _split(body, "@", 1)
+        if rest:
+            self._domain, body = test(domain), rest[0]
         self._bottom = body.startswith("[")
         self._top = _TOKEN.findall(body)[-1:] == ["]"]
         inner = body.removeprefix("[") if self._bottom else body
@@ -303,20 +308,19 @@ class _Expression:
         self._parts: list[_Part] = [
             name if name in {_ANY, _ONE} else test(name) for name in names if name
         ]
-        if not self._parts and not at and not self._bottom and not self._top:
+        if not self._parts and not rest and not self._bottom and not self._top:
             message = "it has no name between its slashes"
             raise ValueError(message)
 
     def holds(self, domains: Sequence[NvtxDomain]) -> bool:
         """Return True if the expression matches the open ranges."""
         return any(
-            self._fits(domain.stack) if self._is_stack else self._all_of(domain.started)
+            self._fits(domain.stack)
+            if self._is_stack
+            else all(any(map(test, domain.started)) for test in self._started)
             for domain in domains
             if self._domain(domain.name)
         )
-
-    def _all_of(self, started: Sequence[str]) -> bool:
-        return all(any(map(test, started)) for test in self._started)
 
     def _fits(self, stack: Sequence[str]) -> bool:
         # As in ncu, a quantifier is between two ranges and cannot be the first part.
@@ -331,10 +335,11 @@ class _Expression:
             if part == _ANY:
                 ends = set(range(min(ends), depth + 1))
             else:
+                # The other quantifier takes any range.
                 ends = {
                     end + 1
                     for end in ends
-                    if end < depth and (part == _ONE or _passes(part, stack[end]))
+                    if end < depth and (isinstance(part, str) or part(stack[end]))
                 }
         return depth in ends if self._top else bool(ends)
 
@@ -354,11 +359,6 @@ def _parsed(
         except (ValueError, re.error) as error:
             mistakes.append(f"{text!r}: {error}")
     return tuple(parsed)
-
-
-def _divided(text: str) -> tuple[str, str, str]:
-    domain, *rest = _split(text, "@", 1)
-    return (domain, "@", rest[0]) if rest else ("", "", text)
 
 
 def _split(text: str, mark: str, most: int = 0) -> list[str]:
@@ -384,7 +384,3 @@ def _searched(pattern: str) -> _Test:
     return lambda range_name: bool(
         pattern and range_name and compiled.search(range_name)
     )
-
-
-def _passes(part: _Part, name: str) -> bool:
-    return not isinstance(part, str) and part(name)

@@ -7,6 +7,7 @@ therefore runs in a separate process, which returns only text.
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -186,7 +187,7 @@ class Report:
             )
             raise EntryCountError(message, remedy=launch_filter.remedy(launches))
         self._check_metrics(chosen, selection, range_idx)
-        return _tree(chosen, selection, _naming(demangler), domain)
+        return _tree(chosen, selection, demangler, domain)
 
     def advice(self, index: int, range_idx: int = 0) -> LaunchAdvice:
         """
@@ -245,7 +246,12 @@ class Report:
             reason = f"launch {launch.key} of {self.path.name} has no {what}"
             if more:
                 reason += f", nor {few(more)}"
-            raise MetricUnavailableError(first, reason, remedy=_instead(first, facts))
+            names = sorted(facts)
+            complete = [name for name in names if name.startswith(f"{first}.")]
+            close = complete or difflib.get_close_matches(first, names, n=3)
+            choice = f"ask for {few(close)}, or " if close else ""
+            remedy = f"{choice}profile with ncu --metrics={first}"
+            raise MetricUnavailableError(first, reason, remedy=remedy)
 
 
 class _Selection:
@@ -337,13 +343,20 @@ class _Selection:
 def _tree(
     chosen: Iterable[ReportedLaunch],
     selection: _Selection,
-    name_of: Callable[[ReportedLaunch], str],
+    demangler: Demangler | Callable[[str], str] | None,
     domain: str | None,
 ) -> ProfilingResults:
+    # The method may belong to a class or to an object, and a class is callable too.
+    demangle: Callable[[str], str] | None = (
+        getattr(demangler, "demangle", None) or demangler  # type: ignore[assignment] # what lacks the method is a function
+    )
+    # Launches of one kernel share the name.
+    demangled = None if demangle is None else functools.cache(demangle)
     results = ProfilingResults()
     for launch in chosen:
+        name = demangled(launch.mangled) if demangled else launch.demangled
         data = selection.values(launch)
-        data |= {"mangled": launch.mangled, "demangled": name_of(launch)}
+        data |= {"mangled": launch.mangled, "demangled": name}
         leaf = ProfilingMetrics(
             data,
             facts=selection.facts(launch),
@@ -386,30 +399,5 @@ def _file(
     return str(Path(path, file))
 
 
-def _naming(
-    demangler: Demangler | Callable[[str], str] | None,
-) -> Callable[[ReportedLaunch], str]:
-    if demangler is None:
-        return lambda launch: launch.demangled
-    # The method may belong to a class or to an object, and a class is callable too.
-    demangle: Callable[[str], str] = getattr(demangler, "demangle", None) or demangler  # type: ignore[assignment] # what lacks the method is a function
-    demangled: dict[str, str] = {}
-
-    def name_of(launch: ReportedLaunch) -> str:
-        if launch.mangled not in demangled:
-            demangled[launch.mangled] = demangle(launch.mangled)
-        return demangled[launch.mangled]
-
-    return name_of
-
-
 def _is_index(index: object, items: Sequence[object]) -> bool:
     return isinstance(index, int) and 0 <= index < len(items)
-
-
-def _instead(name: str, metrics: Iterable[str]) -> str:
-    names = sorted(metrics)
-    complete = [metric for metric in names if metric.startswith(f"{name}.")]
-    close = complete or difflib.get_close_matches(name, names, n=3)
-    choice = f"ask for {few(close)}, or " if close else ""
-    return f"{choice}profile with ncu --metrics={name}"

@@ -330,14 +330,27 @@ class ProfilingResults(Frozen, frozen=True):
         if not leaves:
             message = f"{_shown(path)} has no launch to add up"
             raise EntryCountError(message, remedy="name a node that holds launches")
-        names = None if keys is None else _checked(keys, "keys")
-        sums = _added(leaves, names)
-        if names is not None and sums.left_out:
-            reasons = "; ".join(f"{key}: {why}" for key, why in sums.left_out.items())
-            message = f"{_shown(path)} has no sum of {reasons}"
+        if keys is None:
+            names = [key for leaf in leaves for key in leaf if key not in NAME_KEYS]
+        else:
+            names = [*_checked(keys, "keys")]
+        sums: dict[str, int | float] = {}
+        left_out: dict[str, str] = {}
+        for key in dict.fromkeys(names):
+            if why := _why_no_sum(key, leaves):
+                left_out[key] = why
+                continue
+            entries = [leaf[key] for leaf in leaves]
+            values = [value for value in entries if isinstance(value, (int, float))]
+            whole = [value for value in values if isinstance(value, int)]
+            # Exact for integers, else rounded once.
+            sums[key] = sum(whole) if len(whole) == len(values) else math.fsum(values)
+        if keys is not None and left_out:
+            whys = "; ".join(f"{key}: {why}" for key, why in left_out.items())
+            message = f"{_shown(path)} has no sum of {whys}"
             remedy = "read it launch by launch with iter_metrics"
             raise MeasureError(message, remedy=remedy)
-        return sums
+        return Aggregate(sums, left_out)
 
     def to_tree(self) -> Tree:
         """
@@ -435,19 +448,6 @@ def _shown(path: Sequence[str]) -> str:
     return "/".join(path) if path else "the tree's root"
 
 
-def _added(
-    leaves: Sequence[ProfilingMetrics], keys: Iterable[str] | None = None
-) -> Aggregate:
-    """Return the sums of some keys over launches, or of all keys but the names for None."""
-    all_keys = (key for leaf in leaves for key in leaf if key not in NAME_KEYS)
-    names = tuple(dict.fromkeys(all_keys if keys is None else keys))
-    reasons = {key: _why_no_sum(key, leaves) for key in names}
-    return Aggregate(
-        {key: _sum(key, leaves) for key in names if not reasons[key]},
-        {key: reason for key, reason in reasons.items() if reason},
-    )
-
-
 def _why_no_sum(key: str, leaves: Iterable[ProfilingMetrics]) -> str:
     """Return the reason why a key has no sum over launches, or ""."""
     for leaf in leaves:
@@ -471,14 +471,6 @@ def _not_additive(facts: MetricFacts) -> str:
     if facts.type != "counter":
         return "it is not a counter"
     return f"its roll-up is {facts.rollup or 'none'}, not sum"
-
-
-def _sum(key: str, leaves: Iterable[ProfilingMetrics]) -> int | float:
-    """Return a sum: exact for integers, else rounded once."""
-    entries = [leaf[key] for leaf in leaves]
-    values = [value for value in entries if isinstance(value, (int, float))]
-    whole = [value for value in values if isinstance(value, int)]
-    return sum(whole) if len(whole) == len(values) else math.fsum(values)
 
 
 def _one_of(entries: Iterable[str]) -> str:

@@ -365,7 +365,10 @@ class Session(Frozen, frozen=True, kw_only=True):
         if type(retries) is not int or retries < 1:
             text = f"{shown(retries)} is not a number of attempts"
             refuse([Mistake(path="retries", text=text)], remedy="give 1 or more")
-        environment = self._environment(env)
+        environment = None if env is None else dict(env)
+        if self.command.env is not None:
+            inherited = os.environ if env is None else env
+            environment = {**inherited, **self.command.env}
         self._refuse_collectives(os.environ if environment is None else environment)
         folder = None if cwd is None else os.fspath(cwd)
         with exclusive(
@@ -376,16 +379,6 @@ class Session(Frozen, frozen=True, kw_only=True):
                     return self._attempt(folder, environment)
                 self.clock.sleep(sleep(left, retries) * (1 + _JITTER * self.jitter()))
             return self._attempt(folder, environment)
-
-    def _environment(self, env: Mapping[str, str] | None) -> dict[str, str] | None:
-        """
-        Return the whole environment of the process, or None to inherit the current
-        environment.
-        """
-        variables = self.command.env
-        if variables is None:
-            return None if env is None else dict(env)
-        return {**(os.environ if env is None else env), **variables}
 
     def _refuse_collectives(self, environment: Mapping[str, str]) -> None:
         """Refuse kernel replay of collectives, because a rank's kernel would wait forever."""
@@ -430,27 +423,31 @@ class Session(Frozen, frozen=True, kw_only=True):
             if isinstance(cause, OSError) and cwd is not None and cause.filename == cwd:
                 raise
             raise CollectorUnavailableError(error.message, remedy=_INSTALL) from cause
-        text = _log_text(log, finished, has_report=_is_there(report))
-        option = self._spare_option(text)
-        if option:
+        has_report = report.is_file() and report.stat().st_size > 0
+        text = _log_text(log, finished, has_report=has_report)
+        trouble, _, option = find_trouble(text) or (None, "", "")
+        is_unknown = trouble is not None and trouble.name == _UNKNOWN_OPTION
+        if is_unknown and option in self.command.spare_options:
             left_out = (*self.command.left_out, option)
             command = replace(self.command, left_out=left_out)
             return replace(self, command=command)._attempt(cwd, environment)  # noqa: SLF001 - of this class
-        self._check(finished, text, report)
+        self._check(finished, text, report, has_report=has_report)
         return finished
 
-    def _spare_option(self, log: str) -> str:
-        """Return an option of ours that ncu does not know and can do without, or ""."""
-        trouble, _, option = find_trouble(log) or (None, "", "")
-        is_unknown = trouble is not None and trouble.name == _UNKNOWN_OPTION
-        return option if is_unknown and option in self.command.spare_options else ""
-
-    def _check(self, finished: Finished, text: str, report: Path) -> None:
-        has_report = _is_there(report)
+    def _check(
+        self, finished: Finished, text: str, report: Path, *, has_report: bool
+    ) -> None:
         match = find_trouble(text)
         if match is not None:
             trouble, cause, detail = match
-            if not (has_report and self._is_harmless(trouble, finished)):
+            harmless = {
+                _PROGRAM_FAILED: self.program_may_fail,
+                # Other processes of the program may have counters.
+                NothingProfiledError.slug: True,
+                # A child of the program, such as a compiler, need not call CUDA.
+                _EARLY_END: self.program_may_fail or finished.exit_code == 0,
+            }
+            if not (has_report and harmless.get(trouble.name)):
                 raise _error(trouble, cause, detail, finished, text)
             return
         errors = errors_in(text)
@@ -469,16 +466,6 @@ class Session(Frozen, frozen=True, kw_only=True):
         else:
             return
         raise CollectorFailedError(cause, remedy=remedy, **_end(finished, text))
-
-    def _is_harmless(self, trouble: Trouble, finished: Finished) -> bool:
-        if trouble.name == _PROGRAM_FAILED:
-            return self.program_may_fail
-        # Other processes of the program may have counters.
-        if trouble.name == NothingProfiledError.slug:
-            return True
-        # A child of the program, such as a compiler, need not call CUDA.
-        succeeded = finished.exit_code == 0 or self.program_may_fail
-        return trouble.name == _EARLY_END and succeeded
 
 
 def _error(
@@ -516,10 +503,6 @@ def _clear(log: Path, report: Path) -> None:
     except OSError as error:
         message = f"{report}: no report can be written there ({error.strerror})"
         raise CollectError(message, remedy="give another output") from error
-
-
-def _is_there(report: Path) -> bool:
-    return report.is_file() and report.stat().st_size > 0
 
 
 def _log_text(log: Path, finished: Finished, *, has_report: bool) -> str:

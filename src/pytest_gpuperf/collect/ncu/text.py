@@ -101,7 +101,14 @@ def report_text(
     """
     file = os.path.abspath(path)  # noqa: PTH100 - links stay as they are
     check_file(file)
-    argv = (sys.executable, *_OPTIONS, _START, _PACKAGES, _interface(), form, file, "0")
+    # The module is found without importing it.
+    spec = PathFinder.find_spec("ncu_report")
+    if spec is None or spec.origin is None:
+        message = "the package ncu-report is not installed"
+        raise _unavailable(message)
+    folder = Path(spec.origin).parent
+    interface = str(folder.parent if spec.submodule_search_locations else folder)
+    argv = (sys.executable, *_OPTIONS, _START, _PACKAGES, interface, form, file, "0")
     finished = runner.run(
         (*argv, *names),
         timeout_s=_TIMEOUT_S,
@@ -155,16 +162,6 @@ def check_file(file: str, *, otherwise: str = "") -> None:
         message, remedy = _NO_REPORT
         unknown = message, "; ".join(filter(None, (remedy, otherwise)))
         raise _refusal(file, *(foreign(start) or unknown))
-
-
-def _interface() -> str:
-    """Return the folder of the module `ncu_report`, without importing the module."""
-    spec = PathFinder.find_spec("ncu_report")
-    if spec is None or spec.origin is None:
-        message = "the package ncu-report is not installed"
-        raise _unavailable(message)
-    folder = Path(spec.origin).parent
-    return str(folder.parent if spec.submodule_search_locations else folder)
 
 
 def _check_end(file: str, finished: Finished) -> None:

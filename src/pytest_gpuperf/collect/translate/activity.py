@@ -46,7 +46,7 @@ from pytest_gpuperf.model.activity import (
     NamedRange,
     Trace,
 )
-from pytest_gpuperf.model.frozen import Frozen, collector_paused
+from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
 
 UNKNOWN = "unknown"
 # The fields of a kernel record that identify its shape.
@@ -100,7 +100,10 @@ class Kernels:
                 open_sink = sink()
                 open_sink.put(held)
             if open_sink is None:
-                held = _joined(held, piece)
+                # The columns that are held grow in place.
+                for name in COLUMNS:
+                    getattr(held, name).extend(getattr(piece, name))
+                held = replace(held, shapes=piece.shapes)
             else:
                 open_sink.put(piece)
         return held if open_sink is None else open_sink.end()
@@ -147,14 +150,6 @@ class Kernels:
             graph.append(k.graph_id)
         self._shapes += tuple(map(_shape, islice(places, len(self._shapes), None)))
         return Launches(shapes=self._shapes, **columns)
-
-
-def _joined(first: Launches, second: Launches) -> Launches:
-    """Concatenate two lists of launches, extending the columns of the first in place."""
-    columns: dict[str, Any] = {name: getattr(first, name) for name in COLUMNS}
-    for name, column in columns.items():
-        column.extend(getattr(second, name))
-    return Launches(shapes=second.shapes, **columns)
 
 
 def _shape(key: tuple[Any, ...]) -> KernelShape:

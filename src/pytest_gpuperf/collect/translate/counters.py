@@ -251,12 +251,19 @@ def standard_counters(
     """
     values: dict[str, float] = {}
     for name in SPELLINGS if names is None else names:
+        si = _SCALED.get(name.rpartition("_")[2])
         for spelling in SPELLINGS.get(name, ()):
             if launch.workload != KERNEL and describes_launch(spelling.counter):
                 continue
-            number = _in_si(launch, spelling, _SCALED.get(name.rpartition("_")[2]))
-            if number is not None:
-                values[name] = number
+            number = number_of(launch, spelling.counter)
+            if number is None:
+                continue
+            if si is None:
+                values[name] = number / spelling.per
+                break
+            unit = counter_unit(launch.metrics[spelling.counter].unit or "")
+            if unit is not None and unit.si == si:
+                values[name] = unit.to_si(number)
                 break
     return LaunchCounters(values=values, mode=mode)
 
@@ -287,17 +294,6 @@ def spelled(name: str, launch: ForeignLaunch) -> str | None:
     capability = capability_of(launch)
     fitting = (s for s in SPELLINGS.get(name, ()) if s.fits(capability))
     return next((spelling.counter for spelling in fitting), None)
-
-
-def _in_si(launch: ForeignLaunch, spelling: Spelling, si: str | None) -> float | None:
-    """Return a counter of a launch in the standard unit, or None if missing."""
-    number = number_of(launch, spelling.counter)
-    if number is None:
-        return None
-    if si is None:
-        return number / spelling.per
-    unit = counter_unit(launch.metrics[spelling.counter].unit or "")
-    return unit.to_si(number) if unit is not None and unit.si == si else None
 
 
 class ForeignValue(Protocol):

@@ -132,26 +132,22 @@ def readings(
     by_name: dict[str, Value | None] = {}
     notes = []
     for source, value in values.items():
-        converted, why_not = _converted(source, value)
-        if why_not:
-            notes.append(f"{source.names[0]} is {why_not} and left out")
-        if by_name.get(source.reading) is None:
+        by_name.setdefault(source.reading, None)
+        if value is None:
+            continue
+        if value < 0 and source.unit not in _MAY_BE_NEGATIVE:
+            notes.append(f"{source.names[0]} is below 0 and left out")
+            continue
+        converted = _CONVERT[source.unit](value)
+        if not isfinite(converted):
+            notes.append(f"{source.names[0]} is infinite and left out")
+        elif by_name[source.reading] is None:
             by_name[source.reading] = converted
     sent, received = by_name.pop(_NVLINK_TX, None), by_name.pop(_NVLINK_RX, None)
     total = "nvlink_bytes_per_s"
     if by_name.get(total) is None and sent is not None and received is not None:
         by_name[total] = max(0.0, sent + received)
     return by_name, notes
-
-
-def _converted(source: Field, value: float | None) -> tuple[Value | None, str]:
-    """Return a number in the standard unit and "", or None and the reason if invalid."""
-    if value is None:
-        return None, ""
-    if value < 0 and source.unit not in _MAY_BE_NEGATIVE:
-        return None, "below 0"
-    converted = _CONVERT[source.unit](value)
-    return (converted, "") if isfinite(converted) else (None, "infinite")
 
 
 # DCGM's number, dmon's column, unit, reading, and DCGM's names. "-" means none.
@@ -206,19 +202,18 @@ _TABLE = """
 """
 
 
-def _field(row: str) -> Field:
-    number, tag, unit, reading, *names = row.split()
-    return Field(
+# An indented line continues the row above.
+_ROWS = _TABLE.replace("\n    ", " ").strip().splitlines()
+_FIELDS = tuple(
+    Field(
         reading=reading,
         unit=DcgmUnit[unit.upper()],
-        number=None if number == "-" else int(number),
+        number=None if code == "-" else int(code),
         names=tuple(names),
         tag="" if tag == "-" else tag,
     )
-
-
-# An indented line continues the row above.
-_FIELDS = tuple(map(_field, _TABLE.replace("\n    ", " ").strip().splitlines()))
+    for code, tag, unit, reading, *names in map(str.split, _ROWS)
+)
 _BY_NAME = {
     name: field
     for field in _FIELDS

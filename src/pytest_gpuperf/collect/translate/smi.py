@@ -112,7 +112,7 @@ class _Table:
     unread: list[str] = field(default_factory=list)
     # Number of rows by GPU.
     counts: dict[int, int] = field(default_factory=dict)
-    # In the order of their first rows.
+    # In the order of their first rows, which numbers the GPUs if no column does.
     uuids: list[str] = field(default_factory=list)
     first_s: float | None = None
 
@@ -131,24 +131,22 @@ class _Table:
             raise ValueError(message)
         values = dict(zip(self.names, (cell.strip() for cell in row), strict=True))
         uuid = values.get("uuid") or values.get("gpu_uuid") or ""
-        index = self._index(values.get("index"), uuid)
+        stated = values.get("index")
+        if stated is None:
+            if uuid not in self.uuids:
+                self.uuids.append(uuid)
+            index = self.uuids.index(uuid)
+        elif stated.isdecimal():
+            index = int(stated)
+        else:
+            message = f"{stated!r} is not the index of a GPU"
+            raise ValueError(message)
         moment = self._moment(values.get("timestamp"), index)
         model = values.get("name") or values.get("gpu_name")
         if model:
             self.model_names[index] = model
         readings = self._readings(values, where)
         self.records.append(record_at(moment, index, uuid, readings))
-
-    def _index(self, text: str | None, uuid: str) -> int:
-        """Return the GPU index of a row. If it is not stated, rows are numbered by UUID."""
-        if text is not None and not text.isdecimal():
-            message = f"{text!r} is not the index of a GPU"
-            raise ValueError(message)
-        if text is not None:
-            return int(text)
-        if uuid not in self.uuids:
-            self.uuids.append(uuid)
-        return self.uuids.index(uuid)
 
     def _moment(self, text: str | None, index: int) -> Moment:
         """Return the time of a row, counted from the row number if there is no timestamp."""
@@ -188,11 +186,6 @@ class _Table:
         return readings
 
 
-def _scaled(number: float, factor: float) -> float:
-    """Multiply in decimal, so that 41 % is exactly 0.41."""
-    return float(Decimal(repr(number)) * Decimal(repr(factor)))
-
-
 def _number(text: str, factor: float) -> float | None:
     """
     Return the number of a cell in the standard unit, or None if absent.
@@ -203,10 +196,12 @@ def _number(text: str, factor: float) -> float | None:
     if not text or text.lower().startswith(_NO_VALUES):
         return None
     number = float(text.split(" ", maxsplit=1)[0])
-    scaled = _scaled(number, factor) if isfinite(number) else number
-    if not isfinite(scaled):
+    if isfinite(number):
+        # In decimal, so that 41 % is exactly 0.41.
+        number = float(Decimal(repr(number)) * Decimal(repr(factor)))
+    if not isfinite(number):
         raise ValueError(text)
-    return scaled
+    return number
 
 
 def _names(line: str) -> list[str]:
