@@ -181,24 +181,19 @@ def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:
         old = dict(zip(new, old.values(), strict=True))
     names = dict.fromkeys((*new, *old))
     for name in sorted(names, key=lambda n: -(new.get(n) or old[n]).time_s):
-        yield from _kernel_differences(name, old.get(name), new.get(name))
-
-
-def _kernel_differences(
-    name: str, was: KernelCounters | None, now: KernelCounters | None
-) -> Iterator[Difference]:
-    """Yield the metrics of one kernel. For a new or missing kernel, yield only the launches."""
-    old, new = _metrics(was), _metrics(now)
-    metrics = dict.fromkeys((*new, *old))
-    for metric in metrics if was and now else metrics.keys() & {_COUNT}:
-        _, unit = new.get(metric) or old[metric]
-        yield Difference(
-            kernel=name,
-            metric=metric,
-            unit=unit,
-            was=old[metric][0] if metric in old else None,
-            now=new[metric][0] if metric in new else None,
-        )
+        before, after = _metrics(old.get(name)), _metrics(new.get(name))
+        metrics = dict.fromkeys((*after, *before))
+        # Of a new or a missing kernel, the launches say all.
+        in_both = name in old and name in new
+        for metric in metrics if in_both else metrics.keys() & {_COUNT}:
+            _, unit = after.get(metric) or before[metric]
+            yield Difference(
+                kernel=name,
+                metric=metric,
+                unit=unit,
+                was=before[metric][0] if metric in before else None,
+                now=after[metric][0] if metric in after else None,
+            )
 
 
 def _metrics(kernel: KernelCounters | None) -> dict[str, tuple[float, str]]:

@@ -225,7 +225,8 @@ def pairs_of(
                 ended_in=_ended_before(test_id, runs),
             )
             pair = _pair(measured, moves, across)
-            if pair.is_gated or pair.values is not None or _is_shown(pair):
+            is_shown = pair.verdict is not None and pair.verdict.change is not None
+            if pair.is_gated or pair.values is not None or is_shown:
                 pairs.append(pair)
     return pairs
 
@@ -288,7 +289,12 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
         rare = {source for source, _ in sides if 2 * counts[source] < most}
         if not rare:
             return self
-        taken = [(process, _without(r, name, rare)) for process, r in self.taken]
+        taken = []
+        for process, record in self.taken:
+            left = [
+                e for e in record.estimates if e.metric != name or e.source not in rare
+            ]
+            taken.append((process, replace(record, estimates=tuple(left))))
         return replace(self, taken=taken)
 
     def shares_a_block(self) -> bool:
@@ -298,17 +304,6 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
             for side in Side
         )
         return bool(old & new)
-
-
-def _without(record: Record, metric: str, sources: Collection[str]) -> Record:
-    left = tuple(
-        e for e in record.estimates if e.metric != metric or e.source not in sources
-    )
-    return replace(record, estimates=left)
-
-
-def _is_shown(pair: SidePair) -> bool:
-    return pair.verdict is not None and pair.verdict.change is not None
 
 
 def _compared(
@@ -321,7 +316,10 @@ def _compared(
         about = [
             key
             for key, taken in keys.items()
-            if any(_has(r, metric) or _lacks(r, metric) for _, r in taken)
+            if any(
+                _has(r, metric) or any(gap.metric == metric for gap in r.unmeasured)
+                for _, r in taken
+            )
         ]
         if about:
             yield from ((key, metric, limit) for key in about)
@@ -331,10 +329,6 @@ def _compared(
 
 def _has(record: Record, metric: str) -> bool:
     return any(e.metric == metric and e.kernel is None for e in record.estimates)
-
-
-def _lacks(record: Record, metric: str) -> bool:
-    return any(gap.metric == metric for gap in record.unmeasured)
 
 
 def _failures(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> dict[Side, str]:
@@ -374,7 +368,15 @@ def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> Sid
         return SidePair(case=measured.case, verdict=verdict)
     old = [r for r in measured.of_side(Side.OLD) if r.void is None]
     if not old:
-        return SidePair(case=measured.case, verdict=_void(measured))
+        void = next(r.void for r in measured.of_side(Side.OLD) if r.void is not None)
+        gap = Unmeasured.of_metric(measured.case.metric.name, void.gap)
+        verdict = verdict_of(
+            measured.case,
+            Outcome.INCONCLUSIVE,
+            Reason.VOID,
+            evidence=VerdictEvidence(gap=gap),
+        )
+        return SidePair(case=measured.case, verdict=_against(verdict))
     case = case_of(
         measured.of_side(Side.NEW),
         [_stored(record) for record in old],
@@ -387,36 +389,17 @@ def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> Sid
     case = replace(case, stored=())
     if early is not None:
         return SidePair(case=case, verdict=_against(early))
-    class_moves = moves.get(case.bound_class, {})
-    pair = _of_values(case, _values(case, measured.taken), class_moves)
-    return _with_names(pair, measured)
+    return _of_values(case, measured, moves.get(case.bound_class, {}))
 
 
 def _of_values(
-    case: Case,
-    values: Sequence[ProcessValue],
-    moves: Mapping[Process, float],
+    case: Case, measured: _SideRecords, moves: Mapping[Process, float]
 ) -> SidePair:
     """Return a pair of the choices that both sides made. An exact metric is judged here."""
-    old, new = ([v.choice for v in values if v.process.side is side] for side in Side)
-    both = {*old} & {*new}
-    shared = [value for value in values if value.choice in both]
-    sides = _side_values(case, shared, moves)
-    if sides is not None and is_exact(sides.comparison):
-        return SidePair(case=case, verdict=_exact_verdict(case, sides))
-    return SidePair(
-        case=case,
-        values=sides,
-        kernels=(usual_choice(old), usual_choice(new)),
-        is_frozen=not shared and len({*old}) == len({*new}) == 1,
-    )
-
-
-def _values(case: Case, taken: Iterable[_Taken]) -> list[ProcessValue]:
     like = case.estimate
-    return [
+    values = [
         ProcessValue(process=process, value=estimate.value, choice=record.choice)
-        for process, record in taken
+        for process, record in measured.taken
         if record.void is None
         for estimate in record.estimates
         if like is not None
@@ -424,6 +407,22 @@ def _values(case: Case, taken: Iterable[_Taken]) -> list[ProcessValue]:
         and (estimate.metric, estimate.source, estimate.unit)
         == (like.metric, like.source, like.unit)
     ]
+    old, new = ([v.choice for v in values if v.process.side is side] for side in Side)
+    both = {*old} & {*new}
+    shared = [value for value in values if value.choice in both]
+    sides = _side_values(case, shared, moves)
+    if sides is not None and is_exact(sides.comparison):
+        return SidePair(case=case, verdict=_exact_verdict(case, sides))
+    then, now = usual_choice(old), usual_choice(new)
+    times_then = totals_of(measured.of_side(Side.OLD), then.choice)
+    times_now = totals_of(measured.of_side(Side.NEW), now.choice)
+    return SidePair(
+        case=case,
+        values=sides,
+        kernels=(named(then, times_then), named(now, times_now)),
+        account=account(times_then, times_now),
+        is_frozen=not shared and len({*old}) == len({*new}) == 1,
+    )
 
 
 def _side_values(
@@ -446,19 +445,6 @@ def _side_values(
     if comparison is None:
         return None
     return SideValues(comparison=comparison, values=tuple(values), moves=moves)
-
-
-def _with_names(pair: SidePair, measured: _SideRecords) -> SidePair:
-    if pair.kernels is None:
-        return pair
-    then, now = pair.kernels
-    old, new = (
-        totals_of(measured.of_side(side), most.choice)
-        for side, most in ((Side.OLD, then), (Side.NEW, now))
-    )
-    return replace(
-        pair, kernels=(named(then, old), named(now, new)), account=account(old, new)
-    )
 
 
 def _stored(record: Record) -> StoredRecord:
@@ -523,18 +509,6 @@ def _without_values(
         Reason.SIDE_WITHOUT_VALUE,
         cause=cause or _CAUSES[empty],
         evidence=evidence,
-    )
-    return _against(verdict)
-
-
-def _void(measured: _SideRecords) -> Verdict:
-    void = next(r.void for r in measured.of_side(Side.OLD) if r.void is not None)
-    gap = Unmeasured.of_metric(measured.case.metric.name, void.gap)
-    verdict = verdict_of(
-        measured.case,
-        Outcome.INCONCLUSIVE,
-        Reason.VOID,
-        evidence=VerdictEvidence(gap=gap),
     )
     return _against(verdict)
 
