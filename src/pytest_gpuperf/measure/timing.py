@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
-from pytest_gpuperf.collect.timing.host import HostCollector, RangeTimer
+from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.collect.timing.readings import HOST_PRECISION, use_is_known
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.config import Lock, Plan
@@ -306,7 +306,11 @@ class TimingMeasurer:
         """
 
         def ended() -> Record:
-            timing = _timing_of(timer)
+            timing = timer.timing
+            if timing is None:
+                message = "the block has not ended"
+                remedy = "read its values after the with block"
+                raise MeasureError(message, remedy=remedy)
             use_unknown = self._use_unknown(plan.work, timing, plan)
             record = self._machine.maker().timed(
                 key, timing, kind=Kind.RANGE, work=plan.work, use_unknown=use_unknown
@@ -508,17 +512,3 @@ class TimingMeasurer:
         with_value = {estimate.metric for estimate in record.estimates}
         gaps = tuple(gap for gap in record.unmeasured if gap.metric not in with_value)
         return replace(record, unmeasured=gaps)
-
-
-def _timing_of(timer: RangeTimer) -> Timing:
-    """
-    Return the timing of a finished block.
-
-    Raises:
-        MeasureError: The block is still running.
-    """
-    if timer.timing is None:
-        raise MeasureError(
-            "the block has not ended", remedy="read its values after the with block"
-        )
-    return timer.timing
