@@ -667,24 +667,19 @@ class _OptionReader:
                 "--gpuperf-disable measures nothing to store or record: drop it, or "
                 "drop --gpuperf-update and --gpuperf-record"
             )
-        self.mistakes += _sharing(
-            json=read.json, html=read.html, markdown=read.markdown, csv=read.csv
-        )
+        writers: dict[str, list[str]] = {}
+        for form in ("json", "html", "markdown", "csv"):
+            path = getattr(read, form)
+            if path not in {None, os.devnull}:
+                place = os.path.realpath(path)
+                writers.setdefault(place, []).append(f"--gpuperf-{form}")
+        self.mistakes += [
+            f"{' and '.join(options)} name one file: give each report its own"
+            for options in writers.values()
+            if len(options) > 1
+        ]
         if self.mistakes:
             raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
-
-
-def _sharing(**reports: str | None) -> list[str]:
-    writers: dict[str, list[str]] = {}
-    for form, path in reports.items():
-        if path not in (None, os.devnull):
-            place = os.path.realpath(str(path))
-            writers.setdefault(place, []).append(f"--gpuperf-{form}")
-    return [
-        f"{' and '.join(options)} name one file: give each report its own"
-        for options in writers.values()
-        if len(options) > 1
-    ]
 
 
 def _checkout(config: pytest.Config) -> Checkout:

@@ -67,7 +67,11 @@ _ENDINGS = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 def prepare(config: pytest.Config) -> None:
     """Read the task, and reset options of the parent before other plugins read them."""
-    _take_task(config)
+    config.stash[options.CHILD_TASK] = os.environ[options.CHILD_VARIABLE]
+    # A pytest started by a test must not take the task. The workers of a controller
+    # measure, and inherit its environment.
+    if not options.is_controller(config):
+        del os.environ[options.CHILD_VARIABLE]
     _prove_launch(config)
     # pytest-cov keeps the second namespace, because it starts before the first is complete.
     for given in (config.option, config.known_args_namespace):
@@ -247,14 +251,6 @@ class Child:
         """Append a line in a single write, so that a crash leaves only whole lines."""
         with self._answers.appending() as (file, _):
             file.write(codec.to_text(answer).encode() + b"\n")
-
-
-def _take_task(config: pytest.Config) -> None:
-    """Remove the task from the environment, to hide it from a pytest started by a test."""
-    config.stash[options.CHILD_TASK] = os.environ[options.CHILD_VARIABLE]
-    # The workers of a controller measure, and inherit its environment.
-    if not options.is_controller(config):
-        del os.environ[options.CHILD_VARIABLE]
 
 
 def _prove_launch(config: pytest.Config) -> None:

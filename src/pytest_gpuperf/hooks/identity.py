@@ -199,7 +199,7 @@ class Identity:
         return twins
 
     def _number(self, first: pytest.Item, item: Any, key: str, number: int) -> None:  # noqa: ANN401 - an item, of which no type has an _id
-        """Give a repeat of a test a numbered id, because pytest has no public way."""
+        """Give a repeat of a test a numbered id. pytest has no public way to change an id."""
         test_id = first.stash[TEST_ID]
         # The group that xdist appends to an id stays behind the number.
         group = first.nodeid.removeprefix(test_id)

@@ -15,14 +15,14 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.base import CACHE_REMEDY, cache_mistake
 from pytest_gpuperf.collect.devices import query_devices
-from pytest_gpuperf.config import Plan
-from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
-from pytest_gpuperf.fixture.arguments import (
+from pytest_gpuperf.config import (
     NO_WORK,
     WORK_REMEDY,
+    Plan,
     is_whole,
     text_mistake,
 )
+from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import CacheMode, Source

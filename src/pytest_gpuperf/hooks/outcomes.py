@@ -379,7 +379,20 @@ def explained(
     """
     if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
         return _explained_by_card(op, left, right, ledger)
-    lines = _comparison_lines(op, left, right)
+    lines = assert_lines(
+        op,
+        left,
+        right,
+        left_estimate=left.estimate if isinstance(left, Figure) else None,
+        right_estimate=right.estimate if isinstance(right, Figure) else None,
+    )
+    failed: dict[Perf, list[FailedComparison]] = {}
+    for side, operator in ((left, op), (right, _TURNED.get(op, op))):
+        if isinstance(side, Figure):
+            metric, kernel = side.estimate.metric, side.estimate.kernel
+            comparison = FailedComparison(metric, operator, kernel)
+            failed.setdefault(side.perf, []).append(comparison)
+    lines += _advice_lines(failed)
     figures = [side for side in (left, right) if isinstance(side, Figure)]
     # pytest explains the last part of an `and` even if that part held.
     if figures and not _holds(op, left, right):
@@ -401,29 +414,15 @@ def _explained_by_card(
         return None
     texts = []
     for own, side in zip(sides, (left, right), strict=True):
+        if not own:  # No other object is asked for its text.
+            texts.append(safe_repr(side))
+            continue
         shown = display.verbatim(side, "") if isinstance(side, float) else str(side)
-        texts.append(f"{own[0].name} {shown}" if own else safe_repr(side))
+        texts.append(f"{own[0].name} {shown}")
     line = escape(f"{texts[0]} {op} {texts[1]}")
     if op in _COMPARE and not _COMPARE[op](left, right):
         taken[0].perf.missed(line, _asserting_place())
     return [line]
-
-
-def _comparison_lines(op: str, left: object, right: object) -> list[str]:
-    lines = assert_lines(
-        op,
-        left,
-        right,
-        left_estimate=left.estimate if isinstance(left, Figure) else None,
-        right_estimate=right.estimate if isinstance(right, Figure) else None,
-    )
-    failed: dict[Perf, list[FailedComparison]] = {}
-    for side, operator in ((left, op), (right, _TURNED.get(op, op))):
-        if isinstance(side, Figure):
-            metric, kernel = side.estimate.metric, side.estimate.kernel
-            comparison = FailedComparison(metric, operator, kernel)
-            failed.setdefault(side.perf, []).append(comparison)
-    return lines + _advice_lines(failed)
 
 
 def _holds(op: str, left: object, right: object) -> bool:

@@ -96,8 +96,7 @@ def parse_limit(text: str, names: Collection[str] = ()) -> Limit:
     operator, place = _operator(text, place, metric)
     quantity = _quantity(text, place, metric)
     _check_unit(text, metric, quantity)
-    _check_kernel(text, metric, kernel)
-    _check_possible(text, place, metric, operator, quantity.value)
+    _check_possible(text, place, metric, kernel, operator, quantity.value)
     return Limit(
         text=text.strip(),
         metric=metric,
@@ -145,12 +144,6 @@ def parse_max_regression(
         message, remedy = mistakes[-1]
         raise ConfigError("; ".join((*earlier, message)), remedy=remedy)
     return MappingProxyType(allowed)
-
-
-def _check_text(metric: object) -> None:
-    if not isinstance(metric, str):
-        message = "a metric is named by text"
-        raise ConfigError(message, remedy=_CHANGE)
 
 
 def _check_text(metric: object) -> None:
@@ -260,7 +253,7 @@ def _quantity(text: str, place: int, metric: str) -> Quantity:
         message = "the number is missing"
         raise _syntax(message, "write a number and a unit: 60 us", text, place)
     _refuse_lookalike(text, place, len(text), but=_MICRO)
-    after = place  # Of the number.
+    after = place  # Where the unit stands, or the number if it is none.
     match = _NUMBER.match(text, place)
     if match is not None and any(c.isdigit() for c in match.group()):
         after = match.end()
@@ -303,20 +296,22 @@ def _check_unit(text: str, metric: str, quantity: Quantity) -> None:
     raise UnitError(message, path=text.strip(), remedy=remedy)
 
 
-def _check_kernel(text: str, metric: str, kernel: str | None) -> None:
-    if kernel is None or metric_of(metric).per_kernel:
-        return
-    message = f"{metric} is not known of each kernel"
-    remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
-    # A name chosen by the test may contain a "[".
-    after = text.index(metric) + len(metric)
-    raise _syntax(message, remedy, text, text.index("[", after))
-
-
 def _check_possible(
-    text: str, place: int, metric: str, operator: str, threshold: float
+    text: str,
+    place: int,
+    metric: str,
+    kernel: str | None,
+    operator: str,
+    threshold: float,
 ) -> None:
+    """Refuse a limit that cannot be checked, or that no value breaks or keeps."""
     catalogued = metric_of(metric)
+    if kernel is not None and not catalogued.per_kernel:
+        message = f"{metric} is not known of each kernel"
+        remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
+        # A name chosen by the test may contain a "[".
+        after = text.index(metric) + len(metric)
+        raise _syntax(message, remedy, text, text.index("[", after))
     if catalogued.never_negative and (
         threshold < 0 or (threshold == 0 and operator in {"<", ">="})
     ):

@@ -217,8 +217,18 @@ def _decide(
 ) -> Verdict:
     estimate = _together(first, retested)
     interval = _interval(limit, record, estimate, retested, spread)
-    outcome, reason = _outcome(limit, estimate.value, interval)
-    if reason is Reason.STRADDLES_LIMIT and (far := _far_beyond(limit, retested)):
+    ends = (estimate.value,) if interval is None else (interval.low, interval.high)
+    holds = _HOLDS[limit.operator]
+    within = [holds(end, limit.threshold) for end in ends]
+    outcome, reason = Outcome.INCONCLUSIVE, Reason.STRADDLES_LIMIT
+    is_share = limit.metric == _FRACTION and limit.operator in {">=", ">"}
+    if is_share and estimate.value > ABOVE_THE_ROOF:
+        reason = Reason.ABOVE_THE_ROOF
+    elif all(within):
+        outcome, reason = Outcome.PASSED, Reason.WITHIN_LIMIT
+    elif not any(within):
+        outcome, reason = Outcome.FAILED, Reason.BEYOND_LIMIT
+    elif far := _far_beyond(limit, retested):
         outcome, reason, interval = Outcome.FAILED, Reason.BEYOND_LIMIT, far
     still = reason is Reason.STRADDLES_LIMIT and bool(retested)
     return Verdict(
@@ -241,22 +251,6 @@ def _decide(
             if limit.threshold != 0
         ),
     )
-
-
-def _outcome(
-    limit: Limit, value: float, interval: _Interval | None
-) -> tuple[Outcome, Reason]:
-    holds = _HOLDS[limit.operator]
-    lower_bound = limit.operator in {">=", ">"}
-    if limit.metric == _FRACTION and lower_bound and value > ABOVE_THE_ROOF:
-        return Outcome.INCONCLUSIVE, Reason.ABOVE_THE_ROOF
-    ends = (value,) if interval is None else (interval.low, interval.high)
-    within = [holds(end, limit.threshold) for end in ends]
-    if all(within):
-        return Outcome.PASSED, Reason.WITHIN_LIMIT
-    if any(within):
-        return Outcome.INCONCLUSIVE, Reason.STRADDLES_LIMIT
-    return Outcome.FAILED, Reason.BEYOND_LIMIT
 
 
 def _far_beyond(limit: Limit, retested: Sequence[Estimate]) -> _Interval | None:

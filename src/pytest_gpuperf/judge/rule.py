@@ -362,7 +362,12 @@ def _by_evidence(
     suspect = p_value is not None and p_value < policy.suspect_p
     confirmed = _is_confirmed(ruling)
     other_alone = not sure and _is_sure_by_itself(ruling)
-    better = not worse and (suspect or (other_alone and _agrees(ruling)))
+    alone = None if ruling.weighed is None else ruling.weighed.alone
+    # An effect is None if 0 became something.
+    same_way = (
+        alone is not None and (alone.effect or 0.0) * (ruling.change.effect or 0.0) > 0
+    )
+    better = not worse and (suspect or (other_alone and same_way))
     if better and not (sure and confirmed):
         return Outcome.IMPROVED, Reason.NOT_CONFIRMED  # Never a reason to fail.
     if (suspect and not confirmed) or other_alone:
@@ -372,13 +377,6 @@ def _by_evidence(
     if worse:
         return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
     return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
-
-
-def _agrees(ruling: Ruling) -> bool:
-    alone = None if ruling.weighed is None else ruling.weighed.alone
-    if alone is None or alone.effect is None or ruling.change.effect is None:
-        return False
-    return alone.effect * ruling.change.effect > 0
 
 
 def _is_sure_by_itself(ruling: Ruling) -> bool:
@@ -410,8 +408,10 @@ def _span(case: Case) -> BaselineSpan | None:
     if not stored:
         return None
     first, last = stored[0].session, stored[-1].session
-    alone_count = sum(same_company(session.session, _OF_ONE_TEST) for session in stored)
-    of_suite = alone_count < min(POLICY.least_sessions, len(stored))
+    of_suite = False
+    if not case.counts:
+        count = sum(same_company(each.session, _OF_ONE_TEST) for each in stored)
+        of_suite = count < min(POLICY.least_sessions, len(stored))
     return BaselineSpan(
         session_count=len(stored),
         first_unix_s=first.started_unix_s,
@@ -420,7 +420,7 @@ def _span(case: Case) -> BaselineSpan | None:
         last_commit=last.commit,
         moved=case.moved,
         alone_count=sum(bool(session.value.alone_values) for session in stored),
-        of_suite=of_suite and not case.counts,
+        of_suite=of_suite,
     )
 
 
@@ -845,14 +845,10 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
     means = [*map(mean, several)]
     if is_log:
         return [math.expm1(min(now - middle, _MOST_LOG)) for middle in means]
-    return [_relative_to(middle, now) for middle in means]
-
-
-def _relative_to(reference: float, value: float) -> float | None:
-    """Return the relative change of a value, or None if 0 became something."""
-    if reference == 0:
-        return None if value else 0.0
-    return relative_change(value, reference)
+    return [
+        relative_change(now, middle) if middle else (None if now else 0.0)
+        for middle in means
+    ]
 
 
 def _log_mean(session: SessionValue) -> float:

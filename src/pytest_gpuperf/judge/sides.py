@@ -209,7 +209,13 @@ def pairs_of(
     pairs: list[SidePair] = []
     for test_id, limits in gates.items():
         keys = records.get(test_id, {})
-        failures = _failures(test_id, runs)
+        failed = [run for _, run in runs if test_id in run.failures]
+        failures: dict[Side, str] = {}
+        for run in failed:
+            failures[run.side] = failures.get(run.side) or run.failures[test_id]
+        # The test in which all of them were ended, before they reached this one.
+        reached = any(test_id not in run.not_reached for run in failed)
+        ended_in = failed[0].ended_in if failed and not reached else ""
         for key, metric, limit in _compared(test_id, keys, limits):
             case = Case(
                 key=key,
@@ -222,7 +228,7 @@ def pairs_of(
                 case=case,
                 taken=keys.get(key, ()),
                 failures=failures,
-                ended_in=_ended_before(test_id, runs),
+                ended_in=ended_in,
             )
             pair = _pair(measured, moves, across)
             is_shown = pair.verdict is not None and pair.verdict.change is not None
@@ -329,22 +335,6 @@ def _compared(
 
 def _has(record: Record, metric: str) -> bool:
     return any(e.metric == metric and e.kernel is None for e in record.estimates)
-
-
-def _failures(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> dict[Side, str]:
-    failures: dict[Side, str] = {}
-    for _, run in runs:
-        if test_id in run.failures:
-            failures[run.side] = failures.get(run.side) or run.failures[test_id]
-    return failures
-
-
-def _ended_before(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> str:
-    """Return the test in which all processes without a value were ended, or ""."""
-    without = [run for _, run in runs if test_id in run.failures]
-    if not all(test_id in run.not_reached for run in without):
-        return ""
-    return next((run.ended_in for run in without), "")
 
 
 def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:

@@ -410,13 +410,19 @@ def loop_record(
     else:
         estimates.append(utilisation)
     peak = peak_fact(peaks_of(work, peaks, hardware), work.dtype) if work else {}
+    waiting = "step" if loop.waiting is None else loop.waiting.value
     record = maker.record(
         key,
         Kind.STEPS,
         tuple(estimates),
         series=_series(loop.counted),
         unmeasured=tuple(gaps),
-        facts={**maker.facts, **_facts(loop), **peak},
+        facts={
+            **maker.facts,
+            "cache_mode": CacheMode.AS_IT_COMES,
+            "parameters": f"{loop.units:g} {loop.unit} a step, device waited for each {waiting}",
+            **peak,
+        },
         work=work,
     )
     return replace(
@@ -537,11 +543,3 @@ def _series(counted: Sequence[Step]) -> tuple[Series, ...]:
         for metric, (unit, samples) in values.items()
         if samples
     )
-
-
-def _facts(loop: Loop) -> dict[str, str]:
-    waiting = "step" if loop.waiting is None else loop.waiting.value
-    return {
-        "cache_mode": CacheMode.AS_IT_COMES,
-        "parameters": f"{loop.units:g} {loop.unit} a step, device waited for each {waiting}",
-    }

@@ -475,7 +475,7 @@ def _gap(
             reason="the test declares no bytes",
             remedy="pass work=Work(bytes=…) to the marker",
         )
-    spellings = [spelled(name, launches[0]) for name in missing]
+    spellings = [spelled(name, launches[0]) for name in dict.fromkeys(missing)]
     collect = [counter for counter in spellings if counter is not None]
     if len(collect) < len(spellings):
         collect = []  # The chip lacks a counter, so that the others are of no use.

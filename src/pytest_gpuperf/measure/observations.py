@@ -18,7 +18,6 @@ from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, Vo
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.memory import MemoryUse
     from pytest_gpuperf.measure.observers import Observations
     from pytest_gpuperf.model.activity import ActivitySummary
     from pytest_gpuperf.model.telemetry import DeviceDeltas
@@ -111,8 +110,19 @@ def _estimates(
         (window,) = observations.span.windows  # A span covers one GPU.
         yield from utilization_estimates(window)
     if observations.memory is not None:
+        use = observations.memory
+        # CUPTI counts the allocations of the driver.
         counted = activity is not None and activity.allocations_count is not None
-        yield from _memory_estimates(observations.memory, counted=counted)
+        values = {
+            "memory.peak_bytes": (use.peak_bytes, "bytes"),
+            "memory.leaked_bytes": (use.leaked_bytes, "bytes"),
+            "allocations.count": (None if counted else use.allocations_count, "count"),
+        }
+        for metric, (value, unit) in values.items():
+            if value is not None:
+                yield Estimate(
+                    metric=metric, value=float(value), unit=unit, source=use.source
+                )
     if observations.second is not None:
         yield from _energy_estimates(
             observations.second.energy_joules, observations.second.power_watts
@@ -125,24 +135,6 @@ def _estimates(
         yield from _energy_estimates(
             joules, None if joules is None else joules / span_s
         )
-
-
-def _memory_estimates(use: MemoryUse, *, counted: bool) -> Iterator[Estimate]:
-    """
-    Yield the memory values of a call.
-
-    If `counted` is true, CUPTI counts driver allocations.
-    """
-    values = {
-        "memory.peak_bytes": (use.peak_bytes, "bytes"),
-        "memory.leaked_bytes": (use.leaked_bytes, "bytes"),
-        "allocations.count": (None if counted else use.allocations_count, "count"),
-    }
-    for metric, (value, unit) in values.items():
-        if value is not None:
-            yield Estimate(
-                metric=metric, value=float(value), unit=unit, source=use.source
-            )
 
 
 def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Estimate]:

@@ -235,7 +235,9 @@ class Observers:
             The observations. The readings are available after the block.
         """
         observations = Observations(blind=self._blindness())
-        span = self._span()
+        span = None
+        if self._site.config.telemetry is not None and self._site.device() is not None:
+            span = self._time_lines.begin()
         deltas = self._deltas()
         if deltas is not None:
             deltas.begin()
@@ -449,11 +451,6 @@ class Observers:
 
     def _free(self, deltas: Deltas, *, gpm: bool = False) -> None:
         self._free_deltas.setdefault((deltas.board.uuid, gpm), []).append(deltas)
-
-    def _span(self) -> TelemetrySpan | None:
-        if self._site.config.telemetry is None or self._site.device() is None:
-            return None  # Nothing is imported.
-        return self._time_lines.begin()
 
     def _board(self) -> Board | None:
         """Return the sensors of the device in use, or None."""

@@ -184,7 +184,12 @@ class Turns:
         ]
         if self._in_block:
             deltas = without_siblings(deltas)
-        rivals = [user for user in users if self._measured(user)]
+        rivals = [
+            user
+            for user in users
+            if user.activity is ProcessActivity.MEASURING
+            or (user.measured_ns is not None and user.measured_ns > self._since_ns)
+        ]
         idle = {
             user.pid
             for user in users
@@ -253,11 +258,6 @@ class Turns:
         """Note the reason why there are no turns. Values measured anyway may be noisy."""
         reason = f"no turns are taken on the GPU: {error.message}"
         self._site.lost[_NAME] = replace(Gap.of(error), reason=reason)
-
-    def _measured(self, user: ProcessState) -> bool:
-        ended_ns = user.measured_ns
-        still = user.activity is ProcessActivity.MEASURING
-        return still or (ended_ns is not None and ended_ns > self._since_ns)
 
 
 def without_siblings(deltas: DeviceDeltas | None) -> DeviceDeltas | None:
