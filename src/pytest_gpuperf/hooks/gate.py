@@ -394,9 +394,7 @@ class Gate:
             if not compares:
                 suite.tidy()
                 return
-        self._complain_of_overruled()
-        if session.exitstatus in _PASSED:
-            self._complain_of_undecided()
+        self._complain(passes=session.exitstatus in _PASSED)
         run = steps.finish(
             self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
         )
@@ -477,22 +475,13 @@ class Gate:
                 "traceback is above: correct the hook"
             )
 
-    def _complain_of_undecided(self) -> None:
+    def _complain(self, *, passes: bool) -> None:
         """
-        Fail a run that ends with 0 before suspects are decided, for example by `pytest.exit`.
-        """
-        undecided = dict.fromkeys(
-            verdict.key.test_id
-            for verdict in self.suite.verdicts
-            if verdict.reason is Reason.INCOMPLETE_RUN
-            or verdict.cause is Cause.ENDED_EARLY
-        )
-        gates = self.suite.config.baseline_named and self.suite.config.update is None
-        if undecided and gates:
-            self.suite.complain(terminal.undecided_line([*undecided]))
+        Fail the run for verdicts that pytest has not reported as failures.
 
-    def _complain_of_overruled(self) -> None:
-        """Fail the run for failing verdicts that another plugin reported as a pass."""
+        Another plugin may have reported them as a pass. If pytest passes, the run may also
+        have ended before suspects are decided, for example by `pytest.exit`.
+        """
         for node_id, report in self._calls.items():
             test_id = self.suite.test_of(node_id)
             if test_id is None or report.failed or test_id in self._xfailed:
@@ -500,6 +489,15 @@ class Gate:
             failures = self.suite.failures_of(test_id)
             if failures:
                 self.suite.complain(terminal.overruled_line(failures[0]))
+        undecided = dict.fromkeys(
+            verdict.key.test_id
+            for verdict in self.suite.verdicts
+            if verdict.reason is Reason.INCOMPLETE_RUN
+            or verdict.cause is Cause.ENDED_EARLY
+        )
+        gates = self.suite.config.baseline_named and self.suite.config.update is None
+        if passes and undecided and gates:
+            self.suite.complain(terminal.undecided_line([*undecided]))
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter

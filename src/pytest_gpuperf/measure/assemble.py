@@ -263,6 +263,12 @@ class Maker(Frozen, frozen=True, kw_only=True):
             timing: The timing, with its notes, or None if nothing was timed.
         """
         families = {family_of(e.metric, e.source) for e in estimates}
+        notes = () if timing is None else timing.notes
+        codes = {note.code for note in notes}
+        # The class that machine drift moves together with a time of the host.
+        bound_class = BoundClass.HOST
+        if _WAITS in codes:
+            bound_class = BoundClass.DISK if _USES_DISK in codes else BoundClass.WAIT
         return Record(
             key=key,
             kind=kind,
@@ -274,21 +280,13 @@ class Maker(Frozen, frozen=True, kw_only=True):
             facts={f.value: family_facts(f, facts) for f in sorted(families)},
             soft_facts=self.soft_facts,
             work=work,
-            bound_class=_bound_class(timing),
+            bound_class=bound_class,
             role=self.role,
             process_index=self.process_index,
             host=self.host,
             void=timing.void if timing is not None else None,
-            notes=timing.notes if timing is not None else (),
+            notes=notes,
         )
-
-
-def _bound_class(timing: Timing | None) -> BoundClass:
-    """Return the class that machine drift moves together with a time of the host."""
-    codes = () if timing is None else {note.code for note in timing.notes}
-    if _WAITS not in codes:
-        return BoundClass.HOST
-    return BoundClass.DISK if _USES_DISK in codes else BoundClass.WAIT
 
 
 def _facts_of(timing: Timing) -> dict[str, str]:

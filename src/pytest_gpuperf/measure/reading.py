@@ -505,7 +505,16 @@ def compiled_values(
                 else:
                     gap = _gap_of_resource(metric, kernel, kernels)
                 gaps[metric] = Unmeasured.of_metric(metric, gap)
-    whole = [e for e in _largest(single) if e.metric not in gaps]
+    # The value of the whole is that of the worst kernel.
+    by_metric: dict[str, list[Estimate]] = {}
+    for estimate in single:
+        by_metric.setdefault(estimate.metric, []).append(estimate)
+    whole = []
+    for metric, values in by_metric.items():
+        if metric not in gaps:
+            pick = min if metric.startswith("occupancy") else max
+            worst = pick(estimate.value for estimate in values)
+            whole.append(_resource(metric, worst, values[0].unit, None))
     return (*whole, *single), tuple(gaps.values())
 
 
@@ -593,22 +602,6 @@ def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estim
         source=Source.BINARY,
         kernel=kernel,
     )
-
-
-def _largest(single: Sequence[Estimate]) -> list[Estimate]:
-    """Return the worst kernel's value of every metric, as the value of the whole."""
-    by_metric: dict[str, list[Estimate]] = {}
-    for estimate in single:
-        by_metric.setdefault(estimate.metric, []).append(estimate)
-    return [
-        _resource(
-            metric,
-            (min if metric.startswith("occupancy") else max)(e.value for e in values),
-            values[0].unit,
-            None,
-        )
-        for metric, values in by_metric.items()
-    ]
 
 
 def _gap_in_code(

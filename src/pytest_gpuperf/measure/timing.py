@@ -381,7 +381,28 @@ class TimingMeasurer:
                     )
                 ]
             self._wait_for_samples()
-            return self._compared(key, requests, timings, observations, plan=plan)
+            unknowns = [
+                self._use_unknown(plan.work, timing, plan, request)
+                for timing, request in zip(timings, requests, strict=True)
+            ]
+            # The results are not needed, and must not occupy memory during the next call.
+            timings = [replace(timing, result=None) for timing in timings]
+            pair = self._machine.maker().compared(key, *timings)
+            pair = self._with_observations(pair, observations, timings[0])
+            a, b = (
+                self._measured(
+                    side,
+                    # The time line covers both sides, not a single one.
+                    MeasuredCall(request, timing, replace(observations, span=None)),
+                    plan=plan,
+                    work=plan.work,
+                    use_unknown=unknown,
+                )
+                for side, request, timing, unknown in zip(
+                    key.sides, requests, timings, unknowns, strict=True
+                )
+            )
+            return pair, a, b
 
     def _measuring(self, key: RecordKey) -> contextlib.AbstractContextManager[None]:
         """
@@ -399,38 +420,6 @@ class TimingMeasurer:
         """Wait until all processes have their samples, to avoid disturbing them."""
         if self._turn_client is not None:
             self._turn_client.alone()
-
-    def _compared(
-        self,
-        key: RecordKey,
-        requests: tuple[TimedCall, TimedCall],
-        timings: Sequence[Timing],
-        observations: Observations,
-        *,
-        plan: Plan,
-    ) -> tuple[Record, Record, Record]:
-        unknowns = [
-            self._use_unknown(plan.work, timing, plan, request)
-            for timing, request in zip(timings, requests, strict=True)
-        ]
-        # The results are not needed, and must not occupy memory during the next call.
-        timings = [replace(timing, result=None) for timing in timings]
-        pair = self._machine.maker().compared(key, *timings)
-        pair = self._with_observations(pair, observations, timings[0])
-        a, b = (
-            self._measured(
-                side,
-                # The time line covers both sides, not a single one.
-                MeasuredCall(request, timing, replace(observations, span=None)),
-                plan=plan,
-                work=plan.work,
-                use_unknown=unknown,
-            )
-            for side, request, timing, unknown in zip(
-                key.sides, requests, timings, unknowns, strict=True
-            )
-        )
-        return pair, a, b
 
     def _measured(
         self,
