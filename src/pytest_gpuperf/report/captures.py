@@ -17,7 +17,6 @@ from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
     CounterGap,
-    Evidence,
     Limiter,
     LimiterName,
 )
@@ -91,13 +90,6 @@ def limiter_facts(analysis: Analysis) -> tuple[str, ...]:
     return tuple(facts)
 
 
-def _gap_text(gap: CounterGap) -> str:
-    if not gap.missing:
-        return f"limiter n/a: {gap.reason}"
-    counters = ",".join(gap.missing)
-    return f"limiter n/a: {gap.reason}; collect it: ncu --metrics {counters}"
-
-
 def _column(
     head: str,
     analyses: Sequence[Analysis | None],
@@ -131,11 +123,10 @@ def evidence_text(limiter: Limiter | CounterGap) -> str:
     """Return the numbers behind a limiter, the deciding number first."""
     if isinstance(limiter, CounterGap):
         return ""
-    return ", ".join(map(_number, limiter.evidence))
-
-
-def _number(evidence: Evidence) -> str:
-    return f"{roof_text(evidence.name)} {display.value(evidence.value, evidence.unit)}"
+    return ", ".join(
+        f"{roof_text(number.name)} {display.value(number.value, number.unit)}"
+        for number in limiter.evidence
+    )
 
 
 def roof_text(name: str) -> str:
@@ -350,8 +341,14 @@ def _analysed(
 
 def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
     limiters = (a.limiter for part in analyses or () for a in part if a is not None)
-    texts = (_gap_text(gap) for gap in limiters if isinstance(gap, CounterGap))
-    return tuple(dict.fromkeys(texts))
+    texts = {}
+    for gap in limiters:
+        if isinstance(gap, CounterGap):
+            text = f"limiter n/a: {gap.reason}"
+            if gap.missing:
+                text += f"; collect it: ncu --metrics {','.join(gap.missing)}"
+            texts[text] = None
+    return tuple(texts)
 
 
 def captured_ranges(
@@ -522,19 +519,17 @@ def kernel_name(name: str, width: int) -> str:
 
 def plain_name(name: str) -> str:
     """Return a demangled name without return type, parameters and outer namespaces."""
-    return _OUTER.sub("", _unparametrised(name.removeprefix("void ")))
-
-
-def _unparametrised(name: str) -> str:
-    """Return a name without the parameter list at the end, up to the matching bracket."""
+    plain = name.removeprefix("void ")
     depth = 0
-    for place in range(len(name) - 1, 0, -1):
-        if name[-1] != ")":
+    # The parameters at the end go, up to the matching bracket.
+    for place in range(len(plain) - 1, 0, -1):
+        if plain[-1] != ")":
             break
-        depth += {")": 1, "(": -1}.get(name[place], 0)
+        depth += {")": 1, "(": -1}.get(plain[place], 0)
         if depth == 0:
-            return name[:place]
-    return name
+            plain = plain[:place]
+            break
+    return _OUTER.sub("", plain)
 
 
 def _cell(launch: LaunchLike, name: str) -> str:

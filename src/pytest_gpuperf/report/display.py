@@ -551,20 +551,17 @@ def _gpu_line(window: UtilizationWindow, *, numbered: bool) -> str:
     head = f"GPU {window.gpu_index} utilization" if numbered else "utilization"
     if window.reading_count == 0 or window.duration_s <= 0:
         return f"{head} n/a: no reading during the test"
+    score = "n/a"
+    if window.real_util is not None:
+        ends = {"p50": window.real_util_p50, "p95": window.real_util_p95}
+        percentiles = [f"{p} {end:.0f}" for p, end in ends.items() if end is not None]
+        score = f"{window.real_util:.0f} of 100"
+        score += f" ({', '.join(percentiles)})" if percentiles else ""
     parts = (
         f"{whole_percent(part_s / window.duration_s)} {escape(label)}"
         for label, part_s in utilization_parts(window, most_classes=_SHOWN_CLASSES)
     )
-    return f"{head} {_score(window)}: {', '.join(parts)}"
-
-
-def _score(window: UtilizationWindow) -> str:
-    if window.real_util is None:
-        return "n/a"
-    ends = {"p50": window.real_util_p50, "p95": window.real_util_p95}
-    percentiles = [f"{name} {end:.0f}" for name, end in ends.items() if end is not None]
-    spread = f" ({', '.join(percentiles)})" if percentiles else ""
-    return f"{window.real_util:.0f} of 100{spread}"
+    return f"{head} {score}: {', '.join(parts)}"
 
 
 def _exact(number: float) -> Decimal:

@@ -168,20 +168,20 @@ _ALLURE_BETTER = {
 def allure_bytes(run: Run) -> bytes:
     """Return a run as performance metrics of Allure, which shows 3 decimals."""
     began_ms = round(run.header.session.started_unix_s * 1000)
-    return json_bytes([_allure_metric(value, began_ms) for value in _best(run)])
-
-
-def _allure_metric(value: _Value, began_ms: int) -> dict[str, object]:
-    number, unit = display.in_fine_unit(value.number, value.first.unit)
-    return {
-        "id": escape(str(value.row.key)),
-        "key": escape(value.metric),
-        "value": number,
-        "unit": escape(unit),
-        "better": _ALLURE_BETTER[value.better],
-        "start": began_ms,
-        "stop": began_ms,
-    }
+    metrics = []
+    for value in _best(run):
+        number, unit = display.in_fine_unit(value.number, value.first.unit)
+        metric = {
+            "id": escape(str(value.row.key)),
+            "key": escape(value.metric),
+            "value": number,
+            "unit": escape(unit),
+            "better": _ALLURE_BETTER[value.better],
+            "start": began_ms,
+            "stop": began_ms,
+        }
+        metrics.append(metric)
+    return json_bytes(metrics)
 
 
 def pytorch_bytes(run: Run) -> bytes:
@@ -258,7 +258,10 @@ def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
             "source": value.first.source,
         }
         family = families.setdefault(_family(value.first), {})
-        family.setdefault(_labels(labels), _rounded(value.number, digits))
+        number = value.number
+        is_whole = number == int(number)
+        text = repr(int(number)) if is_whole else f"{number:.{digits}g}"
+        family.setdefault(_labels(labels), text)
     lines = []
     for (name, unit), samples in sorted(families.items()):
         lines.append(f"# TYPE {name} gauge")
@@ -282,21 +285,13 @@ def _labels(labels: Mapping[str, str]) -> str:
 
     A `#` is written \x23: GitLab cuts a line there, and refuses the whole file.
     """
-    texts = (
-        '{}="{}"'.format(name, _quoted(escape(text).replace("#", r"\x23")))
-        for name, text in labels.items()
-        if text
-    )
+    texts = []
+    for name, text in labels.items():
+        if text:
+            safe = escape(text).replace("#", r"\x23")
+            quoted = safe.replace("\\", "\\\\").replace('"', '\\"')
+            texts.append(f'{name}="{quoted}"')
     return f"{{{','.join(texts)}}}"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _rounded(number: float, digits: int) -> str:
-    """Round a number to significant digits. Whole numbers keep all digits."""
-    return repr(int(number)) if number == int(number) else f"{number:.{digits}g}"
 
 
 # As platform.system() names them.
@@ -728,18 +723,12 @@ def _counter_events(
                         "args": {unit: value},
                     }
         for reason, spans in line.throttled_spans_s.items():
-            for since_s, value in _steps(spans):
-                yield {
-                    "ph": "C",
-                    "name": f"GPU {line.gpu_index} {reason.value}",
-                    "pid": number,
-                    "ts": since_us + since_s * _US_PER_S,
-                    "args": {"throttled": value},
-                }
-
-
-def _steps(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, int]]:
-    """Yield 1 at the start of a span [s] and 0 at the end."""
-    for begin_s, end_s in spans:
-        yield begin_s, 1
-        yield end_s, 0
+            for begin_s, end_s in spans:
+                for since_s, value in ((begin_s, 1), (end_s, 0)):
+                    yield {
+                        "ph": "C",
+                        "name": f"GPU {line.gpu_index} {reason.value}",
+                        "pid": number,
+                        "ts": since_us + since_s * _US_PER_S,
+                        "args": {"throttled": value},
+                    }

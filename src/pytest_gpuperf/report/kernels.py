@@ -112,10 +112,20 @@ def kernel_rows(
     firsts = [members[0][0] for members in by_name.values()]
     names = kernel_names(firsts, spelled)
     whole_s = math.fsum(_time_s(analysis) or 0.0 for analysis in analyses)
-    rows = [
-        _row(name, members, whole_s)
-        for name, members in zip(names, by_name.values(), strict=True)
-    ]
+    rows = []
+    for name, members in zip(names, by_name.values(), strict=True):
+        times = [(_time_s(analysis), launch.index) for launch, analysis in members]
+        timed = [(time_s, index) for time_s, index in times if time_s is not None]
+        total_s = math.fsum(time_s for time_s, _ in timed)
+        row = KernelLaunches(
+            name=name,
+            launches_count=len(members),
+            times_s=tuple(time_s for time_s, _ in timed),
+            share_fraction=total_s / whole_s if timed and whole_s > 0 else None,
+            limiter=_main_limiter([analysis for _, analysis in members]),
+            longest=max(timed)[1] if timed else members[0][0].index,
+        )
+        rows.append(row)
     return sorted(rows, key=SORTS[sort])
 
 
@@ -174,22 +184,6 @@ def _markdown(
         yield ""
         for text in (*_left_out(rows, top), _count(launches, rows)):
             yield from (text, "")
-
-
-def _row(
-    name: str, members: Sequence[tuple[LaunchLike, Analysis | None]], whole_s: float
-) -> KernelLaunches:
-    times = [(_time_s(analysis), launch.index) for launch, analysis in members]
-    timed = [(time_s, index) for time_s, index in times if time_s is not None]
-    total_s = math.fsum(time_s for time_s, _ in timed)
-    return KernelLaunches(
-        name=name,
-        launches_count=len(members),
-        times_s=tuple(time_s for time_s, _ in timed),
-        share_fraction=total_s / whole_s if timed and whole_s > 0 else None,
-        limiter=_main_limiter([analysis for _, analysis in members]),
-        longest=max(timed)[1] if timed else members[0][0].index,
-    )
 
 
 def _time_s(analysis: Analysis | None) -> float | None:
