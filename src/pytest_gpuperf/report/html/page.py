@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pytest_gpuperf.judge.tally import speaking, tally
 from pytest_gpuperf.model.counters import CounterGap
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
@@ -233,7 +232,11 @@ class Page(ABC):
         self.run = run
         self._sessions = Sessions(run, older)
         every = rows(run)
-        self._called = short_names({row.key: _name_of(row.key) for row in every})
+        names = {}
+        for key in (row.key for row in every):
+            file, _, name = key.test_id.partition("::")
+            names[key] = f"{name or file} {key.name}".rstrip()
+        self._called = short_names(names)
         self.is_large = len(every) > _MANY
         self._groups = {test.test_id: test for test in run.tests}
         effects = [
@@ -410,8 +413,12 @@ class Page(ABC):
         changes = row.change, row.revision_change
         if verdict is not None and verdict.of_revision:
             changes = changes[::-1]
+        change = changes[0] or changes[1]
+        strips = (figures.change_strip(v, self.axis, change) for v in row.verdicts)
+        key = str(row.key).encode(errors="replace")
+        value, beside = _value_texts(row, shown)
         return Test(
-            id=_address(str(row.key)),
+            id=f"t-{hashlib.blake2s(key, digest_size=_ID_BYTES).hexdigest()}",
             test_id=row.key.test_id,
             full_name=str(row.key),
             file=file if name else "",
@@ -420,12 +427,12 @@ class Page(ABC):
             place=f"{file}:{test.line}" if test is not None and test.line else "",
             status=status,
             label=status.name if row.outcome is None else row.label.lower(),
-            value=_value_text(row, shown),
-            spread=_beside(row, shown),
+            value=value,
+            spread=beside,
             number=None if shown is None else shown.value,
-            change=changes[0] or changes[1],
+            change=change,
             effect=_effect(row),
-            strip=_strip(row, self.axis, changes[0] or changes[1]),
+            strip=next(filter(None, strips), None),
             bullet=bullet_of(verdict),
             line=row.missed or _line(status, verdict),
             roofline=row.roofline,
@@ -644,16 +651,6 @@ def _of_tests(count: int) -> str:
     return display.plural(count, "test")
 
 
-def _name_of(key: RecordKey) -> str:
-    file, _, name = key.test_id.partition("::")
-    return f"{name or file} {key.name}".rstrip()
-
-
-def _address(name: str) -> str:
-    digest = hashlib.blake2s(name.encode(errors="replace"), digest_size=_ID_BYTES)
-    return f"t-{digest.hexdigest()}"
-
-
 def _first_verdict(row: Row) -> Verdict | None:
     """Return the deciding verdict of a row, or None if nothing was judged."""
     deciding = [v for v in row.verdicts if v.decides] or list(row.verdicts)
@@ -685,19 +682,14 @@ def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
     return whole[0] if len(whole) == 1 else None
 
 
-def _value_text(row: Row, shown: Estimate | None) -> str:
+def _value_texts(row: Row, shown: Estimate | None) -> tuple[str, str]:
+    """Return a value, and the text below: the spread of a time, or the name of another metric."""
     if shown is None:
-        return ""
-    if shown.metric == "time" and row.time:
-        return row.time
-    return display.value(shown.value, shown.unit)
-
-
-def _beside(row: Row, shown: Estimate | None) -> str:
-    """Return the text below the value: the spread of a time, or the name of another metric."""
-    if shown is None:
-        return ""
-    return row.spread if shown.metric == "time" else words.noun(shown.metric)
+        return "", ""
+    text = display.value(shown.value, shown.unit)
+    if shown.metric == "time":
+        return row.time or text, row.spread
+    return text, words.noun(shown.metric)
 
 
 def _measured(row: Row) -> str:
@@ -716,11 +708,6 @@ def _effect(row: Row) -> float | None:
             is_flipped = figures.higher_is_better(verdict)
             return figures.worsening(verdict.change.effect, is_flipped=is_flipped)
     return None
-
-
-def _strip(row: Row, axis: ChangeAxis, text: str) -> figures.ChangeStrip | None:
-    strips = (figures.change_strip(verdict, axis, text) for verdict in row.verdicts)
-    return next(filter(None, strips), None)
 
 
 def _state(row: Row, status: PageStatus) -> str:

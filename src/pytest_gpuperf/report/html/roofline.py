@@ -192,19 +192,16 @@ def _standing(attained: Attainment, number: str, radius: float) -> Iterator[_Sta
     if flat is None or slope is None or not intensity or attained.fraction <= 0:
         return
     rate = attained.fraction * min(intensity * slope, flat)
+    of_dtype = f"{display.value(rate, 'FLOP/s')} {attained.dtype or ''}".rstrip()
     yield _Standing(
         intensity=intensity,
         rate=rate,
         flat=flat,
         slope=slope,
-        text=f"{_rate_text(attained, rate)} at {display.value(intensity, '')} FLOP/B",
+        text=f"{of_dtype} at {display.value(intensity, '')} FLOP/B",
         number=number,
         radius=round(radius, 1),
     )
-
-
-def _rate_text(attained: Attainment, rate: float) -> str:
-    return f"{display.value(rate, 'FLOP/s')} {attained.dtype or ''}".rstrip()
 
 
 def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
