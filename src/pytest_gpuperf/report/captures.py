@@ -41,31 +41,6 @@ _ROOFS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "sm": "SM"}
 _PIPES = {"sm": "SM", "issue": "issue slots"}
 
 
-def _limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
-    """
-    Return the columns time, bound, fraction, limiter and evidence of some launches.
-
-    Args:
-        analyses: An analysis per launch, or None for a launch that was not measured.
-    """
-    return (
-        _column("time", analyses, _time, right=True, blank=_BLANK),
-        _column("bound", analyses, lambda a: _bound(a.bound), below=1),
-        _column(
-            "fraction", analyses, lambda a: _fraction(a.bound), right=True, below=1
-        ),
-        Column(
-            head="limiter",
-            cells=tuple(
-                "not measured" if a is None else limiter_text(a.limiter)
-                for a in analyses
-            ),
-            blank=_BLANK,
-        ),
-        _column("evidence", analyses, lambda a: evidence_text(a.limiter), below=2),
-    )
-
-
 def limiter_text(limiter: Limiter | CounterGap) -> str:
     """Return the display name of a limiter, or "" if unknown."""
     if isinstance(limiter, CounterGap):
@@ -336,7 +311,24 @@ def _analysed(
     analyses: Sequence[Analysis | None],
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
-    return (*_named(launches, spelled), *_limiter_columns(analyses))
+    """Return the columns name, time, bound, fraction, limiter and evidence of some launches."""
+    return (
+        *_named(launches, spelled),
+        _column("time", analyses, _time, right=True, blank=_BLANK),
+        _column("bound", analyses, lambda a: _bound(a.bound), below=1),
+        _column(
+            "fraction", analyses, lambda a: _fraction(a.bound), right=True, below=1
+        ),
+        Column(
+            head="limiter",
+            cells=tuple(
+                "not measured" if a is None else limiter_text(a.limiter)
+                for a in analyses
+            ),
+            blank=_BLANK,
+        ),
+        _column("evidence", analyses, lambda a: evidence_text(a.limiter), below=2),
+    )
 
 
 def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:

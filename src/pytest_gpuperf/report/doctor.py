@@ -62,7 +62,13 @@ def doctor_bytes(
             terminal.
     """
     state = condition.state
-    verdict = _verdict(condition)
+    if condition.of_host:
+        can = "can" if condition.obstacle is None else "cannot"
+        verdict = f"calls and loops {can} be timed by the host's clock"
+    elif condition.obstacle is None:
+        verdict = "everything on the GPU can be measured"
+    else:
+        verdict = f"{_OBSTACLES[condition.obstacle]}{', '.join(condition.lost)}"
     if form == "json":
         plain = {
             "ready": state is Readiness.READY,
@@ -90,15 +96,6 @@ def doctor_bytes(
         else _lines(head, findings, width)
     )
     return text_bytes((*lines, "")) + peaks_bytes(peaks, remarks, form, width=width)
-
-
-def _verdict(condition: Condition) -> str:
-    if condition.of_host:
-        can = "can" if condition.obstacle is None else "cannot"
-        return f"calls and loops {can} be timed by the host's clock"
-    if condition.obstacle is None:
-        return "everything on the GPU can be measured"
-    return f"{_OBSTACLES[condition.obstacle]}{', '.join(condition.lost)}"
 
 
 def _lines(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]:

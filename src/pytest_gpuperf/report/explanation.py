@@ -686,25 +686,22 @@ def assert_lines(
     if numbers[0] is not None and numbers[1] is not None:
         is_limit = right_estimate is None
         texts = [*display.pair(*numbers, measured.unit, is_limit=is_limit)]
-    first, second = (
-        f"{_name(estimate.metric, estimate.kernel)}{_end(number, estimate)} "
-        f"{text or safe_repr(operand)}"
-        if estimate
-        else text or safe_repr(operand)
-        for operand, number, text, estimate in (
-            (left, numbers[0], texts[0], left_estimate),
-            (right, numbers[1], texts[1], right_estimate),
-        )
-    )
-    lines = [f"{first} {operator} {second}"]
+    parts = []
+    for operand, number, text, estimate in (
+        (left, numbers[0], texts[0], left_estimate),
+        (right, numbers[1], texts[1], right_estimate),
+    ):
+        part = text or safe_repr(operand)
+        if estimate is not None:
+            name = _name(estimate.metric, estimate.kernel)
+            if number is not None and number != estimate.value:
+                ends = {estimate.low: ".low", estimate.high: ".high"}
+                name += ends.get(number, "")
+            part = f"{name} {part}"
+        parts.append(part)
+    lines = [f"{parts[0]} {operator} {parts[1]}"]
     lines += [_origin(e) for e in (left_estimate, right_estimate) if e is not None]
     return lines + _difference(op, *numbers)
-
-
-def _end(number: float | None, estimate: Estimate) -> str:
-    if number is None or number == estimate.value:
-        return ""
-    return {estimate.low: ".low", estimate.high: ".high"}.get(number, "")
 
 
 def _origin(estimate: Estimate) -> str:

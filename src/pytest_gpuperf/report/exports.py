@@ -199,32 +199,28 @@ def pytorch_bytes(run: Run) -> bytes:
         **environment.versions,
     }
     known = {name: text for name, text in about.items() if text is not None}
-    return json_bytes([_pytorch_record(value, known) for value in _best(run)])
-
-
-def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object]:
-    record, first, verdict = value.row.record, value.first, value.verdict
-    device = "" if record is None else _device(record)
-    dtype = record.work.dtype if record is not None and record.work else None
-    number, unit = display.in_fine_unit(value.number, first.unit)
-    return {
-        "benchmark": {
+    content = []
+    for value in _best(run):
+        record, first, verdict = value.row.record, value.first, value.verdict
+        device = "" if record is None else _device(record)
+        dtype = record.work.dtype if record is not None and record.work else None
+        number, unit = display.in_fine_unit(value.number, first.unit)
+        outcome = verdict.outcome.value if verdict and verdict.decides else ""
+        benchmark = {
             "name": "pytest-gpuperf",
             "mode": "",
             "dtype": dtype or "",
-            "extra_info": {**about, **({"device": device} if device else {})},
-        },
-        "model": {"name": escape(str(value.row.key))},
-        "metric": {
+            "extra_info": {**known, **({"device": device} if device else {})},
+        }
+        more = {"unit": escape(unit), "source": first.source, "outcome": outcome}
+        metric = {
             "name": escape(value.metric),
             "benchmark_values": [number],
-            "extra_info": {
-                "unit": escape(unit),
-                "source": first.source,
-                "outcome": verdict.outcome.value if verdict and verdict.decides else "",
-            },
-        },
-    }
+            "extra_info": more,
+        }
+        model = {"name": escape(str(value.row.key))}
+        content.append({"benchmark": benchmark, "model": model, "metric": metric})
+    return json_bytes(content)
 
 
 def _device(record: Record) -> str:
@@ -257,7 +253,10 @@ def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
             "kernel": value.first.kernel or "",
             "source": value.first.source,
         }
-        family = families.setdefault(_family(value.first), {})
+        name = re.sub(r"[^a-zA-Z0-9_]", "_", value.first.metric)
+        unit = _BASE_UNITS.get(value.first.unit, "")
+        suffix = f"_{unit}" if unit and not name.endswith(f"_{unit}") else ""
+        family = families.setdefault((f"gpuperf_{name}{suffix}", unit), {})
         number = value.number
         is_whole = number == int(number)
         text = repr(int(number)) if is_whole else f"{number:.{digits}g}"
@@ -268,15 +267,6 @@ def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
         lines += [f"# UNIT {name} {unit}"] if unit else []
         lines += [f"{name}{labels} {number}" for labels, number in samples.items()]
     return "".join(f"{line}\n" for line in (*lines, "# EOF")).encode()
-
-
-def _family(estimate: Estimate) -> tuple[str, str]:
-    """Return the name of a gauge and its unit suffix, or "" without a suffix."""
-    name = re.sub(r"[^a-zA-Z0-9_]", "_", estimate.metric)
-    unit = _BASE_UNITS.get(estimate.unit, "")
-    if unit and not name.endswith(f"_{unit}"):
-        name = f"{name}_{unit}"
-    return f"gpuperf_{name}", unit
 
 
 def _labels(labels: Mapping[str, str]) -> str:
@@ -390,37 +380,31 @@ def annotation_lines(run: Run, *, below: str | None = None) -> list[str]:
     loud = [row for row in rows(run) if row.is_loud]
     shown = loud[:_MOST_ANNOTATIONS]
     called = short_names({row.key: str(row.key).partition("::")[2] for row in shown})
-    lines = [
-        _annotation(row, called[row.key], places.get(row.key.test_id), run, below)
-        for row in shown
-    ]
+    lines = []
+    for row in shown:
+        place = places.get(row.key.test_id)
+        file = from_root(row.key.test_id.partition("::")[0], run.header.options)
+        module = ((place and place.key) or row.key.test_id).partition("::")[0]
+        # A file outside the checkout is known only by its import name.
+        if below is not None and ("/" in module or module.endswith(".py")):
+            file = normpath(f"{below or '.'}/{module}")
+        elif place is not None and place.typed:
+            file = place.file
+        properties = {"file": file, "title": called[row.key]}
+        if place is not None and place.line is not None:
+            properties["line"] = str(place.line)
+        text = ",".join(
+            f"{name}={_command_text(value, also=':,')}"
+            for name, value in properties.items()
+        )
+        deciding = [v for v in row.verdicts if v.decides]
+        own = row.missed or _BROKEN
+        message = first_line(speaking(deciding)) if deciding else own
+        lines.append(f"::error {text}::{_command_text(message)}")
     if len(loud) > len(shown):
         more = f"{len(loud) - len(shown) + 1} more tests failed"
         lines[-1] = f"::error title=gpuperf::{more}"
     return lines
-
-
-def _annotation(
-    row: Row, name: str, place: TestPlace | None, run: Run, below: str | None
-) -> str:
-    path, _, _ = row.key.test_id.partition("::")
-    file = from_root(path, run.header.options)
-    module = ((place and place.key) or row.key.test_id).partition("::")[0]
-    # A file outside the checkout is known only by its import name.
-    if below is not None and ("/" in module or module.endswith(".py")):
-        file = normpath(f"{below or '.'}/{module}")
-    elif place is not None and place.typed:
-        file = place.file
-    properties = {"file": file, "title": name}
-    if place is not None and place.line is not None:
-        properties["line"] = str(place.line)
-    text = ",".join(
-        f"{key}={_command_text(value, also=':,')}" for key, value in properties.items()
-    )
-    deciding = [v for v in row.verdicts if v.decides]
-    own = row.missed or _BROKEN
-    message = first_line(speaking(deciding)) if deciding else own
-    return f"::error {text}::{_command_text(message)}"
 
 
 def _command_text(text: str, *, also: str = "") -> str:
@@ -438,7 +422,19 @@ def _values(run: Run) -> Iterator[_Value]:
         for first in row.record.estimates if row.record is not None else ():
             judged = judged_value(first, row.verdicts)
             number = first.value if judged is None else judged
-            yield _Value(row, place, first, number, _verdict(row, first))
+            verdict = next(
+                (
+                    verdict
+                    for verdict in row.verdicts
+                    if verdict.metric == first.metric
+                    and (
+                        verdict.estimate is None
+                        or verdict.estimate.kernel == first.kernel
+                    )
+                ),
+                None,
+            )
+            yield _Value(row, place, first, number, verdict)
 
 
 def _best(run: Run) -> Iterator[_Value]:
@@ -449,19 +445,6 @@ def _best(run: Run) -> Iterator[_Value]:
         if name not in written and not _is_void(value.row):
             written.add(name)
             yield value
-
-
-def _verdict(row: Row, first: Estimate) -> Verdict | None:
-    """Return the first verdict on a value, or None if the value was not judged."""
-    return next(
-        (
-            verdict
-            for verdict in row.verdicts
-            if verdict.metric == first.metric
-            and (verdict.estimate is None or verdict.estimate.kernel == first.kernel)
-        ),
-        None,
-    )
 
 
 def _moment(unix_s: float) -> str:

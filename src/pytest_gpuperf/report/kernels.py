@@ -154,36 +154,25 @@ def kernels_bytes(
 
         width: Characters of a line of text, or None for the width of the terminal.
     """
-    if form == "markdown":
-        return "\n".join(_markdown(capture, analyses, sort, top)).encode() + b"\n"
-    return text_bytes(_lines(capture, analyses, sort, top, line_width(width)))
-
-
-def _lines(
-    capture: CaptureLike, analyses: Analyses, sort: str, top: int | None, width: int
-) -> Iterator[Line]:
+    is_markdown = form == "markdown"
+    width = line_width(width)
+    lines: list[str | Line] = []
     for number, heading, launches in captured_ranges(capture):
-        if heading:
-            yield Line(heading, Style.TITLE)
-        rows = kernel_rows(launches, analyses[number], sort=sort)
-        head, *table = text_table(_columns(rows[:top]), width=width)
-        yield Line(head, Style.FAINT)
-        yield from map(Line, table)
-        for text in (*_left_out(rows, top), _count(launches, rows), _FOOTNOTE):
-            yield from wrapped(text, width=width)
-
-
-def _markdown(
-    capture: CaptureLike, analyses: Analyses, sort: str, top: int | None
-) -> Iterator[str]:
-    for number, heading, launches in captured_ranges(capture):
-        if heading:
-            yield from (f"### {prose(heading)}", "")
-        rows = kernel_rows(launches, analyses[number], spelled=code, sort=sort)
-        yield from markdown_table(_columns(rows[:top]))
-        yield ""
-        for text in (*_left_out(rows, top), _count(launches, rows)):
-            yield from (text, "")
+        spelled = code if is_markdown else str
+        rows = kernel_rows(launches, analyses[number], spelled=spelled, sort=sort)
+        columns = _columns(rows[:top])
+        texts = (*_left_out(rows, top), _count(launches, rows))
+        if is_markdown:
+            lines += [f"### {prose(heading)}", ""] if heading else []
+            lines += [*markdown_table(columns), ""]
+            lines += [line for text in texts for line in (text, "")]
+            continue
+        lines += [Line(heading, Style.TITLE)] if heading else []
+        head, *table = text_table(columns, width=width)
+        lines += [Line(head, Style.FAINT), *map(Line, table)]
+        for text in (*texts, _FOOTNOTE):
+            lines += wrapped(text, width=width)
+    return text_bytes(lines)
 
 
 def _time_s(analysis: Analysis | None) -> float | None:
@@ -284,26 +273,23 @@ _HASH = 8
 
 def choice_text(most: KernelChoice, others: KernelChoice) -> str:
     """Return the kernels missing in the other choice, with the number of sessions or processes."""
-    return f"{_choice_names(most, others)} in {most.count} of {most.total_count}"
-
-
-def _choice_names(most: KernelChoice, others: KernelChoice) -> str:
+    counted = f"in {most.count} of {most.total_count}"
     if most.choice is None:
-        return "unknown kernels"
+        return f"unknown kernels {counted}"
     choice = f"kernels {most.choice[:_HASH]}"
     if not (most.names and others.names):
-        return choice
+        return f"{choice} {counted}"
     own = [name for name in most.names if name not in others.names]
     shared = len(most.names) - len(own)
     # Fewer of the same kernels, or the same kernels with another grid, block or count.
     if not own:
         same = "the same names" if shared == len(others.names) else "no other name"
-        return f"{choice} ({same})"
+        return f"{choice} ({same}) {counted}"
     texts = [shorten(name, NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
     if len(own) > _SHOWN_NAMES:
         texts.append(f"{len(own) - _SHOWN_NAMES} more")
     beside = f", beside {display.plural(shared, 'kernel')} of both" if shared else ""
-    return f"{', '.join(texts)}{beside},"
+    return f"{', '.join(texts)}{beside}, {counted}"
 
 
 def account_lines(account: KernelAccount, verdict: Verdict) -> Iterator[str]:

@@ -353,10 +353,8 @@ def details_bytes(
         width: Characters of a line of text, or None for the width of the terminal.
     """
     if form == "markdown":
-        lines = [
-            *_details_markdown(launches),
-            *(f"\n{prose(remark)}" for remark in remarks),
-        ]
+        lines = [*_details_markdown(launches)]
+        lines += [f"\n{prose(remark)}" for remark in remarks]
         return ("\n".join(lines) + "\n").encode()
     return text_bytes(_details_text(launches, remarks, line_width(width)))
 

@@ -349,10 +349,14 @@ def _undecided(
         reason = "not compared with the revision"
     else:
         reason = "without marker limit or baseline"
+    beside = []  # Undecided second verdicts.
+    for name in _OPEN_ORDER:
+        verdicts = [v for v in counted.open_beside.values() if v.outcome == name]
+        beside += [_outcome_count(verdicts, name)] if verdicts else []
     return [
         *(_counted(counted, name) for name in shown),
         _count_of(unlimited_count, reason),
-        _beside(counted),
+        f"also {', '.join(beside)} in judged tests" if beside else "",
         _count_of(counted.broken_count, "failed before being judged"),
         _count_of(counted.skipped_count, "skipped or xfailed before being judged"),
         _count_of(counted.ungated_count, f"with no gated metric: {ungated}"),
@@ -393,16 +397,6 @@ def _style(counted: Tally) -> Style:
     gravest = worst(counted.verdicts.values()).outcome
     good = gravest in JUDGED and gravest not in FAILING
     return STYLES[Outcome.NEW if good and counted.of(Outcome.NEW) else gravest]
-
-
-def _beside(counted: Tally) -> str:
-    """Return the undecided second verdicts of judged tests, counted by outcome, or ""."""
-    parts = [
-        _outcome_count(verdicts, name)
-        for name in _OPEN_ORDER
-        if (verdicts := [v for v in counted.open_beside.values() if v.outcome == name])
-    ]
-    return f"also {', '.join(parts)} in judged tests" if parts else ""
 
 
 def _counted(counted: Tally, name: str) -> str:

@@ -211,7 +211,10 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         parts = [spent + display.value(against.elapsed_s, "s")]
         if against.null_fraction is not None:
             parts.append(words.same_code(against.null_fraction))
-        parts.append(_differing(against.modules))
+        modules = listed(map(display.escape, against.modules))
+        verb = "differs" if len(against.modules) == 1 else "differ"
+        none = "no module of the project differs"
+        parts.append(f"{modules} {verb}" if modules else none)
         yield from wrapped(f"{head}: {'; '.join(parts)}", width=width)
     same_count = len(
         {v.key.test_id for v in run.verdicts if v.reason is Reason.SAME_FILES}
@@ -236,13 +239,6 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         if test_ids:
             text = f"{effect}: {listed(map(short_id, test_ids))}{remedy}"
             yield from wrapped(text, width=width, style=Style.DOUBT)
-
-
-def _differing(modules: Sequence[str]) -> str:
-    if not modules:
-        return "no module of the project differs"
-    verb = "differs" if len(modules) == 1 else "differ"
-    return f"{listed(map(display.escape, modules))} {verb}"
 
 
 def _absent_lines(run: Run, width: int) -> Iterator[Line]:

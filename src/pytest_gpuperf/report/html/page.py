@@ -22,7 +22,6 @@ from pytest_gpuperf.report.html.figures import ChangeAxis
 from pytest_gpuperf.report.html.kernels import kernels_before
 from pytest_gpuperf.report.html.panel import (
     Detail,
-    GapKey,
     Gaps,
     Panel,
     bullet_of,
@@ -245,8 +244,18 @@ class Page(ABC):
             if v.change is not None and v.change.effect is not None
         ]
         self.axis = ChangeAxis(effects)
-        self.common_facts = _common_facts(every)
-        self._common_gaps = _common_gaps(every)
+        records = [row.record for row in every if row.record is not None]
+        usual = _USUAL * len(records)
+        facts = Counter(fact for record in records for fact in facts_of(record))
+        self.common_facts = {
+            name: text for (name, text), n in facts.items() if n > usual
+        }
+        # Of more than a quarter of the measurements, and at least 3.
+        self._common_gaps = {
+            key: gap
+            for key, gap in gaps_of(records).items()
+            if gap.count > max(2, usual / 2)
+        }
         ordered = sorted(every, key=self._place)
         self.tests = tuple(
             self._test(row, place=place) for place, row in enumerate(ordered)
@@ -454,10 +463,16 @@ class Page(ABC):
         *,
         place: int,
     ) -> Panel:
+        state = ""
+        if row.missed:
+            state = f"{row.missed[0].upper()}{row.missed[1:]}."
+        elif not row.verdicts:
+            held = row.ending is RowEnding.HELD
+            state = _ASSERT_HELD if held else status.meaning
         changed = next((v for v in row.verdicts if v.change is not None), None)
         return panel_of(
             row,
-            state=_state(row, status),
+            state=state,
             shown=_shown_estimate(row, verdict),
             sessions=sessions,
             before=kernels_before(
@@ -710,15 +725,6 @@ def _effect(row: Row) -> float | None:
     return None
 
 
-def _state(row: Row, status: PageStatus) -> str:
-    """Return the text shown next to the verdicts of a panel, or "" if the verdicts suffice."""
-    if row.missed:
-        return f"{row.missed[0].upper()}{row.missed[1:]}."
-    if row.verdicts:
-        return ""
-    return _ASSERT_HELD if row.ending is RowEnding.HELD else status.meaning
-
-
 def _line(status: PageStatus, verdict: Verdict | None) -> str:
     """Return the text below a row, or "" if the row needs no explanation."""
     if verdict is None or verdict.outcome in JUDGED - FAILING:
@@ -730,20 +736,3 @@ def _why(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return verdict.detail[0]
     return words.sentence(verdict)
-
-
-def _common_facts(every: Iterable[Row]) -> dict[str, str]:
-    records = [row.record for row in every if row.record is not None]
-    counts = Counter(fact for record in records for fact in facts_of(record))
-    return {
-        name: text
-        for (name, text), count in counts.items()
-        if count > _USUAL * len(records)
-    }
-
-
-def _common_gaps(every: Iterable[Row]) -> dict[GapKey, Gaps]:
-    """Return the gaps that more than a quarter of the measurements share, and at least 3."""
-    records = [row.record for row in every if row.record is not None]
-    least = max(2, _USUAL * len(records) / 2)
-    return {key: gap for key, gap in gaps_of(records).items() if gap.count > least}
