@@ -333,7 +333,7 @@ def _analysed(
 
 def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
     limiters = (a.limiter for part in analyses or () for a in part if a is not None)
-    texts = {}
+    texts: dict[str, None] = {}
     for gap in limiters:
         if isinstance(gap, CounterGap):
             text = f"limiter n/a: {gap.reason}"

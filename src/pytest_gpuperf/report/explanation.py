@@ -681,15 +681,16 @@ def assert_lines(
     operator = display.escape(op)
     if measured is None:
         return [f"{safe_repr(left)} {operator} {safe_repr(right)}"]
-    numbers = _finite(left), _finite(right)
+    first, second = _finite(left), _finite(right)
+    numbers = (first, second)
     texts = ["" if n is None else display.value(n, measured.unit) for n in numbers]
-    if numbers[0] is not None and numbers[1] is not None:
+    if first is not None and second is not None:
         is_limit = right_estimate is None
-        texts = [*display.pair(*numbers, measured.unit, is_limit=is_limit)]
+        texts = [*display.pair(first, second, measured.unit, is_limit=is_limit)]
     parts = []
     for operand, number, text, estimate in (
-        (left, numbers[0], texts[0], left_estimate),
-        (right, numbers[1], texts[1], right_estimate),
+        (left, first, texts[0], left_estimate),
+        (right, second, texts[1], right_estimate),
     ):
         part = text or safe_repr(operand)
         if estimate is not None:
@@ -701,7 +702,7 @@ def assert_lines(
         parts.append(part)
     lines = [f"{parts[0]} {operator} {parts[1]}"]
     lines += [_origin(e) for e in (left_estimate, right_estimate) if e is not None]
-    return lines + _difference(op, *numbers)
+    return lines + _difference(op, first, second)
 
 
 def _origin(estimate: Estimate) -> str:

@@ -565,7 +565,25 @@ def _ended_ns(record: Record, trace: Trace, slices: Iterable[_Slice]) -> int:
 
 
 def _slices(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Slice]:
-    yield from _kernels(trace, demangle)
+    shapes = trace.launches.shapes
+    names = [escape(demangle(shape.name) or shape.name) for shape in shapes]
+    arguments: list[dict[str, object]] = [
+        {
+            "grid": shape.grid,
+            "block": shape.block,
+            "registers": shape.registers_count,
+            "static_shared_bytes": shape.shared_bytes,
+            "dynamic_shared_bytes": shape.dynamic_shared_bytes,
+        }
+        for shape in shapes
+    ]
+    for piece in trace.launches.pieces():
+        for place, start_ns, end_ns, device, stream in zip(
+            *(piece.shape, piece.start_ns, piece.end_ns, piece.device, piece.stream),
+            strict=True,
+        ):
+            track, more = f"GPU {device} stream {stream}", arguments[place]
+            yield _Slice(track, names[place], "kernel", start_ns, end_ns, more)
     for copy in trace.copies:
         details = {
             "bytes": copy.size_bytes,
@@ -584,29 +602,6 @@ def _slices(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Sl
         track = f"NVTX {escape(named.domain)}".rstrip()
         name = escape(named.name)
         yield _Slice(track, name, "nvtx", named.start_ns, named.end_ns, {})
-
-
-def _kernels(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Slice]:
-    shapes = trace.launches.shapes
-    names = [escape(demangle(shape.name) or shape.name) for shape in shapes]
-    details: list[dict[str, object]] = [
-        {
-            "grid": shape.grid,
-            "block": shape.block,
-            "registers": shape.registers_count,
-            "static_shared_bytes": shape.shared_bytes,
-            "dynamic_shared_bytes": shape.dynamic_shared_bytes,
-        }
-        for shape in shapes
-    ]
-    for piece in trace.launches.pieces():
-        for place, start_ns, end_ns, device, stream in zip(
-            *(piece.shape, piece.start_ns, piece.end_ns, piece.device, piece.stream),
-            strict=True,
-        ):
-            track = f"GPU {device} stream {stream}"
-            name, more = names[place], details[place]
-            yield _Slice(track, name, "kernel", start_ns, end_ns, more)
 
 
 class _TraceProcess:

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.counters import (
 from pytest_gpuperf.report.display import escape, plural
 from pytest_gpuperf.report.lines import (
     Column,
+    Line,
     document,
     json_bytes,
     line_width,
@@ -139,7 +140,7 @@ def check_bytes(chip: str, checks: Sequence[NameCheck], form: str) -> bytes:
             ),
         )
         return _table(columns, form)
-    lines = []
+    lines: list[Line] = []
     for check in checks:
         note = f": {escape(check.explanation)}" if check.note else ""
         text = f"{escape(check.name)}: {_kind(check)}{note}"

@@ -29,7 +29,13 @@ _NO_GROUP = "no group"
 # Reasons shown for an outcome in the last line. The rest is counted.
 _SHOWN_REASONS = 2
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
-_OPEN_ORDER = ("blind", "inconclusive", "unmeasured", "incomparable", "new")
+_OPEN_ORDER: tuple[str, ...] = (
+    "blind",
+    "inconclusive",
+    "unmeasured",
+    "incomparable",
+    "new",
+)
 _REASONED = frozenset(
     {"inconclusive", "unmeasured", "incomparable"}
 )  # With several possible reasons.

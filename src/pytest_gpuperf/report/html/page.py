@@ -412,7 +412,8 @@ class Page(ABC):
     def _test(self, row: Row, *, place: int) -> Test:
         file, _, name = row.key.test_id.partition("::")
         status = self._status(row)
-        verdict = _first_verdict(row)
+        deciding = [v for v in row.verdicts if v.decides] or row.verdicts
+        verdict = speaking(deciding) if deciding else None
         shown = _shown_estimate(row, verdict)
         sessions = self._sessions.of(row, shown)
         has_panel = place < self._most_panels or status.fails
@@ -664,12 +665,6 @@ def _drift(shift: MachineShift) -> tuple[str, str]:
 
 def _of_tests(count: int) -> str:
     return display.plural(count, "test")
-
-
-def _first_verdict(row: Row) -> Verdict | None:
-    """Return the deciding verdict of a row, or None if nothing was judged."""
-    deciding = [v for v in row.verdicts if v.decides] or list(row.verdicts)
-    return speaking(deciding) if deciding else None
 
 
 def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
