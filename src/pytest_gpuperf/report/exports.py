@@ -619,9 +619,8 @@ class _TraceProcess:
         self, slices: Iterable[_Slice], shift_ns: int
     ) -> Iterator[dict[str, object]]:
         """Yield the slices of a measurement, shifted to the measurement's place in the trace."""
-        open_ns: dict[
-            str, list[list[int]]
-        ] = {}  # End times of each lane's open slices [ns].
+        # End times of the open slices of each lane of a track [ns].
+        open_ns: dict[str, list[list[int]]] = {}
         for piece in sorted(slices, key=lambda item: (item.start_ns, -item.end_ns)):
             lane = _lane(open_ns.setdefault(piece.track, []), piece)
             thread = _Thread(_TRACKS.index(piece.category), piece.track, lane)

@@ -38,7 +38,6 @@ from pytest_gpuperf.report.lines import (
 _MOST_PLACES = 340
 # Largest log ratio shown. e to this power is still a float.
 _MOST_LOG = 700.0
-_PERCENT = " %"  # As everywhere in a report.
 
 
 def fixed(
@@ -60,28 +59,18 @@ def fixed(
         >>> fixed(0.125, 2), fixed(0.5999, 1, limits=[0.6], percent=True)
         ('0.12', '59.99 %')
     """
-    text = _written(number, places, percent=percent)
-    if not math.isfinite(number):
-        return text
     sides = [(Decimal(repr(float(limit))), limit) for limit in limits]
-    while places < _MOST_PLACES and any(
-        _side(_read(text), exact) != _side(number, limit) for exact, limit in sides
-    ):
-        places += 1
-        text = _written(number, places, percent=percent)
-    return text
-
-
-def _written(number: float, places: int, *, percent: bool) -> str:
-    if not percent:
-        return f"{number:.{places}f}"
-    return f"{number:.{places}%}".replace("%", _PERCENT)
-
-
-def _read(text: str) -> Decimal:
-    if text.endswith(_PERCENT):
-        return Decimal(text.removesuffix(_PERCENT)).scaleb(-2)
-    return Decimal(text)
+    text = ""
+    for more in range(places, _MOST_PLACES + 1):
+        text = f"{number:.{more}%}" if percent else f"{number:.{more}f}"
+        if not math.isfinite(number):
+            break
+        shown = Decimal(text.removesuffix("%"))
+        if percent:
+            shown = shown.scaleb(-2)
+        if all(_side(shown, exact) == _side(number, limit) for exact, limit in sides):
+            break
+    return text.replace("%", " %")  # As everywhere in a report.
 
 
 def _side(number: Decimal | float, limit: Decimal | float) -> int:

@@ -451,17 +451,6 @@ def gap_remedy(gap: Gap) -> str:
     return gap.remedy or _OF_GAPS.get(gap.code, "")
 
 
-def _stated_remedy(verdict: Verdict, evidence: VerdictEvidence) -> str:
-    """Return the remedy stated by the evidence, or "" if the evidence states none."""
-    if evidence.gap is not None:
-        return evidence.gap.remedy
-    if verdict.cause not in _WITHOUT_FRESH:
-        return ""
-    remedies = [_void_words(void)[1] for void in evidence.voids]
-    remedies += [gap.remedy for gap in evidence.lacking]
-    return "; ".join(filter(None, dict.fromkeys(remedies)))
-
-
 def _void_words(void: Void) -> tuple[str, str]:
     measured = void.reason, void.remedy
     return measured if void.reason else _OF_VOIDS.get(void.code, measured)
@@ -469,7 +458,13 @@ def _void_words(void: Void) -> tuple[str, str]:
 
 def _worded(verdict: Verdict, remedy: str) -> Verdict:
     evidence = verdict.evidence or _NOTHING
-    text = _stated_remedy(verdict, evidence)
+    text = ""
+    if evidence.gap is not None:
+        text = evidence.gap.remedy
+    elif verdict.cause in _WITHOUT_FRESH:
+        remedies = [_void_words(void)[1] for void in evidence.voids]
+        remedies += [gap.remedy for gap in evidence.lacking]
+        text = "; ".join(filter(None, dict.fromkeys(remedies)))
     if remedy and not text:
         text = _filled(remedy, verdict, evidence)
     detail = tuple(_details(verdict, evidence))

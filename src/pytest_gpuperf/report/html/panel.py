@@ -143,8 +143,6 @@ class Panel(Frozen, frozen=True, kw_only=True):
     samples: Samples | None
     history: History | None
     against: tuple[RevisionPart, ...]
-    roof: kernels.Bar | None
-    roof_origin: str
     utilization: tuple[Utilization, ...]
     commands: tuple[tuple[str, str], ...]
     moved: tuple[tuple[str, str, str], ...]
@@ -152,6 +150,8 @@ class Panel(Frozen, frozen=True, kw_only=True):
     gaps: tuple[Gaps, ...]
     roofline: RooflineFigure | None = None
     tracks: kernels.Tracks | None = None
+    roof: kernels.Bar | None = None
+    roof_origin: str = ""
     kernels: kernels.KernelTable | None = None
     per_kernel: Table | None = None
     binary: Table | None = None
@@ -228,14 +228,6 @@ def panel_of(
     drawn = len({x for s in sessions for x in (s.value, *s.values)}) > 1
     most_dots = _FEW_DOTS if detail is Detail.BRIEF else MOST_DOTS
     texts = display.utilization_lines(row.utilization)
-    roof, roof_origin = None, ""
-    share, attained = row.estimate("roofline.fraction"), row.attained
-    if share is not None:
-        width = css_percent(max(0.0, min(share.value, 1.0)))
-        roof = kernels.Bar(width=width, text=row.roofline)
-    if attained is not None:
-        source = f"{attained.peak_label.value}: {attained.source}"
-        roof_origin = f"{attained.bound}-bound, roof {source}"
     panel = Panel(
         state=state,
         judgements=tuple(map(_judgement, row.verdicts)),
@@ -246,8 +238,6 @@ def panel_of(
         else None,
         history=history(sessions, unit, changed, value),
         against=tuple(_comparisons(row)),
-        roof=roof,
-        roof_origin=roof_origin,
         utilization=tuple(
             Utilization(text=text, shares=figures.utilization_shares(window))
             for window, text in zip(row.utilization, texts, strict=True)
@@ -267,13 +257,13 @@ def panel_of(
     )
     if record is None:
         return panel
-    return _with_record(panel, record, row.verdicts, before=before, detail=detail)
+    return _with_record(panel, row, record, before=before, detail=detail)
 
 
 def _with_record(
     panel: Panel,
+    row: Row,
     record: Record,
-    verdicts: Collection[Verdict],
     *,
     before: kernels.KernelsBefore | None,
     detail: Detail,
@@ -281,9 +271,19 @@ def _with_record(
     """Add what the main process measured."""
     is_brief = detail is Detail.BRIEF
     table = kernels.kernel_rows(record, before)
-    values = tuple(_values(record, verdicts))
+    values = tuple(_values(record, row.verdicts))
+    roof, roof_origin = None, ""
+    share, attained = row.estimate("roofline.fraction"), row.attained
+    if share is not None:
+        width = css_percent(max(0.0, min(share.value, 1.0)))
+        roof = kernels.Bar(width=width, text=row.roofline)
+    if attained is not None:
+        source = f"{attained.peak_label.value}: {attained.source}"
+        roof_origin = f"{attained.bound}-bound, roof {source}"
     return replace(
         panel,
+        roof=roof,
+        roof_origin=roof_origin,
         roofline=None if is_brief and table is not None else roofline(record),
         kernels=table,
         per_kernel=None if table is not None else _per_kernel(record),

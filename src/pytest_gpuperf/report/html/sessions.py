@@ -239,8 +239,10 @@ class Sessions:
     ) -> Iterator[tuple[_SessionName, SessionSamples]]:
         for run, records in self._older:
             record = records.get(row.key)
-            for estimate in record.estimates if record is not None else ():
-                if record is not None and _is_alike(estimate, shown):
+            if record is None:
+                continue
+            for estimate in record.estimates:
+                if _is_alike(estimate, shown):
                     session = run.header.session
                     label = self._label(session)
                     samples = _of_record(record, estimate, kind="older", label=label)
