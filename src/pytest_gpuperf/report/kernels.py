@@ -209,11 +209,15 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
             wanted=KERNEL_WIDTH,
         ),
         column("launches", lambda row: str(row.launches_count)),
-        column("total", lambda row: _seconds(row.times_s and row.total_s)),
-        column("share", _share),
-        column("median", lambda row: _seconds(row.times_s and median(row.times_s))),
-        column("min", lambda row: _seconds(row.times_s and min(row.times_s)), rank=3),
-        column("max", lambda row: _seconds(row.times_s and max(row.times_s)), rank=2),
+        column("total", lambda row: _amount(row.times_s and row.total_s, "s")),
+        column("share", lambda row: _amount(row.share_fraction, "fraction")),
+        column("median", lambda row: _amount(row.times_s and median(row.times_s), "s")),
+        column(
+            "min", lambda row: _amount(row.times_s and min(row.times_s), "s"), rank=3
+        ),
+        column(
+            "max", lambda row: _amount(row.times_s and max(row.times_s), "s"), rank=2
+        ),
         column("longest launch", lambda row: str(row.longest), rank=1),
         Column(
             head="limiter",
@@ -224,14 +228,9 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
     )
 
 
-def _seconds(time_s: float | tuple[float, ...]) -> str:
-    return display.value(time_s, "s") if isinstance(time_s, float) else ""
-
-
-def _share(row: KernelLaunches) -> str:
-    if row.share_fraction is None:
-        return ""
-    return display.value(row.share_fraction, "fraction")
+def _amount(number: float | tuple[float, ...] | None, unit: str) -> str:
+    """Return a number as text, or "" for None and for the times of no launch."""
+    return display.value(number, unit) if isinstance(number, float) else ""
 
 
 def _left_out(rows: Sequence[KernelLaunches], top: int | None) -> tuple[str, ...]:
