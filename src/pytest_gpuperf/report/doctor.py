@@ -187,24 +187,20 @@ def peaks_bytes(
         return text_bytes([*lines, *map(escape, remarks)])
     width = line_width(width)
     for peaks in devices:
-        lines += _peaks_lines(peaks, width)
+        lines.append(Line(escape(peaks.device), Style.TITLE))
+        *figures, source = _columns(peaks)
+        table = text_table(figures, width=width)
+        left = max(map(len, table))
+        room = max(width - left - 2 * len(_INDENT), _LEAST_SOURCE)
+        for row, cell in zip(table, (source.head, *source.cells), strict=True):
+            for place, part in enumerate(textwrap.wrap(cell, room)):
+                head = "" if place else row
+                lines.append(Line(f"{_INDENT}{head:{left}}{_INDENT}{part}"))
+        for note in peaks.notes:
+            lines += wrapped(f"{_INDENT}note: {escape(note)}", width=width)
     for remark in remarks:
         lines += wrapped(escape(remark), width=width)
     return text_bytes(lines)
-
-
-def _peaks_lines(peaks: Peaks, width: int) -> Iterator[Line]:
-    yield Line(escape(peaks.device), Style.TITLE)
-    *figures, source = _columns(peaks)
-    table = text_table(figures, width=width)
-    left = max(map(len, table))
-    room = max(width - left - 2 * len(_INDENT), _LEAST_SOURCE)
-    for row, cell in zip(table, (source.head, *source.cells), strict=True):
-        for place, part in enumerate(textwrap.wrap(cell, room)):
-            yield Line(f"{_INDENT}{'' if place else row:{left}}{_INDENT}{part}")
-    for note in peaks.notes:
-        text = f"{_INDENT}note: {escape(note)}"
-        yield from wrapped(text, width=width)
 
 
 def _columns(peaks: Peaks) -> tuple[Column, ...]:
