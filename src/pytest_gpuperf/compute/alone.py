@@ -348,7 +348,8 @@ def _learned(
         far = math.log(_FAR_WEIGHT) + _log_normal(gap, _FAR_VARIANCE + noise)
         for place, size in enumerate(_SIZES):
             near = math.log(1 - _FAR_WEIGHT) + _log_normal(gap, size**2 + noise)
-            logs[place] += _log_sum(near, far)
+            most = max(near, far)
+            logs[place] += most + math.log1p(math.exp(min(near, far) - most))
     weights = _scaled(logs)
     return tuple((1 - _FAR_WEIGHT) * weight for weight in weights)
 
@@ -374,7 +375,8 @@ def judged_together(
     Combine the suite's value and the fresh processes of a test.
 
     A change that the fresh processes deny does not count: the result is the smaller of the
-    effect and of the change that they allow. If the two contradict, nothing is significant.
+    effect and of the change that they allow. If the two contradict, nothing is significant,
+    and the result is the allowed change if it is within the limit.
 
     Args:
         test: The test.
@@ -409,11 +411,19 @@ def judged_together(
         first + share * (gap - place.mean)
         for place, share in zip(places, shares, strict=True)
     ]
-    ratios = [_ratio(test, process_share, share) for share in shares]
+    # The processes' part of a session's variance, less the share of the fresh processes.
+    own_part = process_share / test.alone.run_share
+    rest = 1 / len(test.alone.stored) + 1 - process_share
+    ratios = [rest + own_part * (1 - share) for share in shares]
     whole = _mean(places, effects)
     far = sum(place.weight for place in places if place.is_far)
-    unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
-    denied = unlike or whole * allowed <= 0
+    small, large = sorted(map(abs, (first, allowed)))
+    alike = first * allowed > 0 and small >= _ALIKE * large
+    denied = whole * allowed <= 0 or (far > _FAR_LIKELY and not alike)
+    if whole * allowed > 0:
+        effect = min(whole, allowed, key=abs)
+    else:
+        effect = allowed if abs(allowed) <= limit else whole
     # If g is unexplained, the result rests on the suite's only process. That process may
     # be as far off as the farthest of this run's fresh processes.
     doubt = math.sqrt(spread) if far > _FAR_LIKELY else 0.0
@@ -430,7 +440,7 @@ def judged_together(
         return _mean(places, tails)
 
     return JointEvidence(
-        effect=_effect(whole, allowed, limit),
+        effect=effect,
         more=chance(1, doubt * common.doubt_more),
         less=chance(-1, doubt * common.doubt_less),
         ratio=ratios[_likeliest(places)],
@@ -441,17 +451,6 @@ def judged_together(
         offset=common.log_step + _mean(places, [place.mean for place in places]),
         far=far,
     )
-
-
-def _effect(whole: float, allowed: float, limit: float) -> float:
-    """
-    Return the effect closer to 0 if both agree in sign.
-
-    Else return the allowed change if it is within the limit, or the whole effect.
-    """
-    if whole * allowed > 0:
-        return min(whole, allowed, key=abs)
-    return allowed if abs(allowed) <= limit else whole
 
 
 def _gap(
@@ -532,16 +531,6 @@ def judged_alone(
     )
 
 
-def _ratio(test: Twice, process_share: float, part: float) -> float:
-    """
-    Return the variance of a difference over the variance of a session.
-
-    `part` is the share of the fresh processes.
-    """
-    own = process_share / test.alone.run_share
-    return 1 / len(test.alone.stored) + 1 - process_share + own * (1 - part)
-
-
 def _spread(variance: float, pool: float) -> float:
     """
     Return the geometric mean of a test's own and the pooled variance of a process.
@@ -559,11 +548,6 @@ def _mean(places: Sequence[_OffsetPlace], values: Sequence[float]) -> float:
 
 def _likeliest(places: Sequence[_OffsetPlace]) -> int:
     return max(range(len(places)), key=lambda number: places[number].weight)
-
-
-def _is_alike(first: float, allowed: float) -> bool:
-    small, large = sorted(map(abs, (first, allowed)))
-    return first * allowed > 0 and small >= _ALIKE * large
 
 
 def _places(
@@ -633,11 +617,6 @@ def _by_gap(
 def _log_normal(distance: float, variance: float) -> float:
     """Return the logarithm of a normal density, up to a constant."""
     return -(distance * distance / variance + math.log(variance)) / 2
-
-
-def _log_sum(one: float, other: float) -> float:
-    most = max(one, other)
-    return most + math.log1p(math.exp(min(one, other) - most))
 
 
 def _scaled(logs: Sequence[float]) -> list[float]:
