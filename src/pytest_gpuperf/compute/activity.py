@@ -171,15 +171,7 @@ def summarise(
         return None if kind in trace.unrecorded else value
 
     return ActivitySummary(
-        kernels=tuple(
-            KernelUse(
-                shape=shapes[place],
-                demangled=demangle(shapes[place].name),
-                count=counts[place],
-                total_s=use.total_ns[place] / _NS_PER_S,
-            )
-            for place in order[:_LISTED_KERNELS]
-        ),
+        kernels=_kernels(use, order, shapes, demangle),
         kernels_count=len(shapes),
         launches_count=len(trace.launches),
         host_launches_count=trace.host_launches_count,
@@ -367,6 +359,24 @@ def _times(use: DeviceUse, trace: Trace) -> dict[str, Any]:
         "copying_s": use.copying_ns / _NS_PER_S,
         "waited_s": None if "SYNCHRONIZATION" in trace.unrecorded else waited_s,
     }
+
+
+def _kernels(
+    use: DeviceUse,
+    order: Sequence[int],
+    shapes: Sequence[KernelShape],
+    demangle: Callable[[str], str | None],
+) -> tuple[KernelUse, ...]:
+    """Return the first 256 kernels that ran, longest total time first."""
+    return tuple(
+        KernelUse(
+            shape=shapes[place],
+            demangled=demangle(shapes[place].name),
+            count=use.counts[place],
+            total_s=use.total_ns[place] / _NS_PER_S,
+        )
+        for place in order[:_LISTED_KERNELS]
+    )
 
 
 class _Piece(NamedTuple):

@@ -375,8 +375,7 @@ def judged_together(
     Combine the suite's value and the fresh processes of a test.
 
     A change that the fresh processes deny does not count: the result is the smaller of the
-    effect and of the change that they allow. If the two contradict, nothing is significant,
-    and the result is the allowed change if it is within the limit.
+    effect and of the change that they allow. If the two contradict, nothing is significant.
 
     Args:
         test: The test.
@@ -417,13 +416,8 @@ def judged_together(
     ratios = [rest + own_part * (1 - share) for share in shares]
     whole = _mean(places, effects)
     far = sum(place.weight for place in places if place.is_far)
-    small, large = sorted(map(abs, (first, allowed)))
-    alike = first * allowed > 0 and small >= _ALIKE * large
-    denied = whole * allowed <= 0 or (far > _FAR_LIKELY and not alike)
-    if whole * allowed > 0:
-        effect = min(whole, allowed, key=abs)
-    else:
-        effect = allowed if abs(allowed) <= limit else whole
+    unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
+    denied = unlike or whole * allowed <= 0
     # If g is unexplained, the result rests on the suite's only process. That process may
     # be as far off as the farthest of this run's fresh processes.
     doubt = math.sqrt(spread) if far > _FAR_LIKELY else 0.0
@@ -440,7 +434,7 @@ def judged_together(
         return _mean(places, tails)
 
     return JointEvidence(
-        effect=effect,
+        effect=_effect(whole, allowed, limit),
         more=chance(1, doubt * common.doubt_more),
         less=chance(-1, doubt * common.doubt_less),
         ratio=ratios[_likeliest(places)],
@@ -451,6 +445,17 @@ def judged_together(
         offset=common.log_step + _mean(places, [place.mean for place in places]),
         far=far,
     )
+
+
+def _effect(whole: float, allowed: float, limit: float) -> float:
+    """
+    Return the effect closer to 0 if both agree in sign.
+
+    Else return the allowed change if it is within the limit, or the whole effect.
+    """
+    if whole * allowed > 0:
+        return min(whole, allowed, key=abs)
+    return allowed if abs(allowed) <= limit else whole
 
 
 def _gap(
@@ -548,6 +553,11 @@ def _mean(places: Sequence[_OffsetPlace], values: Sequence[float]) -> float:
 
 def _likeliest(places: Sequence[_OffsetPlace]) -> int:
     return max(range(len(places)), key=lambda number: places[number].weight)
+
+
+def _is_alike(first: float, allowed: float) -> bool:
+    small, large = sorted(map(abs, (first, allowed)))
+    return first * allowed > 0 and small >= _ALIKE * large
 
 
 def _places(

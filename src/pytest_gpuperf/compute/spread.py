@@ -303,7 +303,9 @@ def session_spread(
     variance = max(squares / dof, LEAST_VARIANCE)
     share = fmean(1 / len(session.run_values) for session in stored)
     within = sum(apart for _, apart in runs) / max(len(values) - len(stored), 1)
-    floor = max(within * share, _sampling_error(stored) ** 2, LEAST_VARIANCE)
+    widths = [width for session in stored for width in session.half_widths]
+    sampling_error = sum(widths) / len(widths) / Z_95 if widths else 0.0
+    floor = max(within * share, sampling_error**2, LEAST_VARIANCE)
     group_spread = usual or usual_spread([(variance, dof)], TimeBase.HOST)
     parts = tuple(
         (weight, max((prior + dof * variance) / whole, floor), freedom)
@@ -345,12 +347,6 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
     """
     mean = sum(values) / len(values)
     return mean, sum((value - mean) * (value - mean) for value in values)
-
-
-def _sampling_error(sessions: Iterable[SessionValue]) -> float:
-    """Return the standard error of a process's value from samples, or 0 if unknown."""
-    widths = [width for session in sessions for width in session.half_widths]
-    return sum(widths) / len(widths) / Z_95 if widths else 0.0
 
 
 def standard_errors(p_value: float) -> float:
