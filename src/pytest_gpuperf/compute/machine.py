@@ -356,14 +356,22 @@ def _without_moves(
 ) -> list[Residual]:
     # The common shift in each test's stored sessions and now, less the stored mean.
     steps: list[tuple[list[float], float]] = []
+    squares = products = about_mean = about_move = 0.0
     for test, move in zip(tests, moves, strict=True):
-        if move is None:
-            steps.append(([0.0] * len(test.stored), 0.0))
-            continue
-        shifts = [move.sessions.get(name, 0.0) for name in test.session_ids]
-        mean = fmean(shifts)
-        steps.append(([shift - mean for shift in shifts], move.log_shift - mean))
-    followed = _share_followed(tests, steps)
+        then = {} if move is None else move.sessions
+        now = 0.0 if move is None else move.log_shift
+        shifts = [then.get(name, 0.0) for name in test.session_ids]
+        middle = fmean(shifts)
+        sessions = [shift - middle for shift in shifts]
+        steps.append((sessions, now - middle))
+        for value, step in zip(test.stored, sessions, strict=True):
+            distance = value - test.mean
+            squares += step * step
+            products += step * distance
+            about_mean += distance * distance
+            about_move += (distance - step) ** 2
+    noise = min(about_move, about_mean) / max(1, sum(test.dof for test in tests))
+    followed = followed_share(squares=squares, products=products, noise=noise)
     residuals = []
     for test, (sessions, now) in zip(tests, steps, strict=True):
         rest = [
@@ -380,24 +388,6 @@ def _without_moves(
             )
         )
     return residuals
-
-
-def _share_followed(
-    tests: Sequence[Contrast], steps: Sequence[tuple[Sequence[float], float]]
-) -> FollowedShare:
-    squares = products = about_mean = about_move = 0.0
-    dof = 0
-    for test, (sessions, _) in zip(tests, steps, strict=True):
-        mean = test.mean
-        dof += test.dof
-        for value, step in zip(test.stored, sessions, strict=True):
-            distance = value - mean
-            squares += step * step
-            products += step * distance
-            about_mean += distance * distance
-            about_move += (distance - step) ** 2
-    noise = min(about_move, about_mean) / max(1, dof)
-    return followed_share(squares=squares, products=products, noise=noise)
 
 
 def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:
@@ -435,23 +425,21 @@ def _slope(
                 loops[place], sessions[place].run_values, strict=True
             )
         ]
-        if pairs := _explained(pairs):
+        usual_loop = median(loop for loop, _ in pairs)
+        rests = [time - _USUAL_SLOPE * loop for loop, time in pairs]
+        usual_rest = median(rests)
+        # A process that is further off was not slowed by the core.
+        pairs = [
+            pair
+            for pair, rest in zip(pairs, rests, strict=True)
+            if abs(rest - usual_rest)
+            <= _OTHER_SLOPES * abs(pair[0] - usual_loop) + _MOST_CHANGE
+        ]
+        if pairs:
             middle = fmean(loop for loop, _ in pairs)
             weighted += _sum((loop - middle) * time for loop, time in pairs)
             precision += _sum((loop - middle) ** 2 for loop, _ in pairs)
     return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
-
-
-def _explained(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    usual_loop = median(loop for loop, _ in pairs)
-    rests = [time - _USUAL_SLOPE * loop for loop, time in pairs]
-    usual_rest = median(rests)
-    return [
-        pair
-        for pair, rest in zip(pairs, rests, strict=True)
-        if abs(rest - usual_rest)
-        <= _OTHER_SLOPES * abs(pair[0] - usual_loop) + _MOST_CHANGE
-    ]
 
 
 def _told(distance: float) -> float:

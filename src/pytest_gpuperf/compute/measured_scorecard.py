@@ -314,9 +314,18 @@ def measured_scorecard(
         invariants=checked(conditions, scorecard, profile),
     )
     older = older_sessions(baseline)
+    notes = [*unknowns(scorecard, profile, policy)]
+    if older:
+        base = older[-1]
+        named = isinstance(base, MeasuredScorecard) and base.machine
+        if not (named and scorecard.machine):
+            side = "this run" if named else "the baseline"
+            notes.append(
+                f"{side} names no machine: another one may have been compared with"
+            )
     scorecard = replace(
         scorecard,
-        notes=(*unknowns(scorecard, profile, policy), *_of_machine(scorecard, older)),
+        notes=tuple(notes),
         decisions=decisions(scorecard, older, policy.tolerances),
     )
     advice = recommendations(scorecard, profile, rules=rules)
@@ -421,18 +430,6 @@ def _sources(
         name: weakest(SourceLabel.MEASURED, *map(hardware.label, parts))
         for name, parts in made_of.items()
     }
-
-
-def _of_machine(
-    scorecard: MeasuredScorecard, older: Sequence[MeasuredScorecard | TrainingScorecard]
-) -> Iterator[str]:
-    if not older:
-        return
-    base = older[-1]
-    named = isinstance(base, MeasuredScorecard) and base.machine
-    if not (named and scorecard.machine):
-        side = "this run" if named else "the baseline"
-        yield f"{side} names no machine: another one may have been compared with"
 
 
 def _over(part: float | None, whole: float | None) -> float | None:

@@ -322,7 +322,19 @@ def step_profile(
         avg_step_ms=summary.period_s * _MS_PER_S,
         wall_coverage=summary.covered_fraction or 0.0,
         phases=_phases(summary),
-        per_layer=_layers(summary),
+        per_layer=tuple(
+            Layer(
+                layer=layer.layer,
+                fwd_ms=layer.forward_s * _MS_PER_S,
+                bwd_ms=layer.backward_s * _MS_PER_S,
+                ops={
+                    operation.name: operation.own_s * _MS_PER_S
+                    for operation in summary.operations
+                    if operation.layer == layer.layer
+                },
+            )
+            for layer in summary.layers
+        ),
         total_ms=summary.period_s * summary.counted_count * _MS_PER_S,
         step_ms=tuple(period_s * _MS_PER_S for period_s in periods_s),
         absent=frozenset(name for name, missing in absent.items() if missing),
@@ -509,22 +521,6 @@ def _phases(summary: StepSummary) -> dict[str, Phase]:
             exclusive_ms=wait_ms,
         )
     return phases
-
-
-def _layers(summary: StepSummary) -> tuple[Layer, ...]:
-    return tuple(
-        Layer(
-            layer=layer.layer,
-            fwd_ms=layer.forward_s * _MS_PER_S,
-            bwd_ms=layer.backward_s * _MS_PER_S,
-            ops={
-                operation.name: operation.own_s * _MS_PER_S
-                for operation in summary.operations
-                if operation.layer == layer.layer
-            },
-        )
-        for layer in summary.layers
-    )
 
 
 def _percent(part_s: float, whole_s: float) -> float:

@@ -459,9 +459,17 @@ def bottleneck(
     """
     explained = _explained(scorecard.coverage, policy)
     idle = _idle(scorecard, policy)
-    named = _waiting(scorecard, idle, policy) if explained else None
-    if named is not None:
-        return StepLimit(limiter=named)
+    device_busy = idle is not None and not _idles(idle, policy)
+    waiting = [
+        share.kind
+        for share in scorecard.shares  # Largest first.
+        if share.kind in _WAITING
+        and share.fraction > policy.waiting_fraction
+        # A wait for data during which the device was busy does not count.
+        and not (share.kind == SpanKind.DATA.value and device_busy)
+    ]
+    if explained and waiting:
+        return StepLimit(limiter=_WAITING[waiting[0]])
     longest = max(idle or (), key=lambda way: way[1].value, default=None)
     if longest is not None and _idles(idle, policy):
         return StepLimit(limiter=longest[0], evidence=(longest[1],))
@@ -475,19 +483,6 @@ def bottleneck(
     busy = scorecard.bandwidth_fraction
     near_roof = busy is not None and busy >= policy.busy_fraction
     return StepLimit(limiter=StepLimiter.MEMORY_BW if near_roof else None)
-
-
-def _waiting(
-    scorecard: MeasuredScorecard, idle: _Idle | None, policy: MeasuredPolicy
-) -> StepLimiter | None:
-    """Return the largest kind of waiting phase above the threshold, or None."""
-    device_busy = idle is not None and not _idles(idle, policy)
-    for share in scorecard.shares:  # Largest first.
-        if share.kind == SpanKind.DATA.value and device_busy:
-            continue  # The device was busy during the wait.
-        if share.kind in _WAITING and share.fraction > policy.waiting_fraction:
-            return _WAITING[share.kind]
-    return None
 
 
 def _idle(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> _Idle | None:
@@ -547,9 +542,17 @@ def unknowns(
     if isinstance(counted, CounterGap):
         lacking = f" ({', '.join(counted.missing)})" if counted.missing else ""
         yield f"the counters name no bottleneck: {counted.reason}{lacking}"
+    coverage = scorecard.coverage
     if scorecard.bottleneck is None:
-        yield from _unnamed(scorecard.coverage, policy)
-    elif not _explained(scorecard.coverage, policy):
+        if coverage is None:
+            yield "no bottleneck: the profile has no phases, or no step time"
+        elif coverage < policy.least_coverage:
+            yield "no bottleneck: too much of the step is in no phase"
+        elif coverage > policy.most_coverage:
+            yield "no bottleneck: the phases overlap, or one is nested in another"
+        else:
+            yield "no bottleneck: copies are few and the work is declared for one roof only"
+    elif not _explained(coverage, policy):
         yield "the phases do not explain the step: they named no bottleneck"
     if profile.absent:
         yield f"the profile does not have: {', '.join(sorted(profile.absent))}"
@@ -566,16 +569,3 @@ def _unmeasured(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> Iterato
         yield "no step time is known"
     elif scorecard.step.count == 0:
         yield "only the mean of the steps is known, so its noise is unknown"
-
-
-def _unnamed(coverage: float | None, policy: MeasuredPolicy) -> Iterator[str]:
-    if coverage is None:
-        yield "no bottleneck: the profile has no phases, or no step time"
-    elif coverage < policy.least_coverage:
-        yield "no bottleneck: too much of the step is in no phase"
-    elif coverage > policy.most_coverage:
-        yield "no bottleneck: the phases overlap, or one is nested in another"
-    else:
-        yield (
-            "no bottleneck: copies are few and the work is declared for one roof only"
-        )

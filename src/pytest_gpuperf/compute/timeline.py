@@ -314,27 +314,30 @@ def window_summary(
     summaries = summarise(
         records, start_s=start_s, end_s=end_s, longest_s=longest_s, scoring=scoring
     )
-    return tuple(map(_as_window, summaries))
-
-
-def _as_window(summary: WindowSummary) -> UtilizationWindow:
-    score, average = summary.real_util, summary.average
-    return UtilizationWindow(
-        gpu_index=summary.gpu_index,
-        gpu_uuid=summary.gpu_uuid,
-        duration_s=summary.end_s - summary.start_s,
-        reading_count=summary.reading_count,
-        class_s={w.label: seconds for w, seconds in summary.sample_class_s.items()},
-        incomplete_s=summary.incomplete_s,
-        unobserved_s=summary.unobserved_s,
-        real_util=None if score is None else score.mean,
-        real_util_p50=None if score is None else score.p50,
-        real_util_p95=None if score is None else score.p95,
-        average_class=(
-            average.workload_class.label if average and has_class(average) else None
-        ),
-        health_s={h.value: seconds for h, seconds in summary.health_s.items()},
-    )
+    windows = []
+    for summary in summaries:
+        score, average = summary.real_util, summary.average
+        windows.append(
+            UtilizationWindow(
+                gpu_index=summary.gpu_index,
+                gpu_uuid=summary.gpu_uuid,
+                duration_s=summary.end_s - summary.start_s,
+                reading_count=summary.reading_count,
+                class_s={w.label: s for w, s in summary.sample_class_s.items()},
+                incomplete_s=summary.incomplete_s,
+                unobserved_s=summary.unobserved_s,
+                real_util=None if score is None else score.mean,
+                real_util_p50=None if score is None else score.p50,
+                real_util_p95=None if score is None else score.p95,
+                average_class=(
+                    average.workload_class.label
+                    if average and has_class(average)
+                    else None
+                ),
+                health_s={h.value: seconds for h, seconds in summary.health_s.items()},
+            )
+        )
+    return tuple(windows)
 
 
 def utilization_estimates(window: UtilizationWindow) -> Iterator[Estimate]:
