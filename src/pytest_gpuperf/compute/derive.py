@@ -81,6 +81,13 @@ def theoretical_occupancy(
     by_threads = limits.max_warps_per_sm_count // warps
     if threads_per_block > limits.max_threads_per_block_count:
         by_threads = 0
+    per_block = _round_up(
+        shared_bytes + limits.reserved_shared_per_block_bytes,
+        limits.shared_allocation_bytes,
+    )
+    by_shared = limits.shared_per_sm_bytes // per_block if per_block else None
+    if shared_bytes > limits.max_shared_per_block_bytes:
+        by_shared = 0
     most_barriers, by_barriers = limits.max_barriers_per_sm_count, None
     if barriers_count and most_barriers is not None:
         by_barriers = most_barriers // barriers_count
@@ -88,7 +95,7 @@ def theoretical_occupancy(
         "threads": by_threads,
         "blocks": limits.max_blocks_per_sm_count,
         "registers": _by_registers(warps, registers_count, limits),
-        "shared": _by_shared(shared_bytes, limits),
+        "shared": by_shared,
         "barriers": by_barriers,
     }
     block_limits = {name: most for name, most in allowed.items() if most is not None}
@@ -187,17 +194,6 @@ def _by_registers(warps: int, registers_count: int, limits: ChipLimits) -> int |
         return 0
     warps_per_part = limits.registers_per_sm_count // parts // per_warp
     return warps_per_part * parts // warps
-
-
-def _by_shared(shared_bytes: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the shared memory, or None without shared memory."""
-    if shared_bytes > limits.max_shared_per_block_bytes:
-        return 0
-    per_block = _round_up(
-        shared_bytes + limits.reserved_shared_per_block_bytes,
-        limits.shared_allocation_bytes,
-    )
-    return limits.shared_per_sm_bytes // per_block if per_block else None
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -19,7 +19,7 @@ alternately.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from operator import itemgetter
 from statistics import NormalDist, fmean
@@ -395,17 +395,8 @@ def _reach(parts: Iterable[tuple[float, float, int]], p_value: float) -> float:
         low, above = high, below
         high += 1.0
         below = excess(high)
-    return math.exp(_root(excess, (low, above), (high, below)))
-
-
-def _root(
-    excess: Callable[[float], float],
-    first: tuple[float, float],
-    last: tuple[float, float],
-) -> float:
-    """Return the root of a falling function by secants, halving the value of the end that stays."""
-    (low, above), (high, below) = first, last
     side, place = 0, low
+    # The value of the end that stays is halved, so that both ends close in.
     for _ in range(_MOST_ITERATIONS):
         place = low + (high - low) * above / (above - below)
         value = excess(place)
@@ -419,7 +410,7 @@ def _root(
             high, below = place, value
             above *= 0.5 if side < 0 else 1.0
             side = -1
-    return place
+    return math.exp(place)
 
 
 # docs/judging.md section 3: deviation between processes of the ratio of two callables.
