@@ -310,7 +310,7 @@ def test_another_peak_makes_its_shares_incomparable(project: Project) -> None:
     project.run(*options)
     verdicts = {v["metric"]: v for v in project.report()["verdicts"]}
 
-    assert verdicts["time"]["outcome"] == "unchanged"
+    assert verdicts["time"]["outcome"] in {"unchanged", "blind"}
     assert verdicts["roofline.fraction"]["outcome"] == "incomparable"
     assert verdicts["roofline.fraction"]["detail"] == [
         "peak: dram 20.0 GB/s (declared) -> dram 40.0 GB/s (declared)"

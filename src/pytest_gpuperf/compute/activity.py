@@ -20,7 +20,6 @@ from pytest_gpuperf.model.activity import (
     Copy,
     KernelShape,
     KernelUse,
-    Launches,
     Trace,
     Track,
     TransferUse,
@@ -159,8 +158,14 @@ def summarise(
     use = DeviceUse(trace)
     counts, shapes = use.counts, trace.launches.shapes
     order = use.longest_first()
-    unseen = _unseen(trace)
     waits = trace.synchronizations
+    pieces_count = len(trace.launches) + len(trace.copies)
+    pieces_count += len(trace.fills) + len(trace.graphs)
+    # The child processes whose work is missing: those known to use a GPU. If the use is
+    # unknown and nothing ran in this process, the test may have left its work to any child.
+    unseen = tuple(map(str, trace.device_children))
+    if not unseen and not pieces_count:
+        unseen = trace.children
 
     def recorded(kind: str, value: _N) -> _N | None:
         return None if kind in trace.unrecorded else value
@@ -170,7 +175,9 @@ def summarise(
         kernels_count=len(shapes),
         launches_count=len(trace.launches),
         host_launches_count=trace.host_launches_count,
-        launch_latency_s=_median_s(trace.latencies_ns),
+        launch_latency_s=(
+            median(trace.latencies_ns) / _NS_PER_S if trace.latencies_ns else None
+        ),
         transfers=_transfers(trace.copies),
         fills_count=len(trace.fills),
         fills_bytes=sum(size for size, _, _ in trace.fills),
@@ -195,7 +202,7 @@ def summarise(
         children=trace.children,
         unrecorded=trace.unrecorded,
         tracks=_tracks(trace, order[:_LISTED_KERNELS]),
-        pieces_count=_timed_count(trace),
+        pieces_count=max(0, pieces_count - trace.untimed_count),
         **_times(use, trace),
     )
 
@@ -238,8 +245,14 @@ def estimates(
     """
     if summary.unseen:
         # The work of child processes is missing in every metric.
+        elsewhere = Gap(
+            code=GapCode.UNSUPPORTED,
+            reason=f"child processes ran during the measurement ({', '.join(summary.unseen)}), and CUPTI records"
+            " its own process only",
+            remedy="do the work in the test's own process",
+        )
         lost = gpu_metrics(Source.CUPTI, Kind.RANGE)
-        return (), tuple(_not_here(name, summary.unseen) for name in lost)
+        return (), tuple(Unmeasured.of_metric(name, elsewhere) for name in lost)
     estimated, unmeasured = [], []
     gaps = _gaps(summary)
     for name, value in _values(summary):
@@ -281,16 +294,6 @@ def notes(summary: ActivitySummary) -> tuple[Note, ...]:
 
 def _pieces_of(count: int) -> str:
     return f"{count} piece{'s' * (count > 1)} of work {'were' if count > 1 else 'was'}"
-
-
-def _not_here(name: str, processes: Sequence[str]) -> Unmeasured:
-    return Unmeasured(
-        metric=name,
-        code=GapCode.UNSUPPORTED,
-        reason=f"child processes ran during the measurement ({', '.join(processes)}), and CUPTI records"
-        " its own process only",
-        remedy="do the work in the test's own process",
-    )
 
 
 def _gaps(summary: ActivitySummary) -> dict[str, Gap]:
@@ -358,19 +361,6 @@ def _times(use: DeviceUse, trace: Trace) -> dict[str, Any]:
     }
 
 
-def _unseen(trace: Trace) -> tuple[str, ...]:
-    """
-    Return the child processes whose work is missing.
-
-    These are the children known to use a GPU. If the use is unknown and nothing ran in this
-    process, all children are returned, as the test may have left its work to one of them.
-    """
-    if trace.device_children:
-        return tuple(map(str, trace.device_children))
-    worked = len(trace.launches) or trace.copies or trace.fills or trace.graphs
-    return () if worked else trace.children
-
-
 def _kernels(
     use: DeviceUse,
     order: Sequence[int],
@@ -378,22 +368,15 @@ def _kernels(
     demangle: Callable[[str], str | None],
 ) -> tuple[KernelUse, ...]:
     """Return the first 256 kernels that ran, longest total time first."""
-    total_ns = use.total_ns
     return tuple(
         KernelUse(
             shape=shapes[place],
             demangled=demangle(shapes[place].name),
             count=use.counts[place],
-            total_s=total_ns[place] / _NS_PER_S,
+            total_s=use.total_ns[place] / _NS_PER_S,
         )
         for place in order[:_LISTED_KERNELS]
     )
-
-
-def _timed_count(trace: Trace) -> int:
-    count = len(trace.launches) + len(trace.copies)
-    count += len(trace.fills) + len(trace.graphs)
-    return max(0, count - trace.untimed_count)
 
 
 class _Piece(NamedTuple):
@@ -440,7 +423,10 @@ def _tracks(trace: Trace, listed: Sequence[int]) -> tuple[Track, ...]:
 
 
 def _timed_pieces(trace: Trace) -> Iterator[_Piece]:
-    launched = chain.from_iterable(map(_columns_of, trace.launches.pieces()))
+    launched = chain.from_iterable(
+        zip(p.start_ns, p.end_ns, p.device, p.stream, p.shape, strict=True)
+        for p in trace.launches.pieces()
+    )
     others = (
         ("copy", ((copy.start_ns, copy.end_ns) for copy in trace.copies)),
         ("memset", ((start_ns, end_ns) for _, start_ns, end_ns in trace.fills)),
@@ -460,12 +446,6 @@ def _timed_pieces(trace: Trace) -> Iterator[_Piece]:
     return (piece for piece in pieces if piece.start_ns and piece.end_ns)
 
 
-def _columns_of(launches: Launches) -> Iterable[tuple[int, ...]]:
-    """Return (start, end, device, stream, shape) per launch."""
-    names = ("start_ns", "end_ns", "device", "stream", "shape")
-    return zip(*(getattr(launches, name) for name in names), strict=True)
-
-
 def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:
     """Return copies by direction and kinds of memory, most bytes first."""
     groups: dict[tuple[str, str, str], list[Copy]] = defaultdict(list)
@@ -483,10 +463,6 @@ def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:
         for (direction, source, target), group in groups.items()
     )
     return tuple(sorted(uses, key=lambda use: -use.size_bytes))
-
-
-def _median_s(values_ns: Sequence[int]) -> float | None:
-    return median(values_ns) / _NS_PER_S if values_ns else None
 
 
 def _family(name: str) -> str:

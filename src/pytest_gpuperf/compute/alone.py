@@ -348,7 +348,8 @@ def _learned(
         far = math.log(_FAR_WEIGHT) + _log_normal(gap, _FAR_VARIANCE + noise)
         for place, size in enumerate(_SIZES):
             near = math.log(1 - _FAR_WEIGHT) + _log_normal(gap, size**2 + noise)
-            logs[place] += _log_sum(near, far)
+            most = max(near, far)
+            logs[place] += most + math.log1p(math.exp(min(near, far) - most))
     weights = _scaled(logs)
     return tuple((1 - _FAR_WEIGHT) * weight for weight in weights)
 
@@ -409,7 +410,10 @@ def judged_together(
         first + share * (gap - place.mean)
         for place, share in zip(places, shares, strict=True)
     ]
-    ratios = [_ratio(test, process_share, share) for share in shares]
+    # The processes' part of a session's variance, less the share of the fresh processes.
+    own_part = process_share / test.alone.run_share
+    rest = 1 / len(test.alone.stored) + 1 - process_share
+    ratios = [rest + own_part * (1 - share) for share in shares]
     whole = _mean(places, effects)
     far = sum(place.weight for place in places if place.is_far)
     unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
@@ -532,16 +536,6 @@ def judged_alone(
     )
 
 
-def _ratio(test: Twice, process_share: float, part: float) -> float:
-    """
-    Return the variance of a difference over the variance of a session.
-
-    `part` is the share of the fresh processes.
-    """
-    own = process_share / test.alone.run_share
-    return 1 / len(test.alone.stored) + 1 - process_share + own * (1 - part)
-
-
 def _spread(variance: float, pool: float) -> float:
     """
     Return the geometric mean of a test's own and the pooled variance of a process.
@@ -633,11 +627,6 @@ def _by_gap(
 def _log_normal(distance: float, variance: float) -> float:
     """Return the logarithm of a normal density, up to a constant."""
     return -(distance * distance / variance + math.log(variance)) / 2
-
-
-def _log_sum(one: float, other: float) -> float:
-    most = max(one, other)
-    return most + math.log1p(math.exp(min(one, other) - most))
 
 
 def _scaled(logs: Sequence[float]) -> list[float]:

@@ -140,9 +140,15 @@ def reference_moves(
     moves: dict[Process, float] = {}
     for processes in blocks.values():
         whole = [t for t in times.values() if processes <= t.keys()]
-        if len(whole) >= LEAST_CONTROLS:
-            centred = [_centred({p: math.log(t[p]) for p in processes}) for t in whole]
-            moves |= {p: median(logs[p] for logs in centred) for p in processes}
+        if len(whole) < LEAST_CONTROLS:
+            continue
+        centred: dict[Process, list[float]] = {process: [] for process in processes}
+        for by_process in whole:
+            logs = {process: math.log(by_process[process]) for process in processes}
+            middle = fmean(logs.values())
+            for process, log in logs.items():
+                centred[process].append(log - middle)
+        moves |= {process: median(logs) for process, logs in centred.items()}
     return moves
 
 
@@ -400,6 +406,10 @@ def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
     comparison = blocks.scaled.comparison
     width = blocks.null_width()
     stored = comparison.stored[0]
+    bound = None
+    if change.high is not None:
+        (reach,) = tables.reaches((_BOUND_TAIL,), contrast, residual, part)
+        bound = contrast.relative(reach)
     return BlockChange(
         change=change,
         evidence=AgainstEvidence(
@@ -410,14 +420,8 @@ def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
             null_fraction=None if width is None else contrast.relative(width),
         ),
         within=_is_within(blocks, tables, ratio),
-        bound=None if change.high is None else _bound(contrast, residual, part, tables),
+        bound=bound,
     )
-
-
-def _bound(contrast: Contrast, residual: Residual, part: Part, tables: Tables) -> float:
-    """Return the distance of the upper 95 % bound from the effect [fraction]."""
-    (reach,) = tables.reaches((_BOUND_TAIL,), contrast, residual, part)
-    return contrast.relative(reach)
 
 
 def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
@@ -442,11 +446,6 @@ def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
         for room in (above, below)
         if math.isfinite(room)
     )
-
-
-def _centred(logs: Mapping[Process, float]) -> dict[Process, float]:
-    middle = fmean(logs.values())
-    return {process: log - middle for process, log in logs.items()}
 
 
 def blocks_wanted(

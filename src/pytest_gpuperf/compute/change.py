@@ -8,7 +8,7 @@ from functools import partial
 from statistics import median
 
 from pytest_gpuperf.compute.alone import narrowed
-from pytest_gpuperf.compute.contrast import Contrast, Nearest, contrasts
+from pytest_gpuperf.compute.contrast import Contrast, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
 from pytest_gpuperf.compute.spread import (
     LEAST_VARIANCE,
@@ -237,15 +237,22 @@ class ComparedSuite:
     def detectable_effects(
         self, level: Sureness, more_sessions: int
     ) -> list[float | None]:
-        """Return the detectable effect of every comparison after more stored sessions."""
+        """Return the detectable effects after more stored sessions, None if unknown."""
         effects: list[float | None] = [None] * len(self.tests)
         for group, places in _groups(self.tests).items():
             residuals = [self.residuals[place] for place in places]
             tables = Tables(self.usual[group], residuals, more_sessions=more_sessions)
             for place, residual in zip(places, residuals, strict=True):
-                effects[place] = _future_effect(
-                    self.tests[place], residual, tables, level
-                )
+                test = self.tests[place]
+                if test.in_unit(test.mean) == 0 or not math.isfinite(residual.variance):
+                    continue
+                ratio = 1 + 1 / (len(test.stored) + more_sessions)
+                part = Part(ratio=ratio, planned_ratio=ratio, floor=test.floor)
+                p_values = (level.alpha / level.pair_count, 1 - level.power)
+                sure, miss = tables.reaches(p_values, test, residual, part)
+                effect = _found_mostly(test, sure, miss, level)
+                if effect is not None and math.isfinite(effect):
+                    effects[place] = effect
         return effects
 
     def changes(self, judged: Sequence[int], level: Sureness) -> list[Change]:
@@ -298,7 +305,10 @@ def _usual(
     quiet = [
         test
         for test, control in zip(tests, controls, strict=True)
-        if control and _worsening(test) < _QUIET
+        # For Better.HIGHER a fall is the worsening.
+        if control
+        and (-1 if test.comparison.better is Better.HIGHER else 1) * test.difference
+        < _QUIET
     ]
     variances: list[tuple[float, int]] = []
     if len(quiet) + len(witnesses) >= _LEAST_QUIET:
@@ -306,12 +316,6 @@ def _usual(
         variances += [(_one_apart(test, middle), 1) for test in quiet]
         variances += [(_one_apart(w, middle) * _REFERENCE_RATIO, 1) for w in witnesses]
     return usual_spread(variances, clock, least_equality=_LEAST_EQUALITY)
-
-
-def _worsening(test: Contrast) -> float:
-    """Return the difference of a contrast, positive if the test became worse."""
-    higher = test.comparison.better is Better.HIGHER
-    return -test.difference if higher else test.difference
 
 
 def _one_apart(contrast: Contrast, middle: float) -> float:
@@ -406,8 +410,8 @@ class Tables:
             logs = [math.log(v) for v in variances if math.isfinite(v)] or [0.0]
             self._low = min(logs)
             self._step = (max(logs) - self._low) / (_TABLE - 1)
-        # By the table's key, then by the row's number. Rows are built on demand, because few
-        # suites need all of them.
+        # Logarithms of reaches by the table's key, then by the row's number. Rows are built on
+        # demand, because few suites need all of them.
         self._rows: dict[tuple[object, ...], dict[int, list[float]]] = {}
 
     def mixture(self, dof: int) -> Mixture:
@@ -423,7 +427,8 @@ class Tables:
     ) -> Sequence[float]:
         """Return the differences that noise exceeds with the given probabilities, one-sided."""
         if not self._large or part.floor:
-            return self._direct(p_values, test.dof, residual.variance, part, residual)
+            variance, extra = residual.variance, residual.extra
+            return self._direct(p_values, test.dof, variance, part, extra)
         log = math.log(residual.variance)
         between = partial(self._between, p_values, test.dof, part)
         if not residual.extra:
@@ -440,26 +445,13 @@ class Tables:
             for less, more in zip(below, above, strict=True)
         ]
 
-    def _row(
-        self,
-        p_values: tuple[float, ...],
-        dof: int,
-        part: Part,
-        extra: float,
-        number: int,
-    ) -> list[float]:
-        """Return the logarithms of the reaches in a row of a table."""
-        like = Residual(difference=0.0, variance=0.0, extra=extra)
-        variance = math.exp(self._low + self._step * number)
-        return [*map(math.log, self._direct(p_values, dof, variance, part, like))]
-
     def _direct(
         self,
         p_values: tuple[float, ...],
         dof: int,
         variance: float,
         part: Part,
-        residual: Residual,
+        extra: float,
     ) -> list[float]:
         mixture = self.mixture(dof)
         return [
@@ -468,7 +460,7 @@ class Tables:
                 variance,
                 ratio=part.ratio,
                 floor=part.floor,
-                extra=residual.extra,
+                extra=extra,
             )
             for p_value in p_values
         ]
@@ -486,7 +478,9 @@ class Tables:
         place = (log - self._low) / self._step if self._step else 0.0
         number = min(max(int(place), 0), _TABLE - 2)
         for missing in {number, number + 1}.difference(rows):
-            rows[missing] = self._row(p_values, dof, part, extra, missing)
+            variance = math.exp(self._low + self._step * missing)
+            reaches = self._direct(p_values, dof, variance, part, extra)
+            rows[missing] = [*map(math.log, reaches)]
         share = place - number
         return [
             math.exp(below + share * (above - below))
@@ -503,7 +497,7 @@ def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
     """Build the change of a contrast from the usual spread of the group."""
-    nothing = _was_nothing(test.comparison)
+    nothing = not any(v for s in test.comparison.stored for v in s.run_values)
     reference = 0.0 if nothing else test.in_unit(test.mean)
     change = partial(
         Change,
@@ -570,10 +564,6 @@ def bounds_of(
     return low, high, _found_mostly(test, sure, miss, level)
 
 
-def _was_nothing(comparison: Comparison) -> bool:
-    return not any(value for s in comparison.stored for value in s.run_values)
-
-
 def _from_nothing(comparison: Comparison) -> tuple[float, float]:
     """
     Return the p-values of a worsening and of an improvement from stored values of 0.
@@ -605,29 +595,23 @@ def _agreed(
     limit = test.on_scale(test.comparison.limit or 0.0)
     more, less = p_values
     for sign, nearest in ((1, test.lowest), (-1, test.highest)):
-        whole = _of_nearest(test, residual, nearest, sign)
-        if whole is None or whole < limit:
+        if nearest is None:
+            continue
+        # The smallest change among the fresh processes in this direction.
+        whole = sign * (residual.difference + nearest.value - test.now)
+        if whole < limit:
             continue
         # A wide floor from disturbed processes must not hide a change of all processes.
         agreed = Part(
             ratio=part.planned_ratio,
             planned_ratio=part.planned_ratio,
-            floor=nearest.floor if nearest is not None else 0.0,
+            floor=nearest.floor,
         )
         p_value = beyond(whole - noise, ratio=agreed.ratio, floor=agreed.floor)
         if p_value < (more if sign > 0 else less):
             part = agreed
             more, less = (p_value, less) if sign > 0 else (more, p_value)
     return part, more, less
-
-
-def _of_nearest(
-    test: Contrast, residual: Residual, nearest: Nearest | None, sign: int
-) -> float | None:
-    """Return the smallest change among fresh processes in direction `sign`, or None."""
-    if nearest is None:
-        return None
-    return sign * (residual.difference + nearest.value - test.now)
 
 
 def _found_mostly(
@@ -652,18 +636,3 @@ def _found_mostly(
         return None
     limit = test.on_scale(test.comparison.limit or 0.0)
     return test.relative(max(test.on_scale(level.noise_threshold) + sure, limit) + miss)
-
-
-def _future_effect(
-    test: Contrast, residual: Residual, tables: Tables, level: Sureness
-) -> float | None:
-    """Return the detectable effect after more stored sessions, or None if unknown."""
-    if test.in_unit(test.mean) == 0 or not math.isfinite(residual.variance):
-        return None
-    count = len(test.stored) + tables.more_sessions
-    ratio = 1 + 1 / count
-    part = Part(ratio=ratio, planned_ratio=ratio, floor=test.floor)
-    p_values = (level.alpha / level.pair_count, 1 - level.power)
-    sure, miss = tables.reaches(p_values, test, residual, part)
-    effect = _found_mostly(test, sure, miss, level)
-    return effect if effect is not None and math.isfinite(effect) else None

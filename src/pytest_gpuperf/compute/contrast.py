@@ -213,23 +213,30 @@ def fitting(
 def _contrast(comparison: Comparison) -> Contrast:
     sessions = (*comparison.stored, comparison.current)
     values = [value for session in sessions for value in session.run_values]
-    scale = 0.0 if min(values) > 0 else _size(comparison.stored)
-    if scale:
-        scaled = [share_of(value, scale) for value in values]
+    if min(values) > 0:
+        scale, scaled = 0.0, [*map(math.log, values)]
     else:
-        scaled = [*map(math.log, values)]
+        means = [mean(session.run_values) for session in comparison.stored]
+        scale = abs(mean(means)) or 1.0
+        scaled = [share_of(value, scale) for value in values]
     share, floor = 1.0, 0.0
     lowest = highest = None
     # Skipped in the usual case of one process per session.
     if len(values) > len(sessions):
         rest = iter(scaled)
         runs = [list(islice(rest, len(s.run_values))) for s in sessions]
-        share, floor = _between_processes(runs, fresh=comparison.fresh)
         scaled = [sum(run) / len(run) for run in runs]
-        if comparison.fresh:
+        *counts, count_now = map(len, runs)
+        share = sum(1 / count for count in counts) / len(counts)
+        if comparison.fresh:  # The current processes decide alone.
             scaled[-1] = median(runs[-1])
+            floor = _process_variance(runs[-1]) * share
             lowest = _nearest(sorted(runs[-1]), share)
             highest = _nearest(sorted(runs[-1], reverse=True), share)
+        else:
+            squares = sum(moments(run)[1] for run in runs)
+            pooled = squares / (sum(counts) + count_now - len(runs))
+            floor = pooled * max(share, 1 / count_now)
     *stored, now = scaled
     return Contrast(
         comparison=comparison,
@@ -256,35 +263,6 @@ def _nearest(values: Sequence[float], share: float) -> Nearest | None:
     half = values[: (len(values) + 1) // 2]
     variance = moments(half)[1] / (len(half) - 1) / _HALF_SHARE
     return Nearest(value=values[0], floor=variance * share)
-
-
-def _size(stored: Sequence[SessionValue]) -> float:
-    """Return the absolute mean of the stored sessions, or 1 if the mean is 0."""
-    return abs(mean([mean(session.run_values) for session in stored])) or 1.0
-
-
-def _between_processes(
-    runs: Sequence[Sequence[float]], *, fresh: bool
-) -> tuple[float, float]:
-    """
-    Estimate the spread between the processes of sessions.
-
-    Args:
-        runs: The processes of each session, the current session last. At least one session
-            has several processes.
-
-        fresh: Whether the current processes decide alone.
-
-    Returns:
-        `run_share` and `floor` of the contrast.
-    """
-    *counts, now = map(len, runs)
-    share = sum(1 / count for count in counts) / len(counts)
-    squares = [moments(values)[1] for values in runs]
-    if fresh:
-        return share, _process_variance(runs[-1]) * share
-    pooled = sum(squares) / (sum(counts) + now - len(runs))
-    return share, pooled * max(share, 1 / now)
 
 
 def _process_variance(values: Sequence[float]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, fsum
+from operator import mul
 
 from pytest_gpuperf.model.activity import KernelResources, Occupancy
 from pytest_gpuperf.model.counters import (
@@ -77,12 +78,25 @@ def theoretical_occupancy(
         CUDA C++ Programming Guide 13.0, table 27; cuda_occupancy.h of CUDA 13.0.
     """
     warps = -(-threads_per_block // limits.warp_size_count)
+    by_threads = limits.max_warps_per_sm_count // warps
+    if threads_per_block > limits.max_threads_per_block_count:
+        by_threads = 0
+    per_block = _round_up(
+        shared_bytes + limits.reserved_shared_per_block_bytes,
+        limits.shared_allocation_bytes,
+    )
+    by_shared = limits.shared_per_sm_bytes // per_block if per_block else None
+    if shared_bytes > limits.max_shared_per_block_bytes:
+        by_shared = 0
+    most_barriers, by_barriers = limits.max_barriers_per_sm_count, None
+    if barriers_count and most_barriers is not None:
+        by_barriers = most_barriers // barriers_count
     allowed = {
-        "threads": _by_threads(warps, threads_per_block, limits),
+        "threads": by_threads,
         "blocks": limits.max_blocks_per_sm_count,
         "registers": _by_registers(warps, registers_count, limits),
-        "shared": _by_shared(shared_bytes, limits),
-        "barriers": _by_barriers(barriers_count, limits),
+        "shared": by_shared,
+        "barriers": by_barriers,
     }
     block_limits = {name: most for name, most in allowed.items() if most is not None}
     limiter = min(block_limits, key=block_limits.__getitem__)
@@ -162,13 +176,6 @@ def top_stall(shares: Mapping[str, float]) -> tuple[str, float] | None:
     return None if name is None else (name, costly[name])
 
 
-def _by_threads(warps: int, threads_per_block: int, limits: ChipLimits) -> int:
-    """Return the blocks that fit the warp slots, or 0 for blocks of too many threads."""
-    if threads_per_block > limits.max_threads_per_block_count:
-        return 0
-    return limits.max_warps_per_sm_count // warps
-
-
 def _by_registers(warps: int, registers_count: int, limits: ChipLimits) -> int | None:
     """
     Return the blocks that fit the register file, or None for a kernel without registers.
@@ -187,24 +194,6 @@ def _by_registers(warps: int, registers_count: int, limits: ChipLimits) -> int |
         return 0
     warps_per_part = limits.registers_per_sm_count // parts // per_warp
     return warps_per_part * parts // warps
-
-
-def _by_shared(shared_bytes: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the shared memory, or None without shared memory."""
-    if shared_bytes > limits.max_shared_per_block_bytes:
-        return 0
-    per_block = _round_up(
-        shared_bytes + limits.reserved_shared_per_block_bytes,
-        limits.shared_allocation_bytes,
-    )
-    return limits.shared_per_sm_bytes // per_block if per_block else None
-
-
-def _by_barriers(barriers_count: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the barriers, or None without barriers or a known limit."""
-    if barriers_count == 0 or limits.max_barriers_per_sm_count is None:
-        return None
-    return limits.max_barriers_per_sm_count // barriers_count
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -256,10 +245,6 @@ def _sum(*numbers: float) -> float:
 def _ratio(part: float, whole: float) -> float | None:
     """Return a quotient, or None if the denominator is not above 0."""
     return part / whole if whole > 0 else None
-
-
-def _product(number: float, rate: float) -> float:
-    return number * rate
 
 
 def _flop_rate(add: float, mul: float, fma: float, clock: float) -> float:
@@ -393,11 +378,7 @@ FORMULAS: Mapping[str, Formula] = {
         undefined="it took no time",
     ),
     "dram.peak_bytes_per_s": Formula(
-        ways=(
-            Way(
-                needs=("dram_peak_bytes_per_cycle_ratio", "dram_clock_hz"), of=_product
-            ),
-        )
+        ways=(Way(needs=("dram_peak_bytes_per_cycle_ratio", "dram_clock_hz"), of=mul),)
     ),
     **{
         f"{dtype}.flop_per_s": Formula(
@@ -581,9 +562,13 @@ def aggregate(
     if len(values) == 1:
         return values[0]
     combine = metric_of(metric).combine
-    if combine is Combine.MEAN:
-        return _weighted(values, weights)
-    return _COMBINED[combine](values)
+    if combine is not Combine.MEAN:
+        return _COMBINED[combine](values)
+    if len(weights) != len(values) or not sum(weights) > 0:
+        return None
+    total = fsum(v * w for v, w in zip(values, weights, strict=True))
+    # Rounding may move a mean past the smallest or largest value.
+    return min(max(total / fsum(weights), min(values)), max(values))
 
 
 def over_launches(
@@ -622,35 +607,17 @@ def over_launches(
         code = GapCode.NOT_COLLECTED if count else GapCode.NOT_IN_REPORT
         reason = f"{which} in the report has it"
         return CounterGap(code=code, reason=reason, missing=missing)
-    return _together(
-        metric, [(value, values) for value, values in derived if value is not None]
-    )
-
-
-def _weighted(values: Sequence[float], weights: Sequence[float]) -> float | None:
-    """Return a weighted mean, or None if weights are missing."""
-    if len(weights) != len(values) or not sum(weights) > 0:
-        return None
-    total = fsum(v * w for v, w in zip(values, weights, strict=True))
-    # Rounding may move a mean past the smallest or largest value.
-    return min(max(total / fsum(weights), min(values)), max(values))
-
-
-def _together(
-    metric: str, pairs: Sequence[tuple[float, Mapping[str, float]]]
-) -> float | CounterGap:
+    pairs = [(value, values) for value, values in derived if value is not None]
     if not pairs:
         return CounterGap(
             code=GapCode.NOT_DEFINED,
             reason=FORMULAS[metric].undefined or "it is not defined",
             remedy="choose other launches with kernel=",
         )
-    counters = [values for _, values in pairs]
-    value = aggregate(
-        metric, [value for value, _ in pairs], weights=_weights(metric, counters)
-    )
-    if value is not None:
-        return value
+    weights = _weights(metric, [values for _, values in pairs])
+    combined = aggregate(metric, [value for value, _ in pairs], weights=weights)
+    if combined is not None:
+        return combined
     return CounterGap(
         code=GapCode.INCOMPLETE,
         reason=f"a rate of {len(pairs)} launches, whose durations are not known",

@@ -71,10 +71,7 @@ def gates(deltas: DeviceDeltas, *, strict: bool = False) -> Gates:
     Returns:
         The worst reason to void the measurement, and the notes.
     """
-    voids = [*_health(deltas), *_hardware(deltas)]
-    notes = [*_events(deltas), *_silence(deltas)]
-    if deltas.sharing is Sharing.FOREIGN:
-        voids.append(_foreign(deltas))
+    voids, notes = [*_disturbances(deltas)], [*_events(deltas)]
     drift_void, capped = _capped(deltas)
     voids.extend(drift_void)
     notes.extend(capped)
@@ -117,7 +114,8 @@ def clock_drift_fraction(clocks_hz: Sequence[float]) -> float | None:
     return median(half[-size:]) / first - 1.0 if first > 0 else None
 
 
-def _health(deltas: DeviceDeltas) -> Iterable[Void]:
+def _disturbances(deltas: DeviceDeltas) -> Iterable[Void]:
+    """Yield what disturbs any measurement, the worst first."""
     if deltas.lost is not None:
         reason = f"the GPU was lost: {deltas.lost.reason}"
         remedy = deltas.lost.remedy
@@ -131,9 +129,6 @@ def _health(deltas: DeviceDeltas) -> Iterable[Void]:
             reason=f"memory errors were counted during the measurement ({', '.join(moved)})",
             remedy="run it again, and have the board tested if that comes back",
         )
-
-
-def _hardware(deltas: DeviceDeltas) -> Iterable[Void]:
     for reason in _VOID_REASONS:
         if _held(deltas, reason):
             yield Void(
@@ -141,22 +136,26 @@ def _hardware(deltas: DeviceDeltas) -> Iterable[Void]:
                 reason=f"{_cause(deltas, reason)} held the clock down",
                 remedy=_REMEDIES[reason],
             )
-
-
-def _foreign(deltas: DeviceDeltas) -> Void:
-    pids = ", ".join(map(str, deltas.foreign_pids))
-    are_many = len(deltas.foreign_pids) > 1
-    return Void(
-        code=VoidCode.FOREIGN_PROCESS,
-        reason=f"process{'es' * are_many} {pids} computed on the same GPU",
-        remedy=f"end {'them' if are_many else 'it'}, or measure on another GPU",
-    )
+    if deltas.sharing is Sharing.FOREIGN:
+        pids = ", ".join(map(str, deltas.foreign_pids))
+        are_many = len(deltas.foreign_pids) > 1
+        yield Void(
+            code=VoidCode.FOREIGN_PROCESS,
+            reason=f"process{'es' * are_many} {pids} computed on the same GPU",
+            remedy=f"end {'them' if are_many else 'it'}, or measure on another GPU",
+        )
 
 
 def _capped(deltas: DeviceDeltas) -> tuple[list[Void], list[Note]]:
     causes = [_cause(deltas, reason) for reason in _CAPPING if _held(deltas, reason)]
     if not causes:
-        return [], _blindness(deltas)
+        if deltas.throttled_s or deltas.lost is not None:
+            return [], []
+        text = (
+            "this GPU does not count throttling time: its clock was checked only before and"
+            " after"
+        )
+        return [], [Note(code="throttling-uncounted", text=text)]
     drift_fraction = clock_drift_fraction(deltas.ring_sm_clocks_hz)
     text = f"{' and '.join(causes)} held the clock down"
     if drift_fraction is None:
@@ -174,16 +173,6 @@ def _capped(deltas: DeviceDeltas) -> tuple[list[Void], list[Note]]:
     return [], [Note(code=CAPPED, text=f"{text}; {moved}")]
 
 
-def _blindness(deltas: DeviceDeltas) -> list[Note]:
-    if deltas.throttled_s or deltas.lost is not None:
-        return []
-    text = (
-        "this GPU does not count throttling time: its clock was checked only before and"
-        " after"
-    )
-    return [Note(code="throttling-uncounted", text=text)]
-
-
 def _events(deltas: DeviceDeltas) -> Iterable[Note]:
     if deltas.xids:
         codes = ", ".join(map(str, deltas.xids))
@@ -192,31 +181,21 @@ def _events(deltas: DeviceDeltas) -> Iterable[Note]:
     if deltas.pcie_replay_count:
         text = f"{deltas.pcie_replay_count} PCIe packets were replayed"
         yield Note(code="pcie-replay", text=text)
-
-
-def _silence(deltas: DeviceDeltas) -> Iterable[Note]:
     named: dict[str, list[str]] = {}
     for sensor, gap in deltas.silent.items():
         # A sensor that the GPU does not have is not worth a note.
         if gap.code is not GapCode.UNSUPPORTED:
-            reason = gap.text
-            named.setdefault(reason, []).append(sensor)
+            named.setdefault(gap.text, []).append(sensor)
     for reason, sensors in named.items():
         text = f"no reading of {', '.join(sensors)}: {reason}"
         yield Note(code="sensor-silent", text=text)
 
 
 def _held(deltas: DeviceDeltas, reason: ClockReason) -> bool:
-    if reason is ClockReason.THERMAL and _split(deltas):
+    kinds = {ClockReason.SOFTWARE_THERMAL, ClockReason.HARDWARE_THERMAL}
+    if reason is ClockReason.THERMAL and kinds <= deltas.throttled_s.keys():
         return False  # The driver counts the two kinds separately.
     return reason in deltas.reasons or deltas.throttled_s.get(reason, 0.0) > 0
-
-
-def _split(deltas: DeviceDeltas) -> bool:
-    return (
-        ClockReason.SOFTWARE_THERMAL in deltas.throttled_s
-        and ClockReason.HARDWARE_THERMAL in deltas.throttled_s
-    )
 
 
 def _cause(deltas: DeviceDeltas, reason: ClockReason) -> str:

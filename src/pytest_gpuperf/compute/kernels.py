@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.change import KernelAccount, KernelMove
@@ -76,7 +77,7 @@ def aligned(
     """
     old, new = [*then], [*now]
     moves: list[KernelMove] = []
-    for key in (_named_launch, _name, _family_grid, _family):
+    for key in (_named_launch, attrgetter("name"), _family_grid, _family):
         moves += _pairs(old, new, key)
     moves += _pairs(old, new, _extents, unique=True)
     if len(old) == len(new) == 1 and _of_one_order(old[0], new[0]):
@@ -132,10 +133,6 @@ def _middle(sessions: Sequence[Sequence[KernelTotal]]) -> Sequence[KernelTotal]:
 
 
 _Key = Callable[[KernelTotal], Hashable]  # Returns None for a kernel without the key.
-
-
-def _name(kernel: KernelTotal) -> Hashable:
-    return kernel.name
 
 
 def _named_launch(kernel: KernelTotal) -> Hashable:

@@ -271,7 +271,14 @@ def _limiter(
         return _at_roof(ranked, values)
     waves = value_of("waves", values)
     if waves is not None and waves < _FULL:
-        return _too_small(waves, values, ranked)
+        return Limiter(
+            name=LimiterName.GRID,
+            evidence=(
+                Evidence(name="waves", value=waves, unit="count"),
+                *_named(values, {"SM active": "sm.active_fraction"}),
+                *(roof.evidence for roof in ranked[:2]),
+            ),
+        )
     return _latency(values, ranked)
 
 
@@ -292,23 +299,15 @@ def _at_roof(ranked: list[_CountedRoof], values: Mapping[str, float]) -> Limiter
     )
 
 
-def _too_small(
-    waves: float, values: Mapping[str, float], ranked: list[_CountedRoof]
-) -> Limiter:
-    return Limiter(
-        name=LimiterName.GRID,
-        evidence=(
-            Evidence(name="waves", value=waves, unit="count"),
-            *_named(values, {"SM active": "sm.active_fraction"}),
-            *(roof.evidence for roof in ranked[:2]),
-        ),
-    )
-
-
 def _latency(
     values: Mapping[str, float], ranked: list[_CountedRoof]
 ) -> Limiter | CounterGap:
-    lacking = _unseen(values, ranked)
+    needed = [_WHOLE[BoundSide.COMPUTE]]
+    if not _MEMORY.keys() <= {roof.limiter for roof in ranked}:
+        needed.insert(0, _WHOLE[BoundSide.MEMORY])
+    if value_of("waves", values) is None:
+        needed += ["warps_active_fraction", "waves_count"]
+    lacking = tuple(name for name in needed if name not in values)
     if lacking:
         reason = "no counter of its utilization was collected"
         if ranked:
@@ -320,6 +319,11 @@ def _latency(
     shares = stall_shares(values)
     top = top_stall(shares) if shares is not None else None
     stall = () if top is None else (Evidence(name=f"stall {top[0]}", value=top[1]),)
+    possible = []
+    occupancy = launch_occupancy(values)
+    if occupancy is not None and occupancy.fraction < 1:
+        name = f"theoretical by {' and '.join(occupancy.limiters)}"
+        possible.append(Evidence(name=name, value=occupancy.fraction))
     return Limiter(
         name=LimiterName.LATENCY,
         detail=None if top is None else top[0],
@@ -327,33 +331,19 @@ def _latency(
             *stall,
             *(roof.evidence for roof in ranked[:2]),
             *_named(values, {"occupancy": "occupancy.achieved"}),
-            *_possible(values),
+            *possible,
             *_named(values, {"SM active": "sm.active_fraction"}),
             *_named(values, {"tail": "waves.tail_fraction"}),
         ),
     )
 
 
-def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
-    """Return the theoretical occupancy as evidence, or () if unlimited or unknown."""
-    occupancy = launch_occupancy(values)
-    if occupancy is None or occupancy.fraction >= 1:
-        return ()
-    name = f"theoretical by {' and '.join(occupancy.limiters)}"
-    return (Evidence(name=name, value=occupancy.fraction),)
-
-
-def _unseen(values: Mapping[str, float], roofs: list[_CountedRoof]) -> tuple[str, ...]:
-    needed = [_WHOLE[BoundSide.COMPUTE]]
-    if not _MEMORY.keys() <= {roof.limiter for roof in roofs}:
-        needed.insert(0, _WHOLE[BoundSide.MEMORY])
-    if value_of("waves", values) is None:
-        needed += ["warps_active_fraction", "waves_count"]
-    return tuple(name for name in needed if name not in values)
-
-
 def _roofs(values: Mapping[str, float]) -> list[_CountedRoof]:
-    """Return the collected roofs, in the order that breaks ties."""
+    """
+    Return the collected roofs, in the order that breaks ties.
+
+    A whole side is a roof if it is busier than all its collected parts.
+    """
     measured = [
         *((*head, value_of(metric, values)) for head, metric in _DERIVED_ROOFS),
         *((*head, values.get(counter)) for head, counter in _PIPE_ROOFS),
@@ -363,13 +353,6 @@ def _roofs(values: Mapping[str, float]) -> list[_CountedRoof]:
         for side, limiter, name, fraction in measured
         if fraction is not None
     ]
-    return [*named, *_wholes(values, named)]
-
-
-def _wholes(
-    values: Mapping[str, float], named: list[_CountedRoof]
-) -> list[_CountedRoof]:
-    """Return the sides that are busier than all collected parts of the side."""
     accounted = dict.fromkeys(BoundSide, 0.0)
     accounted[BoundSide.COMPUTE] = values.get(_LSU, 0.0)
     for roof in named:
@@ -378,11 +361,12 @@ def _wholes(
         BoundSide.MEMORY: (LimiterName.MEMORY, "memory"),
         BoundSide.COMPUTE: (LimiterName.PIPE, "sm"),
     }
-    return [
+    wholes = [
         _CountedRoof(side, name, text, values[_WHOLE[side]])
         for side, (name, text) in sides.items()
         if values.get(_WHOLE[side], 0.0) > accounted[side] + _SLACK
     ]
+    return [*named, *wholes]
 
 
 def _named(values: Mapping[str, float], metrics: Mapping[str, str]) -> list[Evidence]:

@@ -294,11 +294,18 @@ def without_machine(
         )
         for t in tests
     ]
-    witnesses = _by_class(references)
-    for name, members in _places_by_class(tests).items():
+    witnesses = [*references]
+    by_class = _by_class(witnesses)
+    for name, members in _by_class(tests).items():
         contrasts = [tests[place] for place in members]
-        moves = _moves(
-            contrasts, [controls[p] for p in members], witnesses.get(name, ())
+        marked = [tests[place] for place in members if controls[place]]
+        others = [witnesses[place] for place in by_class.get(name, ())]
+        moves = (
+            [_move([*marked, *others])] * len(members)
+            if len(members) > _FEW_TESTS
+            else [
+                _move([*(t for t in marked if t is not c), *others]) for c in contrasts
+            ]
         )
         if any(move is not None for move in moves):
             corrected = _without_moves(contrasts, moves)
@@ -309,38 +316,20 @@ def without_machine(
 
 def common_moves(controls: Iterable[Contrast]) -> dict[str, CommonMove]:
     """Return the shifts of all classes with enough controls, by shift group."""
-    moves = {name: _move(contrasts) for name, contrasts in _by_class(controls).items()}
+    every = [*controls]
+    moves = {
+        name: _move([every[place] for place in places])
+        for name, places in _by_class(every).items()
+    }
     return {name: move for name, move in moves.items() if move is not None}
 
 
-def _by_class(contrasts: Iterable[Contrast]) -> dict[str, list[Contrast]]:
-    groups: dict[str, list[Contrast]] = {}
-    for contrast in contrasts:
-        if contrast.comparison.shift_group and not contrast.scale:
-            groups.setdefault(contrast.comparison.shift_group, []).append(contrast)
-    return groups
-
-
-def _places_by_class(tests: Sequence[Contrast]) -> dict[str, list[int]]:
+def _by_class(tests: Sequence[Contrast]) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = {}
     for place, contrast in enumerate(tests):
         if contrast.comparison.shift_group and not contrast.scale:
             groups.setdefault(contrast.comparison.shift_group, []).append(place)
     return groups
-
-
-def _moves(
-    tests: Sequence[Contrast], controls: Sequence[bool], witnesses: Sequence[Contrast]
-) -> list[CommonMove | None]:
-    """Return the common shift per test of a class, or None with too few controls."""
-    marked = list(zip(tests, controls, strict=True))
-    if len(tests) > _FEW_TESTS:
-        move = _move([*(test for test, control in marked if control), *witnesses])
-        return [move] * len(tests)
-    return [
-        _move([*(t for t, control in marked if control and t is not test), *witnesses])
-        for test in tests
-    ]
 
 
 def _move(controls: Sequence[Contrast]) -> CommonMove | None:
@@ -365,8 +354,24 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
 def _without_moves(
     tests: Sequence[Contrast], moves: Sequence[CommonMove | None]
 ) -> list[Residual]:
-    steps = [_steps(test, move) for test, move in zip(tests, moves, strict=True)]
-    followed = _share_followed(tests, steps)
+    # The common shift in each test's stored sessions and now, less the stored mean.
+    steps: list[tuple[list[float], float]] = []
+    squares = products = about_mean = about_move = 0.0
+    for test, move in zip(tests, moves, strict=True):
+        then = {} if move is None else move.sessions
+        now = 0.0 if move is None else move.log_shift
+        shifts = [then.get(name, 0.0) for name in test.session_ids]
+        middle = fmean(shifts)
+        sessions = [shift - middle for shift in shifts]
+        steps.append((sessions, now - middle))
+        for value, step in zip(test.stored, sessions, strict=True):
+            distance = value - test.mean
+            squares += step * step
+            products += step * distance
+            about_mean += distance * distance
+            about_move += (distance - step) ** 2
+    noise = min(about_move, about_mean) / max(1, sum(test.dof for test in tests))
+    followed = followed_share(squares=squares, products=products, noise=noise)
     residuals = []
     for test, (sessions, now) in zip(tests, steps, strict=True):
         rest = [
@@ -383,33 +388,6 @@ def _without_moves(
             )
         )
     return residuals
-
-
-def _steps(test: Contrast, move: CommonMove | None) -> tuple[list[float], float]:
-    """Return the common shift in a test's stored sessions and now, less the stored mean."""
-    if move is None:
-        return [0.0] * len(test.stored), 0.0
-    steps = [move.sessions.get(name, 0.0) for name in test.session_ids]
-    mean = fmean(steps)
-    return [step - mean for step in steps], move.log_shift - mean
-
-
-def _share_followed(
-    tests: Sequence[Contrast], steps: Sequence[tuple[Sequence[float], float]]
-) -> FollowedShare:
-    squares = products = about_mean = about_move = 0.0
-    dof = 0
-    for test, (sessions, _) in zip(tests, steps, strict=True):
-        mean = test.mean
-        dof += test.dof
-        for value, step in zip(test.stored, sessions, strict=True):
-            distance = value - mean
-            squares += step * step
-            products += step * distance
-            about_mean += distance * distance
-            about_move += (distance - step) ** 2
-    noise = min(about_move, about_mean) / max(1, dof)
-    return followed_share(squares=squares, products=products, noise=noise)
 
 
 def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:
@@ -447,23 +425,21 @@ def _slope(
                 loops[place], sessions[place].run_values, strict=True
             )
         ]
-        if pairs := _explained(pairs):
+        usual_loop = median(loop for loop, _ in pairs)
+        rests = [time - _USUAL_SLOPE * loop for loop, time in pairs]
+        usual_rest = median(rests)
+        # A process that is further off was not slowed by the core.
+        pairs = [
+            pair
+            for pair, rest in zip(pairs, rests, strict=True)
+            if abs(rest - usual_rest)
+            <= _OTHER_SLOPES * abs(pair[0] - usual_loop) + _MOST_CHANGE
+        ]
+        if pairs:
             middle = fmean(loop for loop, _ in pairs)
             weighted += _sum((loop - middle) * time for loop, time in pairs)
             precision += _sum((loop - middle) ** 2 for loop, _ in pairs)
     return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
-
-
-def _explained(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    usual_loop = median(loop for loop, _ in pairs)
-    rests = [time - _USUAL_SLOPE * loop for loop, time in pairs]
-    usual_rest = median(rests)
-    return [
-        pair
-        for pair, rest in zip(pairs, rests, strict=True)
-        if abs(rest - usual_rest)
-        <= _OTHER_SLOPES * abs(pair[0] - usual_loop) + _MOST_CHANGE
-    ]
 
 
 def _told(distance: float) -> float:

@@ -23,14 +23,13 @@ from pytest_gpuperf.compute.step_bottleneck import (
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.counters import STANDARD
 from pytest_gpuperf.model.frozen import (
-    Frozen,
     Mistake,
     not_finite,
     not_made,
     refuse,
     replace,
 )
-from pytest_gpuperf.model.roofline import Grade, weakest
+from pytest_gpuperf.model.roofline import weakest
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import (
     UNATTRIBUTED,
@@ -135,7 +134,19 @@ def checked(
     """
     if not invariants:
         return ()
-    values = _values(scorecard, profile)
+    values: dict[str, float | None] = {s.kind: s.ms for s in scorecard.shares}
+    values |= {name: getattr(scorecard, name) for name in _NUMBERS}
+    if scorecard.step is not None:
+        values[_STEP] = scorecard.step.median_ms or scorecard.step.mean_ms
+    if scorecard.device is not None:
+        device = scorecard.device
+        values |= {name: getattr(device, f"{name}_ms") for name in _DEVICE}
+    phases = profile.phases.items()
+    values |= {f'phase["{name}"]': _own_ms(phase) for name, phase in phases}
+    values |= {
+        f'op["{operation.name}"]': operation.ms for operation in scorecard.operations
+    }
+    values |= {f'counter["{name}"]': v for name, v in profile.counters.items()}
     return tuple(_held(invariant, values) for invariant in invariants)
 
 
@@ -158,7 +169,20 @@ def _parsed(
 
 
 def _held(invariant: Invariant, values: Mapping[str, float | None]) -> InvariantResult:
-    value, reason = _ratio(invariant, values)
+    names = [name for name in (invariant.part, invariant.whole) if name is not None]
+    lacking = [name for name in names if values.get(name) is None]
+    part, *whole = (values.get(name) or 0.0 for name in names)
+    value, reason = None, ""
+    if lacking:
+        reason = f"{' and '.join(lacking)}: not in the profile"
+    elif not whole:
+        value = part
+    elif whole[0] <= 0:
+        reason = f"{invariant.whole} is {whole[0]!r}"
+    elif math.isfinite(part / whole[0]):
+        value = part / whole[0]
+    else:
+        reason = "no float holds the ratio"
     if value is None:
         outcome = Outcome.UNMEASURED
     else:
@@ -173,42 +197,6 @@ def _held(invariant: Invariant, values: Mapping[str, float | None]) -> Invariant
         high=invariant.high,
         why=reason,
     )
-
-
-def _ratio(
-    invariant: Invariant, values: Mapping[str, float | None]
-) -> tuple[float | None, str]:
-    """Return the value of an invariant, or None and the reason."""
-    names = [name for name in (invariant.part, invariant.whole) if name is not None]
-    lacking = [name for name in names if values.get(name) is None]
-    if lacking:
-        return None, f"{' and '.join(lacking)}: not in the profile"
-    part, *whole = (values[name] or 0.0 for name in names)
-    if not whole:
-        return part, ""
-    if whole[0] <= 0:
-        return None, f"{invariant.whole} is {whole[0]!r}"
-    ratio = part / whole[0]
-    return (ratio, "") if math.isfinite(ratio) else (None, "no float holds the ratio")
-
-
-def _values(
-    scorecard: MeasuredScorecard, profile: StepProfile
-) -> dict[str, float | None]:
-    values: dict[str, float | None] = {s.kind: s.ms for s in scorecard.shares}
-    values |= {name: getattr(scorecard, name) for name in _NUMBERS}
-    if scorecard.step is not None:
-        values[_STEP] = scorecard.step.median_ms or scorecard.step.mean_ms
-    if scorecard.device is not None:
-        device = scorecard.device
-        values |= {name: getattr(device, f"{name}_ms") for name in _DEVICE}
-    phases = profile.phases.items()
-    values |= {f'phase["{name}"]': _own_ms(phase) for name, phase in phases}
-    values |= {
-        f'op["{operation.name}"]': operation.ms for operation in scorecard.operations
-    }
-    values |= {f'counter["{name}"]': v for name, v in profile.counters.items()}
-    return values
 
 
 def _own_ms(phase: Phase) -> float:
@@ -255,26 +243,6 @@ _MADE_OF: dict[str, tuple[str, ...]] = {
     "layer_ratio_median": (),
     "layer_ratio_high": (),
 }
-
-
-class _StepRoof(Frozen, frozen=True, kw_only=True):
-    """The roofs of the hardware, None if not declared."""
-
-    by_memory: float | None
-    by_compute: float | None
-
-    @property
-    def attainable(self) -> float | None:
-        """The units per second under the lower roof, or None without a roof."""
-        roofs = [roof for roof in (self.by_memory, self.by_compute) if roof is not None]
-        return min(roofs, default=None)
-
-    @property
-    def bound(self) -> str | None:
-        """The lower roof, or None unless both are known."""
-        if self.by_memory is None or self.by_compute is None:
-            return None
-        return "memory" if self.by_memory < self.by_compute else "compute"
 
 
 def measured_scorecard(
@@ -329,14 +297,14 @@ def measured_scorecard(
         *not_finite("", {"throughput": throughput}),
     ]
     if isinstance(profile, StepProfile):
-        wrong += [*_impossible(profile), *_no_counters(profile.counters)]
+        wrong += _impossible(profile)
     conditions, misread = _parsed(invariants)
     remedies = {"give what was measured": wrong, _EXAMPLE: misread}
     refuse(
         [*wrong, *misread],
         remedy="; ".join(remedy for remedy, mistakes in remedies.items() if mistakes),
     )
-    scorecard = _numbers(profile, throughput, _roof(hardware), policy, unit)
+    scorecard = _numbers(profile, throughput, hardware, policy, unit)
     holding = bottleneck(scorecard, profile.counters, policy)
     scorecard = replace(
         scorecard,
@@ -346,9 +314,18 @@ def measured_scorecard(
         invariants=checked(conditions, scorecard, profile),
     )
     older = older_sessions(baseline)
+    notes = [*unknowns(scorecard, profile, policy)]
+    if older:
+        base = older[-1]
+        named = isinstance(base, MeasuredScorecard) and base.machine
+        if not (named and scorecard.machine):
+            side = "this run" if named else "the baseline"
+            notes.append(
+                f"{side} names no machine: another one may have been compared with"
+            )
     scorecard = replace(
         scorecard,
-        notes=(*unknowns(scorecard, profile, policy), *_of_machine(scorecard, older)),
+        notes=tuple(notes),
         decisions=decisions(scorecard, older, policy.tolerances),
     )
     advice = recommendations(scorecard, profile, rules=rules)
@@ -358,23 +335,35 @@ def measured_scorecard(
 def _numbers(
     profile: StepProfile,
     throughput: float,
-    roof: _StepRoof,
+    hardware: Hardware,
     policy: MeasuredPolicy,
     unit: str,
 ) -> MeasuredScorecard:
     rate = throughput if throughput > 0 else None
-    efficiency = _over(rate, roof.attainable)
+    by_memory = by_compute = bound = grade = None
+    if _labelled(hardware, _BY_MEMORY):
+        by_memory = _over(hardware.peak_bw_gb_s * 1e9, hardware.bytes_per_token)
+    if _labelled(hardware, _BY_COMPUTE):
+        by_compute = _over(hardware.peak_flop_per_s, hardware.flop_per_token)
+    if by_memory is not None and by_compute is not None:
+        bound = "memory" if by_memory < by_compute else "compute"
+    roofs = [roof for roof in (by_memory, by_compute) if roof is not None]
+    efficiency = _over(rate, min(roofs, default=None))
+    # An efficiency far above the roof is implausible and gets no grade.
+    if efficiency is not None and efficiency <= policy.above_roof:
+        bands = policy.compute_bands if bound == "compute" else policy.memory_bands
+        grade = bands.grade(efficiency)
     step = _step_time(profile)
     shares, coverage = _shares(profile, step)
     layers = tuple(map(_layer, profile.per_layer))
     ratios = [layer.ratio for layer in layers if layer.ratio is not None]
     return MeasuredScorecard(
         unit=unit,
-        grade=_grade(efficiency, roof, policy),
+        grade=grade,
         efficiency=efficiency,
-        bound=roof.bound,
-        bandwidth_fraction=_over(rate, roof.by_memory),
-        compute_fraction=_over(rate, roof.by_compute),
+        bound=bound,
+        bandwidth_fraction=_over(rate, by_memory),
+        compute_fraction=_over(rate, by_compute),
         shares=shares,
         coverage=coverage,
         throughput=rate,
@@ -412,25 +401,11 @@ def _impossible(profile: StepProfile) -> Iterator[Mistake]:
     for path, ms in times.items():
         if not 0 <= ms <= _LONGEST_MS:
             yield Mistake(path=path, text=f"{ms!r} ms is not a time of a step")
-
-
-def _no_counters(counters: Mapping[str, float]) -> Iterator[Mistake]:
-    for name, value in counters.items():
+    for name, value in profile.counters.items():
         if name not in STANDARD:
             yield Mistake(path=f"counters.{name}", text="unknown counter")
         elif value < 0:
             yield Mistake(path=f"counters.{name}", text=f"{value!r} is below zero")
-
-
-def _roof(hardware: Hardware) -> _StepRoof:
-    """Return the roofs of the hardware, None if unavailable or not above 0."""
-    flop_per_s, flop = hardware.peak_flop_per_s, hardware.flop_per_token
-    by_memory = _over(hardware.peak_bw_gb_s * 1e9, hardware.bytes_per_token)
-    by_compute = _over(flop_per_s, flop)
-    return _StepRoof(
-        by_memory=by_memory if _labelled(hardware, _BY_MEMORY) else None,
-        by_compute=by_compute if _labelled(hardware, _BY_COMPUTE) else None,
-    )
 
 
 def _labelled(hardware: Hardware, names: Iterable[str]) -> bool:
@@ -455,28 +430,6 @@ def _sources(
         name: weakest(SourceLabel.MEASURED, *map(hardware.label, parts))
         for name, parts in made_of.items()
     }
-
-
-def _of_machine(
-    scorecard: MeasuredScorecard, older: Sequence[MeasuredScorecard | TrainingScorecard]
-) -> Iterator[str]:
-    if not older:
-        return
-    base = older[-1]
-    named = isinstance(base, MeasuredScorecard) and base.machine
-    if not (named and scorecard.machine):
-        side = "this run" if named else "the baseline"
-        yield f"{side} names no machine: another one may have been compared with"
-
-
-def _grade(
-    efficiency: float | None, roof: _StepRoof, policy: MeasuredPolicy
-) -> Grade | None:
-    """Return the grade of an efficiency, or None if unknown or implausibly high."""
-    if efficiency is None or efficiency > policy.above_roof:
-        return None
-    bands = policy.compute_bands if roof.bound == "compute" else policy.memory_bands
-    return bands.grade(efficiency)
 
 
 def _over(part: float | None, whole: float | None) -> float | None:

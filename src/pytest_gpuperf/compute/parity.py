@@ -50,7 +50,17 @@ def compare_parity(ours: ParityProfile, reference: ParityProfile) -> ParityCompa
     References:
         docs/scorecard.md, section 1.
     """
-    gaps = sorted(_gaps(ours, reference), key=lambda gap: gap.ratio, reverse=True)
+    gaps = [
+        ParityGap(
+            op=name,
+            ours_ms=ours.ops[name],
+            reference_ms=reference.ops[name],
+            ratio=ours.ops[name] / reference.ops[name],
+        )
+        for name in sorted(ours.ops.keys() & reference.ops.keys())
+        if ours.ops[name] > 0 and reference.ops[name] > 0
+    ]
+    gaps.sort(key=lambda gap: gap.ratio, reverse=True)
     throughput = ours.throughput_tok_s
     launches = float(reference.kernel_launches_per_step)
     return ParityComparison(
@@ -65,18 +75,6 @@ def compare_parity(ours: ParityProfile, reference: ParityProfile) -> ParityCompa
         top_gaps=tuple(gaps[:_GAP_COUNT]),
         parity_achieved=all(gap.ratio <= _LARGEST_RATIO for gap in gaps),
     )
-
-
-def _gaps(ours: ParityProfile, reference: ParityProfile) -> Iterator[ParityGap]:
-    for name in sorted(ours.ops.keys() & reference.ops.keys()):
-        ours_ms, reference_ms = ours.ops[name], reference.ops[name]
-        if ours_ms > 0 and reference_ms > 0:
-            yield ParityGap(
-                op=name,
-                ours_ms=ours_ms,
-                reference_ms=reference_ms,
-                ratio=ours_ms / reference_ms,
-            )
 
 
 class ParityPolicy(Frozen, frozen=True, kw_only=True):
@@ -135,7 +133,11 @@ def measured_parity(
         docs/scorecard.md, section 2.
     """
     refuse([*_impossible("ours", ours), *_impossible("reference", reference)])
-    our_ops, reference_ops = _renamed(ours.ops, policy.aliases), dict(reference.ops)
+    renamed: dict[str, list[float]] = {}
+    for name, ms in ours.ops.items():
+        renamed.setdefault(policy.aliases.get(name, name), []).append(ms)
+    our_ops = {name: math.fsum(parts) for name, parts in renamed.items()}
+    reference_ops = dict(reference.ops)
     gaps = _operation_gaps(our_ops, reference_ops, policy)
     shared_ours = math.fsum(gap.ours_ms for gap in gaps)
     shared_reference = math.fsum(gap.reference_ms for gap in gaps)
@@ -157,7 +159,12 @@ def measured_parity(
         ours_only=_only(our_ops, reference_ops),
         reference_only=_only(reference_ops, our_ops),
     )
-    unknown = tuple(_unknown(comparison, policy))
+    unknown = []
+    if comparison.throughput_ratio is None:
+        unknown.append("the throughput of a side is unknown")
+    overlaps = comparison.ours_overlap, comparison.reference_overlap
+    if any(share is None or share < policy.least_overlap for share in overlaps):
+        unknown.append("shared operations take too little of the time")
     slower = tuple(_slower(comparison, policy))
     achieved = False if slower else None if unknown else True
     return replace(comparison, achieved=achieved, reasons=(*slower, *unknown))
@@ -170,13 +177,6 @@ def _impossible(side: str, profile: ParityProfile) -> Iterator[Mistake]:
             yield Mistake(
                 path=f"{side}.ops.{name}", text=f"{ms!r} ms is not a time of a step"
             )
-
-
-def _renamed(ops: Mapping[str, float], aliases: Mapping[str, str]) -> dict[str, float]:
-    times: dict[str, list[float]] = {}
-    for name, ms in ops.items():
-        times.setdefault(aliases.get(name, name), []).append(ms)
-    return {name: math.fsum(parts) for name, parts in times.items()}
 
 
 def _operation_gaps(
@@ -221,14 +221,6 @@ def _only(ops: Mapping[str, float], other_ops: Mapping[str, float]) -> dict[str,
     """Return the operations missing in the other runtime, longest first, then by name."""
     alone = sorted(ops.keys() - other_ops.keys(), key=lambda name: (-ops[name], name))
     return {name: ops[name] for name in alone}
-
-
-def _unknown(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
-    if comparison.throughput_ratio is None:
-        yield "the throughput of a side is unknown"
-    overlaps = comparison.ours_overlap, comparison.reference_overlap
-    if any(share is None or share < policy.least_overlap for share in overlaps):
-        yield "shared operations take too little of the time"
 
 
 def _slower(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:

@@ -149,9 +149,14 @@ def roofline(
         Williams, Waterman, Patterson: Roofline (2009), https://doi.org/10.1145/1498765.1498785.
     """
     if peak_flop_per_s is None or peak_bytes_per_s is None:
-        raise _missing(
-            peak_flop_per_s=peak_flop_per_s, peak_bytes_per_s=peak_bytes_per_s
-        )
+        peaks = {
+            "peak_flop_per_s": peak_flop_per_s,
+            "peak_bytes_per_s": peak_bytes_per_s,
+        }
+        fields = tuple(name for name, value in peaks.items() if value is None)
+        verb = "is" if len(fields) == 1 else "are"
+        reason = f"{' and '.join(fields)} of this device {verb} not known"
+        raise MissingPeakError(fields, reason=reason, remedy=_DECLARE)
     none_moved = not no_number(bytes_moved) and bytes_moved == 0
     _in_range(
         flop=flop,
@@ -318,7 +323,9 @@ def declared_roofline(
         label=weakest(work.label, *(peak.label for peak in used.values() if peak)),
         peak_label=roof.label if roof else SourceLabel.UNAVAILABLE,
         source=roof.source if roof else "",
-        intensity_flop_per_byte=_intensity(work),
+        intensity_flop_per_byte=(
+            None if work.flop is None or work.bytes is None else work.flop / work.bytes
+        ),
         peak_flop_per_s=compute.value if compute else None,
         peak_bytes_per_s=memory.value if memory else None,
         dtype=work.dtype if compute else None,
@@ -327,7 +334,8 @@ def declared_roofline(
     if compute is None or clock_hz is None or reason:
         attained = replace(attained, at_clock_reason=reason)
     else:
-        scaled = _at_clock(compute, clock_hz)
+        scale = clock_hz / (compute.clock_hz or clock_hz)
+        scaled = replace(compute, value=(compute.value or 0.0) * scale)
         at_clock, _ = _reached(work, time_s, scaled, memory)
         attained = replace(attained, at_clock_fraction=at_clock)
     if least is not None and weakest(attained.label, least) is not least:
@@ -435,13 +443,6 @@ def peak_fact(peaks: Peaks | None, name: str | None) -> dict[str, str]:
     return {"peak": f"{name} {peak.value / _GIGA:.6g} {unit} ({peak.label.value})"}
 
 
-def _missing(**peaks: float | None) -> MissingPeakError:
-    fields = tuple(name for name, value in peaks.items() if value is None)
-    verb = "is" if len(fields) == 1 else "are"
-    reason = f"{' and '.join(fields)} of this device {verb} not known"
-    return MissingPeakError(fields, reason=reason, remedy=_DECLARE)
-
-
 def _in_range(**numbers: float) -> None:
     """Raise a RecordError that names all numbers not finite and above zero."""
     wrong = [
@@ -461,21 +462,21 @@ def _level(work: Work, peaks: Peaks, *, warm: bool) -> str:
     Raises:
         MissingPeakError: The data are warm, and the size of the L2 is not known.
     """
-    if not warm or work.bytes is None or _fed_by_dram(work, peaks):
+    if not warm or work.bytes is None:
         return "dram"
+    if work.flop is not None and work.dtype is not None:
+        compute = peaks.of_dtype(work.dtype).value
+        memory = peaks.of_memory("dram").value
+        if (
+            compute is not None
+            and memory is not None
+            and work.flop / work.bytes >= compute / memory
+        ):
+            return "dram"  # It already feeds the compute peak.
     if peaks.l2_bytes is None:
         reason = "the size of the L2, which may hold the data, is not known"
         raise MissingPeakError(("l2_bytes",), reason=reason, remedy=_COLD)
     return "l2" if work.bytes < _FEW_L2 * peaks.l2_bytes else "dram"
-
-
-def _fed_by_dram(work: Work, peaks: Peaks) -> bool:
-    if work.flop is None or work.bytes is None or work.dtype is None:
-        return False
-    compute, memory = peaks.of_dtype(work.dtype).value, peaks.of_memory("dram").value
-    if compute is None or memory is None:
-        return False
-    return work.flop / work.bytes >= compute / memory
 
 
 def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | None]:
@@ -536,17 +537,6 @@ def _no_clock(compute: Peak | None, clock_hz: float | None) -> str:
     if compute.clock_hz is None:
         return f"the clock of the compute peak is not known ({compute.source})"
     return "" if clock_hz is not None else "the SM clock was not read during the call"
-
-
-def _at_clock(compute: Peak, clock_hz: float) -> Peak:
-    scale = clock_hz / (compute.clock_hz or clock_hz)
-    return replace(compute, value=(compute.value or 0.0) * scale)
-
-
-def _intensity(work: Work) -> float | None:
-    if work.flop is None or work.bytes is None:
-        return None
-    return work.flop / work.bytes
 
 
 def _fraction_estimate(

@@ -52,7 +52,6 @@ from pytest_gpuperf.model.scorecard import (
 from pytest_gpuperf.model.steps import (
     Layer,
     Phase,
-    PhaseTimes,
     SpanKind,
     StepProfile,
     StepSummary,
@@ -164,10 +163,11 @@ def training_scorecard(
         remedy="give what was measured",
     )
     peak = hardware.peak_throughput_tok_s
-    efficiency = _within_one(throughput / peak) if peak > 0 else 0.0
+    efficiency = min(max(throughput / peak, 0.0), 1.0) if peak > 0 else 0.0
     transfer = transfer_fraction(profile.phases)
     launch = launch_fraction(profile)
     layers = tuple(_layer_summary(layer) for layer in profile.per_layer)
+    ratios = [layer.ratio for layer in layers if layer.ratio > 0 and layer.bwd_ms > 0]
     scorecard = TrainingScorecard(
         grade=policy.bands.grade(efficiency),
         efficiency=efficiency,
@@ -176,7 +176,7 @@ def training_scorecard(
         ),
         throughput_tok_s=float(throughput),
         step_time_ms=profile.avg_step_ms,
-        forward_backward_ratio=_mean_ratio(layers),
+        forward_backward_ratio=added(ratios) / len(ratios) if ratios else 0.0,
         wall_coverage=profile.wall_coverage,
         per_layer_summary=layers,
         hotspot_ops=hotspots(profile.per_layer)[: policy.hotspot_count],
@@ -232,10 +232,6 @@ def added(numbers: Iterable[float]) -> float:
     return reduce(operator.add, numbers, 0.0)
 
 
-def _within_one(share: float) -> float:
-    return 0.0 if share < 0 else min(share, 1.0)
-
-
 def _layer_summary(layer: Layer) -> LayerSummary:
     """Summarise a layer, naming the last of several equally long operations."""
     names = sorted(layer.ops)
@@ -249,12 +245,6 @@ def _layer_summary(layer: Layer) -> LayerSummary:
         top_op=top,
         top_op_pct=percent(layer.ops[top], total) if names else 0.0,
     )
-
-
-def _mean_ratio(layers: Sequence[LayerSummary]) -> float:
-    """Return the mean ratio of the layers with both passes, or 0 without such layers."""
-    ratios = [layer.ratio for layer in layers if layer.ratio > 0 and layer.bwd_ms > 0]
-    return added(ratios) / len(ratios) if ratios else 0.0
 
 
 def _worse(
@@ -332,7 +322,19 @@ def step_profile(
         avg_step_ms=summary.period_s * _MS_PER_S,
         wall_coverage=summary.covered_fraction or 0.0,
         phases=_phases(summary),
-        per_layer=_layers(summary),
+        per_layer=tuple(
+            Layer(
+                layer=layer.layer,
+                fwd_ms=layer.forward_s * _MS_PER_S,
+                bwd_ms=layer.backward_s * _MS_PER_S,
+                ops={
+                    operation.name: operation.own_s * _MS_PER_S
+                    for operation in summary.operations
+                    if operation.layer == layer.layer
+                },
+            )
+            for layer in summary.layers
+        ),
         total_ms=summary.period_s * summary.counted_count * _MS_PER_S,
         step_ms=tuple(period_s * _MS_PER_S for period_s in periods_s),
         absent=frozenset(name for name, missing in absent.items() if missing),
@@ -478,12 +480,37 @@ def peaks_of(
     work: Work, peaks: Peaks | None, hardware: Hardware | None
 ) -> Peaks | None:
     """Return the peaks of a loop, preferring declared peaks."""
-    return _declared_peaks(work, hardware) or peaks
+    if hardware is None or hardware.peak_flop_per_s is None or work.dtype is None:
+        return peaks
+    peak = Peak(
+        value=hardware.peak_flop_per_s,
+        label=SourceLabel.DECLARED,
+        source="the test's hardware=",
+    )
+    return Peaks(
+        device="declared",
+        flop_per_s={work.dtype: peak},
+        bytes_per_s={},
+        unlisted="it is not declared",
+    )
 
 
 def _phases(summary: StepSummary) -> dict[str, Phase]:
-    inside = [phase for phase in summary.phases if not phase.beside]
-    phases = {_named(phase): _phase(phase, summary.period_s) for phase in inside}
+    phases = {}
+    for phase in summary.phases:
+        if phase.beside:
+            continue
+        name = phase.name
+        if phase.kind is SpanKind.TRANSFER and not any(c in name for c in _COPIES):
+            name = f"{name} ({_COPY})"
+        own_ms = phase.own_s * _MS_PER_S
+        phases[name] = Phase(
+            total_ms=own_ms,
+            pct=_percent(phase.own_s, summary.period_s),
+            avg_ms=phase.total_s * _MS_PER_S,
+            kind=phase.kind,
+            exclusive_ms=own_ms,
+        )
     if not summary.data_was_recorded and summary.wait_s > 0:
         wait_ms = summary.wait_s * _MS_PER_S
         phases[_BETWEEN] = Phase(
@@ -496,55 +523,5 @@ def _phases(summary: StepSummary) -> dict[str, Phase]:
     return phases
 
 
-def _named(phase: PhaseTimes) -> str:
-    names_a_copy = any(word in phase.name for word in _COPY.split("/"))
-    if phase.kind is SpanKind.TRANSFER and not names_a_copy:
-        return f"{phase.name} ({_COPY})"
-    return phase.name
-
-
-def _phase(phase: PhaseTimes, period_s: float) -> Phase:
-    own_ms = phase.own_s * _MS_PER_S
-    return Phase(
-        total_ms=own_ms,
-        pct=_percent(phase.own_s, period_s),
-        avg_ms=phase.total_s * _MS_PER_S,
-        kind=phase.kind,
-        exclusive_ms=own_ms,
-    )
-
-
-def _layers(summary: StepSummary) -> tuple[Layer, ...]:
-    return tuple(
-        Layer(
-            layer=layer.layer,
-            fwd_ms=layer.forward_s * _MS_PER_S,
-            bwd_ms=layer.backward_s * _MS_PER_S,
-            ops={
-                operation.name: operation.own_s * _MS_PER_S
-                for operation in summary.operations
-                if operation.layer == layer.layer
-            },
-        )
-        for layer in summary.layers
-    )
-
-
 def _percent(part_s: float, whole_s: float) -> float:
     return part_s / whole_s * 100  # In percent.
-
-
-def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
-    if hardware is None or hardware.peak_flop_per_s is None or work.dtype is None:
-        return None
-    peak = Peak(
-        value=hardware.peak_flop_per_s,
-        label=SourceLabel.DECLARED,
-        source="the test's hardware=",
-    )
-    return Peaks(
-        device="declared",
-        flop_per_s={work.dtype: peak},
-        bytes_per_s={},
-        unlisted="it is not declared",
-    )

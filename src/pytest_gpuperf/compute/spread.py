@@ -19,7 +19,7 @@ alternately.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from operator import itemgetter
 from statistics import NormalDist, fmean
@@ -303,7 +303,9 @@ def session_spread(
     variance = max(squares / dof, LEAST_VARIANCE)
     share = fmean(1 / len(session.run_values) for session in stored)
     within = sum(apart for _, apart in runs) / max(len(values) - len(stored), 1)
-    floor = max(within * share, _sampling_error(stored) ** 2, LEAST_VARIANCE)
+    widths = [width for session in stored for width in session.half_widths]
+    sampling_error = sum(widths) / len(widths) / Z_95 if widths else 0.0
+    floor = max(within * share, sampling_error**2, LEAST_VARIANCE)
     group_spread = usual or usual_spread([(variance, dof)], TimeBase.HOST)
     parts = tuple(
         (weight, max((prior + dof * variance) / whole, floor), freedom)
@@ -345,12 +347,6 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
     """
     mean = sum(values) / len(values)
     return mean, sum((value - mean) * (value - mean) for value in values)
-
-
-def _sampling_error(sessions: Iterable[SessionValue]) -> float:
-    """Return the standard error of a process's value from samples, or 0 if unknown."""
-    widths = [width for session in sessions for width in session.half_widths]
-    return sum(widths) / len(widths) / Z_95 if widths else 0.0
 
 
 def standard_errors(p_value: float) -> float:
@@ -399,17 +395,8 @@ def _reach(parts: Iterable[tuple[float, float, int]], p_value: float) -> float:
         low, above = high, below
         high += 1.0
         below = excess(high)
-    return math.exp(_root(excess, (low, above), (high, below)))
-
-
-def _root(
-    excess: Callable[[float], float],
-    first: tuple[float, float],
-    last: tuple[float, float],
-) -> float:
-    """Return the root of a falling function by secants, halving the value of the end that stays."""
-    (low, above), (high, below) = first, last
     side, place = 0, low
+    # The value of the end that stays is halved, so that both ends close in.
     for _ in range(_MOST_ITERATIONS):
         place = low + (high - low) * above / (above - below)
         value = excess(place)
@@ -423,7 +410,7 @@ def _root(
             high, below = place, value
             above *= 0.5 if side < 0 else 1.0
             side = -1
-    return place
+    return math.exp(place)
 
 
 # docs/judging.md section 3: deviation between processes of the ratio of two callables.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_gpuperf.compute.limiter import limiter
-from pytest_gpuperf.compute.spread import Spread, half_width, session_spread
+from pytest_gpuperf.compute.spread import half_width, session_spread
 from pytest_gpuperf.compute.stats import median_interval
 from pytest_gpuperf.compute.steps import length_s, merged, uncovered
 from pytest_gpuperf.model.counters import CounterGap, Evidence, LimiterName
@@ -95,12 +95,22 @@ def decisions(
     difference = _other_machine(now, older[-1])
     judged = (*_speed(*sides, tolerances), *_coverage(*sides, tolerances))
     if difference:
-        return tuple(_incomparable(decision, difference) for decision in judged)
+        return tuple(
+            decision
+            if decision.outcome is Outcome.UNMEASURED
+            else Decision(
+                metric=decision.metric,
+                outcome=Outcome.INCOMPARABLE,
+                basis=Basis.NOTHING,
+                now=decision.now,
+                base=decision.base,
+                shared_by=decision.shared_by,
+                why=difference,
+            )
+            for decision in judged
+        )
     alike = [_side(card) for card in older if not _other_machine(now, card)]
-    return tuple(
-        _with_noise(decision, _noise(decision.metric, alike), tolerances)
-        for decision in judged
-    )
+    return tuple(_with_noise(decision, alike, tolerances) for decision in judged)
 
 
 def _other_machine(now: MeasuredScorecard, older: Card) -> str:
@@ -114,36 +124,23 @@ def _other_machine(now: MeasuredScorecard, older: Card) -> str:
     return f"the baseline is of another machine: {'; '.join(moved)}" if moved else ""
 
 
-def _incomparable(decision: Decision, reason: str) -> Decision:
-    if decision.outcome is Outcome.UNMEASURED:
-        return decision
-    return Decision(
-        metric=decision.metric,
-        outcome=Outcome.INCOMPARABLE,
-        basis=Basis.NOTHING,
-        now=decision.now,
-        base=decision.base,
-        shared_by=decision.shared_by,
-        why=reason,
-    )
-
-
-def _noise(metric: str, sessions: Sequence[_Side]) -> Spread | None:
-    """Return the spread of a time or a rate between sessions, or None with too few sessions."""
-    field = {"step_time_ms": "step_ms", "throughput": "throughput"}.get(metric)
-    values = [] if field is None else [getattr(session, field) for session in sessions]
-    measured = [
-        SessionValue(metric=metric, unit="", source="", run_values=(value,))
-        for value in values
-        if value is not None
-    ]
-    return session_spread(measured)
-
-
 def _with_noise(
-    decision: Decision, noise: Spread | None, tolerances: Tolerances
+    decision: Decision, sessions: Sequence[_Side], tolerances: Tolerances
 ) -> Decision:
-    if noise is None or decision.basis not in {Basis.SAMPLES, Basis.MEANS}:
+    """Widen the tolerance of a time or a rate to the noise between enough sessions."""
+    metric = decision.metric
+    field = {"step_time_ms": "step_ms", "throughput": "throughput"}.get(metric)
+    if field is None or decision.basis not in {Basis.SAMPLES, Basis.MEANS}:
+        return decision
+    values = [getattr(session, field) for session in sessions]
+    noise = session_spread(
+        [
+            SessionValue(metric=metric, unit="", source="", run_values=(value,))
+            for value in values
+            if value is not None
+        ]
+    )
+    if noise is None:
         return decision
     sampled = decision.basis is Basis.SAMPLES
     # A difference of two sessions has sqrt(2) times the deviation of a session.
@@ -242,12 +239,15 @@ def _step(
     now: _Side, base: _Side, tolerances: Tolerances, shared: tuple[str, ...]
 ) -> Decision:
     log_ratio = _worse(now.step_ms, base.step_ms)
-    ends = _ends(now, base)
-    if log_ratio is None or ends is None:
+    # Ends of the log ratio of the medians, None with too few samples.
+    low = high = None
+    if now.interval is not None and base.interval is not None:
+        low = _worse(now.interval[0], base.interval[1])
+        high = _worse(now.interval[1], base.interval[0])
+    if log_ratio is None or low is None or high is None:
         return _of_means(
             "step_time_ms", now.step_ms, base.step_ms, log_ratio, tolerances, shared
         )
-    low, high = ends
     outcome = _outcome(low, high, tolerances.samples)
     return Decision(
         metric="step_time_ms",
@@ -262,15 +262,6 @@ def _step(
         shared_by=shared,
         why=_STRADDLES if outcome is Outcome.INCONCLUSIVE else "",
     )
-
-
-def _ends(now: _Side, base: _Side) -> tuple[float, float] | None:
-    """Return an interval of the log ratio of the medians, or None with too few samples."""
-    if now.interval is None or base.interval is None:
-        return None
-    low = _worse(now.interval[0], base.interval[1])
-    high = _worse(now.interval[1], base.interval[0])
-    return None if low is None or high is None else (low, high)
 
 
 def _of_means(
@@ -468,29 +459,30 @@ def bottleneck(
     """
     explained = _explained(scorecard.coverage, policy)
     idle = _idle(scorecard, policy)
-    named = _waiting(scorecard, idle, policy) if explained else None
-    if named is not None:
-        return StepLimit(limiter=named)
+    device_busy = idle is not None and not _idles(idle, policy)
+    waiting = [
+        share.kind
+        for share in scorecard.shares  # Largest first.
+        if share.kind in _WAITING
+        and share.fraction > policy.waiting_fraction
+        # A wait for data during which the device was busy does not count.
+        and not (share.kind == SpanKind.DATA.value and device_busy)
+    ]
+    if explained and waiting:
+        return StepLimit(limiter=_WAITING[waiting[0]])
     longest = max(idle or (), key=lambda way: way[1].value, default=None)
     if longest is not None and _idles(idle, policy):
         return StepLimit(limiter=longest[0], evidence=(longest[1],))
     counted = limiter(counters)
     if not isinstance(counted, CounterGap):
         return StepLimit(limiter=_COUNTED[counted.name], evidence=counted.evidence)
-    return StepLimit(limiter=_by_roof(scorecard, policy) if explained else None)
-
-
-def _waiting(
-    scorecard: MeasuredScorecard, idle: _Idle | None, policy: MeasuredPolicy
-) -> StepLimiter | None:
-    """Return the largest kind of waiting phase above the threshold, or None."""
-    device_busy = idle is not None and not _idles(idle, policy)
-    for share in scorecard.shares:  # Largest first.
-        if share.kind == SpanKind.DATA.value and device_busy:
-            continue  # The device was busy during the wait.
-        if share.kind in _WAITING and share.fraction > policy.waiting_fraction:
-            return _WAITING[share.kind]
-    return None
+    if not explained:
+        return StepLimit()
+    if scorecard.bound is not None:
+        return StepLimit(limiter=_LOWER[scorecard.bound])
+    busy = scorecard.bandwidth_fraction
+    near_roof = busy is not None and busy >= policy.busy_fraction
+    return StepLimit(limiter=StepLimiter.MEMORY_BW if near_roof else None)
 
 
 def _idle(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> _Idle | None:
@@ -523,22 +515,6 @@ def _adds_up(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> bool:
     return abs(traced_ms - step.mean_ms) <= policy.trace_tolerance * step.mean_ms
 
 
-def _by_roof(
-    scorecard: MeasuredScorecard, policy: MeasuredPolicy
-) -> StepLimiter | None:
-    """
-    Return the lower declared roof, or None.
-
-    With a single roof, only memory above the threshold counts.
-    """
-    if scorecard.bound is not None:
-        return _LOWER[scorecard.bound]
-    busy = scorecard.bandwidth_fraction
-    if busy is not None and busy >= policy.busy_fraction:
-        return StepLimiter.MEMORY_BW
-    return None
-
-
 def _explained(coverage: float | None, policy: MeasuredPolicy) -> bool:
     return (
         coverage is not None
@@ -566,9 +542,17 @@ def unknowns(
     if isinstance(counted, CounterGap):
         lacking = f" ({', '.join(counted.missing)})" if counted.missing else ""
         yield f"the counters name no bottleneck: {counted.reason}{lacking}"
+    coverage = scorecard.coverage
     if scorecard.bottleneck is None:
-        yield from _unnamed(scorecard.coverage, policy)
-    elif not _explained(scorecard.coverage, policy):
+        if coverage is None:
+            yield "no bottleneck: the profile has no phases, or no step time"
+        elif coverage < policy.least_coverage:
+            yield "no bottleneck: too much of the step is in no phase"
+        elif coverage > policy.most_coverage:
+            yield "no bottleneck: the phases overlap, or one is nested in another"
+        else:
+            yield "no bottleneck: copies are few and the work is declared for one roof only"
+    elif not _explained(coverage, policy):
         yield "the phases do not explain the step: they named no bottleneck"
     if profile.absent:
         yield f"the profile does not have: {', '.join(sorted(profile.absent))}"
@@ -585,16 +569,3 @@ def _unmeasured(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> Iterato
         yield "no step time is known"
     elif scorecard.step.count == 0:
         yield "only the mean of the steps is known, so its noise is unknown"
-
-
-def _unnamed(coverage: float | None, policy: MeasuredPolicy) -> Iterator[str]:
-    if coverage is None:
-        yield "no bottleneck: the profile has no phases, or no step time"
-    elif coverage < policy.least_coverage:
-        yield "no bottleneck: too much of the step is in no phase"
-    elif coverage > policy.most_coverage:
-        yield "no bottleneck: the phases overlap, or one is nested in another"
-    else:
-        yield (
-            "no bottleneck: copies are few and the work is declared for one roof only"
-        )

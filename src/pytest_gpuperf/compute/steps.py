@@ -158,7 +158,21 @@ def summarize(loop: Loop) -> StepSummary | None:
     own_thread = [span for span in spans if span.thread == 0]
     data_was_recorded = any(span.kind is SpanKind.DATA for span in own_thread)
     period_s = fsum(step.period_s for step in counted)
-    covered_s = fsum(_covered_s(step) for step in counted)
+    # A step waits for data in its data spans, or before it begins if none are recorded.
+    waits_s = [
+        length_s(
+            (s.start_s, s.end_s)
+            for s in step.spans
+            if s.thread == 0 and s.kind is SpanKind.DATA
+        )
+        if data_was_recorded
+        else step.wait_s
+        for step in counted
+    ]
+    covered_s = fsum(
+        length_s((s.start_s, s.end_s) for s in step.spans if s.thread == 0)
+        for step in counted
+    )
     return StepSummary(
         unit=loop.unit,
         units=fsum(step.units for step in counted) / len(counted),
@@ -168,7 +182,7 @@ def summarize(loop: Loop) -> StepSummary | None:
         void_count=len(loop.steps[loop.warmup_count :]) - len(counted),
         step_s=_mean(step.duration_s for step in counted),
         period_s=period_s / len(counted),
-        wait_s=_mean(_wait_s(step, recorded=data_was_recorded) for step in counted),
+        wait_s=_mean(waits_s),
         data_was_recorded=data_was_recorded,
         covered_fraction=covered_s / period_s if own_thread else None,
         exposed_s=_exposed_s(loop),
@@ -225,27 +239,22 @@ def estimates_of(loop: Loop, summary: StepSummary | None) -> Iterator[Estimate]:
     """
     counted = loop.counted
     yield from _step_times(counted)
-    yield from _first_step(loop)
+    if loop.steps and loop.steps[0].void is None:
+        yield Estimate(
+            metric="time.first_call",
+            value=loop.steps[0].duration_s,
+            unit="s",
+            source=Source.HOST,
+        )
     yield from _rates(counted, summary)
     yield from _of_summary(summary)
-    yield from _memory(loop)
-
-
-def _own_segments(spans: Sequence[Span]) -> Iterator[tuple[SpanKind, Interval]]:
-    """
-    Yield the pieces of spans outside nested spans, with the kind of the span.
-
-    Args:
-        spans: Spans of one step, a parent before its children.
-    """
-    inside: dict[int, list[Interval]] = defaultdict(list)
-    for span in spans:
-        if span.parent is not None:
-            inside[span.parent].append((span.start_s, span.end_s))
-    for place, span in enumerate(spans):
-        whole = (span.start_s, span.end_s)
-        for piece in uncovered([whole], inside[place]) if place in inside else (whole,):
-            yield span.kind, piece
+    if loop.peak_memory_bytes is not None:
+        yield Estimate(
+            metric="memory.peak_bytes",
+            value=float(loop.peak_memory_bytes),
+            unit="bytes",
+            source=Source.TORCH,
+        )
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
@@ -300,18 +309,6 @@ def uncovered(
     return left
 
 
-def _covered_s(step: Step) -> float:
-    return length_s((s.start_s, s.end_s) for s in step.spans if s.thread == 0)
-
-
-def _wait_s(step: Step, *, recorded: bool) -> float:
-    """Return a step's wait for data [s], in data spans if recorded, else before the step."""
-    if not recorded:
-        return step.wait_s
-    own_thread = [span for span in step.spans if span.thread == 0]
-    return length_s((s.start_s, s.end_s) for s in own_thread if s.kind is SpanKind.DATA)
-
-
 def _exposed_s(loop: Loop) -> float | None:
     """
     Return the mean time of communication without overlapping computation [s].
@@ -323,15 +320,24 @@ def _exposed_s(loop: Loop) -> float | None:
     kinds = {span.kind for step in counted for span in step.spans}
     if SpanKind.COMMUNICATION not in kinds or loop.waiting is not None:
         return None
-    return _mean(_exposed_of(step) for step in counted)
-
-
-def _exposed_of(step: Step) -> float:
-    """Return the time of a step's communication without computation [s]."""
-    pieces = list(_own_segments(step.spans))
-    talking = [piece for kind, piece in pieces if kind is SpanKind.COMMUNICATION]
-    computing = [piece for kind, piece in pieces if kind in _COMPUTE]
-    return length_s(uncovered(talking, computing))
+    exposed_s = []
+    for step in counted:
+        inside: dict[int, list[Interval]] = defaultdict(list)
+        for span in step.spans:
+            if span.parent is not None:
+                inside[span.parent].append((span.start_s, span.end_s))
+        talking: list[Interval] = []
+        computing: list[Interval] = []
+        for place, span in enumerate(step.spans):
+            own = [(span.start_s, span.end_s)]
+            if place in inside:  # Nested spans have kinds of their own.
+                own = uncovered(own, inside[place])
+            if span.kind is SpanKind.COMMUNICATION:
+                talking += own
+            elif span.kind in _COMPUTE:
+                computing += own
+        exposed_s.append(length_s(uncovered(talking, computing)))
+    return _mean(exposed_s)
 
 
 def _compiled(steps: Iterable[Step]) -> Compiled | None:
@@ -395,17 +401,6 @@ def _step_times(counted: Sequence[Step]) -> Iterator[Estimate]:
         )
 
 
-def _first_step(loop: Loop) -> Iterator[Estimate]:
-    for first in loop.steps[:1]:
-        if first.void is None:
-            yield Estimate(
-                metric="time.first_call",
-                value=first.duration_s,
-                unit="s",
-                source=Source.HOST,
-            )
-
-
 def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Estimate]:
     if summary is None:
         return
@@ -465,13 +460,3 @@ def _of_summary(summary: StepSummary | None) -> Iterator[Estimate]:
                 sample_count=count,
                 better="lower",
             )
-
-
-def _memory(loop: Loop) -> Iterator[Estimate]:
-    if loop.peak_memory_bytes is not None:
-        yield Estimate(
-            metric="memory.peak_bytes",
-            value=float(loop.peak_memory_bytes),
-            unit="bytes",
-            source=Source.TORCH,
-        )

@@ -75,31 +75,20 @@ def weighed_changes(
         [controls[place] for place in noisy],
     )
     numbers = [number for number, place in enumerate(noisy) if judged[place]]
-    for number, weighed in zip(numbers, _weighed(suite, numbers, level), strict=True):
-        in_order[noisy[number]] = weighed
-    return tuple(in_order)
-
-
-def _weighed(
-    suite: ComparedSuite, judged: Sequence[int], level: Sureness
-) -> list[Weighed]:
-    firsts = _Firsts(suite, judged)
-    by_place: dict[int, Weighed] = {}
-    for place, part, tables in suite.parts_of(judged):
-        test, residual = suite.tests[place], suite.residuals[place]
+    firsts = _Firsts(suite, numbers)
+    for number, part, tables in suite.parts_of(numbers):
+        test, residual = suite.tests[number], suite.residuals[number]
         alone = change_of(test, residual, part, tables, level)
         suspect = _Suspect(test, residual, part, tables, level)
-        first = firsts.value(place)
-        if alone.low is None or not test.dof:
-            by_place[place] = Weighed(change=alone)
-        elif test.comparison.of_part:
-            by_place[place] = suspect.of_part(alone, firsts.common(place).pool)
-        elif first is None:
-            by_place[place] = Weighed(change=alone)
-        else:
-            common, gaps = firsts.common(place), firsts.gaps(place)
-            by_place[place] = suspect.weighed(alone, first, common, gaps)
-    return [by_place[place] for place in judged]
+        first, weighed = firsts.value(number), Weighed(change=alone)
+        if alone.low is not None and test.dof:
+            if test.comparison.of_part:
+                weighed = suspect.of_part(alone, firsts.common(number).pool)
+            elif first is not None:
+                common, gaps = firsts.common(number), firsts.gaps(number)
+                weighed = suspect.weighed(alone, first, common, gaps)
+        in_order[noisy[number]] = weighed
+    return tuple(in_order)
 
 
 def classes_apart(

@@ -314,27 +314,30 @@ def window_summary(
     summaries = summarise(
         records, start_s=start_s, end_s=end_s, longest_s=longest_s, scoring=scoring
     )
-    return tuple(map(_as_window, summaries))
-
-
-def _as_window(summary: WindowSummary) -> UtilizationWindow:
-    score, average = summary.real_util, summary.average
-    return UtilizationWindow(
-        gpu_index=summary.gpu_index,
-        gpu_uuid=summary.gpu_uuid,
-        duration_s=summary.end_s - summary.start_s,
-        reading_count=summary.reading_count,
-        class_s={w.label: seconds for w, seconds in summary.sample_class_s.items()},
-        incomplete_s=summary.incomplete_s,
-        unobserved_s=summary.unobserved_s,
-        real_util=None if score is None else score.mean,
-        real_util_p50=None if score is None else score.p50,
-        real_util_p95=None if score is None else score.p95,
-        average_class=(
-            average.workload_class.label if average and has_class(average) else None
-        ),
-        health_s={h.value: seconds for h, seconds in summary.health_s.items()},
-    )
+    windows = []
+    for summary in summaries:
+        score, average = summary.real_util, summary.average
+        windows.append(
+            UtilizationWindow(
+                gpu_index=summary.gpu_index,
+                gpu_uuid=summary.gpu_uuid,
+                duration_s=summary.end_s - summary.start_s,
+                reading_count=summary.reading_count,
+                class_s={w.label: s for w, s in summary.sample_class_s.items()},
+                incomplete_s=summary.incomplete_s,
+                unobserved_s=summary.unobserved_s,
+                real_util=None if score is None else score.mean,
+                real_util_p50=None if score is None else score.p50,
+                real_util_p95=None if score is None else score.p95,
+                average_class=(
+                    average.workload_class.label
+                    if average and has_class(average)
+                    else None
+                ),
+                health_s={h.value: seconds for h, seconds in summary.health_s.items()},
+            )
+        )
+    return tuple(windows)
 
 
 def utilization_estimates(window: UtilizationWindow) -> Iterator[Estimate]:
@@ -439,6 +442,12 @@ class _Window:
     def summary(self, key: _Key, scoring: Scoring) -> WindowSummary:
         """Summarise the readings."""
         levels = {name: series.level() for name, series in self.series.items()}
+        average = None
+        if self.newest is not None:
+            means: dict[str, object] = dict.fromkeys(READINGS)
+            means |= {name: level.mean for name, level in levels.items()}
+            record = replace(self.newest, **(means | self.last))
+            average = scoring.computed(record, self.before)
         return WindowSummary(
             gpu_index=key[0],
             gpu_uuid=key[1],
@@ -455,18 +464,8 @@ class _Window:
             health_s={h: fsum(parts_s) for h, parts_s in self.health_s.items()},
             real_util=self.scores.level() if self.scores.values else None,
             levels=levels,
-            average=self._average(levels, scoring),
+            average=average,
         )
-
-    def _average(
-        self, levels: Mapping[str, ReadingLevel], scoring: Scoring
-    ) -> ComputedRecord | None:
-        if self.newest is None:
-            return None
-        means: dict[str, object] = dict.fromkeys(READINGS)
-        means |= {name: level.mean for name, level in levels.items()}
-        record = replace(self.newest, **(means | self.last))
-        return scoring.computed(record, self.before)
 
 
 def time_lines(
@@ -542,12 +541,6 @@ def _joined(spans: _Spans, least_s: float) -> _Spans:
     return joined
 
 
-def _limited(spans: _Spans, least_s: float) -> tuple[tuple[float, float], ...]:
-    """Limit the number of spans for a time line, by joining near spans if there are many."""
-    exact = _joined(spans, 0.0)
-    return tuple(exact if len(exact) <= _MOST_POINTS else _joined(exact, least_s))
-
-
 def _time_line(
     records: list[CanonicalRecord],
     start_s: float,
@@ -558,6 +551,12 @@ def _time_line(
     computed = (compute(record) for record in records)
     known = spans_s or {}
     reasons = [reason for reason in ClockReason if reason in known]
+    limited = {}
+    for reason in reasons:
+        exact = _joined(known[reason], 0.0)
+        # Near spans are joined if there are too many for a line.
+        few = exact if len(exact) <= _MOST_POINTS else _joined(exact, least_s)
+        limited[reason] = tuple(few)
     return TimeLine(
         gpu_index=records[0].gpu_index,
         gpu_uuid=records[0].gpu_uuid,
@@ -570,5 +569,5 @@ def _time_line(
         throttled_s=None
         if spans_s is None
         else {r: fsum(end - begin for begin, end in known[r]) for r in reasons},
-        throttled_spans_s={r: _limited(known[r], least_s) for r in reasons},
+        throttled_spans_s=limited,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import isfinite
+from math import isfinite, nan
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
@@ -116,14 +116,20 @@ def parse_weights(text: str) -> Weights:
         (0.75, 0.0, 0.0, 0.25)
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    numbers = [_number(part) for part in parts]
-    bad = [part for part, number in zip(parts, numbers, strict=True) if number is None]
-    mistakes = [f"{part!r} is not a finite number" for part in bad]
+    numbers, mistakes = [], []
+    for part in parts:
+        try:
+            number = float(part)
+        except ValueError:
+            number = nan
+        if not isfinite(number):
+            mistakes.append(f"{part!r} is not a finite number")
+        numbers.append(number or 0.0)  # -0 counts as 0.
     if len(parts) != _COUNT:
         mistakes.append(f"there are {len(parts)} of them, not {_COUNT}")
     if mistakes:
         raise _refused(text, mistakes)
-    sm, tensor, dram, graphics = (number or 0.0 for number in numbers)
+    sm, tensor, dram, graphics = numbers
     total = sm + tensor + dram + graphics
     if not (total > 0 and isfinite(total)):
         raise _refused(text, [f"their sum {total:g} is not a finite number above 0"])
@@ -223,14 +229,6 @@ def rules(
     )
 
 
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if isfinite(number) else None
-
-
 def _refused(text: str, mistakes: list[str]) -> ConfigError:
     return ConfigError(
         f"weights {text!r}: {'; '.join(mistakes)}",
@@ -327,7 +325,12 @@ def compute(
     )
     workload = CLASSES[held.index(True)]
     rate = _replay_rate(record, previous)
-    total = _memory_total(record)
+    used, free = record.memory_used_bytes, record.memory_free_bytes
+    reserved = record.memory_reserved_bytes
+    total = used_fraction = None
+    if used is not None and free is not None and reserved is not None:
+        total = used + free + reserved
+        used_fraction = used / total if total > 0 else None
     return ComputedRecord(
         record=record,
         gpu_index=record.gpu_index,
@@ -340,7 +343,7 @@ def compute(
         bottleneck=workload.bottleneck,
         health=_health(record, rate, warning_celsius(model_name)),
         memory_total_bytes=total,
-        memory_used_fraction=_memory_fraction(record.memory_used_bytes, total),
+        memory_used_fraction=used_fraction,
         pcie_replay_rate_per_s=rate,
         missing=_missing(record),
     )
@@ -399,21 +402,6 @@ def _replay_rate(
     if count is None or before is None or elapsed_s <= 0 or count < before:
         return None
     return (count - before) / elapsed_s
-
-
-def _memory_total(record: CanonicalRecord) -> float | None:
-    """Return the total memory [B], or None if any of the three parts is absent."""
-    used, free = record.memory_used_bytes, record.memory_free_bytes
-    reserved = record.memory_reserved_bytes
-    if used is None or free is None or reserved is None:
-        return None
-    return used + free + reserved
-
-
-def _memory_fraction(used: float | None, total: float | None) -> float | None:
-    if used is None or total is None or total <= 0:
-        return None
-    return used / total
 
 
 def _health(record: CanonicalRecord, rate: float | None, warning: float) -> Health:

@@ -228,12 +228,23 @@ class _FieldReader:
             items = self._items(value, path)
             return tuple(self.read(item, inner[0], at) for item, at in items)
         if origin is Mapping:
-            return self._mapping(value, inner[1], path)
+            pairs = self._pairs(value, path) or {}
+            # A file may label numbers that hardware does not have.
+            names = _NUMBERS if inner[1] == _LABEL else pairs
+            return {
+                name: self.read(pairs[name], inner[1], f"{path}.{name}")
+                for name in pairs
+                if name in names
+            }
         if type(None) in inner:
             return None if value is None else self.read(value, inner[0], path)
         if issubclass(kind, Enum):
             return self._leaf(value, partial(_not_in, kind), kind, path)
-        return self._record(value, kind, path)
+        before = len(self.mistakes)
+        is_list = kind.__struct_config__.array_like
+        fields_of = self._fields_of_list if is_list else self._fields_of_object
+        fields = fields_of(value, kind, path)
+        return kind(**fields) if len(self.mistakes) == before else None
 
     def _leaf(self, value: object, fault: _Fault, made_of: _Maker, path: str) -> object:
         wrong = fault(value)
@@ -241,14 +252,6 @@ class _FieldReader:
             self._wrong(path, wrong)
             return None
         return made_of(value)
-
-    def _record(self, value: object, kind: type[Frozen], path: str) -> Frozen | None:
-        """Convert an object, or a list for a record stored as a list."""
-        before = len(self.mistakes)
-        is_list = kind.__struct_config__.array_like
-        read = self._fields_of_list if is_list else self._fields_of_object
-        fields = read(value, kind, path)
-        return kind(**fields) if len(self.mistakes) == before else None
 
     def _fields_of_object(
         self, value: object, kind: type[Frozen], path: str
@@ -280,16 +283,6 @@ class _FieldReader:
             text = f"{len(items)} values where there must be {len(fields)}"
             self._wrong(path, text)
         return {}
-
-    def _mapping(self, value: object, kind: object, path: str) -> dict[str, object]:
-        pairs = self._pairs(value, path) or {}
-        # A file may label numbers that hardware does not have.
-        names = _NUMBERS if kind == _LABEL else pairs
-        return {
-            name: self.read(pairs[name], kind, f"{path}.{name}")
-            for name in pairs
-            if name in names
-        }
 
     def _pairs(self, value: object, path: str) -> Mapping[str, object] | None:
         if not isinstance(value, Mapping):

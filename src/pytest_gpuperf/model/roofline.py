@@ -300,15 +300,12 @@ def _read_part(field: str, amount: str, peaks: dict[str, float]) -> str:
     except UnitError as error:
         return f"{field}: {error.message}"
     if quantity.si != unit:
-        return f"{field} is given in {unit}, as {_like(unit)}"
+        example = "4.5 TB/s" if unit == "bytes/s" else "800 TFLOP/s"
+        return f"{field} is given in {unit}, as {example}"
     if quantity.value <= 0:
         return f"{field}: a peak is above zero"
     peaks[field] = quantity.value
     return ""
-
-
-def _like(unit: str) -> str:
-    return "4.5 TB/s" if unit == "bytes/s" else "800 TFLOP/s"
 
 
 _LETTERS = "FDCBA"  # Worst first.

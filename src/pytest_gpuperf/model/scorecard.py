@@ -7,7 +7,7 @@ fractions.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
@@ -156,12 +156,21 @@ class Hardware(Frozen, frozen=True, kw_only=True):
             "peak_flop_per_s": self.peak_flop_per_s,
             "flop_per_token": self.flop_per_token,
         }
-        refuse(
-            [
-                *not_finite("hardware", needed | stated(optional)),
-                *_mislabelled(self.source, self.sources, {*needed, *optional}),
-            ]
-        )
+        mistakes = [*not_finite("hardware", needed | stated(optional))]
+        labels = [label.value for label in SourceLabel]
+        labelled = {"source": self.source} | {
+            f"sources.{name}": label for name, label in self.sources.items()
+        }
+        for path, label in labelled.items():
+            if label not in labels:
+                text = (
+                    f"{shown(label)} is not a label; write one of {', '.join(labels)}"
+                )
+                mistakes.append(Mistake(path=f"hardware.{path}", text=text))
+        for name in sorted(self.sources.keys() - {*needed, *optional}):
+            text = f"hardware has no number {name!r}"
+            mistakes.append(Mistake(path=f"hardware.sources.{name}", text=text))
+        refuse(mistakes)
 
     def label(self, name: str) -> SourceLabel:
         """Return the source label of a number, by field name."""
@@ -174,22 +183,6 @@ class Hardware(Frozen, frozen=True, kw_only=True):
         if self.bytes_per_token == 0:
             return bytes_per_s * math.copysign(math.inf, self.bytes_per_token)
         return bytes_per_s / self.bytes_per_token
-
-
-def _mislabelled(
-    source: object, sources: Mapping[str, object], fields: Collection[str]
-) -> Iterator[Mistake]:
-    labels = [label.value for label in SourceLabel]
-    labelled = {"source": source} | {
-        f"sources.{name}": sources[name] for name in sources
-    }
-    for path, label in labelled.items():
-        if label not in labels:
-            text = f"{shown(label)} is not a label; write one of {', '.join(labels)}"
-            yield Mistake(path=f"hardware.{path}", text=text)
-    for name in sorted(sources.keys() - set(fields)):
-        text = f"hardware has no number {name!r}"
-        yield Mistake(path=f"hardware.sources.{name}", text=text)
 
 
 def _preset(peak_bw_gb_s: float) -> Hardware:

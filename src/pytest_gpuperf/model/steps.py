@@ -191,22 +191,19 @@ class Step(Frozen, frozen=True, kw_only=True):
         _ordered(path, self.begin_s, self.start_s, self.end_s)
         positive(f"{path}.units", self.units)
         for place, span in enumerate(self.spans):
-            outer = self._outer(place, span)
-            if not outer[0] <= span.start_s <= span.end_s <= outer[1]:
+            first_s, last_s = self.begin_s, self.end_s
+            if span.parent is not None:
+                if not 0 <= span.parent < place:
+                    message = f"{span.parent!r} is not a span before it"
+                    raise RecordError(message, path=f"{path}.spans[{place}]")
+                parent = self.spans[span.parent]
+                if parent.thread != span.thread:
+                    message = "it lies in a span of another thread"
+                    raise RecordError(message, path=f"{path}.spans[{place}]")
+                first_s, last_s = parent.start_s, parent.end_s
+            if not first_s <= span.start_s <= span.end_s <= last_s:
                 message = f"{span.name} does not lie in what it is part of"
                 raise RecordError(message, path=f"{path}.spans[{place}]")
-
-    def _outer(self, place: int, span: Span) -> tuple[float, float]:
-        if span.parent is None:
-            return self.begin_s, self.end_s
-        if not 0 <= span.parent < place:
-            message = f"{span.parent!r} is not a span before it"
-            raise RecordError(message, path=f"steps[{self.index}].spans[{place}]")
-        parent = self.spans[span.parent]
-        if parent.thread != span.thread:
-            message = "it lies in a span of another thread"
-            raise RecordError(message, path=f"steps[{self.index}].spans[{place}]")
-        return parent.start_s, parent.end_s
 
     @property
     def duration_s(self) -> float:

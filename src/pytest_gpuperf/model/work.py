@@ -68,28 +68,28 @@ class Work(Frozen, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Reject work without a roof. The error lists all mistakes."""
         force_setattr(self, "dtype", _canonical(self.dtype))
-        refuse(list(self._mistakes()), remedy=_REMEDY)
-        force_setattr(self, "flop", _builtin(self.flop))
-        force_setattr(self, "bytes", _builtin(self.bytes))
-
-    def _mistakes(self) -> Iterator[Mistake]:
+        mistakes = []
         if self.flop is None and self.bytes is None:
-            yield Mistake(path="work", text="it declares neither flop nor bytes")
+            text = "it declares neither flop nor bytes"
+            mistakes.append(Mistake(path="work", text=text))
         for name, amount in (("flop", self.flop), ("bytes", self.bytes)):
             wrong = "" if amount is None else no_number(amount)
             if not wrong and amount is not None and amount <= 0:
                 wrong = f"{amount!r} is not above zero"
             if wrong:
-                yield Mistake(path=f"work.{name}", text=wrong)
+                mistakes.append(Mistake(path=f"work.{name}", text=wrong))
         if self.dtype is not None:
-            yield from _unknown(self.dtype, "work.dtype")
+            mistakes += _unknown(self.dtype, "work.dtype")
         elif self.flop is not None:
             text = "flop need the data type whose peak counts"
-            yield Mistake(path="work.dtype", text=text)
+            mistakes.append(Mistake(path="work.dtype", text=text))
         label: object = self.label
         if not isinstance(label, SourceLabel):
             text = f"{shown(label)} is not a SourceLabel"
-            yield Mistake(path="work.label", text=text)
+            mistakes.append(Mistake(path="work.label", text=text))
+        refuse(mistakes, remedy=_REMEDY)
+        force_setattr(self, "flop", _builtin(self.flop))
+        force_setattr(self, "bytes", _builtin(self.bytes))
 
     @classmethod
     def matmul(cls, m: int, n: int, k: int, dtype: str, *, batch: int = 1) -> Work:
