@@ -19,7 +19,7 @@ FORMULA = '"l2.missed_count": _only("l2_miss_sectors_count"),'
 
 BUILD = """\
 from fakes import runs
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
+from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.measure.captured import capture_values
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind

@@ -10,7 +10,7 @@ import pytest
 
 from gpu.machine import framework, program
 from pytest_gpuperf.collect.ncu import Command, Report, Session
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
+from pytest_gpuperf.collect.ncu.launches import read_capture
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import (
     CollectorFailedError,
@@ -18,6 +18,7 @@ from pytest_gpuperf.errors import (
     CounterPermissionError,
     NothingProfiledError,
 )
+from pytest_gpuperf.model.launch import CapturedLaunch
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 TIME = "gpu__time_duration.sum"

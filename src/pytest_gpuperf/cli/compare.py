@@ -244,9 +244,9 @@ def _title(files: Sequence[str]) -> str:
 def _capture(path: str) -> tuple[CaptureSide, list[str]]:
     """Return the launches of a capture, and a sentence per unmeasured launch."""
     # Needed only for captures.
-    from pytest_gpuperf.cli.records import failures_of
     from pytest_gpuperf.collect.ncu.launches import read_capture
     from pytest_gpuperf.measure.captured import capture_side, first_counters
+    from pytest_gpuperf.report.captures import launch_failures
 
     with told_on_terminals(f"reading {path}"):
         capture = read_capture(path, runner=ProcessRunner(), metrics=first_counters())
@@ -254,7 +254,7 @@ def _capture(path: str) -> tuple[CaptureSide, list[str]]:
     if side is None:
         message = "none of its launches was measured"
         raise CaptureFormatError(message, remedy="profile again", path=path)
-    return side, failures_of(capture)
+    return side, launch_failures(capture)
 
 
 class _Sides(NamedTuple):

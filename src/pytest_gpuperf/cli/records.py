@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,21 +23,16 @@ from pytest_gpuperf.cli.output import (
 from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.devices import chip_limits, target_capability
 from pytest_gpuperf.collect.ncu.launches import (
-    Capture,
-    CapturedLaunch,
-    CapturedRange,
-    CapturedValue,
     decode_capture,
     read_capture,
     read_report,
 )
-from pytest_gpuperf.collect.ncu.nvtx import DEFAULT_DOMAIN, LaunchFilter, few
+from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter, few
 from pytest_gpuperf.collect.ncu.report import Report
 from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.traces import read_trace
-from pytest_gpuperf.collect.translate.counters import KERNEL
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CaptureFormatError, CollectError, ConfigError
 from pytest_gpuperf.measure.captured import (
@@ -49,13 +45,18 @@ from pytest_gpuperf.measure.captured import (
 )
 from pytest_gpuperf.model.activity import fits_kernel
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launch import (
+    KERNEL,
+    Capture,
+    CapturedLaunch,
+    CapturedValue,
+)
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
     capture_bytes,
-    device_of,
     kernel_name,
-    launch_failure,
+    launch_failures,
     plain_name,
 )
 from pytest_gpuperf.report.escape import escape
@@ -78,10 +79,14 @@ from pytest_gpuperf.report.runs import run_bytes
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.collect.binary.instructions import InstructionMix
     from pytest_gpuperf.collect.binary.read import Cubin
     from pytest_gpuperf.collect.runner import Runner
-    from pytest_gpuperf.model.activity import KernelResources, Occupancy, Trace
+    from pytest_gpuperf.model.activity import (
+        InstructionMix,
+        KernelResources,
+        Occupancy,
+        Trace,
+    )
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.model.sample import Unmeasured
@@ -173,12 +178,12 @@ def _show_launches_of(
 ) -> int:
     """Print launches in detail or listed, or summed by kernel if there are more than ten."""
     form = arguments.format
-    launches = [launch for captured in capture.ranges for launch in captured.launches]
+    count = len(capture.launches)
     by_kernel = arguments.sort or arguments.top
-    if arguments.details or (len(launches) == 1 and not arguments.list):
+    if arguments.details or (count == 1 and not arguments.list):
         return _show_details(arguments, capture)
     limits = analyses(capture)
-    if by_kernel or (len(launches) > _LISTED and not listed):
+    if by_kernel or (count > _LISTED and not listed):
         return print_bytes(
             kernels_bytes(
                 capture,
@@ -193,11 +198,7 @@ def _show_launches_of(
 
 def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
     """Print launches in detail, with ncu's advice for up to five launches."""
-    placed = [
-        (number, launch)
-        for number, captured in enumerate(capture.ranges)
-        for launch in captured.launches
-    ]
+    placed = capture.placed
     is_advised = len(placed) <= _ADVISED
     shown = _detailed(
         arguments.file,
@@ -205,7 +206,7 @@ def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
         has_ranges=len(capture.ranges) > 1,
         advised_count=_ADVISED if is_advised else 0,
     )
-    remarks = failures_of(capture)
+    remarks = launch_failures(capture)
     if not is_advised:
         remarks.append(
             f"what ncu advises is shown of up to {_ADVISED} launches: choose them with "
@@ -228,33 +229,14 @@ def _detailed(
     report = Report(file)
     return [
         DetailedLaunch(
-            device=device_of(launch),
-            name=launch.demangled or launch.kernel,
-            index=launch.index,
+            launch=launch,
             range_index=number if has_ranges else None,
-            # Named as in the filter `--nvtx`.
-            nvtx=tuple(
-                name if domain == DEFAULT_DOMAIN else f"{domain}@{name}"
-                for domain, names in launch.nvtx.items()
-                for name in names
-            ),
             details=details(
                 launch,
                 report.advice(launch.index, number) if place < advised_count else None,
             ),
         )
         for place, (number, launch) in enumerate(placed)
-    ]
-
-
-def failures_of(capture: Capture) -> list[str]:
-    """Return a sentence per launch that was not measured."""
-    has_ranges = len(capture.ranges) > 1
-    return [
-        launch_failure(launch.index, launch.kernel, number if has_ranges else None)
-        for number, captured in enumerate(capture.ranges)
-        for launch in captured.launches
-        if not launch.measured
     ]
 
 
@@ -266,13 +248,10 @@ def report_of(file: str) -> CapturedReport:
         CollectError: The capture cannot be read, or none of its launches was measured.
     """
     capture = _reader(file)(None)
-    count = sum(len(captured.launches) for captured in capture.ranges)
+    limits = chain.from_iterable(analyses(capture))
     timed = [
         (analysis.duration_s or 0.0, number, launch)
-        for number, (captured, limits) in enumerate(
-            zip(capture.ranges, analyses(capture), strict=True)
-        )
-        for launch, analysis in zip(captured.launches, limits, strict=True)
+        for (number, launch), analysis in zip(capture.placed, limits, strict=True)
         if analysis is not None
     ]
     if not timed:
@@ -289,8 +268,8 @@ def report_of(file: str) -> CapturedReport:
     return CapturedReport(
         record=whole_record(file, [launch for _, _, launch in timed]),
         launches=tuple(shown),
-        launches_count=count,
-        failures=tuple(failures_of(capture)),
+        launches_count=len(capture.launches),
+        failures=tuple(launch_failures(capture)),
     )
 
 
@@ -326,17 +305,8 @@ def _selected_object(launch: CapturedLaunch, metrics: Sequence[str]) -> dict[str
 
 def _only(capture: Capture, places: set[tuple[int, int]]) -> Capture:
     """Return a capture with some launches, by range and index. A range may be empty."""
-    return Capture(
-        ranges=tuple(
-            CapturedRange(
-                launches=tuple(
-                    launch
-                    for launch in captured.launches
-                    if (number, launch.index) in places
-                )
-            )
-            for number, captured in enumerate(capture.ranges)
-        )
+    return capture.mapped(
+        lambda number, launch: launch if (number, launch.index) in places else None
     )
 
 
@@ -378,27 +348,19 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
     capture = read(report_counters(metrics))
     catalogue = [name for name in metrics if name in METRICS]
     gaps: dict[str, Unmeasured] = {}
-    launches = [launch for captured in capture.ranges for launch in captured.launches]
-    measured = [launch for launch in launches if launch.measured]
+    measured = [launch for launch in capture.launches if launch.measured]
     if measured and catalogue:
         gaps = {gap.metric: gap for gap in capture_values(measured, catalogue, None)[1]}
-    ranges = tuple(
-        CapturedRange(
-            launches=tuple(
-                _with(launch, catalogue, gaps) for launch in captured.launches
-            )
-        )
-        for captured in capture.ranges
-    )
+    completed = capture.mapped(lambda _, launch: _with(launch, catalogue, gaps))
     remarks = [f"{gap.metric} n/a: {gap.text}" for gap in gaps.values()]
-    present = METRICS.keys() | _counters(capture)
+    present = METRICS.keys() | capture.counters
     absent = [name for name in metrics if name not in present]
     # The whole report is read only after a mistake.
     if absent:
-        counters = _counters(read(None))
+        counters = read(None).counters
         _refuse_unknown(metrics, counters, where="capture")
         remarks += [_uncollected(name, counters) for name in absent]
-    return replace(capture, ranges=ranges), tuple(remarks)
+    return completed, tuple(remarks)
 
 
 def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
@@ -446,16 +408,6 @@ def _with(
         if estimate.kernel is None
     }
     return replace(launch, metrics={**launch.metrics, **values})
-
-
-def _counters(capture: Capture) -> set[str]:
-    return {
-        name
-        for captured in capture.ranges
-        for launch in captured.launches
-        for name, counter in launch.metrics.items()
-        if counter.value is not None
-    }
 
 
 def _uncollected(name: str, counters: set[str]) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
+    from pytest_gpuperf.model.launch import CapturedLaunch
 
 _BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n")  # ELF, fatbin, archive.
 _FOLDER = (
@@ -182,7 +182,7 @@ def _capture_json(text: bytes, places: set[tuple[int, int]] | None = None) -> by
     """
     import msgspec
 
-    from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
+    from pytest_gpuperf.model.launch import CapturedLaunch
 
     decoder = msgspec.json.Decoder(CapturedLaunch)
     document = dict[str, list[dict[str, list[msgspec.Raw]]]]

@@ -50,18 +50,16 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.launch import KERNEL
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.launches import (
-        Capture,
-        CapturedLaunch,
-        PlacedLaunch,
-    )
+    from pytest_gpuperf.collect.ncu.launches import PlacedLaunch
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.assemble import Maker
+    from pytest_gpuperf.model.launch import Capture, CapturedLaunch
     from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work
 
@@ -190,7 +188,7 @@ def capture_values(
 
 def _whole(launches: Iterable[CapturedLaunch]) -> Gap | None:
     """Return the gap of a report with launches other than single kernels, or None."""
-    workloads = {launch.workload for launch in launches} - {translate.KERNEL}
+    workloads = {launch.workload for launch in launches} - {KERNEL}
     if not workloads:
         return None
     kinds = " and ".join(sorted(workloads))
@@ -250,11 +248,9 @@ def close_names(name: str, names: Iterable[str]) -> list[str]:
 def capture_side(capture: Capture) -> CaptureSide | None:
     """Return the measured launches by kernel, or None if no launch was measured."""
     kernels: dict[str, list[CapturedLaunch]] = {}
-    for part in capture.ranges:
-        for launch in part.launches:
-            if launch.measured:
-                name = launch.demangled or launch.kernel
-                kernels.setdefault(name, []).append(launch)
+    for launch in capture.launches:
+        if launch.measured:
+            kernels.setdefault(launch.name, []).append(launch)
     launches = [launch for group in kernels.values() for launch in group]
     if not launches:
         return None
@@ -335,8 +331,7 @@ def kernel_analyses(
     for launch in launches:
         if launch.measured:
             timed = standard_counters(launch, ("duration_s",)).values.get("duration_s")
-            name = launch.demangled or launch.kernel
-            by_name.setdefault(name, []).append((timed, launch))
+            by_name.setdefault(launch.name, []).append((timed, launch))
     kernels = []
     for runs in by_name.values():
         times = [time_s for time_s, _ in runs if time_s is not None]
@@ -344,7 +339,7 @@ def kernel_analyses(
         kernels.append(
             KernelAnalysis(
                 kernel=longest.kernel,
-                demangled=longest.demangled or longest.kernel,
+                demangled=longest.name,
                 launches_count=len(runs),
                 total_s=math.fsum(times) if len(times) == len(runs) else None,
                 analysis=_analysed(longest, idle),
@@ -374,7 +369,7 @@ def _analysis_of(
     missing = tuple(
         name
         for name in names
-        if launch.workload == translate.KERNEL or not translate.describes_launch(name)
+        if launch.workload == KERNEL or not translate.describes_launch(name)
     )
     return replace(analysis, limiter=replace(analysis.limiter, missing=missing))
 
@@ -536,7 +531,7 @@ def details(
         block=_extent(launch, "block"),
         rated_clock_hz=None if rated_khz is None else 1e3 * rated_khz,
         occupancy=launch_occupancy(completed),
-        whole=None if launch.workload == translate.KERNEL else launch.workload,
+        whole=None if launch.workload == KERNEL else launch.workload,
         rooflines=counted_rooflines(values),
         stalls=tuple(
             Evidence(name=name, value=share) for name, share in stalls[:_SHOWN_STALLS]
@@ -551,7 +546,7 @@ def _extent(launch: CapturedLaunch, what: str) -> tuple[int, ...] | None:
 
     A range or graph has none.
     """
-    if launch.workload != translate.KERNEL:
+    if launch.workload != KERNEL:
         return None
     sides = [translate.number_of(launch, f"launch__{what}_dim_{s}") for s in _SIDES]
     numbers = [int(side) for side in sides if side is not None]
@@ -605,7 +600,7 @@ def advised_launches(
             kernel=placed.kernel,
             index=placed.index,
             failed=tuple(values),
-            analysis=_analysed(placed.launch),
+            analysis=_analysed(placed),
             advice=_ranked(report.advice(placed.index, placed.range_index)),
         )
         for placed, values in list(culprits.values())[:_MOST_LAUNCHES]
@@ -616,9 +611,8 @@ def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
     """Return the longest launch, or the first if no time is known."""
 
     def duration(placed: PlacedLaunch) -> float:
-        metric = placed.launch.metrics.get(translate.DURATION)
-        is_number = metric is not None and isinstance(metric.value, (int, float))
-        return float(metric.value) if is_number else -1.0  # type: ignore[union-attr, arg-type] # is_number says so
+        number = translate.number_of(placed, translate.DURATION)
+        return -1.0 if number is None else number
 
     return max(launches, key=duration)
 
@@ -632,8 +626,7 @@ def _worst(
     values = []
     for placed in launches:
         if pattern is None or LaunchFilter(kernels=pattern).chosen([placed]):
-            pair = (placed.launch, _completed(placed.launch, names, None))
-            value, unit = _over(metric, [pair])
+            value, unit = _over(metric, [(placed, _completed(placed, names, None))])
             if not isinstance(value, CounterGap):
                 values.append((value, unit, placed))
     if not values:

@@ -18,7 +18,6 @@ from pytest_gpuperf.collect.binary.tools import base_name, native_demangler
 from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, CountedCall
 from pytest_gpuperf.collect.ncu.catalogue import made_by_ncu
 from pytest_gpuperf.collect.ncu.command import paired_modes
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.translate.counters import (
     CAPABILITY,
     DURATION,
@@ -33,6 +32,7 @@ from pytest_gpuperf.model.counters import DECLARED_BYTES
 from pytest_gpuperf.model.environment import Device, family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 from pytest_gpuperf.model.record import Note, Record
 from pytest_gpuperf.model.sample import CacheMode, Source, Unmeasured
@@ -551,11 +551,7 @@ class CuptiCounters:
                 demangled=readable[name],
                 nvtx={},
                 measured=True,
-                metrics=chip_metrics
-                | {
-                    counter: CapturedValue(value=value.value, unit=value.unit)
-                    for counter, value in counted.metrics.items()
-                },
+                metrics={**chip_metrics, **counted.metrics},
             )
             for index, (name, counted) in enumerate(
                 zip(names, call.counted.ranges, strict=True)

@@ -16,7 +16,12 @@ from pytest_gpuperf.collect.base import calls_the_test
 from pytest_gpuperf.collect.devices import chip_limits, target_capability
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
-from pytest_gpuperf.model.activity import FailedKernel, KernelResources, fits_kernel
+from pytest_gpuperf.model.activity import (
+    FailedKernel,
+    InstructionMix,
+    KernelResources,
+    fits_kernel,
+)
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import is_compiled
@@ -25,12 +30,7 @@ from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
-    from pytest_gpuperf.collect.binary.instructions import InstructionMix
-    from pytest_gpuperf.collect.ncu.launches import (
-        CapturedLaunch,
-        PlacedLaunch,
-        ReadReport,
-    )
+    from pytest_gpuperf.collect.ncu.launches import PlacedLaunch, ReadReport
     from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.collect.step_profile import StepRecorder
@@ -195,12 +195,9 @@ class FileReader:
 
         metrics = list(dict.fromkeys((*_STANDARD, *plan.counters, *plan.judged)))
 
-        def read() -> tuple[list[CapturedLaunch], frozenset[str]]:
+        def read() -> tuple[list[PlacedLaunch], frozenset[str]]:
             report = self._reports.read(path, metrics)
-            launches = [
-                placed.launch for placed in _chosen(path, report, launch_filter)
-            ]
-            return launches, report.names
+            return _chosen(path, report, launch_filter), report.names
 
         launches, names = read()
         maker = self._machine.maker()
@@ -219,8 +216,7 @@ class FileReader:
             return record
 
         def advise(failed: Sequence[FailedComparison]) -> list[AdvisedLaunch]:
-            placed = _chosen(path, self._reports.read(path, metrics), launch_filter)
-            return advised_launches(path, placed, failed, runner=self._runner)
+            return advised_launches(path, read()[0], failed, runner=self._runner)
 
         return record, with_one_more, advise
 
@@ -371,7 +367,7 @@ def _chosen(
         CollectorUnavailableError: One of them could not be profiled.
     """
     chosen = report.chosen(launch_filter, path)
-    failed = [placed.index for placed in chosen if not placed.launch.measured]
+    failed = [placed.index for placed in chosen if not placed.measured]
     if failed:
         message = f"{path}: profiling launch {failed[0]} failed"
         last = max(placed.index for placed in chosen)

@@ -101,6 +101,28 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
             raise RecordError(message, path="threads_per_block")
 
 
+class InstructionMix(Frozen, frozen=True, kw_only=True):
+    """
+    The composition of one kernel.
+
+    Attributes:
+        kernel: The kernel's name in the binary.
+
+        counts: Instruction counts by metric name without `instructions.`, for every class.
+            None if unknown.
+
+        spills_bytes: Spilled registers stored and loaded by a thread [B], or None if spills
+            cannot be distinguished from arrays, or if the code is incomplete.
+
+        doubt: Why something is unknown, or None if everything is known.
+    """
+
+    kernel: str
+    counts: Mapping[str, int] | None
+    spills_bytes: int | None = None
+    doubt: str | None = None
+
+
 class FailedKernel(Frozen, frozen=True, kw_only=True):
     """
     A kernel of a binary whose value failed a comparison.

@@ -17,7 +17,7 @@ from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.pipeline.repeat import last_lines
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
+    from pytest_gpuperf.model.launch import CapturedLaunch
 
 # Restarts of a group whose tests end the process, or that ncu refuses.
 _MOST_RESTARTS = 3

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.loaded_files import FileRecording, LoadedFile
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.collect.ncu.command import Command
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
+from pytest_gpuperf.collect.ncu.launches import read_capture
 from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, INCLUDE
 from pytest_gpuperf.collect.ncu.session import Session
 from pytest_gpuperf.collect.ncu.store import (
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.counters import PassCost
     from pytest_gpuperf.model.environment import Device
+    from pytest_gpuperf.model.launch import CapturedLaunch
 
 # Enough for the imports of a framework, compilation and all passes of its kernels.
 _LEAST_S = 600.0
@@ -396,10 +397,9 @@ class _Ncu:
         counters = report_counters(metrics)
         capture = read_capture(report, runner=self.site.runner, metrics=counters)
         by_range: dict[str, list[CapturedLaunch]] = {}
-        for captured in capture.ranges:
-            for launch in captured.launches:
-                for name in launch.nvtx.get(DOMAIN, ()):
-                    by_range.setdefault(name, []).append(launch)
+        for launch in capture.launches:
+            for name in launch.nvtx.get(DOMAIN, ()):
+                by_range.setdefault(name, []).append(launch)
         return {name: tuple(launches) for name, launches in by_range.items()}
 
 

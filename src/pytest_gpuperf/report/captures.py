@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from pytest_gpuperf.judge.files import (
     TOLERANCE,
@@ -21,6 +20,7 @@ from pytest_gpuperf.model.counters import (
     LimiterName,
 )
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.launch import Capture, CapturedLaunch
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import prose
@@ -138,58 +138,13 @@ _UNIT_IN_HEAD = frozenset({"launch__registers_per_thread"})
 KERNEL_WIDTH = 40
 # The whole name of a template fills a screen.
 _NAME_WIDTH = 60
-# The metric of a report that holds the GPU's name.
-_DEVICE = "device__attribute_display_name"
 
 Analyses = Sequence[Sequence[Analysis | None]]
-
-
-class _ValueLike(Protocol):
-    @property
-    def value(self) -> float | str | None: ...
-    @property
-    def unit(self) -> str | None: ...
-
-
-class LaunchLike(Protocol):
-    """The part of a launch that tables need. The class itself is in collect."""
-
-    @property
-    def index(self) -> int:
-        """The position in the range."""
-
-    @property
-    def kernel(self) -> str:
-        """The function's base name."""
-
-    @property
-    def demangled(self) -> str:
-        """The whole name."""
-
-    @property
-    def measured(self) -> bool:
-        """True if profiling succeeded."""
-
-    @property
-    def metrics(self) -> Mapping[str, _ValueLike]:
-        """The counters, by the names in the report."""
-
-
-class _RangeLike(Protocol):
-    @property
-    def launches(self) -> Sequence[LaunchLike]: ...
-
-
-class CaptureLike(Protocol):
-    """The part of a capture that tables need. The class itself is in collect."""
-
-    @property
-    def ranges(self) -> Sequence[_RangeLike]:
-        """The profiled ranges."""
+_Spelled = Callable[[str], str]
 
 
 def capture_bytes(
-    capture: CaptureLike,
+    capture: Capture,
     form: str,
     *,
     metrics: Sequence[str] | None,
@@ -229,7 +184,7 @@ def capture_bytes(
 
 
 def capture_lines(
-    capture: CaptureLike,
+    capture: Capture,
     *,
     metrics: Sequence[str] | None = None,
     analyses: Analyses | None = None,
@@ -270,7 +225,7 @@ def capture_lines(
 
 
 def capture_markdown(
-    capture: CaptureLike,
+    capture: Capture,
     *,
     metrics: Sequence[str] | None = None,
     analyses: Analyses | None = None,
@@ -307,7 +262,7 @@ def _is_telling(analyses: Analyses | None) -> bool:
 
 
 def _analysed(
-    launches: Sequence[LaunchLike],
+    launches: Sequence[CapturedLaunch],
     analyses: Sequence[Analysis | None],
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
@@ -344,8 +299,8 @@ def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
 
 
 def captured_ranges(
-    capture: CaptureLike,
-) -> Iterator[tuple[int, str, Sequence[LaunchLike]]]:
+    capture: Capture,
+) -> Iterator[tuple[int, str, Sequence[CapturedLaunch]]]:
     """
     Yield the number, the heading and the launches of every range that is not empty.
 
@@ -355,24 +310,14 @@ def captured_ranges(
         # No launch of the range was chosen.
         if not captured.launches:
             continue
-        devices = map(device_of, captured.launches)
+        devices = (launch.device for launch in captured.launches)
         device = display.escape(next(filter(None, devices), ""))
         place = f"range {number}" if len(capture.ranges) > 1 else ""
         yield number, ": ".join(filter(None, (place, device))), captured.launches
 
 
-def device_of(launch: LaunchLike) -> str:
-    """Return the name of the GPU of a launch, or "" if the report does not have it."""
-    value = launch.metrics.get(_DEVICE)
-    return "" if value is None or value.value is None else str(value.value)
-
-
-class _Spelled(Protocol):
-    def __call__(self, text: str, /) -> str: ...
-
-
 def _columns(
-    launches: Sequence[LaunchLike], metrics: Sequence[str] | None, spelled: _Spelled
+    launches: Sequence[CapturedLaunch], metrics: Sequence[str] | None, spelled: _Spelled
 ) -> tuple[Column, ...]:
     heads = dict(_FIRST) if metrics is None else {name: name for name in metrics}
     present = {name for launch in launches for name in launch.metrics}
@@ -395,7 +340,7 @@ def _columns(
     )
 
 
-def _named(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[Column, ...]:
+def _named(launches: Sequence[CapturedLaunch], spelled: _Spelled) -> tuple[Column, ...]:
     return (
         Column(
             head="launch",
@@ -412,7 +357,9 @@ def _named(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[Column, .
     )
 
 
-def kernel_names(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[str, ...]:
+def kernel_names(
+    launches: Sequence[CapturedLaunch], spelled: _Spelled
+) -> tuple[str, ...]:
     """
     Return the display names of the launched kernels.
 
@@ -524,7 +471,7 @@ def plain_name(name: str) -> str:
     return _OUTER.sub("", plain)
 
 
-def _cell(launch: LaunchLike, name: str) -> str:
+def _cell(launch: CapturedLaunch, name: str) -> str:
     """Return a metric of the plugin as text, or a counter with number and unit unconverted."""
     entry = launch.metrics.get(name)
     if entry is None or entry.value is None:
@@ -537,21 +484,15 @@ def _cell(launch: LaunchLike, name: str) -> str:
     return display.verbatim(entry.value, unit)
 
 
-def _count(capture: CaptureLike, metrics: Sequence[str] | None) -> str:
-    launches = [launch for captured in capture.ranges for launch in captured.launches]
-    text = display.plural(len(launches), "launch", "launches")
-    failed = sum(not launch.measured for launch in launches)
+def _count(capture: Capture, metrics: Sequence[str] | None) -> str:
+    text = display.plural(len(capture.launches), "launch", "launches")
+    failed = sum(not launch.measured for launch in capture.launches)
     if failed:
         text += f", {failed} not measured"
-    present = {
-        name
-        for launch in launches
-        for name, entry in launch.metrics.items()
-        if entry.value is not None
-    }
     if metrics is not None:
         return text
-    return f"{text}, {display.plural(len(present), 'metric')}: choose them with --metrics=a,b"
+    count = display.plural(len(capture.counters), "metric")
+    return f"{text}, {count}: choose them with --metrics=a,b"
 
 
 def mismatch_gap(
@@ -616,10 +557,15 @@ def launch_number(index: int, range_index: int | None) -> str:
     )
 
 
-def launch_failure(index: int, kernel: str, range_index: int | None = None) -> str:
-    """Return the sentence about a launch that was not measured, numbered as in `launch_number`."""
-    place = launch_number(index, range_index)
-    return f"{place} ({kernel}) was not measured: ncu failed"
+def launch_failures(capture: Capture) -> list[str]:
+    """Return a sentence per launch that was not measured."""
+    has_ranges = len(capture.ranges) > 1
+    return [
+        f"{launch_number(launch.index, number if has_ranges else None)} "
+        f"({launch.kernel}) was not measured: ncu failed"
+        for number, launch in capture.placed
+        if not launch.measured
+    ]
 
 
 def difference_remarks(

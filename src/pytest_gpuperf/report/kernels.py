@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Protocol
 
-from pytest_gpuperf.model.activity import KernelResources, Occupancy
+from pytest_gpuperf.model.activity import InstructionMix, KernelResources, Occupancy
 from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.counters import Analysis
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.launch import Capture, CapturedLaunch
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 from pytest_gpuperf.model.verdict import KernelChoice, Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
     KERNEL_WIDTH,
     Analyses,
-    CaptureLike,
-    LaunchLike,
     captured_ranges,
     kernel_name,
     kernel_names,
@@ -86,7 +84,7 @@ SORTS: dict[str, Callable[[KernelLaunches], float | str]] = {
 
 
 def kernel_rows(
-    launches: Sequence[LaunchLike],
+    launches: Sequence[CapturedLaunch],
     analyses: Sequence[Analysis | None],
     *,
     spelled: Callable[[str], str] = str,
@@ -104,11 +102,9 @@ def kernel_rows(
 
         sort: A key of SORTS.
     """
-    by_name: dict[str, list[tuple[LaunchLike, Analysis | None]]] = {}
+    by_name: dict[str, list[tuple[CapturedLaunch, Analysis | None]]] = {}
     for launch, analysis in zip(launches, analyses, strict=True):
-        by_name.setdefault(launch.demangled or launch.kernel, []).append(
-            (launch, analysis)
-        )
+        by_name.setdefault(launch.name, []).append((launch, analysis))
     firsts = [members[0][0] for members in by_name.values()]
     names = kernel_names(firsts, spelled)
     whole_s = math.fsum(_time_s(analysis) or 0.0 for analysis in analyses)
@@ -130,7 +126,7 @@ def kernel_rows(
 
 
 def kernels_bytes(
-    capture: CaptureLike,
+    capture: Capture,
     form: str,
     *,
     analyses: Analyses,
@@ -243,7 +239,7 @@ def _left_out(rows: Sequence[KernelLaunches], top: int | None) -> tuple[str, ...
     return (f"{kernels}{f', {share} of the time' if share else ''}",)
 
 
-def _count(launches: Sequence[LaunchLike], rows: Sequence[KernelLaunches]) -> str:
+def _count(launches: Sequence[CapturedLaunch], rows: Sequence[KernelLaunches]) -> str:
     text = (
         f"{display.plural(len(launches), 'launch', 'launches')} of "
         f"{display.plural(len(rows), 'kernel')}"
@@ -376,27 +372,11 @@ _MOST_CLASSES = 2
 _ALL = "compiled"  # The class of every instruction.
 
 
-class MixLike(Protocol):
-    """The part of a kernel's instruction mix that tables need. The class itself is in collect."""
-
-    @property
-    def counts(self) -> Mapping[str, int] | None:
-        """The number of instructions by class, or None if unknown."""
-
-    @property
-    def spills_bytes(self) -> int | None:
-        """Spilled registers of a thread [B], or None if unknown."""
-
-    @property
-    def doubt(self) -> str | None:
-        """The reason for unknown values, or None if all values are known."""
-
-
 class CompiledKernel(Frozen, frozen=True, kw_only=True):
     """A kernel compiled for one chip. None is unknown."""
 
     kernel: KernelResources
-    mix: MixLike | None
+    mix: InstructionMix | None
     occupancy: Occupancy | None
 
     @property

@@ -20,6 +20,7 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap
+from pytest_gpuperf.model.launch import DEFAULT_DOMAIN, CapturedLaunch
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.quantity import KiB
 from pytest_gpuperf.model.record import Record, Role
@@ -289,28 +290,19 @@ _LABEL_WIDTH = 11  # Of the longest label.
 
 class DetailedLaunch(Frozen, frozen=True, kw_only=True):
     """
-    A launch with its names.
+    A launch of a report in detail.
 
     Attributes:
-        device: The name of the GPU, or "" if the report does not have it.
-
-        name: The kernel's whole name.
-
-        index: The number of the launch in its range.
-
-        range_index: The number of the range, or None if the report has only one range.
-
-        nvtx: The enclosing NVTX ranges, outermost first, in the syntax of launch filters.
+        launch: The launch.
 
         details: The values in the report.
+
+        range_index: The number of the range, or None if the report has only one range.
     """
 
-    device: str
-    name: str
-    index: int
+    launch: CapturedLaunch
     details: LaunchDetails
     range_index: int | None = None
-    nvtx: tuple[str, ...] = ()
 
 
 class CapturedReport(Frozen, frozen=True, kw_only=True):
@@ -363,14 +355,14 @@ def _details_text(
     launches: Sequence[DetailedLaunch], remarks: Sequence[str], width: int
 ) -> Iterator[Line]:
     device = ""
-    for launch in launches:
-        if launch.device != device:
-            device = launch.device
+    for detailed in launches:
+        if detailed.launch.device != device:
+            device = detailed.launch.device
             yield Line(escape(device), Style.TITLE)
-        kernel = kernel_name(escape(plain_name(launch.name)), _LONGEST_NAME)
-        name = f"{kernel} ({escape(launch_place(launch))})"
+        kernel = kernel_name(escape(plain_name(detailed.launch.name)), _LONGEST_NAME)
+        name = f"{kernel} ({escape(launch_place(detailed))})"
         yield from wrapped(name, width=width, style=Style.TITLE, is_name=True)
-        for label, text in launch_facts(launch.details):
+        for label, text in launch_facts(detailed.details):
             padded = f"{label:{_LABEL_WIDTH}} "
             first, *rest = wrapped(text, width=width - len(INDENT) - len(padded))
             yield Line(f"{INDENT}{padded}{first}")
@@ -382,23 +374,29 @@ def _details_text(
 
 def _details_markdown(launches: Sequence[DetailedLaunch]) -> Iterator[str]:
     device = ""
-    for launch in launches:
-        if launch.device != device:
-            device = launch.device
+    for detailed in launches:
+        if detailed.launch.device != device:
+            device = detailed.launch.device
             yield from (f"### {prose(device)}", "")
-        place = prose(launch_place(launch))
-        yield from (f"{code(plain_name(launch.name))} ({place})", "")
-        for label, text in launch_facts(launch.details):
+        place = prose(launch_place(detailed))
+        yield from (f"{code(plain_name(detailed.launch.name))} ({place})", "")
+        for label, text in launch_facts(detailed.details):
             yield f"- **{label}** {prose(text)}"
         yield ""
 
 
-def launch_place(launch: DetailedLaunch) -> str:
+def launch_place(detailed: DetailedLaunch) -> str:
     """Return the text that distinguishes a launch from other launches of the same kernel."""
-    place = launch_number(launch.index, launch.range_index)
-    if not launch.nvtx:
+    place = launch_number(detailed.launch.index, detailed.range_index)
+    names = [
+        # As in the filter `--nvtx`.
+        name if domain == DEFAULT_DOMAIN else f"{domain}@{name}"
+        for domain, names in detailed.launch.nvtx.items()
+        for name in names
+    ]
+    if not names:
         return place
-    return f"{place}, in NVTX {shorten(', '.join(launch.nvtx), _LONGEST_NVTX)}"
+    return f"{place}, in NVTX {shorten(', '.join(names), _LONGEST_NVTX)}"
 
 
 def launch_facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:

@@ -8,13 +8,13 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.cli.records import absent_from_run, selected
-from pytest_gpuperf.collect.ncu.launches import (
+from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.launch import (
     Capture,
     CapturedLaunch,
     CapturedRange,
     CapturedValue,
 )
-from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.metric import METRICS
 
 REGISTERS = "launch__registers_per_thread"

@@ -18,12 +18,8 @@ import pytest
 from fakes import fake_ncu_report
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.ncu import extract, text
-from pytest_gpuperf.collect.ncu.launches import (
-    CapturedValue,
-    capture_text,
-    read_capture,
-    read_report,
-)
+from pytest_gpuperf.collect.ncu.launches import read_capture, read_report
+from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -31,6 +27,7 @@ from pytest_gpuperf.errors import (
     CollectorTimeoutError,
     CollectorUnavailableError,
 )
+from pytest_gpuperf.model.launch import CapturedValue
 
 ANSWER = b'{"ranges":[{"launches":[{"index":0,"kernel":"k"}]}]}\n'
 DURATION = "gpu__time_duration.sum"
@@ -569,7 +566,7 @@ def test_a_unit_is_one_whatever_was_asked_before(real: Path) -> None:
         random.Random(seed).shuffle(names)
         report = read_report(real, names[seed % 2 :: 2], runner=ProcessRunner())
         for placed in report.launches:
-            for name, metric in placed.launch.metrics.items():
+            for name, metric in placed.metrics.items():
                 units.setdefault(name, set()).add(metric.unit)
 
     assert {name: found for name, found in units.items() if len(found) > 1} == {}
@@ -598,4 +595,4 @@ def test_a_unit_that_the_reader_guesses_is_ours(
     placed = read_report(report, None, runner=ProcessRunner()).launches[0]
 
     assert range_read.launches[0].metrics[name].unit == unit
-    assert placed.launch.metrics[name].unit == unit
+    assert placed.metrics[name].unit == unit

@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.ncu.launches import (
-    CapturedLaunch,
-    CapturedValue,
-    read_capture,
-)
+from pytest_gpuperf.collect.ncu.launches import read_capture
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.translate.counters import (
     SPELLINGS,
@@ -34,6 +30,7 @@ from pytest_gpuperf.model.counters import (
     Limiter,
     LimiterName,
 )
+from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.model.metric import is_counter
 
 Written = tuple[float | str | None, str | None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.translate.counters import (
     captured_facts,
     captured_values,
@@ -13,6 +12,7 @@ from pytest_gpuperf.collect.translate.counters import (
 )
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.model.metric import METRICS
 
 DURATION = "gpu__time_duration.sum"

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import Timing
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.spread import process_spread
 from pytest_gpuperf.errors import RecordError
@@ -21,6 +20,7 @@ from pytest_gpuperf.measure.reading import binary_record
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.record import (

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.launches import (
-    Capture,
-    CapturedLaunch,
-    CapturedRange,
-    CapturedValue,
-)
 from pytest_gpuperf.compute.derive import FORMULAS
 from pytest_gpuperf.measure.captured import (
     ANALYSED,
@@ -20,6 +14,12 @@ from pytest_gpuperf.measure.captured import (
 )
 from pytest_gpuperf.model.counters import Analysis, CounterGap, Limiter, LimiterName
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launch import (
+    Capture,
+    CapturedLaunch,
+    CapturedRange,
+    CapturedValue,
+)
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.work import Work

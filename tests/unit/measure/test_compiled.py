@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.collect.binary.instructions import InstructionMix
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.measure.reading import (
     Code,
@@ -13,7 +12,7 @@ from pytest_gpuperf.measure.reading import (
     failed_kernels,
     is_in_code,
 )
-from pytest_gpuperf.model.activity import KernelResources
+from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES, METRICS, Family
 from pytest_gpuperf.model.sample import Estimate, Unmeasured

@@ -6,7 +6,6 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.collect.ncu.catalogue import made_by_ncu
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.measure.counters import (
     cache_control_of,
@@ -19,6 +18,7 @@ from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.counters import Limiter, LimiterName
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.model.sample import CacheMode
 from pytest_gpuperf.model.verdict import Limit
 

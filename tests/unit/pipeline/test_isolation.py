@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.ncu.nvtx import range_name
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.measure.counters import (
@@ -17,6 +16,7 @@ from pytest_gpuperf.measure.counters import (
     RangeLaunches,
 )
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.run import ChildAnswer, ProfiledRange
 from pytest_gpuperf.pipeline.isolation import (

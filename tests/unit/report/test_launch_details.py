@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.measure.captured import details
 from pytest_gpuperf.model.activity import Occupancy
 from pytest_gpuperf.model.counters import LaunchAdvice, RuleResult, StallLine
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.report.launches import DetailedLaunch, details_bytes
 
 ELAPSED = "avg.pct_of_peak_sustained_elapsed"
@@ -74,15 +74,18 @@ def launch(**counters: tuple[float, str]) -> CapturedLaunch:
         metrics={
             name: CapturedValue(value=value, unit=unit)
             for name, (value, unit) in counters.items()
+        }
+        | {
+            "device__attribute_display_name": CapturedValue(
+                value="NVIDIA A100", unit=""
+            )
         },
     )
 
 
 def page(captured: CapturedLaunch, form: str = "text") -> str:
     shown = DetailedLaunch(
-        device="NVIDIA A100",
-        name=captured.demangled,
-        index=captured.index,
+        launch=captured,
         details=details(captured, ADVICE),
     )
     return details_bytes([shown], form, remarks=["that is all"], width=200).decode()
@@ -152,9 +155,7 @@ def test_what_limits_the_blocks_stands_beside_what_else_would() -> None:
     )
     captured = launch(**COUNTERS)
     shown = DetailedLaunch(
-        device="NVIDIA A100",
-        name=captured.demangled,
-        index=captured.index,
+        launch=captured,
         details=replace(
             details(captured),
             derived={"occupancy.theoretical": 0.375},

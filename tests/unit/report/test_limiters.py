@@ -6,12 +6,6 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.launches import (
-    Capture,
-    CapturedLaunch,
-    CapturedRange,
-    CapturedValue,
-)
 from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
@@ -23,6 +17,12 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.launch import (
+    Capture,
+    CapturedLaunch,
+    CapturedRange,
+    CapturedValue,
+)
 from pytest_gpuperf.report.captures import (
     capture_bytes,
     capture_lines,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from textwrap import dedent
 
 import pytest
 
 from fakes import runs
 from pytest_gpuperf.model.codec import decode_run
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launch import (
+    Capture,
+    CapturedLaunch,
+    CapturedRange,
+    CapturedValue,
+)
 from pytest_gpuperf.report.captures import (
     capture_bytes,
     capture_lines,
@@ -20,57 +24,46 @@ from pytest_gpuperf.report.runs import run_bytes
 from pytest_gpuperf.report.summary import judged_line
 
 
-@dataclass(frozen=True)
-class Found:
-    """A value of a capture."""
-
-    value: float | str | None
-    unit: str | None
+def found(value: float | str | None, unit: str) -> CapturedValue:
+    """Return a value of a capture."""
+    return CapturedValue(value=value, unit=unit)
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A launch of a capture."""
-
-    index: int
-    kernel: str
-    metrics: Mapping[str, Found] = field(default_factory=dict)
-    demangled: str = ""
-    measured: bool = True
-
-
-@dataclass(frozen=True)
-class Range:
-    """A range of a capture."""
-
-    launches: tuple[Launch, ...]
+def launch(index: int, kernel: str, **values: CapturedValue) -> CapturedLaunch:
+    """Return a launch of a capture; it was measured if it has a value."""
+    return CapturedLaunch(
+        index=index,
+        kernel=kernel,
+        demangled="",
+        measured=bool(values),
+        nvtx={},
+        metrics=values,
+    )
 
 
-@dataclass(frozen=True)
-class Capture:
-    """A capture, as collect gives it."""
-
-    ranges: tuple[Range, ...]
+def captured(*ranges: tuple[CapturedLaunch, ...]) -> Capture:
+    """Return a capture, as collect gives it."""
+    return Capture(ranges=tuple(CapturedRange(launches=each) for each in ranges))
 
 
-SAXPY = Launch(
-    index=0,
-    kernel="saxpy",
-    metrics={
-        "gpu__time_duration.sum": Found(1600.0, "nsecond"),
-        "launch__registers_per_thread": Found(16.0, "register/thread"),
-        "dram__bytes.sum": Found(134217728.0, "byte"),
-        "launch__func_cache_config": Found("CachePreferNone", ""),
-        "sm__ratio": Found(0.0406901041, "%"),
-        "nan": Found(None, "%"),
+SAXPY = launch(
+    0,
+    "saxpy",
+    **{
+        "gpu__time_duration.sum": found(1600.0, "nsecond"),
+        "launch__registers_per_thread": found(16.0, "register/thread"),
+        "dram__bytes.sum": found(134217728.0, "byte"),
+        "launch__func_cache_config": found("CachePreferNone", ""),
+        "sm__ratio": found(0.0406901041, "%"),
+        "nan": found(None, "%"),
     },
 )
-FAILED = Launch(index=1, kernel="gemm", measured=False)
+FAILED = launch(1, "gemm")
 
 
 def test_a_capture_is_one_row_a_launch() -> None:
     """Numbers and units are the tool's own; a launch that failed is marked."""
-    capture = Capture((Range((SAXPY, FAILED)),))
+    capture = captured((SAXPY, FAILED))
     expected = dedent("""\
     launch  kernel  note             time  registers            DRAM
          0  saxpy               1600 nsecond         16  134217728 byte
@@ -95,7 +88,7 @@ def test_a_capture_is_one_row_a_launch() -> None:
 
 def test_metrics_that_were_asked_for_are_columns_or_told_below() -> None:
     """A misspelt metric is not passed over in silence."""
-    capture = Capture((Range((SAXPY,)), Range((FAILED,))))
+    capture = captured((SAXPY,), (FAILED,))
     wanted = ("launch__func_cache_config", "sm__ratio", "nan", "mistyped")
     remarks = ["not in this capture: nan", "not in this capture: mistyped"]
 
@@ -122,18 +115,10 @@ def test_metrics_that_were_asked_for_are_columns_or_told_below() -> None:
 
 def test_templates_of_one_name_are_told_apart() -> None:
     """Where a name is shared the whole name is shown, its middle left out."""
-    capture = Capture(
+    capture = captured(
         (
-            Range(
-                (
-                    dataclasses.replace(
-                        SAXPY, kernel="Kernel", demangled="void Kernel<float, 1>"
-                    ),
-                    dataclasses.replace(
-                        SAXPY, kernel="Kernel", demangled="void Kernel<half, 2>"
-                    ),
-                )
-            ),
+            replace(SAXPY, kernel="Kernel", demangled="void Kernel<float, 1>"),
+            replace(SAXPY, kernel="Kernel", demangled="void Kernel<half, 2>"),
         )
     )
     text = "\n".join(line.text for line in capture_lines(capture, width=200))
@@ -156,7 +141,7 @@ def test_a_run_is_printed_in_every_form(form: str) -> None:
 
 def test_a_capture_is_printed_in_both_forms() -> None:
     """Text for a terminal, Markdown for a comment."""
-    capture = Capture((Range((SAXPY,)),))
+    capture = captured((SAXPY,))
 
     assert b"saxpy  " in capture_bytes(capture, "text", metrics=None, width=100)
     assert b"| `saxpy` |" in capture_bytes(capture, "markdown", metrics=None)

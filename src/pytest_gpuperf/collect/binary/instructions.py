@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from pytest_gpuperf.collect.binary.tools import NVDISASM, refusal
 from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.model.activity import InstructionMix
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 
@@ -299,28 +300,6 @@ _WARPGROUP = frozenset({"BGMMA", "HGMMA", "IGMMA", "QGMMA"})
 _ADDITIONS = frozenset({"DADD", "FADD", "FADD2", "HADD2"})
 _STACK = "R1"  # The stack pointer of the ABI.
 _OWN_PLACE = re.compile(rf"\[{_STACK}(?:\+-?0x[0-9a-f]+)?\]")
-
-
-class InstructionMix(Frozen, frozen=True, kw_only=True):
-    """
-    The composition of one kernel.
-
-    Attributes:
-        kernel: The kernel's name in the binary.
-
-        counts: Instruction counts by metric name without `instructions.`, for every class.
-            None if unknown.
-
-        spills_bytes: Spilled registers stored and loaded by a thread [B], or None if spills
-            cannot be distinguished from arrays, or if the code is incomplete.
-
-        doubt: Why something is unknown, or None if everything is known.
-    """
-
-    kernel: str
-    counts: Mapping[str, int] | None
-    spills_bytes: int | None = None
-    doubt: str | None = None
 
 
 def instruction_mix(

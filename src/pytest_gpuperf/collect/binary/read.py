@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.collect.binary.instructions import InstructionMix, instruction_mix
+from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
-from pytest_gpuperf.model.activity import KernelResources
+from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
 
 _HEAD_BYTES = 4096

@@ -29,7 +29,7 @@ from pytest_gpuperf.errors import (
     GpuPerfError,
     UnknownMetricError,
 )
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.launch import CapturedValue
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ _WORDS = {
 }
 
 
-class CounterValue(Frozen, frozen=True, kw_only=True):
+class CounterValue(CapturedValue, frozen=True, kw_only=True):
     """
     The value of a counter in one range.
 

@@ -24,7 +24,6 @@ from pytest_gpuperf.collect.cupti.libcupti import (
     metric_names,
 )
 from pytest_gpuperf.collect.cupti.metric_host import CounterValue, MetricHost
-from pytest_gpuperf.collect.translate.counters import KERNEL
 from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.counters import CounterMode
 from pytest_gpuperf.model.frozen import Frozen
@@ -207,11 +206,6 @@ class CountedRange(Frozen, frozen=True, kw_only=True):
 
     name: str
     metrics: Mapping[str, CounterValue]
-
-    @property
-    def workload(self) -> str:
-        """Always KERNEL, because CUPTI has no counter that describes a launch."""
-        return KERNEL
 
 
 class Counted(Frozen, frozen=True, kw_only=True):

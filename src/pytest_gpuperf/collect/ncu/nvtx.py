@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Protocol, TypeVar, final
 
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.launch import DEFAULT_DOMAIN, NvtxDomain, ProfiledLaunch
 
 DOMAIN = "pytest-gpuperf"
 # Start/end ranges belong to the process, so that they include launches of worker
@@ -102,9 +102,6 @@ def range_name(test_id: str, name: str) -> str:
     return digest[:_NAME_LENGTH]
 
 
-# The name of the unnamed domain in reports.
-DEFAULT_DOMAIN = "<default domain>"
-
 _REGEX = "regex:"
 # Any other backslash is literal.
 _ESCAPED = re.compile(r"\\([@,\[\]/*+\\])")
@@ -114,23 +111,6 @@ _Test = Callable[[str], bool]
 # A string is one of the two quantifiers.
 _Part = _Test | str
 _ANY, _ONE = "*", "+"
-
-
-class NvtxDomain(Frozen, frozen=True, kw_only=True, array_like=True):
-    """
-    The ranges of one NVTX domain that were open when a kernel was launched.
-
-    Attributes:
-        name: The domain.
-
-        stack: Its push/pop ranges, outermost first.
-
-        started: Its start/end ranges, in the order of the report.
-    """
-
-    name: str
-    stack: tuple[str, ...] = ()
-    started: tuple[str, ...] = ()
 
 
 class NvtxFilter:
@@ -175,18 +155,7 @@ class NvtxFilter:
         return included and not any(e.holds(domains) for e in self._excludes)
 
 
-class _Launch(Protocol):
-    @property
-    def index(self) -> int: ...
-    @property
-    def kernel(self) -> str: ...
-    @property
-    def demangled(self) -> str: ...
-    @property
-    def nvtx(self) -> Sequence[NvtxDomain]: ...
-
-
-_L = TypeVar("_L", bound=_Launch)
+_L = TypeVar("_L", bound=ProfiledLaunch)
 # Maximum number of kernels or ranges in a message.
 _MANY = 10
 
@@ -251,12 +220,12 @@ class LaunchFilter:
             launch
             for launch in launches
             if (places is None or launch.index in places)
-            and self._nvtx.chooses(launch.nvtx)
+            and self._nvtx.chooses(launch.domains)
         ]
 
-    def remedy(self, launches: Sequence[_Launch]) -> str:
+    def remedy(self, launches: Sequence[ProfiledLaunch]) -> str:
         """Return the available choices for a filter that chooses no launch."""
-        domains = [domain for launch in launches for domain in launch.nvtx]
+        domains = [domain for launch in launches for domain in launch.domains]
         names = {
             name for domain in domains for name in (*domain.stack, *domain.started)
         }

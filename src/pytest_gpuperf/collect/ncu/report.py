@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import msgspec
+
 from pytest_gpuperf.collect.ncu.extract import ADVICE, ALL, CORRELATED, LAUNCHES
 from pytest_gpuperf.collect.ncu.launches import (
     MetricFacts,
     ReportedLaunch,
-    decode_advice,
     decode_launches,
 )
 from pytest_gpuperf.collect.ncu.metrics import (
@@ -207,7 +208,7 @@ class Report:
             remedy = f"give an index from 0 to {len(launches) - 1}"
             raise MissingEntryError(message, remedy=remedy)
         text = self._text(ADVICE, (str(range_idx), str(index)))
-        return decode_advice(text)
+        return msgspec.json.decode(text, type=LaunchAdvice)
 
     def _read(self, names: tuple[str, ...]) -> tuple[tuple[ReportedLaunch, ...], ...]:
         cached_names, ranges = self._cached
@@ -366,7 +367,7 @@ def _tree(
         )
         stacks = [
             nvtx_domain.stack
-            for nvtx_domain in launch.nvtx
+            for nvtx_domain in launch.domains
             if nvtx_domain.stack and domain in {None, nvtx_domain.name}
         ]
         for stack in dict.fromkeys(stacks or [()]):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.counters import PIPES, STALLS, CounterMode, LaunchCounters
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.launch import KERNEL, CapturedLaunch
 from pytest_gpuperf.model.quantity import counter_unit
 
-KERNEL = "kernel"  # The workload of a launch. Ranges and graphs are counted as a whole.
 # Counters that describe a launch. For a range or a graph, ncu reports the values of one of
 # the kernels.
 _OF_LAUNCH = ("launch__", "sm__maximum_warps_")
@@ -230,7 +229,7 @@ _SCALED = {"bytes": "bytes", "s": "s", "hz": "Hz"}
 
 
 def standard_counters(
-    launch: ForeignLaunch,
+    launch: CapturedLaunch,
     names: Iterable[str] | None = None,
     *,
     mode: CounterMode = CounterMode(),  # noqa: B008 - frozen
@@ -279,7 +278,7 @@ def vendor_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*counters, *CAPABILITY)))
 
 
-def spelled(name: str, launch: ForeignLaunch) -> str | None:
+def spelled(name: str, launch: CapturedLaunch) -> str | None:
     """
     Return the vendor counter to collect for a standard counter on the chip of a launch.
 
@@ -296,31 +295,7 @@ def spelled(name: str, launch: ForeignLaunch) -> str | None:
     return next((spelling.counter for spelling in fitting), None)
 
 
-class ForeignValue(Protocol):
-    """A number or a text in a tool's own unit."""
-
-    @property
-    def value(self) -> float | str | None:
-        """The number or the text, or None if the tool gave neither."""
-
-    @property
-    def unit(self) -> str | None:
-        """The tool's own unit."""
-
-
-class ForeignLaunch(Protocol):
-    """A profiled launch with the tool's own names and units."""
-
-    @property
-    def metrics(self) -> Mapping[str, ForeignValue]:
-        """Values by the tool's own names."""
-
-    @property
-    def workload(self) -> str:
-        """KERNEL, or the kind of workload that was profiled as a whole."""
-
-
-def number_of(launch: ForeignLaunch, name: str) -> float | None:
+def number_of(launch: CapturedLaunch, name: str) -> float | None:
     """Return a finite number of a launch, or None if the launch has none of that name."""
     value = launch.metrics.get(name)
     if value is None or not isinstance(value.value, (int, float)):
@@ -328,7 +303,7 @@ def number_of(launch: ForeignLaunch, name: str) -> float | None:
     return float(value.value) if math.isfinite(value.value) else None
 
 
-def capability_of(launch: ForeignLaunch) -> tuple[int, int] | None:
+def capability_of(launch: CapturedLaunch) -> tuple[int, int] | None:
     """Return the compute capability of the GPU that ran a launch, or None if not reported."""
     major, minor = (number_of(launch, name) for name in CAPABILITY)
     return None if major is None or minor is None else (int(major), int(minor))
@@ -359,7 +334,7 @@ class Captured(Frozen, frozen=True, kw_only=True):
     absent_count: int
 
 
-def captured_values(counter: str, launches: Sequence[ForeignLaunch]) -> Captured:
+def captured_values(counter: str, launches: Sequence[CapturedLaunch]) -> Captured:
     """
     Return a counter of several launches, by the tool's name and in the tool's unit.
 
@@ -382,7 +357,7 @@ def captured_values(counter: str, launches: Sequence[ForeignLaunch]) -> Captured
     )
 
 
-def captured_facts(launch: ForeignLaunch) -> dict[str, str]:
+def captured_facts(launch: CapturedLaunch) -> dict[str, str]:
     """Return fingerprint facts about the device of a launch."""
     facts = {}
     name = launch.metrics.get(_NAME)

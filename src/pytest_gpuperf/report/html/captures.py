@@ -86,9 +86,9 @@ class CapturesPage(Page):
     def measured_on(self) -> tuple[str, ...]:
         """The GPUs of the reports."""
         devices = (
-            launch.device
+            detailed.launch.device
             for report in self._reports.values()
-            for launch in report.launches
+            for detailed in report.launches
         )
         return tuple(filter(None, dict.fromkeys(devices)))
 
@@ -126,11 +126,11 @@ class CapturesPage(Page):
             doubts=report.failures,
             launches=tuple(
                 LaunchCard(
-                    name=kernel_name(plain_name(launch.name), _LONGEST_NAME),
-                    place=f"{launch_place(launch)}{of_file}",
-                    facts=tuple(launch_facts(launch.details)),
+                    name=kernel_name(plain_name(detailed.launch.name), _LONGEST_NAME),
+                    place=f"{launch_place(detailed)}{of_file}",
+                    facts=tuple(launch_facts(detailed.details)),
                 )
-                for launch in report.launches
+                for detailed in report.launches
             ),
             more_launches_count=measured_count - len(report.launches),
         )

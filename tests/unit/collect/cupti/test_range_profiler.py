@@ -36,6 +36,7 @@ from pytest_gpuperf.errors import (
     UnknownMetricError,
 )
 from pytest_gpuperf.model.counters import CounterMode
+from pytest_gpuperf.model.launch import CapturedLaunch
 
 BYTES, HITS = "dram__bytes.sum", "lts__t_sector_hit_rate.pct"
 UNITS = {BYTES: "byte", HITS: "percent"}
@@ -157,8 +158,19 @@ def test_ranges_are_a_source_beside_ncu() -> None:
     """A range reads like a launch of Nsight Compute, in its units."""
     counted = kernels(FakeCupti(UNITS), 1000.0, 24.0)
 
-    captured = captured_values(BYTES, counted.ranges)
-    standard = standard_counters(counted.ranges[0], mode=counted.mode)
+    launches = [
+        CapturedLaunch(
+            index=int(each.name),
+            kernel=each.name,
+            demangled="",
+            measured=True,
+            nvtx={},
+            metrics=each.metrics,
+        )
+        for each in counted.ranges
+    ]
+    captured = captured_values(BYTES, launches)
+    standard = standard_counters(launches[0], mode=counted.mode)
 
     assert (captured.values, captured.unit) == ((1000.0, 24.0), "byte")
     assert standard.values["dram_bytes"] == 1000.0

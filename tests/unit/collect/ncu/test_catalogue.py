@@ -21,11 +21,12 @@ from pytest_gpuperf.collect.cupti.chips import (
     chip_of_capability,
 )
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
+from pytest_gpuperf.collect.ncu.launches import read_capture
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launch import CapturedLaunch
 
 PREFIXES = ("group:", "breakdown:", "pmsampling:")
 DRAM = "dram__bytes.sum"

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.collect.ncu import Report
-from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, ReadReport, read_report
+from pytest_gpuperf.collect.ncu.launches import ReadReport, read_report
 from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
 from pytest_gpuperf.collect.ncu.session import errors_in, find_trouble
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.translate.counters import standard_counters
+from pytest_gpuperf.model.launch import CapturedLaunch
 
 GOLD = Path(__file__).parents[3] / "gold" / "gpu" / "reports"
 NAMES = sorted(path.name.partition(".")[0] for path in GOLD.glob("*.xz"))
@@ -56,7 +57,7 @@ def launches(path: Path) -> list[CapturedLaunch]:
     """Return the launches of a report, all of one context."""
     placed = read(path).launches
     assert {each.range_index for each in placed} == {0}
-    return [each.launch for each in placed]
+    return list(placed)
 
 
 def values(found: list[CapturedLaunch], metric: str) -> list[float]:
@@ -101,7 +102,7 @@ def test_we_choose_what_ncu_chose(report: Unpack) -> None:
 
     assert len(ours) < len(everything.launches)
     assert [each.demangled for each in ours] == [each.demangled for each in by_ncu]
-    assert [each.launch.nvtx for each in ours] == [each.nvtx for each in by_ncu]
+    assert [each.nvtx for each in ours] == [each.nvtx for each in by_ncu]
 
 
 def test_a_tree_has_the_launches_of_its_ranges(report: Unpack) -> None:

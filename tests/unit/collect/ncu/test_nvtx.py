@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.ncu.nvtx import DEFAULT_DOMAIN, NvtxDomain, NvtxFilter
+from pytest_gpuperf.collect.ncu.nvtx import NvtxFilter
 from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.launch import DEFAULT_DOMAIN, NvtxDomain
 
 STACKS = (
     ("run_test", "init_data"),
