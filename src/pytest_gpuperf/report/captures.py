@@ -17,7 +17,6 @@ from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
     CounterGap,
-    Evidence,
     Limiter,
     LimiterName,
 )
@@ -42,31 +41,6 @@ _ROOFS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "sm": "SM"}
 _PIPES = {"sm": "SM", "issue": "issue slots"}
 
 
-def _limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
-    """
-    Return the columns time, bound, fraction, limiter and evidence of some launches.
-
-    Args:
-        analyses: An analysis per launch, or None for a launch that was not measured.
-    """
-    return (
-        _column("time", analyses, _time, right=True, blank=_BLANK),
-        _column("bound", analyses, lambda a: _bound(a.bound), below=1),
-        _column(
-            "fraction", analyses, lambda a: _fraction(a.bound), right=True, below=1
-        ),
-        Column(
-            head="limiter",
-            cells=tuple(
-                "not measured" if a is None else limiter_text(a.limiter)
-                for a in analyses
-            ),
-            blank=_BLANK,
-        ),
-        _column("evidence", analyses, lambda a: evidence_text(a.limiter), below=2),
-    )
-
-
 def limiter_text(limiter: Limiter | CounterGap) -> str:
     """Return the display name of a limiter, or "" if unknown."""
     if isinstance(limiter, CounterGap):
@@ -89,13 +63,6 @@ def limiter_facts(analysis: Analysis) -> tuple[str, ...]:
         evidence = evidence_text(analysis.limiter)
         facts.append(f"limiter {limiter_text(analysis.limiter)} ({evidence})")
     return tuple(facts)
-
-
-def _gap_text(gap: CounterGap) -> str:
-    if not gap.missing:
-        return f"limiter n/a: {gap.reason}"
-    counters = ",".join(gap.missing)
-    return f"limiter n/a: {gap.reason}; collect it: ncu --metrics {counters}"
 
 
 def _column(
@@ -131,11 +98,10 @@ def evidence_text(limiter: Limiter | CounterGap) -> str:
     """Return the numbers behind a limiter, the deciding number first."""
     if isinstance(limiter, CounterGap):
         return ""
-    return ", ".join(map(_number, limiter.evidence))
-
-
-def _number(evidence: Evidence) -> str:
-    return f"{roof_text(evidence.name)} {display.value(evidence.value, evidence.unit)}"
+    return ", ".join(
+        f"{roof_text(number.name)} {display.value(number.value, number.unit)}"
+        for number in limiter.evidence
+    )
 
 
 def roof_text(name: str) -> str:
@@ -345,13 +311,36 @@ def _analysed(
     analyses: Sequence[Analysis | None],
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
-    return (*_named(launches, spelled), *_limiter_columns(analyses))
+    """Return the columns name, time, bound, fraction, limiter and evidence of some launches."""
+    return (
+        *_named(launches, spelled),
+        _column("time", analyses, _time, right=True, blank=_BLANK),
+        _column("bound", analyses, lambda a: _bound(a.bound), below=1),
+        _column(
+            "fraction", analyses, lambda a: _fraction(a.bound), right=True, below=1
+        ),
+        Column(
+            head="limiter",
+            cells=tuple(
+                "not measured" if a is None else limiter_text(a.limiter)
+                for a in analyses
+            ),
+            blank=_BLANK,
+        ),
+        _column("evidence", analyses, lambda a: evidence_text(a.limiter), below=2),
+    )
 
 
 def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
     limiters = (a.limiter for part in analyses or () for a in part if a is not None)
-    texts = (_gap_text(gap) for gap in limiters if isinstance(gap, CounterGap))
-    return tuple(dict.fromkeys(texts))
+    texts: dict[str, None] = {}
+    for gap in limiters:
+        if isinstance(gap, CounterGap):
+            text = f"limiter n/a: {gap.reason}"
+            if gap.missing:
+                text += f"; collect it: ncu --metrics {','.join(gap.missing)}"
+            texts[text] = None
+    return tuple(texts)
 
 
 def captured_ranges(
@@ -522,19 +511,17 @@ def kernel_name(name: str, width: int) -> str:
 
 def plain_name(name: str) -> str:
     """Return a demangled name without return type, parameters and outer namespaces."""
-    return _OUTER.sub("", _unparametrised(name.removeprefix("void ")))
-
-
-def _unparametrised(name: str) -> str:
-    """Return a name without the parameter list at the end, up to the matching bracket."""
+    plain = name.removeprefix("void ")
     depth = 0
-    for place in range(len(name) - 1, 0, -1):
-        if name[-1] != ")":
+    # The parameters at the end go, up to the matching bracket.
+    for place in range(len(plain) - 1, 0, -1):
+        if plain[-1] != ")":
             break
-        depth += {")": 1, "(": -1}.get(name[place], 0)
+        depth += {")": 1, "(": -1}.get(plain[place], 0)
         if depth == 0:
-            return name[:place]
-    return name
+            plain = plain[:place]
+            break
+    return _OUTER.sub("", plain)
 
 
 def _cell(launch: LaunchLike, name: str) -> str:

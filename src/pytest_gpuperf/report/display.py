@@ -510,7 +510,26 @@ def utilization_lines(windows: Sequence[UtilizationWindow]) -> list[str]:
         ['utilization 48 of 100 (p50 61, p95 64): 75 % compute-heavy, 25 % idle']
     """
     numbered = len(windows) > 1
-    return [_gpu_line(window, numbered=numbered) for window in windows]
+    lines = []
+    for window in windows:
+        head = f"GPU {window.gpu_index} utilization" if numbered else "utilization"
+        if window.reading_count == 0 or window.duration_s <= 0:
+            lines.append(f"{head} n/a: no reading during the test")
+            continue
+        score = "n/a"
+        if window.real_util is not None:
+            ends = {"p50": window.real_util_p50, "p95": window.real_util_p95}
+            known = [
+                f"{name} {end:.0f}" for name, end in ends.items() if end is not None
+            ]
+            score = f"{window.real_util:.0f} of 100"
+            score += f" ({', '.join(known)})" if known else ""
+        parts = (
+            f"{whole_percent(part_s / window.duration_s)} {escape(label)}"
+            for label, part_s in utilization_parts(window, most_classes=_SHOWN_CLASSES)
+        )
+        lines.append(f"{head} {score}: {', '.join(parts)}")
+    return lines
 
 
 def utilization_parts(
@@ -545,26 +564,6 @@ def _in_utc(unix_s: float, form: str) -> str:
     except (OverflowError, OSError, ValueError):
         return "?"
     return utc.strftime(form)
-
-
-def _gpu_line(window: UtilizationWindow, *, numbered: bool) -> str:
-    head = f"GPU {window.gpu_index} utilization" if numbered else "utilization"
-    if window.reading_count == 0 or window.duration_s <= 0:
-        return f"{head} n/a: no reading during the test"
-    parts = (
-        f"{whole_percent(part_s / window.duration_s)} {escape(label)}"
-        for label, part_s in utilization_parts(window, most_classes=_SHOWN_CLASSES)
-    )
-    return f"{head} {_score(window)}: {', '.join(parts)}"
-
-
-def _score(window: UtilizationWindow) -> str:
-    if window.real_util is None:
-        return "n/a"
-    ends = {"p50": window.real_util_p50, "p95": window.real_util_p95}
-    percentiles = [f"{name} {end:.0f}" for name, end in ends.items() if end is not None]
-    spread = f" ({', '.join(percentiles)})" if percentiles else ""
-    return f"{window.real_util:.0f} of 100{spread}"
 
 
 def _exact(number: float) -> Decimal:

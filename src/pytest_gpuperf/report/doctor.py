@@ -62,13 +62,29 @@ def doctor_bytes(
             terminal.
     """
     state = condition.state
-    verdict = _verdict(condition)
+    if condition.of_host:
+        can = "can" if condition.obstacle is None else "cannot"
+        verdict = f"calls and loops {can} be timed by the host's clock"
+    elif condition.obstacle is None:
+        verdict = "everything on the GPU can be measured"
+    else:
+        verdict = f"{_OBSTACLES[condition.obstacle]}{', '.join(condition.lost)}"
     if form == "json":
         plain = {
             "ready": state is Readiness.READY,
             "state": state.value,
             "verdict": verdict,
-            "findings": [_plain(finding) for finding in findings],
+            "findings": [
+                {
+                    "id": finding.id,
+                    "status": finding.status.value,
+                    "concerns": list(finding.concerns),
+                    "cause": finding.cause,
+                    "evidence": list(finding.evidence),
+                    "remedy": finding.remedy,
+                }
+                for finding in findings
+            ],
             **_peaks_plain(peaks, remarks),
         }
         return json_bytes(document("doctor", plain))
@@ -80,15 +96,6 @@ def doctor_bytes(
         else _lines(head, findings, width)
     )
     return text_bytes((*lines, "")) + peaks_bytes(peaks, remarks, form, width=width)
-
-
-def _verdict(condition: Condition) -> str:
-    if condition.of_host:
-        can = "can" if condition.obstacle is None else "cannot"
-        return f"calls and loops {can} be timed by the host's clock"
-    if condition.obstacle is None:
-        return "everything on the GPU can be measured"
-    return f"{_OBSTACLES[condition.obstacle]}{', '.join(condition.lost)}"
 
 
 def _lines(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]:
@@ -146,17 +153,6 @@ def _by_reason(findings: Sequence[Finding]) -> Mapping[str, list[Finding]]:
     return reasons
 
 
-def _plain(finding: Finding) -> Mapping[str, object]:
-    return {
-        "id": finding.id,
-        "status": finding.status.value,
-        "concerns": list(finding.concerns),
-        "cause": finding.cause,
-        "evidence": list(finding.evidence),
-        "remedy": finding.remedy,
-    }
-
-
 def peaks_bytes(
     devices: Sequence[Peaks],
     remarks: Sequence[str],
@@ -179,36 +175,32 @@ def peaks_bytes(
     """
     if form == "json":
         return json_bytes(_peaks_plain(devices, remarks))
+    lines: list[str | Line] = []
     if form == "markdown":
-        return text_bytes(_peaks_markdown(devices, remarks))
+        for peaks in devices:
+            lines += [
+                f"### {escape(peaks.device)}",
+                "",
+                *markdown_table(_columns(peaks)),
+            ]
+            lines += ["", *(f"- {escape(note)}" for note in peaks.notes)]
+        return text_bytes([*lines, *map(escape, remarks)])
     width = line_width(width)
-    lines = [line for peaks in devices for line in _peaks_lines(peaks, width)]
+    for peaks in devices:
+        lines.append(Line(escape(peaks.device), Style.TITLE))
+        *figures, source = _columns(peaks)
+        table = text_table(figures, width=width)
+        left = max(map(len, table))
+        room = max(width - left - 2 * len(_INDENT), _LEAST_SOURCE)
+        for row, cell in zip(table, (source.head, *source.cells), strict=True):
+            for place, part in enumerate(textwrap.wrap(cell, room)):
+                head = "" if place else row
+                lines.append(Line(f"{_INDENT}{head:{left}}{_INDENT}{part}"))
+        for note in peaks.notes:
+            lines += wrapped(f"{_INDENT}note: {escape(note)}", width=width)
     for remark in remarks:
         lines += wrapped(escape(remark), width=width)
     return text_bytes(lines)
-
-
-def _peaks_lines(peaks: Peaks, width: int) -> Iterator[Line]:
-    yield Line(escape(peaks.device), Style.TITLE)
-    *figures, source = _columns(peaks)
-    table = text_table(figures, width=width)
-    left = max(map(len, table))
-    room = max(width - left - 2 * len(_INDENT), _LEAST_SOURCE)
-    for row, cell in zip(table, (source.head, *source.cells), strict=True):
-        for place, part in enumerate(textwrap.wrap(cell, room)):
-            yield Line(f"{_INDENT}{'' if place else row:{left}}{_INDENT}{part}")
-    for note in peaks.notes:
-        text = f"{_INDENT}note: {escape(note)}"
-        yield from wrapped(text, width=width)
-
-
-def _peaks_markdown(devices: Sequence[Peaks], remarks: Sequence[str]) -> Iterator[str]:
-    for peaks in devices:
-        yield from (f"### {escape(peaks.device)}", "")
-        yield from markdown_table(_columns(peaks))
-        yield ""
-        yield from (f"- {escape(note)}" for note in peaks.notes)
-    yield from map(escape, remarks)
 
 
 def _columns(peaks: Peaks) -> tuple[Column, ...]:
@@ -218,7 +210,10 @@ def _columns(peaks: Peaks) -> tuple[Column, ...]:
         Column(head="peak", cells=tuple(name for name, _, _ in fields)),
         Column(
             head="value",
-            cells=tuple(_value(peak, unit) for _, peak, unit in fields),
+            cells=tuple(
+                "" if peak.value is None else display.value(peak.value, unit)
+                for _, peak, unit in fields
+            ),
             blank="-",
             right=True,
         ),
@@ -235,33 +230,27 @@ def _fields(peaks: Peaks) -> list[tuple[str, Peak, str]]:
     return [*memory, *((n, p, "FLOP/s") for n, p in peaks.flop_per_s.items())]
 
 
-def _value(peak: Peak, unit: str) -> str:
-    """Return a peak as text, or "" if unknown."""
-    return "" if peak.value is None else display.value(peak.value, unit)
-
-
 def _peaks_plain(
     devices: Sequence[Peaks], remarks: Sequence[str]
 ) -> Mapping[str, object]:
     return {
-        "devices": [_device_plain(peaks) for peaks in devices],
-        "remarks": list(remarks),
-    }
-
-
-def _device_plain(peaks: Peaks) -> Mapping[str, object]:
-    return {
-        "device": peaks.device,
-        "l2_bytes": peaks.l2_bytes,
-        "notes": list(peaks.notes),
-        "peaks": {
-            name: {
-                "value": peak.value,
-                "unit": unit,
-                "label": peak.label.value,
-                "source": peak.source,
-                "clock_hz": peak.clock_hz,
+        "devices": [
+            {
+                "device": peaks.device,
+                "l2_bytes": peaks.l2_bytes,
+                "notes": list(peaks.notes),
+                "peaks": {
+                    name: {
+                        "value": peak.value,
+                        "unit": unit,
+                        "label": peak.label.value,
+                        "source": peak.source,
+                        "clock_hz": peak.clock_hz,
+                    }
+                    for name, peak, unit in _fields(peaks)
+                },
             }
-            for name, peak, unit in _fields(peaks)
-        },
+            for peaks in devices
+        ],
+        "remarks": list(remarks),
     }

@@ -113,7 +113,8 @@ def explanation(
         width: Characters of a line. Commands are never broken.
     """
     implied = verdict.metric == "time" and verdict.change is not None
-    subject = "" if implied else f" {_subject(verdict)}{'' if _shows(verdict) else ':'}"
+    has_numbers = verdict.limit is not None or verdict.estimate is not None
+    subject = "" if implied else f" {_subject(verdict)}{'' if has_numbers else ':'}"
     called = shorten(name, max(_NAME_WIDTH, width - _LABEL_WIDTH))
     label = words.label(verdict.outcome, verdict.reason)
     head = f"{label} {called}:{subject} {evidence(verdict)}"
@@ -148,8 +149,12 @@ def joint_explanation(
     if all(verdict.change is None for verdict in verdicts):
         yield from wrapped(listed(texts), width=width, depth=1)
         return
-    for text, verdict in zip(texts[:_SHOWN_NAMES], verdicts, strict=False):
-        yield from wrapped(f"{text}{_brief(verdict)}", width=width, depth=1)
+    for name, verdict in zip(texts[:_SHOWN_NAMES], verdicts, strict=False):
+        text, change = name, verdict.change
+        if change is not None:
+            text += f": {_moved(verdict, change)}{_without(verdict, change)}"
+            text += _detectable(verdict, change, (verdict.threshold or 0.0,))
+        yield from wrapped(text, width=width, depth=1)
     if len(texts) > _SHOWN_NAMES:
         yield from wrapped(f"{len(texts) - _SHOWN_NAMES} more", width=width, depth=1)
 
@@ -260,7 +265,13 @@ def fitted(text: str, *, width: int) -> Iterator[Line]:
 
 def evidence(verdict: Verdict) -> str:
     """Return the numbers of a verdict, and the reason if the numbers do not show it."""
-    text = _numbers(verdict)
+    estimate, text = verdict.estimate, ""
+    if verdict.limit is not None:
+        text = _limit_evidence(verdict)
+    elif verdict.change is not None:
+        text = _change_evidence(verdict, verdict.change)
+    elif estimate is not None:
+        text = display.value(estimate.value, estimate.unit)
     tells = verdict.reason is not Reason.CHILD_GAVE_NO_VALUE
     if verdict.outcome not in _UNDECIDED and text and tells:
         return text
@@ -325,20 +336,6 @@ def _reason(verdict: Verdict) -> str:
     return f"{sentence[0].lower()}{sentence[1:]}"
 
 
-def _shows(verdict: Verdict) -> bool:
-    return verdict.limit is not None or verdict.estimate is not None
-
-
-def _numbers(verdict: Verdict) -> str:
-    """Return the numbers of a verdict as text, or "" without numbers."""
-    if verdict.limit is not None:
-        return _limit_evidence(verdict)
-    if verdict.change is not None:
-        return _change_evidence(verdict, verdict.change)
-    estimate = verdict.estimate
-    return "" if estimate is None else display.value(estimate.value, estimate.unit)
-
-
 def _body(
     verdict: Verdict, options: Mapping[str, str] | None, width: int
 ) -> Iterator[Line]:
@@ -382,29 +379,21 @@ def _limit_evidence(verdict: Verdict) -> str:
         )
         shown = f"{shown} ({ends})"
     text = f"{shown}, limit {_limit_text(limit)}"
-    return f"{text}{_missed(verdict, estimate, limit.threshold)}"
+    if verdict.outcome is not Outcome.FAILED or not limit.threshold:
+        return text
+    # A percentage of a percentage is misleading.
+    if estimate.unit in {"fraction", "%"}:
+        return text
+    ratio = estimate.value / limit.threshold
+    if ratio >= _MANY_TIMES:
+        return f"{text}, {ratio:.0f} times the limit"
+    share = abs(estimate.value - limit.threshold) / abs(limit.threshold)
+    return f"{text}, missed by {display.change(share, limits=(0.0,), signed=False)}"
 
 
 def _limit_text(limit: Limit) -> str:
     written = display.escape(limit.text).split(" ")
     return " ".join(shorten(word, _NAME_WIDTH) for word in written)
-
-
-def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
-    """
-    Return the excess over a missed limit as text, or "".
-
-    Fractions have no excess, because a percentage of a percentage is misleading.
-    """
-    if verdict.outcome is not Outcome.FAILED or not threshold:
-        return ""
-    if estimate.unit in {"fraction", "%"}:
-        return ""
-    ratio = estimate.value / threshold
-    if ratio >= _MANY_TIMES:
-        return f", {ratio:.0f} times the limit"
-    share = abs(estimate.value - threshold) / abs(threshold)
-    return f", missed by {display.change(share, limits=(0.0,), signed=False)}"
 
 
 def _without(verdict: Verdict, change: Change) -> str:
@@ -431,14 +420,6 @@ def _moved(verdict: Verdict, change: Change) -> str:
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
     return f"{text}: {display.change(change.effect, limits=(*limits, 0.0))}"
-
-
-def _brief(verdict: Verdict) -> str:
-    change = verdict.change
-    if change is None:
-        return ""
-    detectable = _detectable(verdict, change, (verdict.threshold or 0.0,))
-    return f": {_moved(verdict, change)}{_without(verdict, change)}{detectable}"
 
 
 def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> str:
@@ -472,27 +453,21 @@ def _confirmed(verdict: Verdict) -> str:
     effects = verdict.confirmations
     if not effects:
         return ""
-    limits = (
-        () if verdict.threshold is None else (verdict.threshold, -verdict.threshold)
-    )
+    limit = verdict.threshold
+    limits = () if limit is None else (limit, -limit)
     low, high = min(effects), max(effects)
     ends = (
         display.change_interval(low, high, limits=limits)
         if low != high
         else display.change(low, limits=limits)
     )
-    return f"{_how_many(verdict)} ({ends})"
-
-
-def _how_many(verdict: Verdict) -> str:
-    effects = verdict.confirmations
     processes = display.plural(len(effects), "fresh process", "fresh processes")
     if verdict.outcome in _UNDECIDED:
-        return f"measured again in {processes}"
+        return f"measured again in {processes} ({ends})"
     count = sum(_confirms(verdict, effect) for effect in effects)
-    if count == len(effects):
-        return f"confirmed in {processes}"
-    return f"confirmed in {count} of {processes}"
+    if count < len(effects):
+        processes = f"{count} of {processes}"
+    return f"confirmed in {processes} ({ends})"
 
 
 def _confirms(verdict: Verdict, effect: float) -> bool:
@@ -545,8 +520,13 @@ def _command(
     if whole:
         tests = shlex.split(options.get("arguments", ""))
     start = shlex.split(options.get("launcher", "pytest"))
-    all_flags = _with_store(verdict, options, flags)
-    return NextCommand(kind=kind, argv=(*start, *tests, *all_flags))
+    is_named = any(
+        flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
+    )
+    if not is_named and verdict.change is not None and not verdict.of_revision:
+        # An unnamed store never fails a test.
+        flags = (f"--gpuperf-baseline={store_name(options)}", *flags)
+    return NextCommand(kind=kind, argv=(*start, *tests, *flags))
 
 
 def _repeats_run(verdict: Verdict) -> bool:
@@ -658,20 +638,11 @@ def selecting(
     return [*names]
 
 
-def _with_store(
-    verdict: Verdict, options: Mapping[str, str], flags: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Add the name of the store to the flags, because an unnamed store never fails a test."""
-    named = any(
-        flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
-    )
-    if named or verdict.change is None or verdict.of_revision:
-        return flags
-    return (f"--gpuperf-baseline={store_name(options)}", *flags)
-
-
 def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ...]:
-    values = {_option_name(name): text for name, text in options.items()}
+    values = {
+        name.lstrip("-").replace("_", "-").removeprefix("gpuperf-"): text
+        for name, text in options.items()
+    }
     return tuple(
         f"--gpuperf-{name}"
         if values[name] in {"", "True", "true"}
@@ -679,11 +650,6 @@ def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ..
         for name in chosen
         if name in values and values[name] not in {"False", "false"}
     )
-
-
-def _option_name(name: str) -> str:
-    plain = name.lstrip("-").replace("_", "-")
-    return plain.removeprefix("gpuperf-")
 
 
 def assert_lines(
@@ -715,27 +681,28 @@ def assert_lines(
     operator = display.escape(op)
     if measured is None:
         return [f"{safe_repr(left)} {operator} {safe_repr(right)}"]
-    numbers = _finite(left), _finite(right)
-    texts = _operands(numbers, measured.unit, is_limit=right_estimate is None)
-    first, second = (
-        f"{_name(estimate.metric, estimate.kernel)}{_end(number, estimate)} "
-        f"{text or safe_repr(operand)}"
-        if estimate
-        else text or safe_repr(operand)
-        for operand, number, text, estimate in (
-            (left, numbers[0], texts[0], left_estimate),
-            (right, numbers[1], texts[1], right_estimate),
-        )
-    )
-    lines = [f"{first} {operator} {second}"]
+    first, second = _finite(left), _finite(right)
+    numbers = (first, second)
+    texts = ["" if n is None else display.value(n, measured.unit) for n in numbers]
+    if first is not None and second is not None:
+        is_limit = right_estimate is None
+        texts = [*display.pair(first, second, measured.unit, is_limit=is_limit)]
+    parts = []
+    for operand, number, text, estimate in (
+        (left, first, texts[0], left_estimate),
+        (right, second, texts[1], right_estimate),
+    ):
+        part = text or safe_repr(operand)
+        if estimate is not None:
+            name = _name(estimate.metric, estimate.kernel)
+            if number is not None and number != estimate.value:
+                ends = {estimate.low: ".low", estimate.high: ".high"}
+                name += ends.get(number, "")
+            part = f"{name} {part}"
+        parts.append(part)
+    lines = [f"{parts[0]} {operator} {parts[1]}"]
     lines += [_origin(e) for e in (left_estimate, right_estimate) if e is not None]
-    return lines + _difference(op, *numbers)
-
-
-def _end(number: float | None, estimate: Estimate) -> str:
-    if number is None or number == estimate.value:
-        return ""
-    return {estimate.low: ".low", estimate.high: ".high"}.get(number, "")
+    return lines + _difference(op, first, second)
 
 
 def _origin(estimate: Estimate) -> str:
@@ -748,18 +715,6 @@ def _origin(estimate: Estimate) -> str:
     parts.append(f"{estimate.label.value} by {display.escape(estimate.source)}")
     name = _name(estimate.metric, estimate.kernel)
     return f"    {name}: {', '.join(parts)}"
-
-
-def _operands(
-    numbers: tuple[float | None, float | None], unit: str, *, is_limit: bool
-) -> tuple[str, str]:
-    left, right = numbers
-    if left is not None and right is not None:
-        return display.pair(left, right, unit, is_limit=is_limit)
-    return (
-        "" if left is None else display.value(left, unit),
-        "" if right is None else display.value(right, unit),
-    )
 
 
 def _difference(op: str, left: float | None, right: float | None) -> list[str]:

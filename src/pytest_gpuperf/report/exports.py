@@ -168,20 +168,20 @@ _ALLURE_BETTER = {
 def allure_bytes(run: Run) -> bytes:
     """Return a run as performance metrics of Allure, which shows 3 decimals."""
     began_ms = round(run.header.session.started_unix_s * 1000)
-    return json_bytes([_allure_metric(value, began_ms) for value in _best(run)])
-
-
-def _allure_metric(value: _Value, began_ms: int) -> dict[str, object]:
-    number, unit = display.in_fine_unit(value.number, value.first.unit)
-    return {
-        "id": escape(str(value.row.key)),
-        "key": escape(value.metric),
-        "value": number,
-        "unit": escape(unit),
-        "better": _ALLURE_BETTER[value.better],
-        "start": began_ms,
-        "stop": began_ms,
-    }
+    metrics = []
+    for value in _best(run):
+        number, unit = display.in_fine_unit(value.number, value.first.unit)
+        metric = {
+            "id": escape(str(value.row.key)),
+            "key": escape(value.metric),
+            "value": number,
+            "unit": escape(unit),
+            "better": _ALLURE_BETTER[value.better],
+            "start": began_ms,
+            "stop": began_ms,
+        }
+        metrics.append(metric)
+    return json_bytes(metrics)
 
 
 def pytorch_bytes(run: Run) -> bytes:
@@ -199,32 +199,28 @@ def pytorch_bytes(run: Run) -> bytes:
         **environment.versions,
     }
     known = {name: text for name, text in about.items() if text is not None}
-    return json_bytes([_pytorch_record(value, known) for value in _best(run)])
-
-
-def _pytorch_record(value: _Value, about: Mapping[str, str]) -> dict[str, object]:
-    record, first, verdict = value.row.record, value.first, value.verdict
-    device = "" if record is None else _device(record)
-    dtype = record.work.dtype if record is not None and record.work else None
-    number, unit = display.in_fine_unit(value.number, first.unit)
-    return {
-        "benchmark": {
+    content = []
+    for value in _best(run):
+        record, first, verdict = value.row.record, value.first, value.verdict
+        device = "" if record is None else _device(record)
+        dtype = record.work.dtype if record is not None and record.work else None
+        number, unit = display.in_fine_unit(value.number, first.unit)
+        outcome = verdict.outcome.value if verdict and verdict.decides else ""
+        benchmark = {
             "name": "pytest-gpuperf",
             "mode": "",
             "dtype": dtype or "",
-            "extra_info": {**about, **({"device": device} if device else {})},
-        },
-        "model": {"name": escape(str(value.row.key))},
-        "metric": {
+            "extra_info": {**known, **({"device": device} if device else {})},
+        }
+        more = {"unit": escape(unit), "source": first.source, "outcome": outcome}
+        metric = {
             "name": escape(value.metric),
             "benchmark_values": [number],
-            "extra_info": {
-                "unit": escape(unit),
-                "source": first.source,
-                "outcome": verdict.outcome.value if verdict and verdict.decides else "",
-            },
-        },
-    }
+            "extra_info": more,
+        }
+        model = {"name": escape(str(value.row.key))}
+        content.append({"benchmark": benchmark, "model": model, "metric": metric})
+    return json_bytes(content)
 
 
 def _device(record: Record) -> str:
@@ -257,8 +253,14 @@ def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
             "kernel": value.first.kernel or "",
             "source": value.first.source,
         }
-        family = families.setdefault(_family(value.first), {})
-        family.setdefault(_labels(labels), _rounded(value.number, digits))
+        name = re.sub(r"[^a-zA-Z0-9_]", "_", value.first.metric)
+        unit = _BASE_UNITS.get(value.first.unit, "")
+        suffix = f"_{unit}" if unit and not name.endswith(f"_{unit}") else ""
+        family = families.setdefault((f"gpuperf_{name}{suffix}", unit), {})
+        number = value.number
+        is_whole = number == int(number)
+        text = repr(int(number)) if is_whole else f"{number:.{digits}g}"
+        family.setdefault(_labels(labels), text)
     lines = []
     for (name, unit), samples in sorted(families.items()):
         lines.append(f"# TYPE {name} gauge")
@@ -267,36 +269,19 @@ def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
     return "".join(f"{line}\n" for line in (*lines, "# EOF")).encode()
 
 
-def _family(estimate: Estimate) -> tuple[str, str]:
-    """Return the name of a gauge and its unit suffix, or "" without a suffix."""
-    name = re.sub(r"[^a-zA-Z0-9_]", "_", estimate.metric)
-    unit = _BASE_UNITS.get(estimate.unit, "")
-    if unit and not name.endswith(f"_{unit}"):
-        name = f"{name}_{unit}"
-    return f"gpuperf_{name}", unit
-
-
 def _labels(labels: Mapping[str, str]) -> str:
     r"""
     Return labels in OpenMetrics syntax, without the empty labels.
 
     A `#` is written \x23: GitLab cuts a line there, and refuses the whole file.
     """
-    texts = (
-        '{}="{}"'.format(name, _quoted(escape(text).replace("#", r"\x23")))
-        for name, text in labels.items()
-        if text
-    )
+    texts = []
+    for name, text in labels.items():
+        if text:
+            safe = escape(text).replace("#", r"\x23")
+            quoted = safe.replace("\\", "\\\\").replace('"', '\\"')
+            texts.append(f'{name}="{quoted}"')
     return f"{{{','.join(texts)}}}"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _rounded(number: float, digits: int) -> str:
-    """Round a number to significant digits. Whole numbers keep all digits."""
-    return repr(int(number)) if number == int(number) else f"{number:.{digits}g}"
 
 
 # As platform.system() names them.
@@ -395,37 +380,31 @@ def annotation_lines(run: Run, *, below: str | None = None) -> list[str]:
     loud = [row for row in rows(run) if row.is_loud]
     shown = loud[:_MOST_ANNOTATIONS]
     called = short_names({row.key: str(row.key).partition("::")[2] for row in shown})
-    lines = [
-        _annotation(row, called[row.key], places.get(row.key.test_id), run, below)
-        for row in shown
-    ]
+    lines = []
+    for row in shown:
+        place = places.get(row.key.test_id)
+        file = from_root(row.key.test_id.partition("::")[0], run.header.options)
+        module = ((place and place.key) or row.key.test_id).partition("::")[0]
+        # A file outside the checkout is known only by its import name.
+        if below is not None and ("/" in module or module.endswith(".py")):
+            file = normpath(f"{below or '.'}/{module}")
+        elif place is not None and place.typed:
+            file = place.file
+        properties = {"file": file, "title": called[row.key]}
+        if place is not None and place.line is not None:
+            properties["line"] = str(place.line)
+        text = ",".join(
+            f"{name}={_command_text(value, also=':,')}"
+            for name, value in properties.items()
+        )
+        deciding = [v for v in row.verdicts if v.decides]
+        own = row.missed or _BROKEN
+        message = first_line(speaking(deciding)) if deciding else own
+        lines.append(f"::error {text}::{_command_text(message)}")
     if len(loud) > len(shown):
         more = f"{len(loud) - len(shown) + 1} more tests failed"
         lines[-1] = f"::error title=gpuperf::{more}"
     return lines
-
-
-def _annotation(
-    row: Row, name: str, place: TestPlace | None, run: Run, below: str | None
-) -> str:
-    path, _, _ = row.key.test_id.partition("::")
-    file = from_root(path, run.header.options)
-    module = ((place and place.key) or row.key.test_id).partition("::")[0]
-    # A file outside the checkout is known only by its import name.
-    if below is not None and ("/" in module or module.endswith(".py")):
-        file = normpath(f"{below or '.'}/{module}")
-    elif place is not None and place.typed:
-        file = place.file
-    properties = {"file": file, "title": name}
-    if place is not None and place.line is not None:
-        properties["line"] = str(place.line)
-    text = ",".join(
-        f"{key}={_command_text(value, also=':,')}" for key, value in properties.items()
-    )
-    deciding = [v for v in row.verdicts if v.decides]
-    own = row.missed or _BROKEN
-    message = first_line(speaking(deciding)) if deciding else own
-    return f"::error {text}::{_command_text(message)}"
 
 
 def _command_text(text: str, *, also: str = "") -> str:
@@ -443,7 +422,19 @@ def _values(run: Run) -> Iterator[_Value]:
         for first in row.record.estimates if row.record is not None else ():
             judged = judged_value(first, row.verdicts)
             number = first.value if judged is None else judged
-            yield _Value(row, place, first, number, _verdict(row, first))
+            verdict = next(
+                (
+                    verdict
+                    for verdict in row.verdicts
+                    if verdict.metric == first.metric
+                    and (
+                        verdict.estimate is None
+                        or verdict.estimate.kernel == first.kernel
+                    )
+                ),
+                None,
+            )
+            yield _Value(row, place, first, number, verdict)
 
 
 def _best(run: Run) -> Iterator[_Value]:
@@ -454,19 +445,6 @@ def _best(run: Run) -> Iterator[_Value]:
         if name not in written and not _is_void(value.row):
             written.add(name)
             yield value
-
-
-def _verdict(row: Row, first: Estimate) -> Verdict | None:
-    """Return the first verdict on a value, or None if the value was not judged."""
-    return next(
-        (
-            verdict
-            for verdict in row.verdicts
-            if verdict.metric == first.metric
-            and (verdict.estimate is None or verdict.estimate.kernel == first.kernel)
-        ),
-        None,
-    )
 
 
 def _moment(unix_s: float) -> str:
@@ -587,7 +565,25 @@ def _ended_ns(record: Record, trace: Trace, slices: Iterable[_Slice]) -> int:
 
 
 def _slices(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Slice]:
-    yield from _kernels(trace, demangle)
+    shapes = trace.launches.shapes
+    names = [escape(demangle(shape.name) or shape.name) for shape in shapes]
+    arguments: list[dict[str, object]] = [
+        {
+            "grid": shape.grid,
+            "block": shape.block,
+            "registers": shape.registers_count,
+            "static_shared_bytes": shape.shared_bytes,
+            "dynamic_shared_bytes": shape.dynamic_shared_bytes,
+        }
+        for shape in shapes
+    ]
+    for piece in trace.launches.pieces():
+        for place, start_ns, end_ns, device, stream in zip(
+            *(piece.shape, piece.start_ns, piece.end_ns, piece.device, piece.stream),
+            strict=True,
+        ):
+            track, more = f"GPU {device} stream {stream}", arguments[place]
+            yield _Slice(track, names[place], "kernel", start_ns, end_ns, more)
     for copy in trace.copies:
         details = {
             "bytes": copy.size_bytes,
@@ -608,29 +604,6 @@ def _slices(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Sl
         yield _Slice(track, name, "nvtx", named.start_ns, named.end_ns, {})
 
 
-def _kernels(trace: Trace, demangle: Callable[[str], str | None]) -> Iterator[_Slice]:
-    shapes = trace.launches.shapes
-    names = [escape(demangle(shape.name) or shape.name) for shape in shapes]
-    details: list[dict[str, object]] = [
-        {
-            "grid": shape.grid,
-            "block": shape.block,
-            "registers": shape.registers_count,
-            "static_shared_bytes": shape.shared_bytes,
-            "dynamic_shared_bytes": shape.dynamic_shared_bytes,
-        }
-        for shape in shapes
-    ]
-    for piece in trace.launches.pieces():
-        for place, start_ns, end_ns, device, stream in zip(
-            *(piece.shape, piece.start_ns, piece.end_ns, piece.device, piece.stream),
-            strict=True,
-        ):
-            track = f"GPU {device} stream {stream}"
-            name, more = names[place], details[place]
-            yield _Slice(track, name, "kernel", start_ns, end_ns, more)
-
-
 class _TraceProcess:
     """
     The rows of one test in a trace.
@@ -646,9 +619,8 @@ class _TraceProcess:
         self, slices: Iterable[_Slice], shift_ns: int
     ) -> Iterator[dict[str, object]]:
         """Yield the slices of a measurement, shifted to the measurement's place in the trace."""
-        open_ns: dict[
-            str, list[list[int]]
-        ] = {}  # End times of each lane's open slices [ns].
+        # End times of the open slices of each lane of a track [ns].
+        open_ns: dict[str, list[list[int]]] = {}
         for piece in sorted(slices, key=lambda item: (item.start_ns, -item.end_ns)):
             lane = _lane(open_ns.setdefault(piece.track, []), piece)
             thread = _Thread(_TRACKS.index(piece.category), piece.track, lane)
@@ -728,18 +700,12 @@ def _counter_events(
                         "args": {unit: value},
                     }
         for reason, spans in line.throttled_spans_s.items():
-            for since_s, value in _steps(spans):
-                yield {
-                    "ph": "C",
-                    "name": f"GPU {line.gpu_index} {reason.value}",
-                    "pid": number,
-                    "ts": since_us + since_s * _US_PER_S,
-                    "args": {"throttled": value},
-                }
-
-
-def _steps(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, int]]:
-    """Yield 1 at the start of a span [s] and 0 at the end."""
-    for begin_s, end_s in spans:
-        yield begin_s, 1
-        yield end_s, 0
+            for begin_s, end_s in spans:
+                for since_s, value in ((begin_s, 1), (end_s, 0)):
+                    yield {
+                        "ph": "C",
+                        "name": f"GPU {line.gpu_index} {reason.value}",
+                        "pid": number,
+                        "ts": since_us + since_s * _US_PER_S,
+                        "args": {"throttled": value},
+                    }

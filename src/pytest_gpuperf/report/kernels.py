@@ -112,10 +112,20 @@ def kernel_rows(
     firsts = [members[0][0] for members in by_name.values()]
     names = kernel_names(firsts, spelled)
     whole_s = math.fsum(_time_s(analysis) or 0.0 for analysis in analyses)
-    rows = [
-        _row(name, members, whole_s)
-        for name, members in zip(names, by_name.values(), strict=True)
-    ]
+    rows = []
+    for name, members in zip(names, by_name.values(), strict=True):
+        times = [(_time_s(analysis), launch.index) for launch, analysis in members]
+        timed = [(time_s, index) for time_s, index in times if time_s is not None]
+        total_s = math.fsum(time_s for time_s, _ in timed)
+        row = KernelLaunches(
+            name=name,
+            launches_count=len(members),
+            times_s=tuple(time_s for time_s, _ in timed),
+            share_fraction=total_s / whole_s if timed and whole_s > 0 else None,
+            limiter=_main_limiter([analysis for _, analysis in members]),
+            longest=max(timed)[1] if timed else members[0][0].index,
+        )
+        rows.append(row)
     return sorted(rows, key=SORTS[sort])
 
 
@@ -144,52 +154,25 @@ def kernels_bytes(
 
         width: Characters of a line of text, or None for the width of the terminal.
     """
-    if form == "markdown":
-        return "\n".join(_markdown(capture, analyses, sort, top)).encode() + b"\n"
-    return text_bytes(_lines(capture, analyses, sort, top, line_width(width)))
-
-
-def _lines(
-    capture: CaptureLike, analyses: Analyses, sort: str, top: int | None, width: int
-) -> Iterator[Line]:
+    is_markdown = form == "markdown"
+    width = line_width(width)
+    lines: list[str | Line] = []
     for number, heading, launches in captured_ranges(capture):
-        if heading:
-            yield Line(heading, Style.TITLE)
-        rows = kernel_rows(launches, analyses[number], sort=sort)
-        head, *table = text_table(_columns(rows[:top]), width=width)
-        yield Line(head, Style.FAINT)
-        yield from map(Line, table)
-        for text in (*_left_out(rows, top), _count(launches, rows), _FOOTNOTE):
-            yield from wrapped(text, width=width)
-
-
-def _markdown(
-    capture: CaptureLike, analyses: Analyses, sort: str, top: int | None
-) -> Iterator[str]:
-    for number, heading, launches in captured_ranges(capture):
-        if heading:
-            yield from (f"### {prose(heading)}", "")
-        rows = kernel_rows(launches, analyses[number], spelled=code, sort=sort)
-        yield from markdown_table(_columns(rows[:top]))
-        yield ""
-        for text in (*_left_out(rows, top), _count(launches, rows)):
-            yield from (text, "")
-
-
-def _row(
-    name: str, members: Sequence[tuple[LaunchLike, Analysis | None]], whole_s: float
-) -> KernelLaunches:
-    times = [(_time_s(analysis), launch.index) for launch, analysis in members]
-    timed = [(time_s, index) for time_s, index in times if time_s is not None]
-    total_s = math.fsum(time_s for time_s, _ in timed)
-    return KernelLaunches(
-        name=name,
-        launches_count=len(members),
-        times_s=tuple(time_s for time_s, _ in timed),
-        share_fraction=total_s / whole_s if timed and whole_s > 0 else None,
-        limiter=_main_limiter([analysis for _, analysis in members]),
-        longest=max(timed)[1] if timed else members[0][0].index,
-    )
+        spelled = code if is_markdown else str
+        rows = kernel_rows(launches, analyses[number], spelled=spelled, sort=sort)
+        columns = _columns(rows[:top])
+        texts = (*_left_out(rows, top), _count(launches, rows))
+        if is_markdown:
+            lines += [f"### {prose(heading)}", ""] if heading else []
+            lines += [*markdown_table(columns), ""]
+            lines += [line for text in texts for line in (text, "")]
+            continue
+        lines += [Line(heading, Style.TITLE)] if heading else []
+        head, *table = text_table(columns, width=width)
+        lines += [Line(head, Style.FAINT), *map(Line, table)]
+        for text in (*texts, _FOOTNOTE):
+            lines += wrapped(text, width=width)
+    return text_bytes(lines)
 
 
 def _time_s(analysis: Analysis | None) -> float | None:
@@ -226,11 +209,15 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
             wanted=KERNEL_WIDTH,
         ),
         column("launches", lambda row: str(row.launches_count)),
-        column("total", lambda row: _seconds(row.times_s and row.total_s)),
-        column("share", _share),
-        column("median", lambda row: _seconds(row.times_s and median(row.times_s))),
-        column("min", lambda row: _seconds(row.times_s and min(row.times_s)), rank=3),
-        column("max", lambda row: _seconds(row.times_s and max(row.times_s)), rank=2),
+        column("total", lambda row: _amount(row.times_s and row.total_s, "s")),
+        column("share", lambda row: _amount(row.share_fraction, "fraction")),
+        column("median", lambda row: _amount(row.times_s and median(row.times_s), "s")),
+        column(
+            "min", lambda row: _amount(row.times_s and min(row.times_s), "s"), rank=3
+        ),
+        column(
+            "max", lambda row: _amount(row.times_s and max(row.times_s), "s"), rank=2
+        ),
         column("longest launch", lambda row: str(row.longest), rank=1),
         Column(
             head="limiter",
@@ -241,14 +228,9 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
     )
 
 
-def _seconds(time_s: float | tuple[float, ...]) -> str:
-    return display.value(time_s, "s") if isinstance(time_s, float) else ""
-
-
-def _share(row: KernelLaunches) -> str:
-    if row.share_fraction is None:
-        return ""
-    return display.value(row.share_fraction, "fraction")
+def _amount(number: float | tuple[float, ...] | None, unit: str) -> str:
+    """Return a number as text, or "" for None and for the times of no launch."""
+    return display.value(number, unit) if isinstance(number, float) else ""
 
 
 def _left_out(rows: Sequence[KernelLaunches], top: int | None) -> tuple[str, ...]:
@@ -290,26 +272,23 @@ _HASH = 8
 
 def choice_text(most: KernelChoice, others: KernelChoice) -> str:
     """Return the kernels missing in the other choice, with the number of sessions or processes."""
-    return f"{_choice_names(most, others)} in {most.count} of {most.total_count}"
-
-
-def _choice_names(most: KernelChoice, others: KernelChoice) -> str:
+    counted = f"in {most.count} of {most.total_count}"
     if most.choice is None:
-        return "unknown kernels"
+        return f"unknown kernels {counted}"
     choice = f"kernels {most.choice[:_HASH]}"
     if not (most.names and others.names):
-        return choice
+        return f"{choice} {counted}"
     own = [name for name in most.names if name not in others.names]
     shared = len(most.names) - len(own)
     # Fewer of the same kernels, or the same kernels with another grid, block or count.
     if not own:
         same = "the same names" if shared == len(others.names) else "no other name"
-        return f"{choice} ({same})"
+        return f"{choice} ({same}) {counted}"
     texts = [shorten(name, NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
     if len(own) > _SHOWN_NAMES:
         texts.append(f"{len(own) - _SHOWN_NAMES} more")
     beside = f", beside {display.plural(shared, 'kernel')} of both" if shared else ""
-    return f"{', '.join(texts)}{beside},"
+    return f"{', '.join(texts)}{beside}, {counted}"
 
 
 def account_lines(account: KernelAccount, verdict: Verdict) -> Iterator[str]:

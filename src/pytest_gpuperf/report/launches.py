@@ -14,7 +14,6 @@ from pytest_gpuperf.model.activity import FailedKernel, KernelShape, Trace
 from pytest_gpuperf.model.counters import (
     AdvisedLaunch,
     CounterGap,
-    Evidence,
     LaunchDetails,
     RuleResult,
     StallLine,
@@ -354,10 +353,8 @@ def details_bytes(
         width: Characters of a line of text, or None for the width of the terminal.
     """
     if form == "markdown":
-        lines = [
-            *_details_markdown(launches),
-            *(f"\n{prose(remark)}" for remark in remarks),
-        ]
+        lines = [*_details_markdown(launches)]
+        lines += [f"\n{prose(remark)}" for remark in remarks]
         return ("\n".join(lines) + "\n").encode()
     return text_bytes(_details_text(launches, remarks, line_width(width)))
 
@@ -406,28 +403,32 @@ def launch_place(launch: DetailedLaunch) -> str:
 
 def launch_facts(details: LaunchDetails) -> Iterator[tuple[str, str]]:
     """Yield the known facts of a launch, as label and text."""
+    time_s, limiter = details.analysis.duration_s, details.analysis.limiter
+    if isinstance(limiter, CounterGap):
+        limited = f"n/a: {limiter.reason}"
+    else:
+        limited = f"{limiter_text(limiter)} ({evidence_text(limiter)})"
+    waits = [
+        f"{_place(s)} {display.value(s.samples_fraction, 'fraction')} ({s.reason})"
+        for s in details.advice.stalls
+    ]
     facts = (
-        ("time", _time(details)),
+        ("time", "" if time_s is None else display.value(time_s, "s")),
         ("clocks", _clocks(details)),
         ("launch", _launch(details)),
         ("occupancy", _occupancy(details)),
         ("throughput", _throughput(details)),
         ("memory", _memory(details)),
         *_rooflines(details),
-        ("limiter", _limiter(details)),
+        ("limiter", limited),
         ("stalls", _numbers((s.name, s.value) for s in details.stalls)),
-        ("waiting at", escape(", ".join(map(_source, details.advice.stalls)))),
+        ("waiting at", escape(", ".join(waits))),
         *(
             ("ncu's rule", escape(_rule(rule)))
             for rule in details.advice.rules[:_MOST_RULES]
         ),
     )
     return ((label, text) for label, text in facts if text)
-
-
-def _time(details: LaunchDetails) -> str:
-    time_s = details.analysis.duration_s
-    return "" if time_s is None else display.value(time_s, "s")
 
 
 def _clocks(details: LaunchDetails) -> str:
@@ -445,7 +446,9 @@ def _clocks(details: LaunchDetails) -> str:
     parts[0] += f" of {display.value(rated_hz, 'Hz')} rated"
     text = ", ".join(parts)
     if is_held_clock(sm_hz, rated_hz):
-        text += _SHORT_CLOCK if _is_short(details) else _HELD_CLOCK
+        time_s = details.analysis.duration_s
+        is_short = time_s is not None and time_s < _SHORT_S
+        text += _SHORT_CLOCK if is_short else _HELD_CLOCK
     return text
 
 
@@ -458,11 +461,6 @@ _HELD_CLOCK = (
 # instead of 877.
 _SHORT_S = 100e-6
 _SHORT_CLOCK = ": cycles over time, which are less than the clock in so short a launch"
-
-
-def _is_short(details: LaunchDetails) -> bool:
-    time_s = details.analysis.duration_s
-    return time_s is not None and time_s < _SHORT_S
 
 
 def _launch(details: LaunchDetails) -> str:
@@ -559,13 +557,6 @@ def _rooflines(details: LaunchDetails) -> Iterator[tuple[str, str]]:
         yield f"{dtype} roof", f"{text}({roofline.bound} side; ridge at {ridge})"
 
 
-def _limiter(details: LaunchDetails) -> str:
-    limiter = details.analysis.limiter
-    if isinstance(limiter, CounterGap):
-        return f"n/a: {limiter.reason}"
-    return f"{limiter_text(limiter)} ({evidence_text(limiter)})"
-
-
 def _numbers(pairs: Iterable[tuple[str, float | None]]) -> str:
     return ", ".join(
         f"{roof_text(name)} {display.value(share, 'fraction')}"
@@ -596,19 +587,21 @@ def advice_texts(advised: AdvisedLaunch | FailedKernel | Gap) -> Iterator[str]:
         yield _failed_kernel(advised)
     else:
         name = f"{advised.kernel} (launch {advised.index})"
-        facts = [*map(_failed_value, advised.failed), *limiter_facts(advised.analysis)]
+        facts = [
+            f"{failed.name} {display.value(failed.value, failed.unit)}"
+            if failed.name in METRICS
+            else f"{failed.name} {failed.value:g} {failed.unit}"
+            for failed in advised.failed
+        ]
+        facts += limiter_facts(advised.analysis)
         if facts:
             yield f"{name}: {'; '.join(facts)}"
         for stall in advised.advice.stalls[:1]:
-            yield f"{name}: {_stall(stall)}"
+            share = display.value(stall.samples_fraction, "fraction")
+            waiting = f"{share} of the waiting was at {_place(stall)}"
+            yield f"{name}: {waiting}, most for {stall.reason}"
         for rule in advised.advice.rules[:_MOST_RULES_OF_FAILURES]:
             yield f"{name}: {_rule(rule)}"
-
-
-def _failed_value(failed: Evidence) -> str:
-    if failed.name in METRICS:
-        return f"{failed.name} {display.value(failed.value, failed.unit)}"
-    return f"{failed.name} {failed.value:g} {failed.unit}"
 
 
 def _failed_kernel(failed: FailedKernel) -> str:
@@ -625,16 +618,6 @@ def _failed_kernel(failed: FailedKernel) -> str:
     return (
         f"{kernel.demangled or kernel.name} ({kernel.target}): {failed.metric} {text}"
     )
-
-
-def _stall(stall: StallLine) -> str:
-    share = display.value(stall.samples_fraction, "fraction")
-    return f"{share} of the waiting was at {_place(stall)}, most for {stall.reason}"
-
-
-def _source(stall: StallLine) -> str:
-    share = display.value(stall.samples_fraction, "fraction")
-    return f"{_place(stall)} {share} ({stall.reason})"
 
 
 def _place(stall: StallLine) -> str:

@@ -331,13 +331,11 @@ def _width(text: str) -> int:
     """Return the columns that a text occupies: 2 for wide letters, 0 for combining marks."""
     if text.isascii():
         return len(text)
-    return sum(_places(character) for character in text)
-
-
-def _places(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+    return sum(
+        2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+        for character in text
+        if not unicodedata.combining(character)
+    )
 
 
 class SheetTable(Frozen, frozen=True, kw_only=True):
@@ -421,11 +419,10 @@ def sheet_text(sheet: Sheet, *, width: int) -> str:
         safe = [_mapped(column, escape) for column in table.columns]
         blocks.append(list(text_table(safe, width=width)))
     for listing in sheet.listings:
-        lines = [
-            line.text
-            for item in listing.items
-            for line in wrapped(escape(_joined(item)), width=width, depth=1)
-        ]
+        lines = []
+        for item in listing.items:
+            text = f"{item.name}: {item.text}" if item.name else item.text
+            lines += [w.text for w in wrapped(escape(text), width=width, depth=1)]
         blocks.append([listing.heading, *lines] if lines else [])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -448,24 +445,18 @@ def sheet_markdown(sheet: Sheet) -> str:
         if any(column.cells for column in safe):
             blocks.append(list(markdown_table(safe)))
     for listing in sheet.listings:
-        if listing.items:
-            blocks += [[f"### {prose(listing.heading)}"], _points(listing.items)]
+        points = []
+        for item in listing.items:
+            text = prose(item.text)
+            if item.name:
+                text = f"{code(item.name)}: {text}"
+            elif item.strong:
+                text = f"**{text}**"
+            points.append(f"- {text}")
+        if points:
+            blocks += [[f"### {prose(listing.heading)}"], points]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
 def _mapped(column: Column, safe: Callable[[str], str]) -> Column:
     return replace(column, cells=tuple(safe(cell) for cell in column.cells))
-
-
-def _joined(item: SheetItem) -> str:
-    return f"{item.name}: {item.text}" if item.name else item.text
-
-
-def _points(items: Iterable[SheetItem]) -> list[str]:
-    return [_point(item) for item in items]
-
-
-def _point(item: SheetItem) -> str:
-    text = prose(item.text)
-    named = f"{code(item.name)}: {text}" if item.name else text
-    return f"- **{named}**" if item.strong and not item.name else f"- {named}"

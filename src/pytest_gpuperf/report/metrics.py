@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from pytest_gpuperf.model.counters import (
     ChipEntry,
@@ -14,6 +14,7 @@ from pytest_gpuperf.model.counters import (
 from pytest_gpuperf.report.display import escape, plural
 from pytest_gpuperf.report.lines import (
     Column,
+    Line,
     document,
     json_bytes,
     line_width,
@@ -34,8 +35,17 @@ def chip_bytes(chips: Sequence[ChipEntry], form: str) -> bytes:
         form: text, json or markdown. Text is as wide as the terminal.
     """
     if form == "json":
-        plain = {"chips": [_chip(chip) for chip in chips]}
-        return json_bytes(document("metrics chips", plain))
+        entries = [
+            {
+                "name": chip.name,
+                "capability": _capability(chip),
+                "counters": chip.counter_count,
+                "ratios": chip.ratio_count,
+                "throughputs": chip.throughput_count,
+            }
+            for chip in chips
+        ]
+        return json_bytes(document("metrics chips", {"chips": entries}))
     columns = (
         Column(head="chip", cells=tuple(chip.name for chip in chips)),
         Column(
@@ -130,11 +140,12 @@ def check_bytes(chip: str, checks: Sequence[NameCheck], form: str) -> bytes:
             ),
         )
         return _table(columns, form)
-    return text_bytes(
-        line.text
-        for check in checks
-        for line in wrapped(_checked(check), width=line_width())
-    )
+    lines: list[Line] = []
+    for check in checks:
+        note = f": {escape(check.explanation)}" if check.note else ""
+        text = f"{escape(check.name)}: {_kind(check)}{note}"
+        lines += wrapped(text, width=line_width())
+    return text_bytes(lines)
 
 
 def cost_bytes(cost: PassCost, form: str) -> bytes:
@@ -157,7 +168,12 @@ def cost_bytes(cost: PassCost, form: str) -> bytes:
         Column(head="metric", cells=tuple(escape(name) for name in cost.names)),
         Column(
             head="passes alone",
-            cells=tuple(_alone(cost, name) for name in cost.names),
+            cells=tuple(
+                "not for a kernel"
+                if name in cost.refused
+                else str(cost.alone.get(name, "not counted"))
+                for name in cost.names
+            ),
             right=True,
         ),
     )
@@ -221,11 +237,6 @@ def _endings(endings: Sequence[str]) -> str:
     return f"{' '.join(f'.{rollup}' for rollup in rollups)}{more} one of {listed}"
 
 
-def _checked(check: NameCheck) -> str:
-    note = f": {escape(check.explanation)}" if check.note else ""
-    return f"{escape(check.name)}: {_kind(check)}{note}"
-
-
 def _kind(check: NameCheck) -> str:
     if not check.known:
         return "not a counter" if check.kind == "gpuperf" else "unknown"
@@ -240,22 +251,6 @@ def _passes(cost: PassCost) -> str:
         return f"{passes} and those that Nsight Compute adds"
     runs = plural(cost.replays, "run")
     return f"{passes} (about {runs} of each launch under Nsight Compute)"
-
-
-def _alone(cost: PassCost, name: str) -> str:
-    if name in cost.refused:
-        return "not for a kernel"
-    return str(cost.alone.get(name, "not counted"))
-
-
-def _chip(entry: ChipEntry) -> Mapping[str, object]:
-    return {
-        "name": entry.name,
-        "capability": _capability(entry),
-        "counters": entry.counter_count,
-        "ratios": entry.ratio_count,
-        "throughputs": entry.throughput_count,
-    }
 
 
 def _capability(entry: ChipEntry) -> str | None:

@@ -9,7 +9,6 @@ from decimal import Decimal
 from pytest_gpuperf.compute.advice import LAUNCH_FRACTION
 from pytest_gpuperf.compute.scorecard import REFERENCE
 from pytest_gpuperf.model.codec import encode_scorecard, to_text
-from pytest_gpuperf.model.counters import Evidence
 from pytest_gpuperf.model.parity import MeasuredParity, ParityComparison
 from pytest_gpuperf.model.reference_json import encode_parity
 from pytest_gpuperf.model.sample import SourceLabel
@@ -39,7 +38,6 @@ from pytest_gpuperf.report.lines import (
 _MOST_PLACES = 340
 # Largest log ratio shown. e to this power is still a float.
 _MOST_LOG = 700.0
-_PERCENT = " %"  # As everywhere in a report.
 
 
 def fixed(
@@ -61,28 +59,18 @@ def fixed(
         >>> fixed(0.125, 2), fixed(0.5999, 1, limits=[0.6], percent=True)
         ('0.12', '59.99 %')
     """
-    text = _written(number, places, percent=percent)
-    if not math.isfinite(number):
-        return text
     sides = [(Decimal(repr(float(limit))), limit) for limit in limits]
-    while places < _MOST_PLACES and any(
-        _side(_read(text), exact) != _side(number, limit) for exact, limit in sides
-    ):
-        places += 1
-        text = _written(number, places, percent=percent)
-    return text
-
-
-def _written(number: float, places: int, *, percent: bool) -> str:
-    if not percent:
-        return f"{number:.{places}f}"
-    return f"{number:.{places}%}".replace("%", _PERCENT)
-
-
-def _read(text: str) -> Decimal:
-    if text.endswith(_PERCENT):
-        return Decimal(text.removesuffix(_PERCENT)).scaleb(-2)
-    return Decimal(text)
+    text = ""
+    for more in range(places, _MOST_PLACES + 1):
+        text = f"{number:.{more}%}" if percent else f"{number:.{more}f}"
+        if not math.isfinite(number):
+            break
+        shown = Decimal(text.removesuffix("%"))
+        if percent:
+            shown = shown.scaleb(-2)
+        if all(_side(shown, exact) == _side(number, limit) for exact, limit in sides):
+            break
+    return text.replace("%", " %")  # As everywhere in a report.
 
 
 def _side(number: Decimal | float, limit: Decimal | float) -> int:
@@ -100,32 +88,34 @@ _BASES = {
 
 
 def _advice_listing(recommendations: tuple[Recommendation, ...]) -> SheetList:
-    items = tuple(
-        SheetItem(name=advice.rule, text=f"{advice.text}{_evidence(advice)}")
-        for advice in recommendations
-    )
-    return SheetList(heading="Advice", items=items)
-
-
-def _evidence(recommendation: Recommendation) -> str:
-    numbers = [
-        f"{name.replace('_', ' ')} {fixed(number, 3)}"
-        for name, number in recommendation.evidence.items()
-    ]
-    return f" ({', '.join(numbers)})" if numbers else ""
+    items = []
+    for advice in recommendations:
+        numbers = ", ".join(
+            f"{name.replace('_', ' ')} {fixed(number, 3)}"
+            for name, number in advice.evidence.items()
+        )
+        text = f"{advice.text} ({numbers})" if numbers else advice.text
+        items.append(SheetItem(name=advice.rule, text=text))
+    return SheetList(heading="Advice", items=tuple(items))
 
 
 def _measured_sheet(card: MeasuredScorecard) -> Sheet:
     limiter = card.bottleneck
+    evidence = ", ".join(
+        f"{e.name} {display.value(e.value, e.unit)}" for e in card.evidence
+    )
+    ends = card.layer_ratio_low, card.layer_ratio_median, card.layer_ratio_high
+    ratios = " … ".join(fixed(end, 2) for end in ends if end is not None)
+    shares = [(s.kind, s.ms, fixed(s.fraction, 1, percent=True)) for s in card.shares]
     facts = (
         ("grade", _NOT_KNOWN if card.grade is None else str(card.grade)),
         ("efficiency", _labelled(card, "efficiency")),
         ("bottleneck", _NOT_KNOWN if limiter is None else limiter.value),
-        *((("evidence", _numbers(card.evidence)),) if card.evidence else ()),
+        *((("evidence", evidence),) if evidence else ()),
         ("throughput", _number(card.throughput, 0, f" {card.unit}/s")),
         ("step time", _step_time(card.step)),
         ("backward / forward", _number(card.backward_forward_ratio, 2)),
-        ("layer ratios", _layer_ratios(card)),
+        ("layer ratios", ratios or _NOT_KNOWN),
         ("bandwidth used", _labelled(card, "bandwidth_fraction")),
         ("arithmetic used", _labelled(card, "compute_fraction")),
         ("in phases", _percent(card.coverage, limits=[1])),
@@ -134,7 +124,7 @@ def _measured_sheet(card: MeasuredScorecard) -> Sheet:
     return Sheet(
         title="Training scorecard, measured policy",
         facts=facts,
-        tables=(_share_table(card), _operations(card)),
+        tables=(_time_table("time in", shares, is_named=False), _operations(card)),
         listings=(
             SheetList(
                 heading="Against the baseline",
@@ -157,10 +147,6 @@ def _labelled(card: MeasuredScorecard, name: str) -> str:
     label = card.sources.get(name, SourceLabel.MEASURED)
     suffix = "" if label is SourceLabel.MEASURED else f" ({label.value})"
     return f"{_percent(getattr(card, name), limits=[1])}{suffix}"
-
-
-def _numbers(evidence: tuple[Evidence, ...]) -> str:
-    return ", ".join(f"{e.name} {display.value(e.value, e.unit)}" for e in evidence)
 
 
 def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
@@ -210,27 +196,6 @@ def _step_time(step: StepTime | None) -> str:
     )
 
 
-def _layer_ratios(card: MeasuredScorecard) -> str:
-    ends = card.layer_ratio_low, card.layer_ratio_median, card.layer_ratio_high
-    texts = [fixed(end, 2) for end in ends if end is not None]
-    return " … ".join(texts) or _NOT_KNOWN
-
-
-def _share_table(card: MeasuredScorecard) -> SheetTable:
-    shares = card.shares
-    return SheetTable(
-        columns=(
-            Column(head="time in", cells=tuple(s.kind for s in shares)),
-            Column(head="ms", cells=tuple(fixed(s.ms, 2) for s in shares), right=True),
-            Column(
-                head="share",
-                cells=tuple(fixed(s.fraction, 1, percent=True) for s in shares),
-                right=True,
-            ),
-        ),
-    )
-
-
 def _operations(card: MeasuredScorecard) -> SheetTable:
     shown = card.operations[:_SHOWN_OPERATIONS]
     rest = card.operations[_SHOWN_OPERATIONS:]
@@ -238,19 +203,36 @@ def _operations(card: MeasuredScorecard) -> SheetTable:
     if rest:
         left = sum(o.ms for o in rest), sum(o.fraction or 0 for o in rest)
         rows.append((f"{len(rest)} others", *left))
+    return _time_table(
+        "operation",
+        [
+            (name, ms, "" if share is None else fixed(share, 1, percent=True))
+            for name, ms, share in rows
+        ],
+    )
+
+
+def _time_table(
+    head: str, rows: Sequence[tuple[str, float, str]], *, is_named: bool = True
+) -> SheetTable:
+    """
+    Return a table of times.
+
+    Args:
+        head: The heading of the labels.
+
+        rows: Label, time [ms] and share of each row.
+
+        is_named: Whether the labels are names, which may be long.
+    """
+    labels, times, shares = zip(*rows, strict=True) if rows else ((),) * 3
     return SheetTable(
         columns=(
-            Column(head="operation", cells=tuple(r[0] for r in rows), shrinks=True),
-            Column(head="ms", cells=tuple(fixed(r[1], 2) for r in rows), right=True),
-            Column(
-                head="share",
-                cells=tuple(
-                    "" if r[2] is None else fixed(r[2], 1, percent=True) for r in rows
-                ),
-                right=True,
-            ),
+            Column(head=head, cells=labels, shrinks=is_named),
+            Column(head="ms", cells=tuple(fixed(ms, 2) for ms in times), right=True),
+            Column(head="share", cells=shares, right=True),
         ),
-        names=frozenset({"operation"}),
+        names=frozenset({head} if is_named else ()),
     )
 
 
@@ -259,7 +241,10 @@ def _decision(decision: Decision) -> SheetItem:
     worse = outcome in {Outcome.REGRESSED, Outcome.UNMEASURED}
     parts = [outcome.value.upper() if worse else outcome.value]
     if decision.log_ratio:
-        parts.append(_by_how_much(decision, decision.log_ratio))
+        limits = [] if decision.tolerance is None else [decision.tolerance]
+        size = math.expm1(min(abs(decision.log_ratio), _MOST_LOG))
+        way = "worse" if decision.log_ratio > 0 else "better"
+        parts.append(f"{fixed(size, 1, limits=limits, percent=True)} {way}")
     if decision.now is not None and decision.base is not None:
         parts.append(f"{fixed(decision.now, 2)}, was {fixed(decision.base, 2)}")
     if decision.log_ratio is not None and decision.basis in _BASES:
@@ -270,14 +255,6 @@ def _decision(decision: Decision) -> SheetItem:
     parts += [decision.why] if decision.why else []
     parts += [f"also {metric}" for metric in decision.shared_by]
     return SheetItem(name=decision.metric, text="; ".join(parts), strong=worse)
-
-
-def _by_how_much(decision: Decision, log_ratio: float) -> str:
-    limits = [] if decision.tolerance is None else [decision.tolerance]
-    size = fixed(
-        math.expm1(min(abs(log_ratio), _MOST_LOG)), 1, limits=limits, percent=True
-    )
-    return f"{size} {'worse' if log_ratio > 0 else 'better'}"
 
 
 def scorecard_bytes(
@@ -301,16 +278,13 @@ def scorecard_bytes(
         if isinstance(scorecard, TrainingScorecard):
             return f"{to_text(encode_scorecard(scorecard))}\n".encode()
         return f"{to_text(scorecard)}\n".encode()
-    sheet = _scorecard_sheet(scorecard)
+    if isinstance(scorecard, MeasuredScorecard):
+        sheet = _measured_sheet(scorecard)
+    else:
+        sheet = _training(scorecard)
     if form == "markdown":
         return sheet_markdown(sheet).encode()
     return sheet_text(sheet, width=line_width(width)).encode()
-
-
-def _scorecard_sheet(scorecard: TrainingScorecard | MeasuredScorecard) -> Sheet:
-    if isinstance(scorecard, MeasuredScorecard):
-        return _measured_sheet(scorecard)
-    return _training(scorecard)
 
 
 def _training(card: TrainingScorecard) -> Sheet:
@@ -328,6 +302,7 @@ def _training(card: TrainingScorecard) -> Sheet:
         ("backward / forward", fixed(card.forward_backward_ratio, 2, limits=[0, 1])),
         ("wall coverage", fixed(card.wall_coverage, 1, limits=[0, 1], percent=True)),
     ]
+    spots = [(s.name, s.ms, f"{fixed(s.pct, 1)} %") for s in card.hotspot_ops]
     worse = tuple(
         SheetItem(
             name=r.metric,
@@ -339,7 +314,7 @@ def _training(card: TrainingScorecard) -> Sheet:
     return Sheet(
         title="Training scorecard",
         facts=(*facts, *_shares(card)),
-        tables=(_hotspots(card), _layers(card)),
+        tables=(_time_table("operation", spots), _layers(card)),
         listings=(
             SheetList(
                 heading="Impossible",
@@ -373,22 +348,6 @@ def _change(delta: float, metric: str) -> str:
     text = fixed(delta, 1, limits=signed, percent=True)
     points = " of the wall time" if metric == "wall_coverage" else ""
     return f"{'+' if delta > 0 else ''}{text}{points}"
-
-
-def _hotspots(card: TrainingScorecard) -> SheetTable:
-    spots = card.hotspot_ops
-    return SheetTable(
-        columns=(
-            Column(head="operation", cells=tuple(s.name for s in spots), shrinks=True),
-            Column(head="ms", cells=tuple(fixed(s.ms, 2) for s in spots), right=True),
-            Column(
-                head="share",
-                cells=tuple(f"{fixed(s.pct, 1)} %" for s in spots),
-                right=True,
-            ),
-        ),
-        names=frozenset({"operation"}),
-    )
 
 
 def _layers(card: TrainingScorecard) -> SheetTable:

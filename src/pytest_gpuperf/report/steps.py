@@ -8,7 +8,7 @@ from math import fsum
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
-from pytest_gpuperf.model.steps import Compiled, LayerTimes, OperationTimes, StepSummary
+from pytest_gpuperf.model.steps import Compiled, StepSummary
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.lines import (
@@ -77,17 +77,24 @@ def _phases(steps: StepSummary, spelled: _Spelled) -> _Rows:
 
 
 def _layers(steps: StepSummary, spelled: _Spelled) -> _Rows:
-    slow = sorted(steps.layers, key=lambda layer: (-_whole_time(layer), layer.layer))
+    slow = sorted(
+        steps.layers,
+        key=lambda layer: (-(layer.forward_s + layer.backward_s), layer.layer),
+    )
     shown = sorted(slow[:_MOST_LAYERS], key=lambda layer: layer.layer)
-    table: _Rows = [
-        (
-            str(layer.layer),
-            display.value(layer.forward_s, "s"),
-            display.value(layer.backward_s, "s"),
-            _longest(steps.operations, layer.layer, spelled),
+    table: _Rows = []
+    for layer in shown:
+        longest = next((o for o in steps.operations if o.layer == layer.layer), None)
+        table.append(
+            (
+                str(layer.layer),
+                display.value(layer.forward_s, "s"),
+                display.value(layer.backward_s, "s"),
+                ""
+                if longest is None
+                else f"{spelled(longest.name)} {display.value(longest.own_s, 's')}",
+            )
         )
-        for layer in shown
-    ]
     rest = slow[_MOST_LAYERS:]
     if rest:
         forward_s = fsum(layer.forward_s for layer in rest)
@@ -137,20 +144,6 @@ def _table(heads: Sequence[str], lines: _Rows) -> tuple[Column, ...]:
     )
 
 
-def _longest(
-    operations: Sequence[OperationTimes], layer: int, spelled: _Spelled
-) -> str:
-    longest = next((o for o in operations if o.layer == layer), None)
-    if longest is None:
-        return ""
-    return f"{spelled(longest.name)} {display.value(longest.own_s, 's')}"
-
-
-def _whole_time(layer: LayerTimes) -> float:
-    """Return the time of both passes of a layer [s]."""
-    return layer.forward_s + layer.backward_s
-
-
 def _share(part_s: float, steps: StepSummary) -> str:
     return display.value(part_s / steps.period_s, "fraction", digits=2)
 
@@ -188,7 +181,10 @@ def run_steps_lines(
         if verbose or len(loops) <= _MOST_BLOCKS:
             yield from steps_lines(record, called=called, width=width)
         else:
-            yield from wrapped(_brief(record, called), width=width)
+            facts = dict(step_facts(record))
+            heading = _heading(record.steps, called) if record.steps else called
+            shown = [facts[label] for label in ("throughput", "step") if label in facts]
+            yield from wrapped("; ".join([heading, *shown]), width=width)
     if not verbose and len(loops) > _MOST_BLOCKS:
         text = "show phases, layers and operations of each loop with -v"
         yield Line(text, Style.FAINT)
@@ -271,13 +267,6 @@ def _loops(run: Run) -> list[tuple[str, Record]]:
     ]
 
 
-def _brief(record: Record, called: str) -> str:
-    facts = dict(step_facts(record))
-    heading = _heading(record.steps, called) if record.steps else called
-    shown = [facts[label] for label in ("throughput", "step") if label in facts]
-    return "; ".join([heading, *shown])
-
-
 def _heading(
     steps: StepSummary, called: str, *, spelled: Callable[[str], str] = display.escape
 ) -> str:
@@ -297,6 +286,17 @@ def step_facts(
     steps = record.steps
     if steps is None:
         return []
+    exposed = coverage = grade = ""
+    if steps.exposed_s is not None:
+        share = display.value(steps.exposed_s / steps.period_s, "fraction")
+        exposed = f"{display.value(steps.exposed_s, 's')} a step, {share}"
+    if steps.covered_fraction is not None:
+        share = display.value(steps.covered_fraction, "fraction")
+        coverage = f"{share} of the time is in spans"
+    if steps.grade is not None and steps.efficiency_fraction is not None:
+        share = display.value(steps.efficiency_fraction, "fraction")
+        bound = f"training scorecard: {share} of the bandwidth bound"
+        grade = f"{steps.grade} ({bound})"
     estimates = {e.metric: e for e in record.estimates}
     facts = [
         ("throughput", _throughput(estimates.get("throughput"), steps, spelled)),
@@ -304,10 +304,10 @@ def step_facts(
         ("step", _step_times(estimates)),
         ("data wait", _waiting(estimates.get("data.wait_fraction"), steps)),
         ("recompiles", _compilations(steps)),
-        ("exposed communication", _exposed(steps)),
+        ("exposed communication", exposed),
         ("peak memory", _labelled(estimates.get("memory.peak_bytes"))),
-        ("coverage", _coverage(steps)),
-        ("grade", _grade(steps)),
+        ("coverage", coverage),
+        ("grade", grade),
         ("void", display.escape(record.void.text) if record.void else ""),
     ]
     return [(label, text) for label, text in facts if text]
@@ -371,29 +371,6 @@ def _compiled(compiled: Compiled) -> str:
     if compiled.count and compiled.time_s is not None:
         text += f", {display.value(compiled.time_s, 's')}"
     return text
-
-
-def _exposed(steps: StepSummary) -> str:
-    """Return the communication time that no computation overlapped as text, or "" if unknown."""
-    if steps.exposed_s is None:
-        return ""
-    share = display.value(steps.exposed_s / steps.period_s, "fraction")
-    return f"{display.value(steps.exposed_s, 's')} a step, {share}"
-
-
-def _coverage(steps: StepSummary) -> str:
-    if steps.covered_fraction is None:
-        return ""
-    return (
-        f"{display.value(steps.covered_fraction, 'fraction')} of the time is in spans"
-    )
-
-
-def _grade(steps: StepSummary) -> str:
-    if steps.grade is None or steps.efficiency_fraction is None:
-        return ""
-    share = display.value(steps.efficiency_fraction, "fraction")
-    return f"{steps.grade} (training scorecard: {share} of the bandwidth bound)"
 
 
 def _missing(record: Record) -> Iterator[tuple[str, str]]:

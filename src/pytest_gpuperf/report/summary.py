@@ -29,7 +29,13 @@ _NO_GROUP = "no group"
 # Reasons shown for an outcome in the last line. The rest is counted.
 _SHOWN_REASONS = 2
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
-_OPEN_ORDER = ("blind", "inconclusive", "unmeasured", "incomparable", "new")
+_OPEN_ORDER: tuple[str, ...] = (
+    "blind",
+    "inconclusive",
+    "unmeasured",
+    "incomparable",
+    "new",
+)
 _REASONED = frozenset(
     {"inconclusive", "unmeasured", "incomparable"}
 )  # With several possible reasons.
@@ -174,6 +180,20 @@ def _place(row: Row, sort: str) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
+# The default columns: heading, text for a missing value, rank, and the attribute of a
+# row that fills the column, or "" if a function is needed.
+_HEADS: Mapping[str, tuple[str, str, int, str]] = {
+    "time": ("time", "-", 0, ""),
+    "spread": ("±", "", 0, "spread"),
+    "baseline": ("vs baseline", "-", 0, ""),
+    "revision": ("vs revision", "-", 0, "revision_change"),
+    "verdict": ("verdict", "-", 0, "label"),
+    "roofline": ("roofline", "n/a", 1, "roofline"),
+    "grade": ("grade", "-", 3, "grade"),
+    "bound": ("bound", "-", 2, "bound"),
+}
+
+
 def columns(
     shown: Sequence[Row], called: Mapping[RecordKey, str], view: View | None = None
 ) -> tuple[Column, ...]:
@@ -189,36 +209,25 @@ def columns(
     """
     view = view or View()
     cells = tuple(called[row.key] for row in shown)
-    test = Column(head="test", cells=cells, shrinks=True)
-    return (test, *(_column(name, shown, view) for name in view.columns))
-
-
-# The default columns: heading, text for a missing value, rank, and the attribute of a
-# row that fills the column, or "" if a function is needed.
-_HEADS: Mapping[str, tuple[str, str, int, str]] = {
-    "time": ("time", "-", 0, ""),
-    "spread": ("±", "", 0, "spread"),
-    "baseline": ("vs baseline", "-", 0, ""),
-    "revision": ("vs revision", "-", 0, "revision_change"),
-    "verdict": ("verdict", "-", 0, "label"),
-    "roofline": ("roofline", "n/a", 1, "roofline"),
-    "grade": ("grade", "-", 3, "grade"),
-    "bound": ("bound", "-", 2, "bound"),
-}
-
-
-def _column(name: str, shown: Sequence[Row], view: View) -> Column:
-    head, blank, rank, attribute = _HEADS.get(name, (name, "-", 0, ""))
-    if attribute:
-        cells = tuple(getattr(row, attribute) for row in shown)
-    elif name == "baseline":
-        cells = _changes(shown)
-    elif name == "time":
-        head = "value" if any(row.recorded for row in shown) else head
-        cells = tuple(_value_text(row, view) for row in shown)
-    else:
-        cells = tuple(_statistic(row, name, view) for row in shown)
-    return Column(head=head, cells=cells, blank=blank, rank=rank)
+    found = [Column(head="test", cells=cells, shrinks=True)]
+    for name in view.columns:
+        head, blank, rank, attribute = _HEADS.get(name, (name, "-", 0, ""))
+        if attribute:
+            cells = tuple(getattr(row, attribute) for row in shown)
+        elif name == "baseline":
+            cells = tuple(row.change for row in shown)
+            if any(cells):
+                cells = tuple(
+                    text or ("limit only" if row.is_limited else "")
+                    for text, row in zip(cells, shown, strict=True)
+                )
+        elif name == "time":
+            head = "value" if any(row.recorded for row in shown) else head
+            cells = tuple(_value_text(row, view) for row in shown)
+        else:
+            cells = tuple(_statistic(row, name, view) for row in shown)
+        found.append(Column(head=head, cells=cells, blank=blank, rank=rank))
+    return tuple(found)
 
 
 def _value_text(row: Row, view: View) -> str:
@@ -238,16 +247,6 @@ def _statistic(row: Row, name: str, view: View) -> str:
     return display.value(value, "1/s") if name == "ops" else view.time(value)
 
 
-def _changes(shown: Sequence[Row]) -> tuple[str, ...]:
-    changes = tuple(row.change for row in shown)
-    if not any(changes):
-        return changes
-    return tuple(
-        text or ("limit only" if row.is_limited else "")
-        for text, row in zip(changes, shown, strict=True)
-    )
-
-
 def judged_line(
     run: Run, counted: Tally | None = None, *, of_files: bool = False
 ) -> Line:
@@ -263,17 +262,19 @@ def judged_line(
     """
     counted = counted or tally(run)
     interrupted = display.escape(run.header.completeness.interrupted)
-    parts = (
-        _decided(counted),
-        (*_undecided(counted, run.header.options, of_files=of_files), interrupted),
-    )
+    decided = [
+        *(_counted(counted, name) for name in _JUDGED_ORDER),
+        _by_own(counted.own_failed_count, "failed"),
+        _by_own(counted.asserted_count, "passed"),
+        _count_of(counted.xfailed_count, XFAILED),
+    ]
+    undecided = _undecided(counted, run.header.options, of_files=of_files)
+    parts = (decided, (*undecided, interrupted))
     text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
     blind = counted.of(Outcome.BLIND)
     if blind and len(blind) == counted.expected_count:
-        seen = (
-            f"{_smallest_detectable(blind)}; --gpuperf-against=REV detects smaller ones"
-        )
-        seen = seen.removeprefix("; ")
+        remedy = "--gpuperf-against=REV detects smaller ones"
+        seen = "; ".join(filter(None, (_smallest_detectable(blind), remedy)))
         return Line(f"0 judged, {len(blind)} blind: {seen}", Style.DOUBT)
     head = f"judged {counted.judged_count} of {counted.expected_count}"
     return Line(f"{head}: {text}" if text else head, _style(counted))
@@ -335,24 +336,33 @@ def complaint(code: Complaint, counted: Tally) -> str:
     return _COMPLAINTS[code]
 
 
-def _decided(counted: Tally) -> list[str]:
-    return [
-        *(_counted(counted, name) for name in _JUDGED_ORDER),
-        _by_own(counted.own_failed_count, "failed"),
-        _by_own(counted.asserted_count, "passed"),
-        _count_of(counted.xfailed_count, XFAILED),
-    ]
-
-
 def _undecided(
     counted: Tally, options: Mapping[str, str], *, of_files: bool
 ) -> list[str]:
     """Return counts of tests that were not judged, by reason. "" for a reason without tests."""
     ungated = "it is only shown" if of_files else "name it in max_regression"
-    undecided = [_counted(counted, name) for name in _OPEN_ORDER]
+    shown, unlimited_count = _OPEN_ORDER, counted.unlimited_count
+    if "gpuperf_disable" in options:
+        # All tests share this reason.
+        unlimited_count += len(counted.of(Outcome.UNMEASURED))
+        shown = tuple(name for name in _OPEN_ORDER if name != "unmeasured")
+        reason = "disabled"
+    elif of_files:
+        reason = "without a limit"
+    elif options.get("gpuperf_max_regression", "").strip() == "off":
+        reason = "without a limit (--gpuperf-max-regression=off)"
+    elif "gpuperf_against" in options:
+        reason = "not compared with the revision"
+    else:
+        reason = "without marker limit or baseline"
+    beside = []  # Undecided second verdicts.
+    for name in _OPEN_ORDER:
+        verdicts = [v for v in counted.open_beside.values() if v.outcome == name]
+        beside += [_outcome_count(verdicts, name)] if verdicts else []
     return [
-        *_unlimited(counted, options, undecided, of_files=of_files),
-        _beside(counted),
+        *(_counted(counted, name) for name in shown),
+        _count_of(unlimited_count, reason),
+        f"also {', '.join(beside)} in judged tests" if beside else "",
         _count_of(counted.broken_count, "failed before being judged"),
         _count_of(counted.skipped_count, "skipped or xfailed before being judged"),
         _count_of(counted.ungated_count, f"with no gated metric: {ungated}"),
@@ -371,30 +381,6 @@ def _by_own(count: int, verb: str) -> str:
 
 def _count_of(count: int, tests: str) -> str:
     return f"{count} {tests}" if count else ""
-
-
-def _unlimited(
-    counted: Tally,
-    options: Mapping[str, str],
-    undecided: list[str],
-    *,
-    of_files: bool,
-) -> list[str]:
-    count = counted.unlimited_count
-    # All tests share this reason.
-    if "gpuperf_disable" in options:
-        count += len(counted.of(Outcome.UNMEASURED))
-        undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
-        reason = "disabled"
-    elif of_files:
-        reason = "without a limit"
-    elif options.get("gpuperf_max_regression", "").strip() == "off":
-        reason = "without a limit (--gpuperf-max-regression=off)"
-    elif "gpuperf_against" in options:
-        reason = "not compared with the revision"
-    else:
-        reason = "without marker limit or baseline"
-    return [*undecided, f"{count} {reason}"] if count else undecided
 
 
 def _style(counted: Tally) -> Style:
@@ -417,16 +403,6 @@ def _style(counted: Tally) -> Style:
     gravest = worst(counted.verdicts.values()).outcome
     good = gravest in JUDGED and gravest not in FAILING
     return STYLES[Outcome.NEW if good and counted.of(Outcome.NEW) else gravest]
-
-
-def _beside(counted: Tally) -> str:
-    """Return the undecided second verdicts of judged tests, counted by outcome, or ""."""
-    parts = [
-        _outcome_count(verdicts, name)
-        for name in _OPEN_ORDER
-        if (verdicts := [v for v in counted.open_beside.values() if v.outcome == name])
-    ]
-    return f"also {', '.join(parts)} in judged tests" if parts else ""
 
 
 def _counted(counted: Tally, name: str) -> str:

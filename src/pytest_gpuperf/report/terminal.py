@@ -12,7 +12,7 @@ from pytest_gpuperf.model.change import Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
-from pytest_gpuperf.model.run import Header, HeaderNote, MachineShift, Run
+from pytest_gpuperf.model.run import Header, HeaderNote, Run
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
@@ -28,7 +28,7 @@ from pytest_gpuperf.report.explanation import (
     typed_command,
 )
 from pytest_gpuperf.report.lines import Line, Style, shorten, wrapped
-from pytest_gpuperf.report.rows import Row, names, rows, short_id
+from pytest_gpuperf.report.rows import names, rows, short_id
 from pytest_gpuperf.report.summary import View, judged_line, table_lines
 
 __all__ = [
@@ -166,7 +166,10 @@ def summary(
     table = rows(run)
     called = names(row.key for row in table)
     if of_files:
-        yield from _doubt_lines(table, called, width)
+        for row in table:
+            for text in row.doubts():
+                doubt = f"{called[row.key]}: {text}"
+                yield from wrapped(doubt, width=width, style=Style.DOUBT)
     else:
         yield from table_lines(table, width=width, verbose=verbose, view=view)
     if not of_files and any(record.steps is not None for record in run.records):
@@ -196,15 +199,6 @@ def remarks(run: Run, *, width: int = _WIDTH) -> Iterator[Line]:
     yield from _noise_lines(tally(run), width)
 
 
-def _doubt_lines(
-    table: Sequence[Row], called: Mapping[RecordKey, str], width: int
-) -> Iterator[Line]:
-    for row in table:
-        for text in row.doubts():
-            doubt = f"{called[row.key]}: {text}"
-            yield from wrapped(doubt, width=width, style=Style.DOUBT)
-
-
 def _against_lines(run: Run, width: int) -> Iterator[Line]:
     against = run.against
     if against is None:
@@ -217,7 +211,10 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         parts = [spent + display.value(against.elapsed_s, "s")]
         if against.null_fraction is not None:
             parts.append(words.same_code(against.null_fraction))
-        parts.append(_differing(against.modules))
+        modules = listed(map(display.escape, against.modules))
+        verb = "differs" if len(against.modules) == 1 else "differ"
+        none = "no module of the project differs"
+        parts.append(f"{modules} {verb}" if modules else none)
         yield from wrapped(f"{head}: {'; '.join(parts)}", width=width)
     same_count = len(
         {v.key.test_id for v in run.verdicts if v.reason is Reason.SAME_FILES}
@@ -242,13 +239,6 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         if test_ids:
             text = f"{effect}: {listed(map(short_id, test_ids))}{remedy}"
             yield from wrapped(text, width=width, style=Style.DOUBT)
-
-
-def _differing(modules: Sequence[str]) -> str:
-    if not modules:
-        return "no module of the project differs"
-    verb = "differs" if len(modules) == 1 else "differ"
-    return f"{listed(map(display.escape, modules))} {verb}"
 
 
 def _absent_lines(run: Run, width: int) -> Iterator[Line]:
@@ -437,27 +427,18 @@ def _blocks(
         key=lambda group: PRECEDENCE.index(group[0]),
         reverse=not gravest_first,
     )
-    return [
-        block
-        for shared in ordered
-        for block in _blocks_of(groups[shared], called, options=options, width=width)
-    ]
-
-
-def _blocks_of(
-    alike: Sequence[Verdict],
-    called: Mapping[RecordKey, str],
-    *,
-    options: Mapping[str, str] | None,
-    width: int,
-) -> list[Iterator[Line]]:
-    names = [called[verdict.key] for verdict in alike]
-    if alike[0].outcome not in FAILING and len(alike) > _MANY_ALIKE:
-        return [joint_explanation(alike, called=names, width=width)]
-    return [
-        explanation(verdict, name=name, options=options, width=width)
-        for verdict, name in zip(alike, names, strict=True)
-    ]
+    blocks: list[Iterator[Line]] = []
+    for shared in ordered:
+        alike = groups[shared]
+        names = [called[verdict.key] for verdict in alike]
+        if shared[0] not in FAILING and len(alike) > _MANY_ALIKE:
+            blocks.append(joint_explanation(alike, called=names, width=width))
+            continue
+        blocks += [
+            explanation(verdict, name=name, options=options, width=width)
+            for verdict, name in zip(alike, names, strict=True)
+        ]
+    return blocks
 
 
 def held_line(
@@ -765,8 +746,8 @@ def twins_line(name: str, first: str, second: str) -> str:
 
 def overruled_line(verdict: Verdict) -> str:
     """Return the failure of a run in which a plugin turned a failing test into a passed test."""
-    line = f"{decided_line(verdict)}, and another plugin reported the test as passed"
-    return f"{line}; the run fails"
+    decided = decided_line(verdict)
+    return f"{decided}, and another plugin reported the test as passed; the run fails"
 
 
 def undecided_line(test_ids: Sequence[str]) -> str:
@@ -818,18 +799,20 @@ def none_began(count: int, gap: Unmeasured) -> str:
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:
-    moved = [_shifted(shift) for shift in run.shifts if shift.moved]
-    if moved:
-        drift = f"machine drift: {', '.join(moved)}"
+    parts = []
+    for shift in run.shifts:
+        if shift.moved:
+            metric = (
+                "" if shift.metric == "time" else f" {display.escape(shift.metric)}"
+            )
+            moved = display.change(shift.effect, limits=())
+            controls = display.plural(shift.control_count, "control")
+            bound = f"{shift.bound_class.value}-bound"
+            parts.append(f"{bound}{metric} {moved} (from {controls})")
+    if parts:
+        drift = f"machine drift: {', '.join(parts)}"
         text = f"{drift}; confirmed changes are corrected for it"
         yield from wrapped(text, width=width, style=Style.DOUBT)
-
-
-def _shifted(shift: MachineShift) -> str:
-    metric = "" if shift.metric == "time" else f" {display.escape(shift.metric)}"
-    moved = display.change(shift.effect, limits=())
-    controls = display.plural(shift.control_count, "control")
-    return f"{shift.bound_class.value}-bound{metric} {moved} (from {controls})"
 
 
 def _title(facts: list[str], width: int) -> str:
@@ -865,27 +848,17 @@ def _with_gpu(collectors: Sequence[str], device: Device) -> tuple[str, ...]:
 
 def _without_gpu(header: Header) -> tuple[str, ...]:
     environment = header.environment
+    model = environment.cpu_model or ""
+    cpu = re.sub(r"\((?:R|TM|tm|r)\)|\bCPU\b|@.*|\d+-Core Processor", "", model)
     reasons = (
         n.text for n in header.notes if n.code is GapCode.NO_DEVICE and n.about == "gpu"
     )
+    # A machine that has no GPU and no driver needs no reason. An error of the driver is
+    # one, as in `CPU only (NVML does not start)`.
+    head, *causes = next(reasons, "").partition(";")[0].split(": ")
     return (
         *header.collectors,
-        _brief_cpu(environment.cpu_model or ""),
+        " ".join(cpu.split()),
         f"python {environment.python_minor}",
-        _brief_reason(next(reasons, "")),
+        f"{head} ({causes[0]})" if len(causes) > 1 else head,
     )
-
-
-def _brief_reason(text: str) -> str:
-    """
-    Return `CPU only`, or `CPU only (NVML does not start)` if a driver has an error.
-
-    A machine that has no GPU and no driver needs no reason.
-    """
-    head, *reasons = text.partition(";")[0].split(": ")
-    return f"{head} ({reasons[0]})" if len(reasons) > 1 else head
-
-
-def _brief_cpu(model: str) -> str:
-    plain = re.sub(r"\((?:R|TM|tm|r)\)|\bCPU\b|@.*|\d+-Core Processor", "", model)
-    return " ".join(plain.split())

@@ -451,17 +451,6 @@ def gap_remedy(gap: Gap) -> str:
     return gap.remedy or _OF_GAPS.get(gap.code, "")
 
 
-def _stated_remedy(verdict: Verdict, evidence: VerdictEvidence) -> str:
-    """Return the remedy stated by the evidence, or "" if the evidence states none."""
-    if evidence.gap is not None:
-        return evidence.gap.remedy
-    if verdict.cause not in _WITHOUT_FRESH:
-        return ""
-    remedies = [_void_words(void)[1] for void in evidence.voids]
-    remedies += [gap.remedy for gap in evidence.lacking]
-    return "; ".join(filter(None, dict.fromkeys(remedies)))
-
-
 def _void_words(void: Void) -> tuple[str, str]:
     measured = void.reason, void.remedy
     return measured if void.reason else _OF_VOIDS.get(void.code, measured)
@@ -469,7 +458,13 @@ def _void_words(void: Void) -> tuple[str, str]:
 
 def _worded(verdict: Verdict, remedy: str) -> Verdict:
     evidence = verdict.evidence or _NOTHING
-    text = _stated_remedy(verdict, evidence)
+    text = ""
+    if evidence.gap is not None:
+        text = evidence.gap.remedy
+    elif verdict.cause in _WITHOUT_FRESH:
+        remedies = [_void_words(void)[1] for void in evidence.voids]
+        remedies += [gap.remedy for gap in evidence.lacking]
+        text = "; ".join(filter(None, dict.fromkeys(remedies)))
     if remedy and not text:
         text = _filled(remedy, verdict, evidence)
     detail = tuple(_details(verdict, evidence))
@@ -496,33 +491,27 @@ _WHICH = {
 
 def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
     missing = evidence.least_count - _session_count(verdict)
+    span, against = verdict.baseline, verdict.against
+    limit = None if against is None else against.decidable_limit
+    quieter = (
+        "run it alone on an idle machine, do more work in a call, or fix the number of "
+        "threads (OMP_NUM_THREADS)"
+    )
+    if limit is not None and limit <= _USEFUL_LIMIT:
+        least = display.change(limit, signed=False)
+        quieter = (
+            f"measure it where less else runs, or give it a limit of {least} or more"
+        )
     return remedy.format(
         of_what=_WHICH.get(",".join(evidence.differences), "of this machine"),
         facts=",".join(evidence.differences),
         least=evidence.least_count,
         sessions=display.plural(missing, "more session"),
         files=display.plural(missing, "more run file"),
-        commit=_commit(verdict),
-        quieter=_quieter(verdict),
+        commit=display.commit(None if span is None else span.last_commit) or "REV",
+        quieter=quieter,
         ended_in=display.escape(evidence.ended_in),
     )
-
-
-def _quieter(verdict: Verdict) -> str:
-    limit = None if verdict.against is None else verdict.against.decidable_limit
-    if limit is None or limit > _USEFUL_LIMIT:
-        return (
-            "run it alone on an idle machine, do more work in a call, or fix the number of "
-            "threads (OMP_NUM_THREADS)"
-        )
-    least = display.change(limit, signed=False)
-    return f"measure it where less else runs, or give it a limit of {least} or more"
-
-
-def _commit(verdict: Verdict) -> str:
-    """Return the commit of the newest stored session, or "REV" if unknown."""
-    span = verdict.baseline
-    return display.commit(None if span is None else span.last_commit) or "REV"
 
 
 def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
@@ -531,7 +520,10 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield _why_unmeasured(verdict, evidence)
     elif evidence.gap is not None:
         yield evidence.gap.reason
-    yield from _of_cause(verdict)
+    if verdict.cause in _OF_CAUSES:
+        yield _OF_CAUSES[verdict.cause]
+    if text := _other_alone(verdict):
+        yield text
     yield from evidence.lines
     yield from dict.fromkeys(_void_words(void)[0] for void in evidence.voids)
     if reason is Reason.STRADDLES_LIMIT and verdict.assumed:
@@ -550,16 +542,13 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield f"no fresh process measured {verdict.metric}"
 
 
-def _of_cause(verdict: Verdict) -> Iterator[str]:
-    if verdict.cause in _OF_CAUSES:
-        yield _OF_CAUSES[verdict.cause]
-    if text := _other_alone(verdict):
-        yield text
-
-
 def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     for name, values in evidence.differences.items():
-        yield f"{name}: {_fact_then_and_now(name, values)}"
+        text = " -> ".join(display.moved_fact(name, *values))
+        # Digests of parameters are unreadable.
+        if name == PARAMETERS and all(map(_DIGEST.fullmatch, values)):
+            text = "other values under the same id"
+        yield f"{name}: {text}"
     side, of_what = "stored", "sessions"
     if verdict.of_revision:
         side, of_what = "revision", "processes"
@@ -594,17 +583,6 @@ def _alike(verdict: Verdict, alike: Sequence[SeenValue]) -> Iterator[str]:
     ]
     more = f", and {len(alike) - len(shown)} more" if len(alike) > len(shown) else ""
     yield f"seen before: {', '.join(texts)}{more}"
-
-
-def _fact_then_and_now(name: str, values: tuple[str, str]) -> str:
-    """
-    Return the stored and the current value of a fact.
-
-    Digests of parameters are not shown, because they are unreadable.
-    """
-    if name == PARAMETERS and all(map(_DIGEST.fullmatch, values)):
-        return "other values under the same id"
-    return " -> ".join(display.moved_fact(name, *values))
 
 
 def _left_out(left_out: LeftOut) -> str:
@@ -664,7 +642,12 @@ def building(verdict: Verdict) -> str:
 
 def sentence(verdict: Verdict) -> str:
     """Return the sentence for a verdict's reason, with the direction of the change if known."""
-    text, moved = _usual_sentence(verdict), verdict.change
+    sides = {**REASONS, **_OF_REVISION} if verdict.of_revision else REASONS
+    text, moved = sides[verdict.reason], verdict.change
+    if verdict.reason is Reason.FINGERPRINT_DIFFERS:
+        facts = ",".join((verdict.evidence or _NOTHING).differences)
+        side = "revision" if verdict.of_revision else "baseline"
+        text = _OF_FACTS.get(facts, text).format(side=side)
     if verdict.of_revision:
         if verdict.cause is Cause.KERNEL_PER_SIDE:
             return "Each side kept another kernel."
@@ -683,15 +666,6 @@ def sentence(verdict: Verdict) -> str:
     return text
 
 
-def _usual_sentence(verdict: Verdict) -> str:
-    sides = {**REASONS, **_OF_REVISION} if verdict.of_revision else REASONS
-    if verdict.reason is not Reason.FINGERPRINT_DIFFERS:
-        return sides[verdict.reason]
-    facts = ",".join((verdict.evidence or _NOTHING).differences)
-    side = "revision" if verdict.of_revision else "baseline"
-    return _OF_FACTS.get(facts, sides[verdict.reason]).format(side=side)
-
-
 def missed_assert(text: str) -> str:
     """Return the sentence about a failed assert on measured values."""
     return f"its own assert did not hold: {display.escape(text)}"
@@ -705,10 +679,19 @@ def change(verdict: Verdict) -> str:
     marked with `*` if CPU speed or machine drift account for a percent or more, as `ADJUSTED`
     explains.
     """
-    text = _moved(verdict)
-    if verdict.change is not None and taken_out(verdict.change, _MARKED):
+    moved, limit = verdict.change, verdict.threshold
+    if moved is None:
+        return ""
+    if moved.effect is not None:
+        limits = () if limit is None else (limit, -limit)
+        text = display.change(moved.effect, limits=limits)
+    else:
+        unit = verdict.estimate.unit if verdict.estimate is not None else ""
+        now, was = display.pair(moved.measured, moved.reference, unit)
+        text = f"{was} -> {now}"
+    if taken_out(moved, _MARKED):
         text += MARK
-    if verdict.metric in {"time", verdict.key.name} or not text:
+    if verdict.metric in {"time", verdict.key.name}:
         return text
     return f"{display.escape(noun(verdict.metric))} {text}"
 
@@ -833,16 +816,3 @@ def taken_out(change: Change, least: float = _DRIFT) -> list[str]:
     if abs(drift) >= least:
         parts.append(f"machine drift ({display.change(drift)})")
     return parts if change.effect else []
-
-
-def _moved(verdict: Verdict) -> str:
-    """Return the relative change, or both values if there is no relative change."""
-    moved, limit = verdict.change, verdict.threshold
-    if moved is None:
-        return ""
-    if moved.effect is not None:
-        limits = () if limit is None else (limit, -limit)
-        return display.change(moved.effect, limits=limits)
-    unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    now, was = display.pair(moved.measured, moved.reference, unit)
-    return f"{was} -> {now}"

@@ -11,7 +11,7 @@ import base64
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
-    from pytest_gpuperf.report.html.page import Page, PageStatus
+    from pytest_gpuperf.report.html.page import Page
 
 __all__ = ["rendered"]
 
@@ -49,17 +49,30 @@ def rendered(make_page: Callable[[], Page]) -> bytes:
         ReportError: Jinja2 is not installed.
     """
     environment = _environment()
-    style, script = (_part(name) for name in ("style.css", "script.js"))
+    style, script = (
+        (_FOLDER / name).read_text(encoding="utf-8")
+        for name in ("style.css", "script.js")
+    )
     with collector_paused():
         page = make_page()
-        unscripted = _unscripted(page.statuses)
+        # Filters rows without a script.
+        rules = ",".join(
+            f"body:has(#f-{status.name}:not(:checked)) .t.v-{status.name}"
+            for status in page.statuses
+        )
+        unscripted = f"{rules}{{display:none}}.scripted{{display:none!important}}"
+        allowed = " ".join(f"'{_digest(each)}'" for each in (style, unscripted))
+        policy = (
+            f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
+            "base-uri 'none'; form-action 'none'"
+        )
         text = environment.get_template("page.html.j2").render(
             page=page,
             run=page.run,
             style=style,
             script=script,
             unscripted=unscripted,
-            policy=_policy(styles=(style, unscripted), script=script),
+            policy=policy,
         )
     return text.encode(errors="backslashreplace")  # Lone surrogates.
 
@@ -113,24 +126,6 @@ def _breakable(text: str) -> Markup:
 
     plain = _JOINT.sub("<wbr>", str(escaped(escape(text))))
     return Markup(plain)  # noqa: S704 - escaped above
-
-
-def _part(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-def _unscripted(statuses: Iterable[PageStatus]) -> str:
-    """Return the style that filters rows without a script."""
-    rules = (f"body:has(#f-{s.name}:not(:checked)) .t.v-{s.name}" for s in statuses)
-    return f"{','.join(rules)}{{display:none}}.scripted{{display:none!important}}"
-
-
-def _policy(*, styles: Sequence[str], script: str) -> str:
-    allowed = " ".join(f"'{_digest(style)}'" for style in styles)
-    return (
-        f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def _digest(text: str) -> str:

@@ -49,7 +49,11 @@ class CapturesPage(Page):
 
     def __init__(self, reports: Sequence[CapturedReport]) -> None:
         self._reports = {report.record.key: report for report in reports}
-        self._files = _file_names(report.record.key.test_id for report in reports)
+        names = {key.test_id: PurePath(key.test_id).name for key in self._reports}
+        counts = Counter(names.values())
+        self._files = {
+            path: name if counts[name] == 1 else path for path, name in names.items()
+        }
         header = Header(  # Nothing ran here.
             session=Session(id="", started_unix_s=0, host=""),
             environment=Environment(
@@ -130,9 +134,3 @@ class CapturesPage(Page):
             ),
             more_launches_count=measured_count - len(report.launches),
         )
-
-
-def _file_names(paths: Iterable[str]) -> dict[str, str]:
-    brief = {path: PurePath(path).name for path in paths}
-    counts = Counter(brief.values())
-    return {path: name if counts[name] == 1 else path for path, name in brief.items()}

@@ -71,7 +71,13 @@ class ChangeAxis:
     def __init__(self, changes: Sequence[float]) -> None:
         widest = max(map(abs, map(_bent, (*changes, _LEAST_REACH))))
         self._reach = widest * _AIR
-        self.ticks = tuple(self._chosen_ticks())
+        inside = [(self.at(c), text) for c, text in _TICKS if not self.is_beyond(c)]
+        chosen: list[tuple[float, str]] = []
+        for place, text in sorted(inside, key=lambda tick: abs(tick[0] - 0.5)):
+            apart = all(abs(place - other) >= _LABEL_WIDTH for other, _ in chosen)
+            if apart and _LABEL_WIDTH / 2 < place < 1 - _LABEL_WIDTH / 2:
+                chosen.append((place, text))
+        self.ticks = tuple((css_percent(place), text) for place, text in chosen)
 
     def at(self, change: float) -> float:
         """Return the place of a change [share of the width], cut at both ends."""
@@ -81,15 +87,6 @@ class ChangeAxis:
     def is_beyond(self, change: float) -> bool:
         """Return whether a change lies past an end of the axis."""
         return abs(_bent(change)) > self._reach
-
-    def _chosen_ticks(self) -> list[tuple[str, str]]:
-        inside = [(self.at(c), text) for c, text in _TICKS if not self.is_beyond(c)]
-        chosen: list[tuple[float, str]] = []
-        for place, text in sorted(inside, key=lambda tick: abs(tick[0] - 0.5)):
-            apart = all(abs(place - other) >= _LABEL_WIDTH for other, _ in chosen)
-            if apart and _LABEL_WIDTH / 2 < place < 1 - _LABEL_WIDTH / 2:
-                chosen.append((place, text))
-        return [(css_percent(place), text) for place, text in chosen]
 
 
 class LogAxis:
@@ -467,6 +464,11 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
         for name in display.SENSORS
         if name in line.readings
     )
+    clock = "nothing held the clock down"
+    if line.throttled_s is None:
+        clock = "whether a limit held the clock down is not recorded"
+    elif line.throttled_s:
+        clock = "shaded: the clock was held down"
     return TimeLineFigure(
         duration=display.value(span_s, "s"),
         count=len(places),
@@ -480,7 +482,7 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
             (_of_band(begin_s / span_s), _of_band((end_s - begin_s) / span_s))
             for begin_s, end_s in _united(spans_s.values())
         ),
-        clock=_clock_text(line),
+        clock=clock,
         ticks=tuple(time_ticks(span_s)),
     )
 
@@ -492,14 +494,6 @@ def time_ticks(span_s: float) -> Iterator[tuple[str, str, str]]:
         anchor = "start" if not time_s else "end" if share > _NEAR_END else "middle"
         text = display.exactly(time_s, "s") if time_s else "0"
         yield css_percent(share), text, anchor
-
-
-def _clock_text(line: TimeLine) -> str:
-    if line.throttled_s is None:
-        return "whether a limit held the clock down is not recorded"
-    if line.throttled_s:
-        return "shaded: the clock was held down"
-    return "nothing held the clock down"
 
 
 def _of_band(share: float) -> str:

@@ -14,7 +14,7 @@ from pytest_gpuperf.model.activity import (
     Track,
 )
 from pytest_gpuperf.model.change import KernelMove
-from pytest_gpuperf.model.counters import Analysis, CounterGap, KernelAnalysis
+from pytest_gpuperf.model.counters import CounterGap, KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, StoredRecord
 from pytest_gpuperf.report import display
@@ -205,14 +205,15 @@ def kernel_rows(
     if not uses and not analyses:
         return None
     shown = ("registers", "shared_bytes") if uses else ()
-    metrics, values = _other_values(record, shown)
+    own = [e for e in record.estimates if e.kernel and e.metric not in shown]
+    values = {(str(e.kernel), e.metric): display.value(e.value, e.unit) for e in own}
     rows = _used_rows(uses, analyses) if uses else _analysed_rows(record.analyses)
     keys = [use.shape.name for use in uses] or [a.kernel for a in record.analyses]
     for key in (key for key, count in Counter(keys).items() if count > 1):
         # A value shared by several kernels belongs to none of these.
         values = {place: text for place, text in values.items() if place[0] != key}
-    had = {metric for _, metric in values}
-    metrics = tuple(metric for metric in metrics if metric in had)
+    had = {metric for _, metric in values} - {"launches.count"}
+    metrics = tuple(dict.fromkeys(e.metric for e in own if e.metric in had))
     rows = [
         replace(row, values=tuple(values.get((key, metric), "") for metric in metrics))
         for key, row in zip(keys, rows, strict=True)
@@ -220,12 +221,11 @@ def kernel_rows(
     if before is None or not uses:
         return KernelTable(rows=_shortened(rows), metrics=metrics)
     rows = [*_compared(rows, uses, before.kernels)]
-    texts = _together(uses, before.kernels), _new_and_gone(rows)
     return KernelTable(
         rows=_shortened(rows),
         metrics=metrics,
         before=before.session,
-        moved="; ".join(filter(None, texts)),
+        moved=_moved_text(rows, uses, before.kernels),
     )
 
 
@@ -240,19 +240,6 @@ def _shortened(rows: Sequence[KernelRow]) -> tuple[KernelRow, ...]:
         for name in (plain if len(full[plain]) == 1 else row.name,)
         for is_whole in (name == row.name and len(name) <= _NAME_WIDTH,)
     )
-
-
-def _other_values(
-    record: Record, shown: Sequence[str]
-) -> tuple[tuple[str, ...], Mapping[tuple[str, str], str]]:
-    own = [e for e in record.estimates if e.kernel and e.metric not in shown]
-    metrics = tuple(dict.fromkeys(e.metric for e in own if e.metric != _LAUNCHES))
-    return metrics, {
-        (str(e.kernel), e.metric): display.value(e.value, e.unit) for e in own
-    }
-
-
-_LAUNCHES = "launches.count"
 
 
 _NEW, _GONE = "new", "gone"  # Shown instead of a change.
@@ -302,29 +289,27 @@ def _analysed_rows(analyses: Sequence[KernelAnalysis]) -> list[KernelRow]:
 def _compared(
     rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[KernelTotal]
 ) -> Iterator[KernelRow]:
-    now = [*map(KernelTotal.of, uses)]
-    moves = aligned(before, now)
+    kernels = [*map(KernelTotal.of, uses)]
+    moves = aligned(before, kernels)
     by_now = {id(move.now): move for move in moves}  # Equal kernels have separate rows.
-    for row, kernel in zip(rows, now, strict=True):
-        yield _moved_row(row, by_now[id(kernel)])
+    for row, now in zip(rows, kernels, strict=True):
+        move = by_now[id(now)]
+        difference = display.signed(move.difference_s, "s")
+        if move.then is None:
+            yield replace(row, difference=difference, change=_NEW)
+            continue
+        was_s, name = move.then.total_s, move.then.name
+        replaced = "" if name == now.name else f"replaces {name}"
+        yield replace(
+            row,
+            before=display.value(was_s, "s"),
+            difference=difference,
+            change=display.change(move.difference_s / was_s) if was_s else "",
+            moved=", ".join(filter(None, (replaced, launch_change(move)))),
+        )
     for move in moves:
         if move.then is not None and move.now is None:
             yield _gone_row(move.then, move)
-
-
-def _moved_row(row: KernelRow, move: KernelMove) -> KernelRow:
-    difference = display.signed(move.difference_s, "s")
-    if move.then is None or move.now is None:
-        return replace(row, difference=difference, change=_NEW)
-    was_s, name = move.then.total_s, move.then.name
-    replaced = "" if name == move.now.name else f"replaces {name}"
-    return replace(
-        row,
-        before=display.value(was_s, "s"),
-        difference=difference,
-        change=display.change(move.difference_s / was_s) if was_s else "",
-        moved=", ".join(filter(None, (replaced, launch_change(move)))),
-    )
 
 
 def _gone_row(kernel: KernelTotal, move: KernelMove) -> KernelRow:
@@ -350,21 +335,20 @@ def _gone_row(kernel: KernelTotal, move: KernelMove) -> KernelRow:
     )
 
 
-def _together(uses: Sequence[KernelUse], before: Sequence[KernelTotal]) -> str:
-    """Return the total time of all kernels then and now as text, or "" without times."""
+def _moved_text(
+    rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[KernelTotal]
+) -> str:
+    """Return the total time then and now, if known, and the numbers of new and gone kernels."""
+    counts = [(name, sum(row.change == name for row in rows)) for name in (_NEW, _GONE)]
+    own = ", ".join(f"{count} {name}" for name, count in counts if count)
+    own = own or "the same kernels"
     now_s = math.fsum(use.total_s for use in uses)
     then_s = math.fsum(then.total_s for then in before)
     if min(now_s, then_s) <= 0:
-        return ""
+        return own
     now, then = display.pair(now_s, then_s, "s")
-    return f"together {now}, was {then}: {display.change(now_s / then_s - 1)}"
-
-
-def _new_and_gone(rows: Sequence[KernelRow]) -> str:
-    counts = [(name, sum(row.change == name for row in rows)) for name in (_NEW, _GONE)]
-    if not any(count for _, count in counts):
-        return "the same kernels"
-    return ", ".join(f"{count} {name}" for name, count in counts if count)
+    moved = display.change(now_s / then_s - 1)
+    return f"together {now}, was {then}: {moved}; {own}"
 
 
 class Piece(Frozen, frozen=True, kw_only=True):
@@ -450,18 +434,9 @@ _TRACK_NAMES = {"copy": "copies", "memset": "memsets", "graph": "graphs"}
 def _lane(
     track: Track, activity: ActivitySummary, span_ns: int, *, whose: bool
 ) -> TrackLane:
-    name = _TRACK_NAMES.get(track.kind, f"stream {track.stream}")
-    name = f"GPU {track.device}, {name}" if whose and track.stream is not None else name
-    pieces = tuple(_pieces(track, activity, span_ns))
-    what = "kernel" if track.kind == "kernel" else track.kind
-    return TrackLane(
-        name=name,
-        text=f"{name}: {display.plural(len(pieces), what, _TRACK_NAMES.get(what, ''))}",
-        pieces=pieces,
-    )
-
-
-def _pieces(track: Track, activity: ActivitySummary, span_ns: int) -> Iterator[Piece]:
+    lane = _TRACK_NAMES.get(track.kind, f"stream {track.stream}")
+    lane = f"GPU {track.device}, {lane}" if whose and track.stream is not None else lane
+    pieces = []
     kernels = track.kernels or (-1,) * len(track.starts_ns)
     for place, (start_ns, end_ns, kernel) in enumerate(
         zip(track.starts_ns, track.ends_ns, kernels, strict=True)
@@ -470,15 +445,18 @@ def _pieces(track: Track, activity: ActivitySummary, span_ns: int) -> Iterator[P
         name = _name(activity.kernels[kernel]) if is_listed else track.kind
         length_ns = max(0, end_ns - start_ns)
         length = display.value(length_ns / _NS_PER_S, "s")
-        number = str(kernel + 1) if is_listed else ""
-        yield Piece(
+        start = display.value(start_ns / _NS_PER_S, "s")
+        piece = Piece(
             x=css_percent(start_ns / span_ns),
             width=css_percent(length_ns / span_ns),
-            number=number,
-            is_labelled=bool(number) and length_ns >= _LABELLED * span_ns,
+            number=str(kernel + 1) if is_listed else "",
+            is_labelled=is_listed and length_ns >= _LABELLED * span_ns,
             is_even=bool(place % 2),
-            text=f"{name}: {length}, from {display.value(start_ns / _NS_PER_S, 's')} on",
+            text=f"{name}: {length}, from {start} on",
         )
+        pieces.append(piece)
+    count = display.plural(len(pieces), track.kind, _TRACK_NAMES.get(track.kind, ""))
+    return TrackLane(name=lane, text=f"{lane}: {count}", pieces=tuple(pieces))
 
 
 def _name(use: KernelUse) -> str:
@@ -494,6 +472,10 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
         name, why = _UNKNOWN, limiter.reason
     else:
         name, why = limiter_text(limiter), evidence_text(limiter)
+    attained, gap = analysis.analysis.roofline, analysis.analysis.roofline_gap
+    standing = "" if gap is None else gap.reason
+    if attained is not None:
+        standing = place_text(attained)
     return KernelLimits(
         roof=None
         if bound is None
@@ -504,15 +486,8 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
         ),
         limiter=name,
         evidence=why,
-        standing=_standing_text(analysis.analysis),
+        standing=standing,
     )
-
-
-def _standing_text(analysis: Analysis) -> str:
-    attained, gap = analysis.roofline, analysis.roofline_gap
-    if attained is None:
-        return "" if gap is None else gap.reason
-    return place_text(attained)
 
 
 def _part(part: float, whole: float) -> Bar | None:

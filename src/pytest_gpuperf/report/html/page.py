@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pytest_gpuperf.judge.tally import speaking, tally
 from pytest_gpuperf.model.counters import CounterGap
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
@@ -23,7 +22,6 @@ from pytest_gpuperf.report.html.figures import ChangeAxis
 from pytest_gpuperf.report.html.kernels import kernels_before
 from pytest_gpuperf.report.html.panel import (
     Detail,
-    GapKey,
     Gaps,
     Panel,
     bullet_of,
@@ -233,7 +231,11 @@ class Page(ABC):
         self.run = run
         self._sessions = Sessions(run, older)
         every = rows(run)
-        self._called = short_names({row.key: _name_of(row.key) for row in every})
+        names = {}
+        for key in (row.key for row in every):
+            file, _, name = key.test_id.partition("::")
+            names[key] = f"{name or file} {key.name}".rstrip()
+        self._called = short_names(names)
         self.is_large = len(every) > _MANY
         self._groups = {test.test_id: test for test in run.tests}
         effects = [
@@ -242,8 +244,18 @@ class Page(ABC):
             if v.change is not None and v.change.effect is not None
         ]
         self.axis = ChangeAxis(effects)
-        self.common_facts = _common_facts(every)
-        self._common_gaps = _common_gaps(every)
+        records = [row.record for row in every if row.record is not None]
+        usual = _USUAL * len(records)
+        facts = Counter(fact for record in records for fact in facts_of(record))
+        self.common_facts = {
+            name: text for (name, text), n in facts.items() if n > usual
+        }
+        # Of more than a quarter of the measurements, and at least 3.
+        self._common_gaps = {
+            key: gap
+            for key, gap in gaps_of(records).items()
+            if gap.count > max(2, usual / 2)
+        }
         ordered = sorted(every, key=self._place)
         self.tests = tuple(
             self._test(row, place=place) for place, row in enumerate(ordered)
@@ -400,7 +412,8 @@ class Page(ABC):
     def _test(self, row: Row, *, place: int) -> Test:
         file, _, name = row.key.test_id.partition("::")
         status = self._status(row)
-        verdict = _first_verdict(row)
+        deciding = [v for v in row.verdicts if v.decides] or row.verdicts
+        verdict = speaking(deciding) if deciding else None
         shown = _shown_estimate(row, verdict)
         sessions = self._sessions.of(row, shown)
         has_panel = place < self._most_panels or status.fails
@@ -410,8 +423,12 @@ class Page(ABC):
         changes = row.change, row.revision_change
         if verdict is not None and verdict.of_revision:
             changes = changes[::-1]
+        change = changes[0] or changes[1]
+        strips = (figures.change_strip(v, self.axis, change) for v in row.verdicts)
+        key = str(row.key).encode(errors="replace")
+        value, beside = _value_texts(row, shown)
         return Test(
-            id=_address(str(row.key)),
+            id=f"t-{hashlib.blake2s(key, digest_size=_ID_BYTES).hexdigest()}",
             test_id=row.key.test_id,
             full_name=str(row.key),
             file=file if name else "",
@@ -420,12 +437,12 @@ class Page(ABC):
             place=f"{file}:{test.line}" if test is not None and test.line else "",
             status=status,
             label=status.name if row.outcome is None else row.label.lower(),
-            value=_value_text(row, shown),
-            spread=_beside(row, shown),
+            value=value,
+            spread=beside,
             number=None if shown is None else shown.value,
-            change=changes[0] or changes[1],
+            change=change,
             effect=_effect(row),
-            strip=_strip(row, self.axis, changes[0] or changes[1]),
+            strip=next(filter(None, strips), None),
             bullet=bullet_of(verdict),
             line=row.missed or _line(status, verdict),
             roofline=row.roofline,
@@ -447,10 +464,16 @@ class Page(ABC):
         *,
         place: int,
     ) -> Panel:
+        state = ""
+        if row.missed:
+            state = f"{row.missed[0].upper()}{row.missed[1:]}."
+        elif not row.verdicts:
+            held = row.ending is RowEnding.HELD
+            state = _ASSERT_HELD if held else status.meaning
         changed = next((v for v in row.verdicts if v.change is not None), None)
         return panel_of(
             row,
-            state=_state(row, status),
+            state=state,
             shown=_shown_estimate(row, verdict),
             sessions=sessions,
             before=kernels_before(
@@ -644,22 +667,6 @@ def _of_tests(count: int) -> str:
     return display.plural(count, "test")
 
 
-def _name_of(key: RecordKey) -> str:
-    file, _, name = key.test_id.partition("::")
-    return f"{name or file} {key.name}".rstrip()
-
-
-def _address(name: str) -> str:
-    digest = hashlib.blake2s(name.encode(errors="replace"), digest_size=_ID_BYTES)
-    return f"t-{digest.hexdigest()}"
-
-
-def _first_verdict(row: Row) -> Verdict | None:
-    """Return the deciding verdict of a row, or None if nothing was judged."""
-    deciding = [v for v in row.verdicts if v.decides] or list(row.verdicts)
-    return speaking(deciding) if deciding else None
-
-
 def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
     """
     Return the judged value of a row, else the time, else the only value, or None.
@@ -685,19 +692,14 @@ def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
     return whole[0] if len(whole) == 1 else None
 
 
-def _value_text(row: Row, shown: Estimate | None) -> str:
+def _value_texts(row: Row, shown: Estimate | None) -> tuple[str, str]:
+    """Return a value, and the text below: the spread of a time, or the name of another metric."""
     if shown is None:
-        return ""
-    if shown.metric == "time" and row.time:
-        return row.time
-    return display.value(shown.value, shown.unit)
-
-
-def _beside(row: Row, shown: Estimate | None) -> str:
-    """Return the text below the value: the spread of a time, or the name of another metric."""
-    if shown is None:
-        return ""
-    return row.spread if shown.metric == "time" else words.noun(shown.metric)
+        return "", ""
+    text = display.value(shown.value, shown.unit)
+    if shown.metric == "time":
+        return row.time or text, row.spread
+    return text, words.noun(shown.metric)
 
 
 def _measured(row: Row) -> str:
@@ -718,20 +720,6 @@ def _effect(row: Row) -> float | None:
     return None
 
 
-def _strip(row: Row, axis: ChangeAxis, text: str) -> figures.ChangeStrip | None:
-    strips = (figures.change_strip(verdict, axis, text) for verdict in row.verdicts)
-    return next(filter(None, strips), None)
-
-
-def _state(row: Row, status: PageStatus) -> str:
-    """Return the text shown next to the verdicts of a panel, or "" if the verdicts suffice."""
-    if row.missed:
-        return f"{row.missed[0].upper()}{row.missed[1:]}."
-    if row.verdicts:
-        return ""
-    return _ASSERT_HELD if row.ending is RowEnding.HELD else status.meaning
-
-
 def _line(status: PageStatus, verdict: Verdict | None) -> str:
     """Return the text below a row, or "" if the row needs no explanation."""
     if verdict is None or verdict.outcome in JUDGED - FAILING:
@@ -743,20 +731,3 @@ def _why(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return verdict.detail[0]
     return words.sentence(verdict)
-
-
-def _common_facts(every: Iterable[Row]) -> dict[str, str]:
-    records = [row.record for row in every if row.record is not None]
-    counts = Counter(fact for record in records for fact in facts_of(record))
-    return {
-        name: text
-        for (name, text), count in counts.items()
-        if count > _USUAL * len(records)
-    }
-
-
-def _common_gaps(every: Iterable[Row]) -> dict[GapKey, Gaps]:
-    """Return the gaps that more than a quarter of the measurements share, and at least 3."""
-    records = [row.record for row in every if row.record is not None]
-    least = max(2, _USUAL * len(records) / 2)
-    return {key: gap for key, gap in gaps_of(records).items() if gap.count > least}

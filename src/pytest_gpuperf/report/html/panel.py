@@ -143,23 +143,23 @@ class Panel(Frozen, frozen=True, kw_only=True):
     samples: Samples | None
     history: History | None
     against: tuple[RevisionPart, ...]
-    roofline: RooflineFigure | None
-    tracks: kernels.Tracks | None
-    roof: kernels.Bar | None
-    roof_origin: str
-    kernels: kernels.KernelTable | None
-    per_kernel: Table | None
-    binary: Table | None
-    loop: LoopCard | None
-    activity: ActivityCard | None
     utilization: tuple[Utilization, ...]
-    time_lines: tuple[figures.TimeLineFigure, ...]
     commands: tuple[tuple[str, str], ...]
     moved: tuple[tuple[str, str, str], ...]
-    values: tuple[Value, ...]
-    more_values_count: int
     facts: tuple[tuple[str, str], ...]
     gaps: tuple[Gaps, ...]
+    roofline: RooflineFigure | None = None
+    tracks: kernels.Tracks | None = None
+    roof: kernels.Bar | None = None
+    roof_origin: str = ""
+    kernels: kernels.KernelTable | None = None
+    per_kernel: Table | None = None
+    binary: Table | None = None
+    loop: LoopCard | None = None
+    activity: ActivityCard | None = None
+    time_lines: tuple[figures.TimeLineFigure, ...] = ()
+    values: tuple[Value, ...] = ()
+    more_values_count: int = 0
     launches: tuple[LaunchCard, ...] = ()
     more_launches_count: int = 0
 
@@ -220,15 +220,15 @@ def panel_of(
         common_gaps: Gaps that most tests share, which are shown only once.
     """
     record = row.record
+    metric, unit, value = "", "", None
+    if shown is not None:
+        metric, unit, value = shown.metric, shown.unit, shown.value
     changed = next((v for v in row.verdicts if v.change is not None), None)
-    metric, unit = ("", "") if shown is None else (shown.metric, shown.unit)
     of_store = [verdict for verdict in row.verdicts if not verdict.of_revision]
     drawn = len({x for s in sessions for x in (s.value, *s.values)}) > 1
-    values = tuple(_values(record, row.verdicts))
-    is_brief = detail is Detail.BRIEF
-    most_dots = _FEW_DOTS if is_brief else MOST_DOTS
-    table = kernels.kernel_rows(record, before) if record is not None else None
-    return Panel(
+    most_dots = _FEW_DOTS if detail is Detail.BRIEF else MOST_DOTS
+    texts = display.utilization_lines(row.utilization)
+    panel = Panel(
         state=state,
         judgements=tuple(map(_judgement, row.verdicts)),
         doubts=row.doubts(),
@@ -236,35 +236,64 @@ def panel_of(
         samples=samples(sessions, metric, unit, of_store, most_dots=most_dots)
         if drawn
         else None,
-        history=history(
-            sessions, unit, changed, None if shown is None else shown.value
-        ),
+        history=history(sessions, unit, changed, value),
         against=tuple(_comparisons(row)),
-        roofline=roofline(record)
-        if record is not None and not (is_brief and table is not None)
-        else None,
-        roof=_roof(row),
-        roof_origin=_roof_origin(row),
-        kernels=table,
-        per_kernel=None if table is not None else _per_kernel(record),
-        binary=_binary(record),
-        loop=_loop(record),
-        activity=None if is_brief else _activity(record),
-        utilization=tuple(_utilization(row)),
-        tracks=kernels.tracks(record)
-        if detail is Detail.ALL and record is not None
-        else None,
-        time_lines=_time_lines(record),
+        utilization=tuple(
+            Utilization(text=text, shares=figures.utilization_shares(window))
+            for window, text in zip(row.utilization, texts, strict=True)
+        ),
         commands=tuple((one.kind, command_text(one)) for one in commands),
         moved=moved,
-        values=values[:_MOST_VALUES],
-        more_values_count=max(0, len(values) - _MOST_VALUES),
-        facts=tuple(_own_facts(record, common_facts)),
+        facts=tuple(
+            (display.fact_label(name), display.fact(name, text))
+            for name, text in facts_of(record)
+            if common_facts.get(name) != text
+        ),
         gaps=tuple(
             gap
             for key, gap in gaps_of([record] if record else []).items()
             if key not in common_gaps
         ),
+    )
+    if record is None:
+        return panel
+    return _with_record(panel, row, record, before=before, detail=detail)
+
+
+def _with_record(
+    panel: Panel,
+    row: Row,
+    record: Record,
+    *,
+    before: kernels.KernelsBefore | None,
+    detail: Detail,
+) -> Panel:
+    """Add what the main process measured."""
+    is_brief = detail is Detail.BRIEF
+    table = kernels.kernel_rows(record, before)
+    values = tuple(_values(record, row.verdicts))
+    roof, roof_origin = None, ""
+    share, attained = row.estimate("roofline.fraction"), row.attained
+    if share is not None:
+        width = css_percent(max(0.0, min(share.value, 1.0)))
+        roof = kernels.Bar(width=width, text=row.roofline)
+    if attained is not None:
+        source = f"{attained.peak_label.value}: {attained.source}"
+        roof_origin = f"{attained.bound}-bound, roof {source}"
+    return replace(
+        panel,
+        roof=roof,
+        roof_origin=roof_origin,
+        roofline=None if is_brief and table is not None else roofline(record),
+        kernels=table,
+        per_kernel=None if table is not None else _per_kernel(record),
+        binary=_binary(record),
+        loop=_loop(record),
+        activity=None if is_brief else _activity(record),
+        tracks=kernels.tracks(record) if detail is Detail.ALL else None,
+        time_lines=tuple(filter(None, map(figures.time_line, record.time_lines))),
+        values=values[:_MOST_VALUES],
+        more_values_count=max(0, len(values) - _MOST_VALUES),
     )
 
 
@@ -308,9 +337,9 @@ def _judgement(verdict: Verdict) -> Judgement:
     )
 
 
-def _values(record: Record | None, verdicts: Collection[Verdict]) -> Iterator[Value]:
+def _values(record: Record, verdicts: Collection[Verdict]) -> Iterator[Value]:
     """Yield the values of the suite with their origin, without values of single kernels."""
-    for estimate in record.estimates if record is not None else ():
+    for estimate in record.estimates:
         if estimate.kernel is not None:  # Shown in a separate table.
             continue
         metric = METRICS.get(estimate.metric)
@@ -329,10 +358,10 @@ def _values(record: Record | None, verdicts: Collection[Verdict]) -> Iterator[Va
         )
 
 
-def _per_kernel(record: Record | None) -> Table | None:
+def _per_kernel(record: Record) -> Table | None:
     """Return the table of values per kernel, or None if nothing is left to show."""
-    estimates = record.estimates if record is not None else ()
-    shown_before = _COMPILED if record is not None and record.kernels else ()
+    estimates = record.estimates
+    shown_before = _COMPILED if record.kernels else ()
     own = [
         e for e in estimates if e.kernel is not None and e.metric not in shown_before
     ]
@@ -352,24 +381,8 @@ def _per_kernel(record: Record | None) -> Table | None:
     return Table(heading="Values of each kernel", columns=tuple(columns))
 
 
-def _roof(row: Row) -> kernels.Bar | None:
-    share = row.estimate("roofline.fraction")
-    if share is None:
-        return None
-    width = css_percent(max(0.0, min(share.value, 1.0)))
-    return kernels.Bar(width=width, text=row.roofline)
-
-
-def _roof_origin(row: Row) -> str:
-    attained = row.attained
-    if attained is None:
-        return ""
-    bound = f"{attained.bound}-bound"
-    return f"{bound}, roof {attained.peak_label.value}: {attained.source}"
-
-
-def _binary(record: Record | None) -> Table | None:
-    compiled = record.kernels if record is not None else ()
+def _binary(record: Record) -> Table | None:
+    compiled = record.kernels
     if not compiled:
         return None
 
@@ -399,9 +412,9 @@ def _binary(record: Record | None) -> Table | None:
     )
 
 
-def _loop(record: Record | None) -> LoopCard | None:
-    steps = record.steps if record is not None else None
-    if record is None or steps is None:
+def _loop(record: Record) -> LoopCard | None:
+    steps = record.steps
+    if steps is None:
         return None
     phases = [(phase.name, phase.own_s) for phase in steps.phases if not phase.beside]
     rest_s = steps.period_s - math.fsum(own_s for _, own_s in phases)
@@ -417,9 +430,9 @@ def _loop(record: Record | None) -> LoopCard | None:
     )
 
 
-def _activity(record: Record | None) -> ActivityCard | None:
+def _activity(record: Record) -> ActivityCard | None:
     """Return the activity of the device, or None if unknown or hardly ever idle or copying."""
-    activity = record.activity if record is not None else None
+    activity = record.activity
     if activity is None or activity.span_s is None or activity.busy_s is None:
         return None
     copying_s, waited_s = activity.copying_s or 0.0, activity.waited_s or 0.0
@@ -437,17 +450,6 @@ def _activity(record: Record | None) -> ActivityCard | None:
     return ActivityCard(span=display.value(activity.span_s, "s"), shares=shares)
 
 
-def _utilization(row: Row) -> Iterator[Utilization]:
-    texts = display.utilization_lines(row.utilization)
-    for window, text in zip(row.utilization, texts, strict=True):
-        yield Utilization(text=text, shares=figures.utilization_shares(window))
-
-
-def _time_lines(record: Record | None) -> tuple[figures.TimeLineFigure, ...]:
-    lines = record.time_lines if record is not None else ()
-    return tuple(filter(None, map(figures.time_line, lines)))
-
-
 def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
     """Yield the hard and soft facts of a measurement, sorted and without duplicates."""
     if record is None:
@@ -458,14 +460,6 @@ def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
     if record.device is not None:
         facts.setdefault("gpu_name", record.device.name)
     yield from sorted({**facts, **record.soft_facts}.items())
-
-
-def _own_facts(
-    record: Record | None, common: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    for name, text in facts_of(record):
-        if common.get(name) != text:
-            yield display.fact_label(name), display.fact(name, text)
 
 
 def gaps_of(records: Iterable[Record]) -> dict[GapKey, Gaps]:

@@ -120,6 +120,7 @@ def roofline(record: Record) -> RooflineFigure | None:
     top = max(*flats, *(one.rate for one in standings))
     up = LevelAxis(floor, top * 1.3, height_px=_ROOFLINE_PX, most=4)
     ridge = max(flats) / slope
+    memory = (a.roof for a in _attainments(record) if a.bound == "memory")
     start = max(low / 4, floor / slope)  # The memory roof leaves the floor here.
     middle = math.sqrt(start * ridge)
     return RooflineFigure(
@@ -142,7 +143,7 @@ def roofline(record: Record) -> RooflineFigure | None:
         memory_label=(
             css_percent(max(across.at(middle) - 0.015, 0.02)),
             up.at(middle * slope) - 6,
-            f"{_memory_name(record)} {display.value(slope, 'bytes/s')}".strip(),
+            f"{roof_text(next(memory, ''))} {display.value(slope, 'bytes/s')}".strip(),
         ),
         sources=tuple(dict.fromkeys(a.source for a in _attainments(record))),
         points=tuple(_point(one, across, up) for one in standings),
@@ -192,19 +193,16 @@ def _standing(attained: Attainment, number: str, radius: float) -> Iterator[_Sta
     if flat is None or slope is None or not intensity or attained.fraction <= 0:
         return
     rate = attained.fraction * min(intensity * slope, flat)
+    of_dtype = f"{display.value(rate, 'FLOP/s')} {attained.dtype or ''}".rstrip()
     yield _Standing(
         intensity=intensity,
         rate=rate,
         flat=flat,
         slope=slope,
-        text=f"{_rate_text(attained, rate)} at {display.value(intensity, '')} FLOP/B",
+        text=f"{of_dtype} at {display.value(intensity, '')} FLOP/B",
         number=number,
         radius=round(radius, 1),
     )
-
-
-def _rate_text(attained: Attainment, rate: float) -> str:
-    return f"{display.value(rate, 'FLOP/s')} {attained.dtype or ''}".rstrip()
 
 
 def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
@@ -237,9 +235,3 @@ def _compute_name(record: Record, flat: float) -> str:
     )
     declared = record.work.dtype if record.work is not None else None
     return ", ".join(names) or (declared if record.roofline is not None else "") or ""
-
-
-def _memory_name(record: Record) -> str:
-    """Return the level of memory that the roof belongs to, or "" if unknown."""
-    names = (a.roof for a in _attainments(record) if a.bound == "memory")
-    return roof_text(next(names, ""))

@@ -166,8 +166,15 @@ class Sessions:
 
     def __init__(self, run: Run, older: Sequence[Run] = ()) -> None:
         self._run = run
-        self._older = [(earlier, _first_records(earlier)) for earlier in older]
-        self._fresh = _fresh_records(run)
+        self._older: list[tuple[Run, Mapping[RecordKey, Record]]] = []
+        for earlier in older:
+            # Reversed, so that the first record of a key wins.
+            of_main = (r for r in reversed(earlier.records) if r.role is Role.MAIN)
+            self._older.append((earlier, {record.key: record for record in of_main}))
+        self._fresh: dict[RecordKey, list[Record]] = defaultdict(list)
+        for record in run.records:
+            if record.role not in {Role.MAIN, Role.ALONE}:
+                self._fresh[record.key].append(record)
         self._stored: dict[RecordKey, list[StoredRecord]] = defaultdict(list)
         for stored in run.stored:
             self._stored[stored.key].append(stored)
@@ -232,8 +239,10 @@ class Sessions:
     ) -> Iterator[tuple[_SessionName, SessionSamples]]:
         for run, records in self._older:
             record = records.get(row.key)
-            for estimate in record.estimates if record is not None else ():
-                if record is not None and _is_alike(estimate, shown):
+            if record is None:
+                continue
+            for estimate in record.estimates:
+                if _is_alike(estimate, shown):
                     session = run.header.session
                     label = self._label(session)
                     samples = _of_record(record, estimate, kind="older", label=label)
@@ -243,20 +252,6 @@ class Sessions:
     def _label(self, session: Session) -> str:
         """Return the start of a session, to the second if two sessions began within a minute."""
         return self._moment(session.started_unix_s).removesuffix(" UTC")
-
-
-def _first_records(run: Run) -> Mapping[RecordKey, Record]:
-    """Return the records of the main process, by key. The first record of a key wins."""
-    return {r.key: r for r in reversed(run.records) if r.role is Role.MAIN}
-
-
-def _fresh_records(run: Run) -> Mapping[RecordKey, Sequence[Record]]:
-    """Return the records of fresh processes that verdicts are based on, by key."""
-    fresh: dict[RecordKey, list[Record]] = {}
-    for record in run.records:
-        if record.role not in {Role.MAIN, Role.ALONE}:
-            fresh.setdefault(record.key, []).append(record)
-    return fresh
 
 
 def _of_record(
