@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, SupportsFloat, TypeGuard, TypeVar
 
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.model.checkout import Checkout
 from pytest_gpuperf.model.environment import HARD_FACTS
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, has_lone_surrogate
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.sample import COLLECTORS, CacheMode
 
@@ -501,3 +501,41 @@ def parse_word(kind: type[_Word]) -> Callable[[str], _Word]:
             raise ValueError(message) from None
 
     return parse
+
+
+# What the marker, the fixture and its loops say of a wrong value.
+NO_WORK = "is not a Work"
+WORK_REMEDY = "write Work(bytes=…) or Work(flop=…)"
+
+
+def text_mistake(value: object, kind: str = "a string") -> str:
+    """
+    Return the problem with a text as a fragment, or "" if it can be encoded.
+
+    Args:
+        value: The argument.
+
+        kind: The expected kind of text, as in "is not a string".
+    """
+    if not isinstance(value, str):
+        return f"is not {kind}"
+    return "contains a lone surrogate" if has_lone_surrogate(value) else ""
+
+
+def is_whole(value: object, *, least: int) -> TypeGuard[int]:
+    """Return True for a whole number of at least `least`. True and False are no numbers."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def number_of(value: object) -> float:
+    """
+    Convert a number of any library.
+
+    Raises:
+        TypeError: The value is not a number. An array may also raise a ValueError.
+
+        OverflowError: The number is too large.
+    """
+    if isinstance(value, (bool, str, bytes)) or not isinstance(value, SupportsFloat):
+        raise TypeError
+    return float(value)

@@ -497,16 +497,14 @@ class _OptionReader:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.mistakes: list[str] = []
-        self.texts = _place(config)
+        place = _from_start(config, config.rootpath)
+        self.texts = {} if place == "." else {"rootdir": place}
         # Name of the value being read, and base folder of its relative path.
         self._dest, self._folder = "", config.rootpath
-        self._note_launcher()
-
-    def _note_launcher(self) -> None:
         from pytest_gpuperf.config import LauncherUse, parse_word
 
         self.read("gpuperf_launcher", parse_word(LauncherUse), None)
-        launcher = launcher_in(self.config)
+        launcher = launcher_in(config)
         if launcher.shown:
             name = "launcher" if launcher.gap is None else "started_by"
             self.texts[name] = masked(launcher.shown)
@@ -648,7 +646,8 @@ class _OptionReader:
             raise ValueError(message)
         return self.path(text)
 
-    def _together(self, read: Config) -> None:
+    def finish(self, read: Config) -> None:
+        """Check for conflicting options, and raise all mistakes as one error."""
         if read.record and read.replay:
             self.mistakes.append(
                 "--gpuperf-record and --gpuperf-replay exclude each other: "
@@ -668,28 +667,19 @@ class _OptionReader:
                 "--gpuperf-disable measures nothing to store or record: drop it, or "
                 "drop --gpuperf-update and --gpuperf-record"
             )
-        self.mistakes += _sharing(
-            json=read.json, html=read.html, markdown=read.markdown, csv=read.csv
-        )
-
-    def finish(self, read: Config) -> None:
-        """Check for conflicting options, and raise all mistakes as one error."""
-        self._together(read)
+        writers: dict[str, list[str]] = {}
+        for form in ("json", "html", "markdown", "csv"):
+            path = getattr(read, form)
+            if path not in {None, os.devnull}:
+                place = os.path.realpath(path)
+                writers.setdefault(place, []).append(f"--gpuperf-{form}")
+        self.mistakes += [
+            f"{' and '.join(options)} name one file: give each report its own"
+            for options in writers.values()
+            if len(options) > 1
+        ]
         if self.mistakes:
             raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
-
-
-def _sharing(**reports: str | None) -> list[str]:
-    writers: dict[str, list[str]] = {}
-    for form, path in reports.items():
-        if path not in (None, os.devnull):
-            place = os.path.realpath(str(path))
-            writers.setdefault(place, []).append(f"--gpuperf-{form}")
-    return [
-        f"{' and '.join(options)} name one file: give each report its own"
-        for options in writers.values()
-        if len(options) > 1
-    ]
 
 
 def _checkout(config: pytest.Config) -> Checkout:
@@ -699,12 +689,6 @@ def _checkout(config: pytest.Config) -> Checkout:
     paths = [start / str(arg).partition("::")[0] for arg in config.args]
     tests = [path for path in paths if path.exists()]  # The others are package names.
     return checkout_of(config.rootpath, start, tests)
-
-
-def _place(config: pytest.Config) -> dict[str, str]:
-    """Return the root folder relative to the start folder, or {} if the two are equal."""
-    place = _from_start(config, config.rootpath)
-    return {} if place == "." else {"rootdir": place}
 
 
 def _from_start(config: pytest.Config, path: Path) -> str:

@@ -130,20 +130,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """
     config = session.config
     if options.writes_reports(config):
-        _write_interrupted(config)
+        from pytest_gpuperf.errors import GpuPerfError
+        from pytest_gpuperf.pipeline import keeping
+
+        # They stay interrupted unless the run ends normally.
+        try:
+            keeping.write_interrupted(options.config_of(config))
+        except GpuPerfError as error:
+            raise pytest.UsageError(f"gpuperf: {error}") from error
     if options.must_judge(config):
         _start(config)
-
-
-def _write_interrupted(config: pytest.Config) -> None:
-    """Mark the reports as interrupted. They stay so unless the run ends normally."""
-    from pytest_gpuperf.errors import GpuPerfError
-    from pytest_gpuperf.pipeline import keeping
-
-    try:
-        keeping.write_interrupted(options.config_of(config))
-    except GpuPerfError as error:
-        raise pytest.UsageError(f"gpuperf: {error}") from error
 
 
 @pytest.hookimpl(wrapper=True)

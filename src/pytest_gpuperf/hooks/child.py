@@ -24,12 +24,11 @@ from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import ChildAnswer, Measured
-from pytest_gpuperf.pipeline.repeat import LAUNCHED, ChildSpec, Launch, launch_file
+from pytest_gpuperf.pipeline.repeat import LAUNCHED, ChildSpec, launch_file
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator
 
-    from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.turns import TurnClient
 
 # Options of pytest and of common plugins that write files, stop early or wait for a user.
@@ -68,7 +67,11 @@ _ENDINGS = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 def prepare(config: pytest.Config) -> None:
     """Read the task, and reset options of the parent before other plugins read them."""
-    _take_task(config)
+    config.stash[options.CHILD_TASK] = os.environ[options.CHILD_VARIABLE]
+    # A pytest started by a test must not take the task. The workers of a controller
+    # measure, and inherit its environment.
+    if not options.is_controller(config):
+        del os.environ[options.CHILD_VARIABLE]
     _prove_launch(config)
     # pytest-cov keeps the second namespace, because it starts before the first is complete.
     for given in (config.option, config.known_args_namespace):
@@ -104,8 +107,21 @@ class Child:
 
     def bench(self) -> Bench:
         """Create the bench of the child, for measuring or for marking ranges for a profiler."""
-        read = _measuring_only(options.config_of(self.config))
-        site = Site.in_process(read, self.spec.identity)
+        measuring_only = replace(
+            options.config_of(self.config),
+            baseline=None,
+            baseline_named=False,
+            update=None,
+            strict=False,
+            min_judged=None,
+            confirm=0,
+            against=None,
+            runs=1,
+            record=None,
+            json=None,
+            replay=None,
+        )
+        site = Site.in_process(measuring_only, self.spec.identity)
         if not self._counts:
             return bench_of(site, turn_client=self._turn_client)
         from pytest_gpuperf.collect.ncu.nvtx import find_ranges
@@ -146,14 +162,12 @@ class Child:
             config.hook.pytest_deselected(items=dropped)
         items[:] = sorted(chosen, key=lambda item: place[item.stash[TEST_ID]])
         if self.spec.identity.collects:
-            self._describe(items)
+            for item in items:
+                digest = digests.parameters_of(item)
+                test_id = item.stash[TEST_ID]
+                self._answer(ChildAnswer(test_id=test_id, parameters_digest=digest))
             items.clear()
         return result
-
-    def _describe(self, items: Iterable[pytest.Item]) -> None:
-        for item in items:
-            test_id, digest = item.stash[TEST_ID], digests.parameters_of(item)
-            self._answer(ChildAnswer(test_id=test_id, parameters_digest=digest))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
@@ -181,7 +195,9 @@ class Child:
         expected = (
             report.passed or early or outcomes.expected_failure(report) is not None
         )
-        if not (expected or lacking) and not _is_rerun(report):
+        # pytest-rerunfailures adds a fourth outcome to the three of pytest.
+        outcome: str = report.outcome
+        if not (expected or lacking or outcome == "rerun"):
             longrepr = report.longrepr
             text = longrepr[2] if isinstance(longrepr, tuple) else report.longreprtext
             failure = "\n".join(text.splitlines()[-_FAILURE_LINES:])
@@ -237,14 +253,6 @@ class Child:
             file.write(codec.to_text(answer).encode() + b"\n")
 
 
-def _take_task(config: pytest.Config) -> None:
-    """Remove the task from the environment, to hide it from a pytest started by a test."""
-    config.stash[options.CHILD_TASK] = os.environ[options.CHILD_VARIABLE]
-    # The workers of a controller measure, and inherit its environment.
-    if not options.is_controller(config):
-        del os.environ[options.CHILD_VARIABLE]
-
-
 def _prove_launch(config: pytest.Config) -> None:
     """
     Record how this process was started, and stop if the parent was started differently.
@@ -260,7 +268,11 @@ def _prove_launch(config: pytest.Config) -> None:
     if spec.launch is None or hasattr(config, "workerinput"):
         return
     file = launch_file(spec.out)
-    code = _start_found(config, spec.launch)
+    code = LAUNCHED
+    if tuple(sys.orig_argv[1:]) != spec.launch.argv:
+        code = "other-command"
+    elif tuple(map(str, config.invocation_params.args)) != spec.launch.args:
+        code = "other-arguments"
     try:
         file.touch(exist_ok=False)
     except FileExistsError:  # The launcher forks, or calls pytest.main again.
@@ -276,37 +288,6 @@ def _prove_launch(config: pytest.Config) -> None:
         raise pytest.UsageError(message)
 
 
-def _start_found(config: pytest.Config, launch: Launch) -> str:
-    """Return LAUNCHED, or a code for the difference to the expected start."""
-    if tuple(sys.orig_argv[1:]) != launch.argv:
-        return "other-command"
-    args = tuple(str(arg) for arg in config.invocation_params.args)
-    return LAUNCHED if args == launch.args else "other-arguments"
-
-
 def _spec(config: pytest.Config) -> ChildSpec:
     text = Path(config.stash[options.CHILD_TASK]).read_bytes()
     return codec.from_text(text, ChildSpec)
-
-
-def _is_rerun(report: pytest.TestReport) -> bool:
-    # The plugin adds a fourth outcome to the three of pytest.
-    outcome: str = report.outcome
-    return outcome == "rerun"
-
-
-def _measuring_only(config: Config) -> Config:
-    return replace(
-        config,
-        baseline=None,
-        baseline_named=False,
-        update=None,
-        strict=False,
-        min_judged=None,
-        confirm=0,
-        against=None,
-        runs=1,
-        record=None,
-        json=None,
-        replay=None,
-    )

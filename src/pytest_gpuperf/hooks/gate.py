@@ -185,7 +185,10 @@ class Gate:
             self._explained[report.nodeid] = missed
             if isinstance(report.longrepr, str):  # The text comes from a worker.
                 outcomes.fail(report, report.longrepr)
-        self._heed_subtests(report, measured)
+        if report.nodeid in self._failed_parts:
+            self._failed_parts.discard(report.nodeid)  # The test may run again.
+            if not missed:
+                self.suite.withdraw(measured.test_id)
         return self.suite.results[measured.test_id]
 
     def _note_phase(self, report: pytest.TestReport) -> None:
@@ -198,13 +201,6 @@ class Gate:
             test_id = self.suite.test_of(report.nodeid)
             if test_id is not None and test_id in self.suite.passed:
                 self.suite.withdraw(test_id)
-
-    def _heed_subtests(self, report: pytest.TestReport, measured: Measured) -> None:
-        if report.nodeid not in self._failed_parts:
-            return
-        self._failed_parts.discard(report.nodeid)  # The test may run again.
-        if not outcomes.missed_limits(measured):
-            self.suite.withdraw(measured.test_id)
 
     def _log(
         self,
@@ -277,20 +273,30 @@ class Gate:
     def settle(self, session: pytest.Session) -> None:
         """Decide the run after the last test, and log the held reports."""
         try:
-            self._end_workers()
-            self.suite.interrupt(_stopped(session))
+            workers = self.config.pluginmanager.getplugin("dsession")
+            if workers is not None and self.suite.will_measure_again():
+                # Idle workers of xdist end, so that their GPU memory is free.
+                workers.nodemanager.teardown_nodes()
+            self.suite.interrupt(str(session.shouldfail or session.shouldstop or ""))
             self._shifts = steps.decide(self.suite, self._announce)
             self._end_line()
         except BaseException as error:
             self.abandon(error)
             raise
         self._release()
-        if self.suite.stopped:
-            raise _interrupt(self.suite.stopped)
+        name = self.suite.stopped
+        if name:
+            is_usual = name == KeyboardInterrupt.__name__
+            raise KeyboardInterrupt if is_usual else KeyboardInterrupt(name)
 
     def abandon(self, error: BaseException) -> None:
         """Log the held reports of a run that ended with an error."""
-        self.suite.interrupt(_ended_by(error))
+        # The text of an exception made to stop a run, or a sentence with its name.
+        stopped = isinstance(
+            error, (KeyboardInterrupt, pytest.Session.Failed, pytest.exit.Exception)
+        )
+        text = str(error) if stopped else ""
+        self.suite.interrupt(text or f"{type(error).__name__} ended the run")
         try:
             # An incomplete run measures nothing again.
             steps.decide(self.suite)
@@ -339,12 +345,6 @@ class Gate:
             reporter.line("")
         self._line_open = False
 
-    def _end_workers(self) -> None:
-        """End idle xdist workers, so that their GPU memory is free."""
-        distributed = self.config.pluginmanager.getplugin("dsession")
-        if distributed is not None and self.suite.will_measure_again():
-            distributed.nodemanager.teardown_nodes()
-
     def _release(self) -> None:
         for measured, call, teardown in self._held:
             failures = self.suite.failures_of(measured.test_id)
@@ -386,12 +386,15 @@ class Gate:
         A run that was to compare something and measured nothing is finished as well,
         and can fail.
         """
-        if not (self.suite.measured_anything() or self._lacks_its_tests()):
-            self.suite.tidy()
-            return
-        self._complain_of_overruled()
-        if session.exitstatus in _PASSED:
-            self._complain_of_undecided()
+        suite = self.suite
+        if not suite.measured_anything():
+            compares = options.must_judge(self.config) and (
+                suite.config.against is not None or bool(suite.absent())
+            )
+            if not compares:
+                suite.tidy()
+                return
+        self._complain(passes=session.exitstatus in _PASSED)
         run = steps.finish(
             self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
         )
@@ -416,12 +419,6 @@ class Gate:
         if reporter is not None:
             _write(reporter, terminal.status_line(self._why_red), red=True, bold=True)
         return pytest.ExitCode.TESTS_FAILED
-
-    def _lacks_its_tests(self) -> bool:
-        """Return True if a run without measurements was supposed to compare something."""
-        if not options.must_judge(self.config):
-            return False
-        return self.suite.config.against is not None or bool(self.suite.absent())
 
     def _looks_into(self, module: str) -> bool:
         """
@@ -478,22 +475,13 @@ class Gate:
                 "traceback is above: correct the hook"
             )
 
-    def _complain_of_undecided(self) -> None:
+    def _complain(self, *, passes: bool) -> None:
         """
-        Fail a run that ends with 0 before suspects are decided, for example by `pytest.exit`.
-        """
-        undecided = dict.fromkeys(
-            verdict.key.test_id
-            for verdict in self.suite.verdicts
-            if verdict.reason is Reason.INCOMPLETE_RUN
-            or verdict.cause is Cause.ENDED_EARLY
-        )
-        gates = self.suite.config.baseline_named and self.suite.config.update is None
-        if undecided and gates:
-            self.suite.complain(terminal.undecided_line([*undecided]))
+        Fail the run for verdicts that pytest has not reported as failures.
 
-    def _complain_of_overruled(self) -> None:
-        """Fail the run for failing verdicts that another plugin reported as a pass."""
+        Another plugin may have reported them as a pass. If pytest passes, the run may also
+        have ended before suspects are decided, for example by `pytest.exit`.
+        """
         for node_id, report in self._calls.items():
             test_id = self.suite.test_of(node_id)
             if test_id is None or report.failed or test_id in self._xfailed:
@@ -501,6 +489,15 @@ class Gate:
             failures = self.suite.failures_of(test_id)
             if failures:
                 self.suite.complain(terminal.overruled_line(failures[0]))
+        undecided = dict.fromkeys(
+            verdict.key.test_id
+            for verdict in self.suite.verdicts
+            if verdict.reason is Reason.INCOMPLETE_RUN
+            or verdict.cause is Cause.ENDED_EARLY
+        )
+        gates = self.suite.config.baseline_named and self.suite.config.update is None
+        if passes and undecided and gates:
+            self.suite.complain(terminal.undecided_line([*undecided]))
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
@@ -609,23 +606,3 @@ def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:
         return Suite.of_pytest(read, command)
     except GpuPerfError as error:
         raise pytest.UsageError(f"gpuperf: {error}") from error
-
-
-def _stopped(session: pytest.Session) -> str:
-    """Return the reason why the loop ended early, or ""."""
-    return str(session.shouldfail or session.shouldstop or "")
-
-
-def _interrupt(name: str) -> KeyboardInterrupt:
-    is_usual = name == KeyboardInterrupt.__name__
-    return KeyboardInterrupt() if is_usual else KeyboardInterrupt(name)
-
-
-def _ended_by(error: BaseException) -> str:
-    """
-    Return the text of an exception made to stop a run, or a sentence with the exception's name.
-    """
-    stopped = isinstance(
-        error, (KeyboardInterrupt, pytest.Session.Failed, pytest.exit.Exception)
-    )
-    return (stopped and str(error)) or f"{type(error).__name__} ended the run"

@@ -91,7 +91,11 @@ class KeyMaker:
         return test_id == self._places[item.parent].shown + item.name
 
     def _place(self, item: pytest.Item) -> _Place:
-        classes, module = _classes(item), self._module(item)
+        module, file = self._module(item), _file_of(item)
+        # The names of the nodes between the file and the test, outermost first.
+        chain = item.listchain()[:-1]
+        inside = [] if file is None else chain[chain.index(file) + 1 :]
+        classes = [node.name for node in inside]
         path = Path(os.path.relpath(item.path, self._start)).as_posix()
         typed = "".join(f"{part}::" for part in (path, *classes))
         shown = "" if item.parent is None else f"{item.parent.nodeid}::"
@@ -125,12 +129,6 @@ def _file_of(item: pytest.Item | pytest.Collector) -> pytest.File | None:
     return files[-1] if files else None
 
 
-def _classes(item: pytest.Item) -> list[str]:
-    """Return the names of the nodes between a file and a test, outermost first."""
-    chain, file = item.listchain()[:-1], _file_of(item)
-    return [] if file is None else [n.name for n in chain[chain.index(file) + 1 :]]
-
-
 class Identity:
     """
     Give every measured test its key at the end of the collection.
@@ -153,7 +151,13 @@ class Identity:
         result = yield
         twins = self._name_all(items)
         for first, second in twins:
-            self._refuse(first, second)
+            text = twins_line(
+                escape(second.nodeid), self.keys.typed(first), self.keys.typed(second)
+            )
+            # A UsageError would be an internal error in a worker of xdist.
+            module = second.nodeid.partition("::")[0]
+            report = pytest.CollectReport(module, "failed", text, [])
+            self._config.hook.pytest_collectreport(report=report)
         if twins:
             refused = {id(item) for pair in twins for item in pair}
             goes_on = self._config.option.continue_on_collection_errors
@@ -179,7 +183,11 @@ class Identity:
             first = by_key.get(key) or by_id.get(node_id)
             if first is None:
                 by_key[key] = by_id[node_id] = item
-                self._name(item, item.stash[TEST_ID], key)
+                test_id = item.stash[TEST_ID]
+                if key != test_id:
+                    item.stash[KEY] = key
+                    if not self.keys.is_typed(item, test_id):
+                        item.stash[TYPED] = self.keys.typed(item)
             elif _is_repeat(first, item) and by_key.get(key) is first:
                 counts[key] = counts.get(key, 1) + 1
                 # A plugin may repeat the same object.
@@ -190,34 +198,21 @@ class Identity:
             named.add(id(item))
         return twins
 
-    def _name(self, item: pytest.Item, test_id: str, key: str) -> None:
-        if key == test_id:
-            return
-        item.stash[KEY] = key
-        if not self.keys.is_typed(item, test_id):
-            item.stash[TYPED] = self.keys.typed(item)
-
-    def _number(
-        self, first: pytest.Item, item: pytest.Item, key: str, number: int
-    ) -> None:
+    def _number(self, first: pytest.Item, item: Any, key: str, number: int) -> None:  # noqa: ANN401 - an item, of which no type has an _id
+        """Give a repeat of a test a numbered id. pytest has no public way to change an id."""
         test_id = first.stash[TEST_ID]
         # The group that xdist appends to an id stays behind the number.
         group = first.nodeid.removeprefix(test_id)
+        node_id = f"{test_id}#{number}{group}"
+        # Since pytest 9.2, the id is not a string.
+        parsed = getattr(item, "_id", None)
+        if parsed is None:
+            item._nodeid = node_id  # noqa: SLF001 - as xdist does
+        else:
+            item._id = parsed.parse(node_id)  # noqa: SLF001 - as xdist does
         item.stash[TEST_ID] = f"{test_id}#{number}"
-        _rename(item, f"{test_id}#{number}{group}")
         item.stash[KEY] = f"{key}#{number}"
         item.stash[TYPED] = self.keys.typed(item)
-
-    def _refuse(self, first: pytest.Item, second: pytest.Item) -> None:
-        """
-        Report a collection error, because a UsageError in an xdist worker is an internal error.
-        """
-        text = twins_line(
-            escape(second.nodeid), self.keys.typed(first), self.keys.typed(second)
-        )
-        module = second.nodeid.partition("::")[0]
-        report = pytest.CollectReport(module, "failed", text, [])
-        self._config.hook.pytest_collectreport(report=report)
 
 
 def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
@@ -225,16 +220,6 @@ def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
         return True
     place = item.location
     return place[1] is not None and place == first.location and item.path == first.path
-
-
-def _rename(item: Any, node_id: str) -> None:  # noqa: ANN401 - an item, of which no type has these
-    """Change the node id of a test, as xdist does, because pytest has no public way."""
-    # Since pytest 9.2, the id is not a string.
-    parsed = getattr(item, "_id", None)
-    if parsed is None:
-        item._nodeid = node_id  # noqa: SLF001 - see above
-    else:
-        item._id = parsed.parse(node_id)  # noqa: SLF001 - see above
 
 
 def _copy_of(item: pytest.Item) -> pytest.Item:

@@ -81,7 +81,10 @@ def pytest_collection_modifyitems(
     listing = CollectedTests(
         tests=tuple(tests),
         failures=_failures,
-        is_import_error=all(map(_is_import_error, _errors)),
+        # pytest wraps the exception of a test module.
+        is_import_error=all(
+            isinstance(error.__cause__ or error, ImportError) for error in _errors
+        ),
     )
     text = codec.to_text(listing)
     Path(os.environ[LISTING_VARIABLE]).write_text(text, encoding="utf-8")
@@ -98,11 +101,6 @@ def _source_of(item: pytest.Item) -> str:
     except (OSError, TypeError, ValueError):
         text = item.path.read_bytes() if item.path.is_file() else b""
     return digest_of(text)
-
-
-def _is_import_error(error: BaseException) -> bool:
-    """Return True for a failed import. pytest wraps the exception of a test module."""
-    return isinstance(error.__cause__ or error, ImportError)
 
 
 def _encodable(text: str) -> str:

@@ -15,9 +15,14 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.base import CACHE_REMEDY, cache_mistake
 from pytest_gpuperf.collect.devices import query_devices
-from pytest_gpuperf.config import Plan
+from pytest_gpuperf.config import (
+    NO_WORK,
+    WORK_REMEDY,
+    Plan,
+    is_whole,
+    text_mistake,
+)
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
-from pytest_gpuperf.model.frozen import has_lone_surrogate
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import CacheMode, Source
@@ -67,7 +72,11 @@ def read_markers(
     The error lists all mistakes of the report's tests.
     """
     mistakes: list[str] = []
-    has_threads = _knows_unsafe_threads(measuring[0].config)
+    # A plugin such as pytest-run-parallel registers the marker.
+    has_threads = any(
+        re.split(r"[:(]", line)[0] == _UNSAFE
+        for line in measuring[0].config.getini("markers")
+    )
     for item in measuring:
         # Taken before loadgroup appends the name of the group.
         item.stash[TEST_ID] = item.nodeid
@@ -86,15 +95,6 @@ def read_markers(
         report.result = []
         # Every parameter set of a function repeats the same mistakes.
         report.longrepr = "\n".join(dict.fromkeys(mistakes))
-
-
-def _knows_unsafe_threads(config: pytest.Config) -> bool:
-    """
-    Return True if a plugin such as pytest-run-parallel registered the thread_unsafe marker.
-    """
-    return any(
-        re.split(r"[:(]", line)[0] == _UNSAFE for line in config.getini("markers")
-    )
 
 
 class _MarkerReader:
@@ -141,7 +141,13 @@ class _MarkerReader:
                 )
             for keyword, value in marker.kwargs.items():
                 if keyword not in _KEYWORDS:
-                    self.mistakes.append(_unknown_keyword(keyword))
+                    close = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
+                    hint = f"it has {', '.join(_KEYWORDS)}"
+                    if close:
+                        hint = f"did you mean {close[0]}"
+                    self.mistakes.append(
+                        f"the gpuperf marker has no keyword {keyword!r}; {hint}"
+                    )
                 elif keyword in _ADDED_UP:
                     keywords[keyword] = (*keywords.get(keyword, ()), *_listed(value))
                 else:
@@ -154,7 +160,10 @@ class _MarkerReader:
         from pytest_gpuperf.judge.grammar import parse_limit
 
         limits = []
-        for text in _once(texts):
+        alone = dict.fromkeys(text for text in texts if isinstance(text, str))
+        # A value of another type may not be hashable.
+        others = (text for text in texts if not isinstance(text, str))
+        for text in (*alone, *others):
             if not isinstance(text, str):
                 self.mistakes.append(
                     f"a limit is text, as 'time <= 60 us': {_shown(text)}"
@@ -170,9 +179,8 @@ class _MarkerReader:
     def _regressions(self, value: object) -> dict[str, float | None]:
         """Return the largest accepted changes [fraction] by metric."""
         if not isinstance(value, (str, dict)):
-            raise _wrong(
-                f"{_shown(value)} is not text", 'write "5 %", "off" or {"time": "5 %"}'
-            )
+            remedy = 'write "5 %", "off" or {"time": "5 %"}'
+            raise ConfigError(f"{_shown(value)} is not text", remedy=remedy)
         from pytest_gpuperf.judge.grammar import parse_max_regression
 
         return dict(parse_max_regression(value, names=self.metrics))
@@ -193,7 +201,10 @@ class _MarkerReader:
         """Collect a mistake for limits on time in a test without the fixture."""
         timed = [escape(lim.text) for lim in plan.limits if _is_timed(lim.metric)]
         if any(map(_is_timed, plan.max_regression)):
-            timed.append(f"max_regression={_timed_gates(keywords['max_regression'])}")
+            gates = keywords["max_regression"]
+            if not isinstance(gates, str):
+                gates = {name: text for name, text in gates.items() if _is_timed(name)}
+            timed.append(f"max_regression={_shown(gates)}")
         if plan.min_grade is not None:
             timed.append(f"min_grade={_shown(keywords['min_grade'])}")
         if timed:
@@ -207,29 +218,11 @@ def _is_timed(metric: str) -> bool:
     return metric.partition(".")[0] in _TIMED
 
 
-def _timed_gates(value: str | dict[str, str]) -> str:
-    if isinstance(value, str):
-        return _shown(value)
-    return _shown({name: text for name, text in value.items() if _is_timed(name)})
-
-
-def _unknown_keyword(keyword: str) -> str:
-    close = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
-    hint = f"did you mean {close[0]}" if close else f"it has {', '.join(_KEYWORDS)}"
-    return f"the gpuperf marker has no keyword {keyword!r}; {hint}"
-
-
 def _listed(value: object) -> tuple[object, ...]:
     """Return a value as a tuple. A text becomes a tuple of one."""
     if isinstance(value, (list, tuple)):
         return tuple(value)
     return (value,)
-
-
-def _once(texts: Sequence[object]) -> list[object]:
-    """Return the texts without duplicates, followed by values of other types."""
-    texts_alone = dict.fromkeys(text for text in texts if isinstance(text, str))
-    return [*texts_alone, *(text for text in texts if not isinstance(text, str))]
 
 
 # Keywords that name metrics.
@@ -254,10 +247,6 @@ def _texts(constant: object) -> Iterator[str]:
         yield from _texts(constant.co_consts)
 
 
-def _wrong(message: str, remedy: str) -> ConfigError:
-    return ConfigError(message, remedy=remedy)
-
-
 def _shown(value: object) -> str:
     """Return a short repr of any value, even if its own repr raises."""
     return repr(value) if type(value) is str else reprlib.repr(value)
@@ -271,64 +260,59 @@ def _error_text(error: GpuPerfError) -> str:
     return "\n".join(map(escape, shown))
 
 
+def _refuse(wrong: Sequence[object], why: str, remedy: str) -> None:
+    """Raise if any value of a list is wrong."""
+    if wrong:
+        listed = ", ".join(map(_shown, wrong))
+        raise ConfigError(f"{listed}: {why}", remedy=remedy)
+
+
 def _grade(value: object) -> str:
     if not isinstance(value, str) or value not in _GRADES:
-        raise _wrong(
-            f"{_shown(value)} is not a grade", f"write one of {', '.join(_GRADES)}"
-        )
+        remedy = f"write one of {', '.join(_GRADES)}"
+        raise ConfigError(f"{_shown(value)} is not a grade", remedy=remedy)
     return value
 
 
 def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
     wrong = [v for v in values if not (isinstance(v, str) and is_counter(v))]
-    if wrong:
-        listed = ", ".join(_shown(value) for value in wrong)
-        raise _wrong(f"{listed}: not a counter name", "write it as dram__bytes.sum")
+    _refuse(wrong, "not a counter name", "write it as dram__bytes.sum")
     return tuple(str(value) for value in dict.fromkeys(values))
 
 
 def _work(value: object) -> Work:
     if not isinstance(value, Work):
-        raise _wrong(
-            f"{_shown(value)} is not a Work", "write Work(bytes=…) or Work(flop=…)"
-        )
+        raise ConfigError(f"{_shown(value)} {NO_WORK}", remedy=WORK_REMEDY)
     return value
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise _wrong(f"{_shown(value)} is not text", "write a heading in quotes")
-    if has_lone_surrogate(value):
-        raise _wrong(
-            f"{value!r} contains a lone surrogate", "write a heading in quotes"
-        )
+    why = text_mistake(value, "text")
+    if why or not isinstance(value, str):
+        raise ConfigError(f"{_shown(value)} {why}", remedy="write a heading in quotes")
     if value and not value.strip():
-        raise _wrong(f"{value!r} is blank", "write a heading, or leave it out")
+        remedy = "write a heading, or leave it out"
+        raise ConfigError(f"{value!r} is blank", remedy=remedy)
     return value
 
 
 def _cache(value: object) -> CacheMode:
     if why := cache_mistake(value):
-        raise _wrong(why, CACHE_REMEDY)
+        raise ConfigError(why, remedy=CACHE_REMEDY)
     return CacheMode(value)
 
 
 def _iterations(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _wrong(
-            f"{_shown(value)} is not a number of samples", "write a whole number >= 1"
-        )
+    if not is_whole(value, least=1):
+        message = f"{_shown(value)} is not a number of samples"
+        raise ConfigError(message, remedy="write a whole number >= 1")
     return value
 
 
 def _records(values: tuple[object, ...]) -> frozenset[str]:
     wrong = [v for v in values if not isinstance(v, str) or not v or v in METRICS]
-    if wrong:
-        listed = ", ".join(_shown(value) for value in wrong)
-        raise _wrong(
-            f"{listed}: not a name that gpuperf.record takes",
-            'write the name that is passed to record: "ttft"',
-        )
+    remedy = 'write the name that is passed to record: "ttft"'
+    _refuse(wrong, "not a name that gpuperf.record takes", remedy)
     return frozenset(str(value) for value in values)
 
 
@@ -340,10 +324,8 @@ def _requirements(value: object) -> tuple[str, ...]:
         if not isinstance(requirement, str)
         or (requirement not in _REQUIREMENTS and not _CHIP.fullmatch(requirement))
     ]
-    if wrong:
-        listed = ", ".join(_shown(requirement) for requirement in wrong)
-        allowed = ", ".join((*_REQUIREMENTS, "sm_90"))
-        raise _wrong(f"{listed}: not a known requirement", f"write {allowed}…")
+    allowed = ", ".join((*_REQUIREMENTS, "sm_90"))
+    _refuse(wrong, "not a known requirement", f"write {allowed}…")
     return tuple(str(requirement) for requirement in requirements)
 
 

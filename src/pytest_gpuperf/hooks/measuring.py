@@ -77,7 +77,11 @@ def _count_before(session: pytest.Session, bench: Bench) -> None:
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
     # Nearly all runs return here, before anything is loaded.
     if not any(
-        is_named or (_names_a_counter(plan) and not _never_runs(item))
+        is_named
+        or (
+            any(map(is_counter, (*plan.counters, *plan.judged)))
+            and not _never_runs(item)
+        )
         for item, plan in plans
     ):
         return
@@ -134,10 +138,6 @@ def _never_runs(item: pytest.Item) -> bool:
     return skipped or any(
         mark.kwargs.get("run") is False for mark in item.iter_markers("xfail")
     )
-
-
-def _names_a_counter(plan: Plan) -> bool:
-    return any(map(is_counter, (*plan.counters, *plan.judged)))
 
 
 def _announce(config: pytest.Config, count: int) -> None:
@@ -497,7 +497,15 @@ class Measuring:
         early = [report.__dict__.pop("gpuperf_early", False) for report in reports]
         # The test measured in its fixtures.
         if early == [True, False]:
-            reports, early = [_passed_setup(reports[0]), *reports], [False, *early]
+            setup = pytest.TestReport(
+                nodeid=reports[0].nodeid,
+                location=reports[0].location,
+                keywords=reports[0].keywords,
+                outcome="passed",
+                longrepr=None,
+                when="setup",
+            )
+            reports, early = [setup, *reports], [False, *early]
             reports[1].when = "call"
         if len(reports) != len(("setup", "call", "teardown")):
             return reports
@@ -506,17 +514,12 @@ class Measuring:
         unsettled = call.passed or early[1] or outcomes.passed_unexpectedly(call)
         if not (first.passed and unsettled) or teardown.failed:
             return reports
-        first.gpuperf_inside = (  # type: ignore[attr-defined] # our own, for the gate
-            [self._serializable(report) for report in rest]
-            if self.in_worker_process
-            else rest
-        )
+        inside: list[object] = [*rest]
+        if self.in_worker_process:  # Nothing but builtins may leave a worker.
+            hook = self.config.hook.pytest_report_to_serializable
+            inside = [hook(config=self.config, report=report) for report in rest]
+        first.gpuperf_inside = inside  # type: ignore[attr-defined] # our own, for the gate
         return [first]
-
-    def _serializable(self, report: pytest.TestReport) -> object:
-        """Convert a report to builtins, because nothing else may leave a worker."""
-        hook = self.config.hook.pytest_report_to_serializable
-        return hook(config=self.config, report=report)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -696,8 +699,17 @@ class Measuring:
     ) -> None:
         """Note if an xfail mark expects failures that only the gate can find."""
         marked = hasattr(report, "wasxfail") or outcomes.passed_unexpectedly(report)
-        if marked and not outcomes.calls_xfail(call):
-            report.gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined] # our own
+        if not marked or outcomes.calls_xfail(call):
+            return
+        kinds = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
+        expects = all(
+            kind is None
+            or (
+                isinstance(kind, (type, tuple)) and issubclass(PerfAssertionError, kind)
+            )
+            for kind in kinds
+        )
+        report.gpuperf_expects = expects  # type: ignore[attr-defined] # our own
 
     def _attach(
         self,
@@ -764,6 +776,7 @@ class Measuring:
         if report.passed and unasked and not has_reason:
             refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
         references = self.bench.measurer.references
+        gated = plan.uses_fixture or plan.max_regression
         ours = outcomes.missed_a_limit(call) or outcomes.lacked_a_value(call)
         return Measured(
             test_id=item.stash[TEST_ID],
@@ -772,7 +785,8 @@ class Measuring:
             refusals=tuple(refusals),
             lost=self.bench.site.told_lost(),
             references=() if references is None else references.taken(),
-            max_regression=_gates(plan),
+            # The time of a single call is not gated.
+            max_regression=plan.max_regression if gated else {"time": None},
             body_failed=call.excinfo is not None and not (ours or skipped),
             skipped=skipped and not ours,
             xfailed=skipped and not ours and hasattr(report, "wasxfail"),
@@ -806,39 +820,8 @@ def _plan(item: pytest.Item) -> Plan:
     return item.stash[PLAN]
 
 
-def _gates(plan: Plan) -> Mapping[str, float | None]:
-    """
-    Return the largest accepted changes by metric.
-
-    The time of a single call is not gated.
-    """
-    if plan.uses_fixture or plan.max_regression:
-        return plan.max_regression
-    return {"time": None}
-
-
 def _of_limit(error: UnitError) -> str:
     return f"limit {escape(str(error))}"
-
-
-def _passed_setup(report: pytest.TestReport) -> pytest.TestReport:
-    return pytest.TestReport(
-        nodeid=report.nodeid,
-        location=report.location,
-        keywords=report.keywords,
-        outcome="passed",
-        longrepr=None,
-        when="setup",
-    )
-
-
-def _expects_regressions(item: pytest.Item) -> bool:
-    kinds = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
-    return all(
-        kind is None
-        or (isinstance(kind, (type, tuple)) and issubclass(PerfAssertionError, kind))
-        for kind in kinds
-    )
 
 
 def _only_floats(report: pytest.TestReport) -> None:

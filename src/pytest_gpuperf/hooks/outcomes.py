@@ -185,7 +185,10 @@ def hide_own_frames(error: BaseException) -> None:
         hidden.append(for_ours or _is_ours(frame))
     hidden.reverse()
     if isinstance(error, GpuPerfError):
-        _forget_our_cause(error)
+        cause = error.__cause__
+        if cause is not None and not any(map(_is_users, _frames(cause))):
+            error.__cause__ = None
+            error.__suppress_context__ = True
     elif not _is_of_the_test(frames):
         return
     shown = [frame for frame, hide in zip(frames, hidden, strict=True) if not hide]
@@ -276,21 +279,20 @@ def _reasons(measured: Measured) -> tuple[str, ...]:
     """Return the reasons for missing values, without duplicates."""
     reasons = [f"{r.metric}: {r.text}" for r in measured.refusals]
     reasons += [
-        _headline(verdict)
+        next(iter(terminal.longrepr_lines(verdict))).text
         for verdict in measured.verdicts
         if verdict.outcome is Outcome.UNMEASURED
     ]
     if not reasons:
-        reasons += [_without_value(r) for r in measured.records if not r.estimates]
+        # Of a disabled measurement, no value was requested.
+        reasons += [
+            f"{record.key.name or 'any metric'}: {record.void.text}"
+            for record in measured.records
+            if not record.estimates
+            and record.void is not None
+            and record.void.code is not VoidCode.DISABLED
+        ]
     return tuple(filter(None, dict.fromkeys(reasons)))
-
-
-def _without_value(record: Record) -> str:
-    """Return the reason for a measurement without a value, or "" if none was requested."""
-    void = record.void
-    if void is None or void.code is VoidCode.DISABLED:
-        return ""
-    return f"{record.key.name or 'any metric'}: {void.text}"
 
 
 def missed_limits(measured: Measured) -> list[Verdict]:
@@ -377,7 +379,20 @@ def explained(
     """
     if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
         return _explained_by_card(op, left, right, ledger)
-    lines = _comparison_lines(op, left, right)
+    lines = assert_lines(
+        op,
+        left,
+        right,
+        left_estimate=left.estimate if isinstance(left, Figure) else None,
+        right_estimate=right.estimate if isinstance(right, Figure) else None,
+    )
+    failed: dict[Perf, list[FailedComparison]] = {}
+    for side, operator in ((left, op), (right, _TURNED.get(op, op))):
+        if isinstance(side, Figure):
+            metric, kernel = side.estimate.metric, side.estimate.kernel
+            comparison = FailedComparison(metric, operator, kernel)
+            failed.setdefault(side.perf, []).append(comparison)
+    lines += _advice_lines(failed)
     figures = [side for side in (left, right) if isinstance(side, Figure)]
     # pytest explains the last part of an `and` even if that part held.
     if figures and not _holds(op, left, right):
@@ -397,35 +412,17 @@ def _explained_by_card(
     taken = [*sides[0], *sides[1]]
     if not taken:
         return None
-    texts = [
-        f"{own[0].name} {_shown(side)}" if own else safe_repr(side)
-        for own, side in zip(sides, (left, right), strict=True)
-    ]
+    texts = []
+    for own, side in zip(sides, (left, right), strict=True):
+        if not own:  # No other object is asked for its text.
+            texts.append(safe_repr(side))
+            continue
+        shown = display.verbatim(side, "") if isinstance(side, float) else str(side)
+        texts.append(f"{own[0].name} {shown}")
     line = escape(f"{texts[0]} {op} {texts[1]}")
     if op in _COMPARE and not _COMPARE[op](left, right):
         taken[0].perf.missed(line, _asserting_place())
     return [line]
-
-
-def _shown(value: object) -> str:
-    return display.verbatim(value, "") if isinstance(value, float) else str(value)
-
-
-def _comparison_lines(op: str, left: object, right: object) -> list[str]:
-    lines = assert_lines(
-        op,
-        left,
-        right,
-        left_estimate=left.estimate if isinstance(left, Figure) else None,
-        right_estimate=right.estimate if isinstance(right, Figure) else None,
-    )
-    failed: dict[Perf, list[FailedComparison]] = {}
-    for side, operator in ((left, op), (right, _TURNED.get(op, op))):
-        if isinstance(side, Figure):
-            metric, kernel = side.estimate.metric, side.estimate.kernel
-            comparison = FailedComparison(metric, operator, kernel)
-            failed.setdefault(side.perf, []).append(comparison)
-    return lines + _advice_lines(failed)
 
 
 def _holds(op: str, left: object, right: object) -> bool:
@@ -502,7 +499,3 @@ def _advice_lines(failed: Mapping[Perf, Sequence[FailedComparison]]) -> list[str
     from pytest_gpuperf.report.launches import advice_texts
 
     return [f"    {escape(text)}" for part in advised for text in advice_texts(part)]
-
-
-def _headline(verdict: Verdict) -> str:
-    return next(iter(terminal.longrepr_lines(verdict))).text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from pytest_gpuperf.compute.blocks import BlockChange, block_changes
@@ -250,7 +250,11 @@ def _rulings(
     final: bool,
 ) -> list[_Ruling]:
     rulings = [_Ruling()] * len(pairs)
-    for look_blocks, alpha, decides in _looks(block_count, policy, final=final):
+    for due_blocks, alpha in zip(policy.look_blocks, policy.levels, strict=True):
+        # An early end does not depend on the values, so it counts as the next look
+        # before its time.
+        look_blocks = min(due_blocks, block_count)
+        decides = due_blocks <= block_count or final
         level = Sureness(
             alpha=alpha,
             pair_count=max(1, pair_count),
@@ -273,22 +277,9 @@ def _rulings(
                 _given_up(pair, ruling, policy, shrinks=math.sqrt(left))
                 for pair, ruling in zip(pairs, rulings, strict=True)
             ]
+        if due_blocks >= block_count:
+            break
     return rulings
-
-
-def _looks(
-    block_count: int, policy: AgainstPolicy, *, final: bool
-) -> Iterator[tuple[int, float, bool]]:
-    """Yield the number of blocks and the level of every look, and True if the look decides."""
-    for look_blocks, alpha in zip(policy.look_blocks, policy.levels, strict=True):
-        if look_blocks < block_count:
-            yield look_blocks, alpha, True
-            continue
-        # An early end does not depend on the values, so it counts as the next look
-        # before its time.
-        due = look_blocks == block_count
-        yield block_count, alpha, due or final
-        return
 
 
 def _decided(
@@ -312,11 +303,10 @@ def _decided(
         _decision(
             pair,
             ruling,
+            is_judged=judged[place],
             is_worse=worse[place] < level.alpha,
             is_better=better[place] < level.alpha,
         )
-        if judged[place]
-        else _frozen(pair, ruling)
         for place, (pair, ruling) in enumerate(zip(pairs, rulings, strict=True))
     ]
 
@@ -352,9 +342,21 @@ def _chance(ruling: _Ruling, outcome: Outcome) -> float:
 
 
 def _decision(
-    pair: SidePair, ruling: _Ruling, *, is_worse: bool, is_better: bool
+    pair: SidePair,
+    ruling: _Ruling,
+    *,
+    is_judged: bool,
+    is_worse: bool,
+    is_better: bool,
 ) -> _Ruling:
-    if ruling.change is None:
+    if not is_judged and pair.is_frozen and pair.is_gated:
+        return replace(
+            ruling,
+            outcome=Outcome.INCONCLUSIVE,
+            reason=Reason.OTHER_KERNEL,
+            cause=Cause.KERNEL_PER_SIDE,
+        )
+    if not is_judged or ruling.change is None:
         return ruling
     limit = pair.case.limit or 0.0
     worsening = worsening_of(pair.case, ruling.change.change)
@@ -363,9 +365,8 @@ def _decision(
     elif is_better and worsening < -limit:
         outcome, reason = Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
     elif ruling.change.within:
-        equal = worsening == 0
         outcome = Outcome.UNCHANGED
-        reason = Reason.EQUAL if equal else Reason.WITHIN_NOISE
+        reason = Reason.EQUAL if worsening == 0 else Reason.WITHIN_NOISE
     else:
         return ruling
     return replace(ruling, outcome=outcome, reason=reason)
@@ -406,18 +407,6 @@ def _given_up(
     )
 
 
-def _frozen(pair: SidePair, ruling: _Ruling) -> _Ruling:
-    """Rule a pair inconclusive if both sides always ran other kernels."""
-    if not (pair.is_frozen and pair.is_gated):
-        return ruling
-    return replace(
-        ruling,
-        outcome=Outcome.INCONCLUSIVE,
-        reason=Reason.OTHER_KERNEL,
-        cause=Cause.KERNEL_PER_SIDE,
-    )
-
-
 def _verdict(
     pair: SidePair, ruling: _Ruling, policy: AgainstPolicy, *, short_of: Cause
 ) -> Verdict | None:
@@ -443,19 +432,26 @@ def _verdict(
     elif outcome is None or reason is None:
         outcome = Outcome.INCONCLUSIVE
         reason, cause = _undecided(ruling, policy, short_of=short_of)
+    evidence = None
+    if reason is Reason.OTHER_KERNEL and pair.kernels is not None:
+        evidence = VerdictEvidence(kernels=pair.kernels, account=pair.account)
+    elif reason in _MOVED and pair.account is not None:
+        evidence = VerdictEvidence(account=pair.account)
+    elif cause is Cause.BEFORE_FIRST_LOOK:
+        evidence = VerdictEvidence(least_count=policy.look_blocks[0])
     verdict = verdict_of(
         pair.case,
         outcome,
         reason,
         cause=cause,
-        evidence=_evidence(pair, reason, cause, policy),
+        evidence=evidence,
         change=None if ruling.change is None else ruling.change.change,
     )
-    evidence = AgainstEvidence(block_count=0)
+    against = AgainstEvidence(block_count=0)
     if ruling.change is not None:
         limit = ruling.decidable_limit
-        evidence = replace(ruling.change.evidence, decidable_limit=limit)
-    return replace(verdict, against=evidence)
+        against = replace(ruling.change.evidence, decidable_limit=limit)
+    return replace(verdict, against=against)
 
 
 def _undecided(
@@ -463,25 +459,11 @@ def _undecided(
 ) -> tuple[Reason, Cause | None]:
     if ruling.change is None:
         return Reason.OTHER_KERNEL, None
-    is_early = ruling.change.evidence.block_count < policy.look_blocks[0]
-    if is_early and short_of is not Cause.STOPPED:
-        return Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK
     block_count = ruling.change.evidence.block_count
+    if block_count < policy.look_blocks[0] and short_of is not Cause.STOPPED:
+        return Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK
     if short_of is Cause.BLOCKS_SPENT and block_count < policy.least_measured:
         return Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY
     if short_of is Cause.BLOCKS_SPENT:
         return Reason.BLOCKS_DIFFER, short_of
     return Reason.TOO_FEW_BLOCKS, short_of
-
-
-def _evidence(
-    pair: SidePair, reason: Reason, cause: Cause | None, policy: AgainstPolicy
-) -> VerdictEvidence | None:
-    """Return the kernels of both sides, or the number of blocks needed to decide, or None."""
-    if reason is Reason.OTHER_KERNEL and pair.kernels is not None:
-        return VerdictEvidence(kernels=pair.kernels, account=pair.account)
-    if reason in _MOVED and pair.account is not None:
-        return VerdictEvidence(account=pair.account)
-    if cause is Cause.BEFORE_FIRST_LOOK:
-        return VerdictEvidence(least_count=policy.look_blocks[0])
-    return None

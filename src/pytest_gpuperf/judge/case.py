@@ -403,9 +403,13 @@ def case_of(
         (usable or records)[0],
     )
     comparable, differing, sources = _comparable(estimate, about, having, across)
+    of_name = metric_of(metric)
+    if estimate is not None:
+        better = Better(estimate.better) if estimate.better else Better.NEITHER
+        of_name = metric_of(metric, unit=estimate.unit, better=better)
     return Case(
         key=first.key,
-        metric=_metric(metric, estimate),
+        metric=of_name,
         limit=limit,
         estimate=estimate,
         current=SessionValue.of([e for e, _ in now]) if now else None,
@@ -766,28 +770,18 @@ def _apart(
         )
         for (place, version), then in several.items()
     }
-    return [
-        apart[id(then.facts), then.schema_version]
-        if _is_alike(like, now, then, value)
-        else {
-            **_own_differences(like, now, then, value, across),
-            **apart[id(then.facts), then.schema_version],
-        }
-        for then, value in pairs
-    ]
-
-
-def _is_alike(
-    like: Estimate | SessionValue,
-    now: Record | StoredRecord,
-    then: StoredRecord,
-    value: SessionValue,
-) -> bool:
-    return (
-        now.parameters_digest == then.parameters_digest
-        and like.unit == value.unit
-        and like.better == value.better
-    )
+    found: list[Facts] = []
+    for then, value in pairs:
+        own: Facts = {}
+        if (
+            now.parameters_digest != then.parameters_digest
+            or like.unit != value.unit
+            or like.better != value.better
+        ):
+            own = _own_differences(like, now, then, value, across)
+        shared = apart[id(then.facts), then.schema_version]
+        found.append({**own, **shared} if own else shared)
+    return found
 
 
 def _own_differences(
@@ -817,13 +811,6 @@ def _own_differences(
 
 def _stored(record: StoredRecord, value: SessionValue) -> StoredValue:
     return StoredValue(value=value, session=record.session, choice=record.choice)
-
-
-def _metric(name: str, estimate: Estimate | None) -> Metric:
-    if estimate is None:
-        return metric_of(name)
-    better = Better(estimate.better) if estimate.better else Better.NEITHER
-    return metric_of(name, unit=estimate.unit, better=better)
 
 
 def _moved(

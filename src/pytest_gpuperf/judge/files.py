@@ -181,24 +181,19 @@ def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:
         old = dict(zip(new, old.values(), strict=True))
     names = dict.fromkeys((*new, *old))
     for name in sorted(names, key=lambda n: -(new.get(n) or old[n]).time_s):
-        yield from _kernel_differences(name, old.get(name), new.get(name))
-
-
-def _kernel_differences(
-    name: str, was: KernelCounters | None, now: KernelCounters | None
-) -> Iterator[Difference]:
-    """Yield the metrics of one kernel. For a new or missing kernel, yield only the launches."""
-    old, new = _metrics(was), _metrics(now)
-    metrics = dict.fromkeys((*new, *old))
-    for metric in metrics if was and now else metrics.keys() & {_COUNT}:
-        _, unit = new.get(metric) or old[metric]
-        yield Difference(
-            kernel=name,
-            metric=metric,
-            unit=unit,
-            was=old[metric][0] if metric in old else None,
-            now=new[metric][0] if metric in new else None,
-        )
+        before, after = _metrics(old.get(name)), _metrics(new.get(name))
+        metrics = dict.fromkeys((*after, *before))
+        # Of a new or a missing kernel, the launches say all.
+        in_both = name in old and name in new
+        for metric in metrics if in_both else metrics.keys() & {_COUNT}:
+            _, unit = after.get(metric) or before[metric]
+            yield Difference(
+                kernel=name,
+                metric=metric,
+                unit=unit,
+                was=before[metric][0] if metric in before else None,
+                now=after[metric][0] if metric in after else None,
+            )
 
 
 def _metrics(kernel: KernelCounters | None) -> dict[str, tuple[float, str]]:
@@ -446,12 +441,17 @@ def _pair(
     )
     sources = {v.source for v in values_now} & {v.source for v in values_then}
     source = best_source(sources or {v.source for v in (*values_now, *values_then)})
-    values_now, values_then = (
+    sides = [
         [value for value in side if value.source == source]
         for side in (values_now, values_then)
-    )
-    widths = [_width(side) for side in (values_now, values_then)]
-    certain = [width for width in widths if width is not None]
+    ]
+    values_now, values_then = sides
+    # The half-width of the mean of the sessions of each side, by samples alone.
+    half_widths = []
+    for side in sides:
+        widths = [width for value in side for width in value.half_widths]
+        if widths:
+            half_widths.append(math.hypot(*widths) / len(widths))
     return ValuePair(
         key=key,
         metric=metric,
@@ -459,7 +459,7 @@ def _pair(
         was=_mean(values_then),
         now=_mean(values_now),
         better=(values_now or values_then)[0].better,
-        half_width=math.hypot(*certain) if len(certain) == len(widths) else None,
+        half_width=math.hypot(*half_widths) if len(half_widths) == len(sides) else None,
     )
 
 
@@ -471,11 +471,3 @@ def _mean(values: Sequence[SessionValue]) -> float | None:
     if len({*means}) == 1 or min(means) <= 0:  # The first case is exact.
         return mean(means)
     return math.exp(math.fsum(map(math.log, means)) / len(means))
-
-
-def _width(values: Sequence[SessionValue]) -> float | None:
-    """
-    Return the half-width of the mean of the sessions by samples alone, or None if unknown.
-    """
-    widths = [width for value in values for width in value.half_widths]
-    return math.hypot(*widths) / len(widths) if widths else None

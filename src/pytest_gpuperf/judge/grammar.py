@@ -96,8 +96,7 @@ def parse_limit(text: str, names: Collection[str] = ()) -> Limit:
     operator, place = _operator(text, place, metric)
     quantity = _quantity(text, place, metric)
     _check_unit(text, metric, quantity)
-    _check_kernel(text, metric, kernel)
-    _check_possible(text, place, metric, operator, quantity.value)
+    _check_possible(text, place, metric, kernel, operator, quantity.value)
     return Limit(
         text=text.strip(),
         metric=metric,
@@ -149,8 +148,7 @@ def parse_max_regression(
 
 def _check_text(metric: object) -> None:
     if not isinstance(metric, str):
-        message = "a metric is named by text"
-        raise ConfigError(message, remedy=_CHANGE)
+        raise ConfigError("a metric is named by text", remedy=_CHANGE)
 
 
 def _fraction(text: object) -> float | None:
@@ -165,8 +163,7 @@ def _fraction(text: object) -> float | None:
     except UnitError as error:
         raise ConfigError(error.message, remedy=_CHANGE) from error
     if quantity.si != "fraction":
-        message = f"{text!r} is not a percentage"
-        raise ConfigError(message, remedy=_CHANGE)
+        raise ConfigError(f"{text!r} is not a percentage", remedy=_CHANGE)
     if quantity.value < 0:
         message = f"{text!r} is negative"
         raise ConfigError(message, remedy="write how much worse it may get")
@@ -256,7 +253,18 @@ def _quantity(text: str, place: int, metric: str) -> Quantity:
         message = "the number is missing"
         raise _syntax(message, "write a number and a unit: 60 us", text, place)
     _refuse_lookalike(text, place, len(text), but=_MICRO)
-    after = _refuse_trailing(text, place)
+    after = place  # Where the unit stands, or the number if it is none.
+    match = _NUMBER.match(text, place)
+    if match is not None and any(c.isdigit() for c in match.group()):
+        after = match.end()
+        unit, _, trailing = text[after:].strip().partition(" ")
+        if unit[:1].isdigit() or unit.startswith(","):
+            message = "a number has no spaces and no commas in it"
+            raise _syntax(message, "write 1_000 or 1e3", text, after)
+        if trailing:
+            message = f"{trailing.strip()!r} stands after the limit"
+            column = text.rindex(trailing.strip())
+            raise _syntax(message, "write one limit in each text", text, column)
     expected = METRICS[metric].unit if metric in METRICS else None
     try:
         return parse_quantity(rest, si=expected)
@@ -267,62 +275,43 @@ def _quantity(text: str, place: int, metric: str) -> Quantity:
         raise _syntax(error.message, remedy, text, after) from error
 
 
-def _refuse_trailing(text: str, place: int) -> int:
-    """Reject text after the unit, and return the index of the unit."""
-    match = _NUMBER.match(text, place)
-    if match is None or not any(c.isdigit() for c in match.group()):
-        return place
-    after = match.end()
-    unit, _, trailing = text[after:].strip().partition(" ")
-    if unit[:1].isdigit() or unit.startswith(","):
-        message = "a number has no spaces and no commas in it"
-        raise _syntax(message, "write 1_000 or 1e3", text, after)
-    if trailing:
-        message = f"{trailing.strip()!r} stands after the limit"
-        column = text.rindex(trailing.strip())
-        raise _syntax(message, "write one limit in each text", text, column)
-    return after
-
-
 def _check_unit(text: str, metric: str, quantity: Quantity) -> None:
     expected = METRICS[metric].unit if metric in METRICS else None
     # The unit of a counter, or of a number recorded by the test, is known only from the
     # record.
     if expected is None:
         return
-    if quantity.si is None:
-        _check_bare(text, metric, expected, quantity.value)
-    elif quantity.si != expected:
+    value = quantity.value
+    if quantity.si is not None and quantity.si != expected:
         message = f"{metric} is in {expected}, the limit in {quantity.si}"
-        example = _EXAMPLES.get(expected, f"a number of {expected}")
-        raise UnitError(message, path=text.strip(), remedy=f"write it as {example}")
-
-
-def _check_bare(text: str, metric: str, expected: str, value: float) -> None:
-    if expected not in _UNITLESS:
-        example = _EXAMPLES.get(expected, f"{value:g} {expected}")
+        remedy = f"write it as {_EXAMPLES.get(expected, f'a number of {expected}')}"
+    elif quantity.si is None and expected not in _UNITLESS:
         message = f"{metric} needs a unit"
-        raise UnitError(message, path=text.strip(), remedy=f"write it as {example}")
-    if expected == "fraction" and value > 1:
+        remedy = f"write it as {_EXAMPLES.get(expected, f'{value:g} {expected}')}"
+    elif quantity.si is None and expected == "fraction" and value > 1:
         message = f"{value:g} is more than the whole of {metric}"
         remedy = f"write {value:g} %, or a fraction up to 1"
-        raise UnitError(message, path=text.strip(), remedy=remedy)
-
-
-def _check_kernel(text: str, metric: str, kernel: str | None) -> None:
-    if kernel is None or metric_of(metric).per_kernel:
+    else:
         return
-    message = f"{metric} is not known of each kernel"
-    remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
-    # A name chosen by the test may contain a "[".
-    after = text.index(metric) + len(metric)
-    raise _syntax(message, remedy, text, text.index("[", after))
+    raise UnitError(message, path=text.strip(), remedy=remedy)
 
 
 def _check_possible(
-    text: str, place: int, metric: str, operator: str, threshold: float
+    text: str,
+    place: int,
+    metric: str,
+    kernel: str | None,
+    operator: str,
+    threshold: float,
 ) -> None:
+    """Refuse a limit that cannot be checked, or that no value breaks or keeps."""
     catalogued = metric_of(metric)
+    if kernel is not None and not catalogued.per_kernel:
+        message = f"{metric} is not known of each kernel"
+        remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
+        # A name chosen by the test may contain a "[".
+        after = text.index(metric) + len(metric)
+        raise _syntax(message, remedy, text, text.index("[", after))
     if catalogued.never_negative and (
         threshold < 0 or (threshold == 0 and operator in {"<", ">="})
     ):

@@ -217,8 +217,18 @@ def _decide(
 ) -> Verdict:
     estimate = _together(first, retested)
     interval = _interval(limit, record, estimate, retested, spread)
-    outcome, reason = _outcome(limit, estimate.value, interval)
-    if reason is Reason.STRADDLES_LIMIT and (far := _far_beyond(limit, retested)):
+    ends = (estimate.value,) if interval is None else (interval.low, interval.high)
+    holds = _HOLDS[limit.operator]
+    within = [holds(end, limit.threshold) for end in ends]
+    outcome, reason = Outcome.INCONCLUSIVE, Reason.STRADDLES_LIMIT
+    is_share = limit.metric == _FRACTION and limit.operator in {">=", ">"}
+    if is_share and estimate.value > ABOVE_THE_ROOF:
+        reason = Reason.ABOVE_THE_ROOF
+    elif all(within):
+        outcome, reason = Outcome.PASSED, Reason.WITHIN_LIMIT
+    elif not any(within):
+        outcome, reason = Outcome.FAILED, Reason.BEYOND_LIMIT
+    elif far := _far_beyond(limit, retested):
         outcome, reason, interval = Outcome.FAILED, Reason.BEYOND_LIMIT, far
     still = reason is Reason.STRADDLES_LIMIT and bool(retested)
     return Verdict(
@@ -234,24 +244,13 @@ def _decide(
         assumed=interval is not None
         and spread is None
         and record.kind is not Kind.COMPARE,
-        confirmations=_relative(limit, retested),
+        # Nothing is relative to a limit of 0.
+        confirmations=tuple(
+            relative_change(e.value, limit.threshold)
+            for e in retested
+            if limit.threshold != 0
+        ),
     )
-
-
-def _outcome(
-    limit: Limit, value: float, interval: _Interval | None
-) -> tuple[Outcome, Reason]:
-    holds = _HOLDS[limit.operator]
-    lower_bound = limit.operator in {">=", ">"}
-    if limit.metric == _FRACTION and lower_bound and value > ABOVE_THE_ROOF:
-        return Outcome.INCONCLUSIVE, Reason.ABOVE_THE_ROOF
-    ends = (value,) if interval is None else (interval.low, interval.high)
-    within = [holds(end, limit.threshold) for end in ends]
-    if all(within):
-        return Outcome.PASSED, Reason.WITHIN_LIMIT
-    if any(within):
-        return Outcome.INCONCLUSIVE, Reason.STRADDLES_LIMIT
-    return Outcome.FAILED, Reason.BEYOND_LIMIT
 
 
 def _far_beyond(limit: Limit, retested: Sequence[Estimate]) -> _Interval | None:
@@ -278,10 +277,16 @@ def _interval(
     if limit.operator == "==" or record.kind in _POINTS:
         return None
     if record.kind is Kind.COMPARE:
-        sides = _of_sides(estimate, retested, spread)
+        sides = PairedRatio(value=estimate.value, low=estimate.low, high=estimate.high)
+        if len(retested) >= ENOUGH_PROCESSES:
+            sides = ratio_of_processes([e.value for e in retested])
+        elif spread is not None:
+            # The interval already includes the usual spread.
+            usual = process_spread(estimate.source)
+            sides = with_spread(sides, spread=spread, instead_of=usual)
         if sides.low is not None and sides.high is not None:
             return _Interval(low=sides.low, high=sides.high)
-    prior = spread or _prior(estimate)
+    prior = spread or PRIORS.get(family_of(estimate.metric, estimate.source))
     if prior is None:
         return None
     deviation = _deviation(prior, estimate, retested)
@@ -291,23 +296,6 @@ def _interval(
     farthest = min(max(estimate.value * factor, -_LARGEST), _LARGEST)
     ends = sorted((estimate.value / factor, farthest))
     return _Interval(low=ends[0], high=ends[1])
-
-
-def _of_sides(
-    estimate: Estimate, repeats: Sequence[Estimate], spread: Spread | None
-) -> PairedRatio:
-    if len(repeats) >= ENOUGH_PROCESSES:
-        return ratio_of_processes([e.value for e in repeats])
-    ratio = PairedRatio(value=estimate.value, low=estimate.low, high=estimate.high)
-    # The interval already includes the usual spread.
-    if spread is None:
-        return ratio
-    usual = process_spread(estimate.source)
-    return with_spread(ratio, spread=spread, instead_of=usual)
-
-
-def _prior(estimate: Estimate) -> Spread | None:
-    return PRIORS.get(family_of(estimate.metric, estimate.source))
 
 
 def _deviation(
@@ -347,16 +335,6 @@ def _together(first: Estimate, retested: Sequence[Estimate]) -> Estimate:
     )
 
 
-def _relative(limit: Limit, retested: Sequence[Estimate]) -> tuple[float, ...]:
-    """
-    Return the relative distances of fresh processes from the limit, or () for a limit of 0.
-    """
-    if limit.threshold == 0:
-        return ()
-    threshold = limit.threshold
-    return tuple(relative_change(e.value, threshold) for e in retested)
-
-
 def judge_limits(
     plan: Plan,
     test_id: str,
@@ -383,19 +361,30 @@ def judge_limits(
 
         grades: The thresholds of the grades, by roof. Missing roofs use the defaults.
     """
-    verdicts = [
-        judge_limit(limit, record, spread=spread_of(limit.metric, record))
-        for limit in plan.limits
-        for record in _meant(limit, test_id, records)
-    ]
-    if plan.min_grade is not None:
-        graded = [
-            _graded(limit, record, spread_of(limit.metric, record))
-            for record in records
-            if (limit := _grade_limit(plan.min_grade, record, grades)) is not None
+    verdicts: list[Verdict] = []
+    for limit in plan.limits:
+        meant = [record for record in records if _has(record, limit.metric)]
+        if not meant:
+            key = RecordKey(test_id=test_id)
+            nothing = Record(key=key, kind=Kind.RANGE, estimates=())
+            meant = [*records, nothing][:1]
+        verdicts += [
+            judge_limit(limit, record, spread=spread_of(limit.metric, record))
+            for record in meant
         ]
-        verdicts += graded or [_ungraded(plan.min_grade, test_id, records)]
-    return tuple(verdicts)
+    if plan.min_grade is None:
+        return tuple(verdicts)
+    graded = []
+    for record in records:
+        if record.kind is Kind.STEPS:
+            least = rate_limit(record, plan.min_grade)
+        elif record.roofline is not None:
+            least = grade_limit(record.roofline, plan.min_grade, grades)
+        else:
+            continue
+        if least is not None:
+            graded.append(_graded(least, record, spread_of(least.metric, record)))
+    return (*verdicts, *(graded or [_ungraded(plan.min_grade, test_id, records)]))
 
 
 def confirm_limit(
@@ -546,24 +535,6 @@ def spread_of(
     of_group = usual().get(group_of(metric, source))
     fit = fitting(values, clock_of(metric, source), of_group)
     return session_spread(fit, of_group)
-
-
-def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Record]:
-    """Return the records with the metric of a limit, or the first record if there are none."""
-    having = [record for record in records if _has(record, limit.metric)]
-    if having:
-        return having
-    nothing = Record(key=RecordKey(test_id=test_id), kind=Kind.RANGE, estimates=())
-    return (records or (nothing,))[:1]
-
-
-def _grade_limit(
-    grade: str, record: Record, grades: Mapping[str, Bands] | None
-) -> Limit | None:
-    if record.kind is Kind.STEPS:
-        return rate_limit(record, grade)
-    roof = record.roofline
-    return None if roof is None else grade_limit(roof, grade, grades)
 
 
 def _graded(limit: Limit, record: Record, spread: Spread | None) -> Verdict:

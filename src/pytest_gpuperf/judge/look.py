@@ -232,23 +232,15 @@ def _looks_by(
     """Return the looks of a class, corrected only for the drift of reference workloads."""
     controls = [False] * len(comparisons)
     alone = changes(comparisons, level=level, references=witnesses, controls=controls)
-    looks = (
-        _look(case, change, policy) for case, change in zip(cases, alone, strict=True)
-    )
-    return [
-        replace(look, shared=_is_beyond(case, look, policy))
-        for case, look in zip(cases, looks, strict=True)
-    ]
-
-
-def _is_beyond(case: Case, look: Look, policy: Policy) -> bool:
-    """
-    Return True if a value is off by more than the suspect share, before correction for
-    drift.
-    """
-    if case.limit is None or look.change is None:
-        return False
-    return abs(_with_machine(case, look.change)) > policy.suspect_share * case.limit
+    looks = []
+    for case, change in zip(cases, alone, strict=True):
+        look = _look(case, change, policy)
+        if case.limit is not None and look.change is not None:
+            least = policy.suspect_share * case.limit
+            moved = abs(_with_machine(case, look.change)) > least
+            look = replace(look, shared=moved)
+        looks.append(look)
+    return looks
 
 
 def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
@@ -261,7 +253,11 @@ def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
     """
     beyond = [look for look in looks if look.shared]
     unlikely = sum(look.worse or look.better for look in beyond) if has_witnesses else 0
-    telling = max(unlikely, sum(map(_is_far, beyond)))
+    far = sum(
+        look.change is not None and abs(look.change.effect or 0.0) > _FARTHEST_MOVE
+        for look in beyond
+    )
+    telling = max(unlikely, far)
     return 2 * len(beyond) >= len(looks) and 2 * telling >= len(beyond) > 0
 
 
@@ -287,11 +283,6 @@ def _is_beyond_the_clock(cases: Sequence[Case], looks: Sequence[Look]) -> bool:
     move, by_clock = (median(several) for several in zip(*known, strict=True))
     low, high = sorted((0.0, by_clock))
     return not low - CLOCK_STEP <= move <= high + CLOCK_STEP
-
-
-def _is_far(look: Look) -> bool:
-    """Return True if a change is larger than machine drift that spares the references."""
-    return look.change is not None and abs(look.change.effect or 0.0) > _FARTHEST_MOVE
 
 
 def _look(case: Case, change: Change | None, policy: Policy) -> Look:

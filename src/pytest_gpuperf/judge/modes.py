@@ -49,7 +49,10 @@ def seen_before(
             from the values of the suite, and this change is based on one of the two.
     """
     effect = change.effect
-    if comparison is None or not effect or not _is_positive(comparison):
+    if comparison is None or not effect:
+        return ()
+    sessions = (comparison.current, *comparison.stored)
+    if any(value <= 0 for session in sessions for value in session.run_values):
         return ()
     if change.reference <= 0 or effect <= -1:
         return ()
@@ -108,11 +111,6 @@ def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> s
     """Return the note about threads that shared the cores, or ""."""
     fresh = {} if confirmation is None else confirmation.notes
     return case.notes.get(OVERSUBSCRIBED) or fresh.get(OVERSUBSCRIBED) or ""
-
-
-def _is_positive(comparison: Comparison) -> bool:
-    sessions = (comparison.current, *comparison.stored)
-    return all(value > 0 for session in sessions for value in session.run_values)
 
 
 def _seen(stored: StoredValue, *, alone: bool = False) -> SeenValue:

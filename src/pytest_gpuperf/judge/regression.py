@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -29,7 +28,7 @@ from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, Role, StoredRecord
-from pytest_gpuperf.model.sample import Estimate, Source
+from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import (
     Outcome,
     Reason,
@@ -83,27 +82,35 @@ def settle(
         looks = first_look(cases, policy, references=references)
     weighed = _weighed(cases, confirmations, references, policy)
     decisive = _decisive_changes(cases, looks, weighed, references, policy)
-    gated = [
-        (case, change, both)
-        for case, change, both in zip(cases, decisive, weighed, strict=True)
-        if case.limit is not None
-    ]
-    early = [_early(case, change, confirmations, policy) for case, change, _ in gated]
-    still_open = [
-        (case, change, both)
-        for (case, change, both), verdict in zip(gated, early, strict=True)
-        if verdict is None and change is not None
-    ]
-    open_pairs = [(case, change) for case, change, _ in still_open]
+    verdicts: list[Verdict | None] = []
+    pairs: list[tuple[Case, Change]] = []
+    by_both: list[Weighed | None] = []
+    for case, change, both in zip(cases, decisive, weighed, strict=True):
+        if case.limit is None:
+            continue
+        confirmation = _confirmation(case, confirmations)
+        early = early_verdict(case, policy, confirmation)
+        if early is None:
+            early = kernel_verdict(case, policy, confirmation)
+        elif early.reason is Reason.TOO_FEW_SESSIONS:  # It still shows the change.
+            early = verdict_of(
+                case,
+                early.outcome,
+                early.reason,
+                evidence=early.evidence,
+                change=change,
+            )
+        verdicts.append(early)
+        if early is None and change is not None:
+            pairs.append((case, change))
+            by_both.append(both)
     shared = {case.name for case, look in zip(cases, looks, strict=True) if look.shared}
-    by_both = [both for _, _, both in still_open]
-    rulings = _rulings(
-        open_pairs, by_both, confirmations, policy, shared, complete=complete
+    rulings = _rulings(pairs, by_both, confirmations, policy, shared, complete=complete)
+    ruled = (
+        rule(case, ruling, policy)
+        for (case, _), ruling in zip(pairs, rulings, strict=True)
     )
-    ruled = map(
-        rule, (case for case, _ in open_pairs), rulings, itertools.repeat(policy)
-    )
-    return tuple(next(ruled) if verdict is None else verdict for verdict in early)
+    return tuple(next(ruled) if verdict is None else verdict for verdict in verdicts)
 
 
 def shown(
@@ -172,26 +179,6 @@ def smallest_seen(
     )
 
 
-def _early(
-    case: Case,
-    change: Change | None,
-    confirmations: Mapping[Name, Confirmation],
-    policy: Policy,
-) -> Verdict | None:
-    """
-    Return the verdict of a case that is not decided by numbers, or None.
-
-    A verdict on too few sessions still shows the change.
-    """
-    confirmation = _confirmation(case, confirmations)
-    early = early_verdict(case, policy, confirmation)
-    if early is not None and early.reason is Reason.TOO_FEW_SESSIONS:
-        return verdict_of(
-            case, early.outcome, early.reason, evidence=early.evidence, change=change
-        )
-    return early or kernel_verdict(case, policy, confirmation)
-
-
 def _confirmation(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
@@ -209,7 +196,10 @@ def _weighed(
     policy: Policy,
 ) -> list[Weighed | None]:
     changed: list[Weighed | None] = [None] * len(cases)
-    confirmed = [_fresh_values(case, confirmations) for case in cases]
+    if not confirmations:  # The usual case, and a name is slow to look up.
+        return changed
+    found = [confirmations.get(case.name) for case in cases]
+    confirmed = [c if c is not None and c.run_values else None for c in found]
     suspects = [c is not None and not c.control for c in confirmed]
     if not any(suspects):
         return changed
@@ -252,7 +242,10 @@ def _decisive_changes(
     if not any(weighed):  # The usual case.
         return decisive
     moved = [
-        look.suspect and _is_far(case, change, policy)
+        look.suspect
+        and change is not None
+        and case.limit is not None
+        and abs(worsening_of(case, change)) > policy.suspect_share * case.limit
         for case, look, change in zip(cases, looks, decisive, strict=True)
     ]
     if not any(moved):
@@ -260,12 +253,6 @@ def _decisive_changes(
     for place, change in _beside_suspects(cases, looks, moved, references, policy):
         decisive[place] = change
     return decisive
-
-
-def _is_far(case: Case, change: Change | None, policy: Policy) -> bool:
-    if change is None or case.limit is None:
-        return False
-    return abs(worsening_of(case, change)) > policy.suspect_share * case.limit
 
 
 def _beside_suspects(
@@ -317,16 +304,6 @@ def _beside_suspects(
     for place, change in zip(places, again, strict=True):
         if change is not None:
             yield place, change
-
-
-def _fresh_values(
-    case: Case, confirmations: Mapping[Name, Confirmation]
-) -> Confirmation | None:
-    """Return the fresh processes of a suspect or control, or None without values."""
-    confirmation = confirmations.get(case.name) if confirmations else None
-    return (
-        confirmation if confirmation is not None and confirmation.run_values else None
-    )
 
 
 def _rulings(
@@ -445,7 +422,21 @@ def with_suite(
 
         strict: Whether such a test becomes undecided, instead of only being reported.
     """
-    least = _least_gaps(cases, looks)
+    likely = [
+        (case, look.change.p_worse)
+        for case, look in zip(cases, looks, strict=True)
+        if case.limit is not None
+        and look.change is not None
+        and look.change.p_worse is not None
+    ]
+    adjusted = holm([p_value for _, p_value in likely])
+    level = POLICY.level(len(likely))
+    # The smallest gap to report, for every case unlikely to be noise.
+    least = {
+        case.name: max(_GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < level else _FAR)
+        for (case, p_value), sure in zip(likely, adjusted, strict=True)
+        if p_value < POLICY.alpha
+    }
     by_name = {case.name: (case, look) for case, look in zip(cases, looks, strict=True)}
     return tuple(
         _with_suite(verdict, *by_name[name], least[name], strict=strict)
@@ -505,24 +496,6 @@ def _known(
     return seen or [one.kernels for one in sessions if one.choice == choice]
 
 
-def _least_gaps(cases: Sequence[Case], looks: Sequence[Look]) -> dict[Name, float]:
-    """Return the smallest gap to report for every case unlikely to be noise."""
-    likely = [
-        (case, look.change.p_worse)
-        for case, look in zip(cases, looks, strict=True)
-        if case.limit is not None
-        and look.change is not None
-        and look.change.p_worse is not None
-    ]
-    adjusted = holm([p_value for _, p_value in likely])
-    level = POLICY.level(len(likely))
-    return {
-        case.name: max(_GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < level else _FAR)
-        for (case, p_value), sure in zip(likely, adjusted, strict=True)
-        if p_value < POLICY.alpha
-    }
-
-
 def _with_suite(
     verdict: Verdict, case: Case, look: Look, least_gap: float, *, strict: bool
 ) -> Verdict:
@@ -538,21 +511,15 @@ def _with_suite(
     sign = case.sign
     # Machine drift is both included and corrected for, and the smaller gap counts.
     worst_alone = max(sign * alone.effect, sign * _relative(alone.current, alone))
-    if (
-        sign * _relative(_best_of(case.estimate, sign), first) - worst_alone
-        <= least_gap
-    ):
+    # The better end of the interval, because a short disturbance widens the interval.
+    end = case.estimate.high if sign < 0 else case.estimate.low
+    best = case.estimate.value if end is None else end
+    if sign * _relative(best, first) - worst_alone <= least_gap:
         return verdict
     marked = replace(verdict, in_suite=first)
     if not strict or verdict.outcome not in _CLEARED:
         return marked
     return replace(marked, outcome=Outcome.INCONCLUSIVE, reason=Reason.SLOWER_IN_SUITE)
-
-
-def _best_of(estimate: Estimate, sign: float) -> float:
-    """Return the better end of an interval, because a short disturbance widens the interval."""
-    end = estimate.high if sign < 0 else estimate.low
-    return estimate.value if end is None else end
 
 
 def _relative(value: float, change: Change) -> float:

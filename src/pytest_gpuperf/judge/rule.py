@@ -111,6 +111,17 @@ def verdict_of(
     change: Change | None = None,
 ) -> Verdict:
     """Return a verdict on a case, with the span of the stored sessions that were compared."""
+    if change is not None and change.left_out:
+        stored = next(s for s in case.stored if s.session.id == change.left_out)
+        ratio = None  # To a mean of 0.
+        if change.reference != 0:
+            ratio = min(max(_mean(stored.value) / change.reference, -_MOST), _MOST)
+        left_out = LeftOut(
+            session_id=stored.session.id,
+            started_unix_s=stored.session.started_unix_s,
+            ratio=ratio,
+        )
+        evidence = replace(evidence or VerdictEvidence(), left_out=left_out)
     return Verdict(
         key=case.key,
         metric=case.metric.name,
@@ -120,9 +131,9 @@ def verdict_of(
         threshold=case.limit,
         default_limit=case.default_limit,
         estimate=case.estimate,
-        baseline=_span(case, case.stored),
+        baseline=_span(case),
         change=change,
-        evidence=_with_left_out(case, change, evidence),
+        evidence=evidence,
     )
 
 
@@ -245,38 +256,31 @@ def _holds_in_cycles(case: Case, change: Change) -> bool:
     return case.sign * (in_cycles - 1) > (case.limit or 0.0)
 
 
-def _with_left_out(
-    case: Case, change: Change | None, evidence: VerdictEvidence | None
-) -> VerdictEvidence | None:
-    if change is None or not change.left_out:
-        return evidence
-    stored = next(s for s in case.stored if s.session.id == change.left_out)
-    left_out = LeftOut(
-        session_id=stored.session.id,
-        started_unix_s=stored.session.started_unix_s,
-        ratio=_times(_mean(stored.value), change.reference),
-    )
-    return replace(evidence or VerdictEvidence(), left_out=left_out)
-
-
-def _times(value: float, others: float) -> float | None:
-    """
-    Return the ratio of a value to the mean of the rest, kept finite. None if the mean is 0.
-    """
-    if others == 0:
-        return None
-    return min(max(value / others, -_MOST), _MOST)
-
-
 def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause | None:
-    undecided = reason in {Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED}
-    if undecided and ruling.shared and ruling.confirmation is None:
+    """
+    Return the cause of an undecided change, or None if only interleaving can help.
+
+    Interleaving is a comparison with a revision, in alternating processes.
+    """
+    if reason not in {Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED}:
+        return None
+    if ruling.shared and ruling.confirmation is None:
         return Cause.SHARED_MOVE
-    if reason is Reason.NOT_SIGNIFICANT:
-        if _is_short(case):
-            return Cause.SHORT_LOOP
-        return _noise(ruling.change, policy)
-    return _unconfirmed(ruling) if reason is Reason.NOT_CONFIRMED else None
+    if reason is Reason.NOT_CONFIRMED:
+        return _unconfirmed(ruling)
+    steps = case.estimate.sample_count if case.estimate is not None else None
+    change, cause = ruling.change, None
+    if case.kind is Kind.STEPS and steps is not None and steps < _ENOUGH_STEPS:
+        cause = Cause.SHORT_LOOP
+    elif change.reference == 0:
+        cause = Cause.OF_NOTHING
+    elif (change.session_spread or 0.0) > policy.noisy_spread:
+        cause = Cause.NOISY_MACHINE
+    elif change.session_count < policy.usual_sessions:
+        cause = Cause.FEW_SESSIONS
+    elif change.run_count == 1:
+        cause = Cause.ONE_PROCESS
+    return cause
 
 
 def _unconfirmed(ruling: Ruling) -> Cause | None:
@@ -305,21 +309,6 @@ def unusable(lacking: Iterable[Unmeasured]) -> Cause:
     return Cause.NOTHING_USABLE  # Processes ran.
 
 
-def _noise(change: Change, policy: Policy) -> Cause | None:
-    """
-    Return the cause of an insignificant change, or None if only interleaving can help.
-
-    Interleaving is a comparison with a revision, in alternating processes.
-    """
-    if change.reference == 0:
-        return Cause.OF_NOTHING
-    if (change.session_spread or 0.0) > policy.noisy_spread:
-        return Cause.NOISY_MACHINE
-    if change.session_count < policy.usual_sessions:
-        return Cause.FEW_SESSIONS
-    return Cause.ONE_PROCESS if change.run_count == 1 else None
-
-
 def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
     confirmation = ruling.confirmation
     least_count = _ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0
@@ -333,11 +322,6 @@ def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
             least_count=least_count,
         )
     return None if evidence == VerdictEvidence() else evidence
-
-
-def _is_short(case: Case) -> bool:
-    steps = case.estimate.sample_count if case.estimate is not None else None
-    return case.kind is Kind.STEPS and steps is not None and steps < _ENOUGH_STEPS
 
 
 def worsening_of(case: Case, change: Change) -> float:
@@ -378,7 +362,12 @@ def _by_evidence(
     suspect = p_value is not None and p_value < policy.suspect_p
     confirmed = _is_confirmed(ruling)
     other_alone = not sure and _is_sure_by_itself(ruling)
-    better = not worse and (suspect or (other_alone and _agrees(ruling)))
+    alone = None if ruling.weighed is None else ruling.weighed.alone
+    # An effect is None if 0 became something.
+    same_way = (
+        alone is not None and (alone.effect or 0.0) * (ruling.change.effect or 0.0) > 0
+    )
+    better = not worse and (suspect or (other_alone and same_way))
     if better and not (sure and confirmed):
         return Outcome.IMPROVED, Reason.NOT_CONFIRMED  # Never a reason to fail.
     if (suspect and not confirmed) or other_alone:
@@ -388,13 +377,6 @@ def _by_evidence(
     if worse:
         return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
     return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
-
-
-def _agrees(ruling: Ruling) -> bool:
-    alone = None if ruling.weighed is None else ruling.weighed.alone
-    if alone is None or alone.effect is None or ruling.change.effect is None:
-        return False
-    return alone.effect * ruling.change.effect > 0
 
 
 def _is_sure_by_itself(ruling: Ruling) -> bool:
@@ -421,10 +403,15 @@ def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, .
     return tuple(relative_change(value, shifted) for value in values)
 
 
-def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
+def _span(case: Case) -> BaselineSpan | None:
+    stored = case.stored
     if not stored:
         return None
     first, last = stored[0].session, stored[-1].session
+    of_suite = False
+    if not case.counts:
+        count = sum(same_company(each.session, _OF_ONE_TEST) for each in stored)
+        of_suite = count < min(POLICY.least_sessions, len(stored))
     return BaselineSpan(
         session_count=len(stored),
         first_unix_s=first.started_unix_s,
@@ -433,13 +420,8 @@ def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
         last_commit=last.commit,
         moved=case.moved,
         alone_count=sum(bool(session.value.alone_values) for session in stored),
-        of_suite=not case.counts and _is_of_suite(stored),
+        of_suite=of_suite,
     )
-
-
-def _is_of_suite(stored: Sequence[StoredValue]) -> bool:
-    count = sum(same_company(session.session, _OF_ONE_TEST) for session in stored)
-    return count < min(POLICY.least_sessions, len(stored))
 
 
 _OF_ONE_TEST = Session(id="", started_unix_s=0.0, host="", ran_count=1)
@@ -461,12 +443,38 @@ def early_verdict(
     case: Case, policy: Policy, confirmation: Confirmation | None
 ) -> Verdict | None:
     """Return the first verdict that rules out a judgement by numbers, or None."""
-    return (
-        _unmeasured(case)
-        or _incomparable(case)
-        or _lost(case, confirmation)
-        or _void(case)
-        or _too_few(case, policy)
+    if case.void is None and case.current is None:
+        return verdict_of(
+            case,
+            Outcome.UNMEASURED,
+            Reason.NOT_MEASURED,
+            evidence=VerdictEvidence(gap=case.unmeasured),
+        )
+    incomparable = _incomparable(case)
+    if incomparable is not None:
+        return incomparable
+    if confirmation is not None and confirmation.lost is not None:
+        return verdict_of(
+            case,
+            Outcome.FAILED,
+            Reason.CHILD_GAVE_NO_VALUE,
+            evidence=VerdictEvidence(lines=confirmation.lost),
+        )
+    if case.void is not None:
+        gap = Unmeasured.of_metric(case.metric.name, case.void.gap)
+        return verdict_of(
+            case,
+            Outcome.INCONCLUSIVE,
+            Reason.VOID,
+            evidence=VerdictEvidence(gap=gap),
+        )
+    if _enough(case, policy):
+        return None
+    return verdict_of(
+        case,
+        Outcome.INCONCLUSIVE,
+        Reason.TOO_FEW_SESSIONS,
+        evidence=VerdictEvidence(least_count=policy.least_sessions),
     )
 
 
@@ -533,6 +541,8 @@ def comparison_of(
     group, clock, is_time = _grouping(case.metric.name, source)
     stored = tuple([s.value for s in used])
     level = at_one_speed(current, stored, other_python="python" in case.moved)
+    # Values corrected for core speed are moved only by the rest of the machine drift.
+    left = "" if level is None else " at one speed"
     return Comparison(
         current=current if level is None else level.current,
         stored=stored if level is None else level.stored,
@@ -542,9 +552,7 @@ def comparison_of(
         group=group,
         better=direction(case.metric),
         exact=case.counts,
-        shift_group=_shift_group(case, at_one_speed=level is not None)
-        if is_time
-        else "",
+        shift_group=f"{_class_prefix(case)}{case.metric.name}{left}" if is_time else "",
         clock=clock,
         limit=case.limit,
         fresh=confirmation is not None and confirmation.value is not None,
@@ -622,12 +630,21 @@ def _reference_comparison(
     value = reference.fresh if fresh else reference.current
     if value is None:
         return None
-    now, then = _reference_values(value, reference.stored, like)
+    then: Sequence[StoredValue] = reference.stored
+    if like.core_shift is not None:
+        # Raw times would bring back the core speed that the tests are corrected for.
+        # Sessions from before the core loop existed have no speed.
+        then = [s for s in then if s.value.cores]
+        alike = at_one_speed(value, [s.value for s in then]) if then else None
+        if alike is None:
+            return None
+        value = alike.current
+        then = [replace(s, value=v) for s, v in zip(then, alike.stored, strict=True)]
     if not then:
         return None
     return replace(
         like,
-        current=_as_metric(now, like),
+        current=_as_metric(value, like),
         stored=tuple(_as_metric(s.value, like) for s in then),
         session_ids=tuple(s.session.id for s in then),
         exact=False,
@@ -636,24 +653,6 @@ def _reference_comparison(
         suite=_reference_comparison(reference, like, fresh=False) if fresh else None,
         of_part=False,
     )
-
-
-def _reference_values(
-    value: SessionValue, stored: Sequence[StoredValue], like: Comparison
-) -> tuple[SessionValue, Sequence[StoredValue]]:
-    """
-    Return current and stored values of a workload, corrected for core speed like the tests.
-    """
-    if like.core_shift is None:
-        return value, stored
-    # Raw times would bring back the core speed that the tests are corrected for.
-    # Sessions from before the core loop existed have no speed.
-    with_cores = [s for s in stored if s.value.cores]
-    alike = at_one_speed(value, [s.value for s in with_cores]) if with_cores else None
-    if alike is None:
-        return value, ()
-    values = zip(with_cores, alike.stored, strict=True)
-    return alike.current, [replace(s, value=v) for s, v in values]
 
 
 def _as_metric(value: SessionValue, like: Comparison) -> SessionValue:
@@ -702,12 +701,6 @@ def group_of(metric: str, source: str) -> str:
     return f"{metric} {family_of(metric, source).value}"
 
 
-def _shift_group(case: Case, *, at_one_speed: bool) -> str:
-    # Values corrected for core speed are moved only by the rest of the machine drift.
-    left = " at one speed" if at_one_speed else ""
-    return f"{_class_prefix(case)}{case.metric.name}{left}"
-
-
 def _class_prefix(subject: Case | Reference) -> str:
     """Return the prefix of a class name, different on every host."""
     on_host = "" if subject.host is None else f"{subject.host.key} "
@@ -742,7 +735,9 @@ def may_change(
     if is_exact(comparison):
         share, effects = 1.0, [exact_change(comparison).effect]
     else:
-        few = policy.least_sessions if _has_companies(case) else 0
+        companies = {s.session.ran_count for s in case.stored} - {None}
+        of_parts = len(companies) > 1 and not case.counts
+        few = policy.least_sessions if of_parts else 0
         share, effects = policy.suspect_share, _effects(comparison, few)
     for effect in effects:
         # If 0 became something, the change exceeds any limit.
@@ -801,49 +796,6 @@ def _incomparable(case: Case) -> Verdict | None:
     )
 
 
-def _unmeasured(case: Case) -> Verdict | None:
-    if case.void is not None or case.current is not None:
-        return None
-    return verdict_of(
-        case,
-        Outcome.UNMEASURED,
-        Reason.NOT_MEASURED,
-        evidence=VerdictEvidence(gap=case.unmeasured),
-    )
-
-
-def _lost(case: Case, confirmation: Confirmation | None) -> Verdict | None:
-    """Return the row for a test without a value in a fresh process, or None."""
-    if confirmation is None or confirmation.lost is None:
-        return None
-    return verdict_of(
-        case,
-        Outcome.FAILED,
-        Reason.CHILD_GAVE_NO_VALUE,
-        evidence=VerdictEvidence(lines=confirmation.lost),
-    )
-
-
-def _void(case: Case) -> Verdict | None:
-    if case.void is None:
-        return None
-    evidence = VerdictEvidence(
-        gap=Unmeasured.of_metric(case.metric.name, case.void.gap)
-    )
-    return verdict_of(case, Outcome.INCONCLUSIVE, Reason.VOID, evidence=evidence)
-
-
-def _too_few(case: Case, policy: Policy) -> Verdict | None:
-    if _enough(case, policy):
-        return None
-    return verdict_of(
-        case,
-        Outcome.INCONCLUSIVE,
-        Reason.TOO_FEW_SESSIONS,
-        evidence=VerdictEvidence(least_count=policy.least_sessions),
-    )
-
-
 def _enough(case: Case, policy: Policy) -> bool:
     if _suffices(case, case.stored, policy):
         return True
@@ -867,11 +819,6 @@ def _suffices(case: Case, stored: Sequence[StoredValue], policy: Policy) -> bool
 def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
     """Return the most frequent choice and the count. The first wins a tie."""
     return Counter(choices).most_common(1)[0]
-
-
-def _has_companies(case: Case) -> bool:
-    counts = {s.session.ran_count for s in case.stored}
-    return len(counts - {None}) > 1 and not case.counts
 
 
 def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
@@ -898,14 +845,10 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
     means = [*map(mean, several)]
     if is_log:
         return [math.expm1(min(now - middle, _MOST_LOG)) for middle in means]
-    return [_relative_to(middle, now) for middle in means]
-
-
-def _relative_to(reference: float, value: float) -> float | None:
-    """Return the relative change of a value, or None if 0 became something."""
-    if reference == 0:
-        return None if value else 0.0
-    return relative_change(value, reference)
+    return [
+        relative_change(now, middle) if middle else (None if now else 0.0)
+        for middle in means
+    ]
 
 
 def _log_mean(session: SessionValue) -> float:

@@ -209,7 +209,13 @@ def pairs_of(
     pairs: list[SidePair] = []
     for test_id, limits in gates.items():
         keys = records.get(test_id, {})
-        failures = _failures(test_id, runs)
+        failed = [run for _, run in runs if test_id in run.failures]
+        failures: dict[Side, str] = {}
+        for run in failed:
+            failures[run.side] = failures.get(run.side) or run.failures[test_id]
+        # The test in which all of them were ended, before they reached this one.
+        reached = any(test_id not in run.not_reached for run in failed)
+        ended_in = failed[0].ended_in if failed and not reached else ""
         for key, metric, limit in _compared(test_id, keys, limits):
             case = Case(
                 key=key,
@@ -222,10 +228,11 @@ def pairs_of(
                 case=case,
                 taken=keys.get(key, ()),
                 failures=failures,
-                ended_in=_ended_before(test_id, runs),
+                ended_in=ended_in,
             )
             pair = _pair(measured, moves, across)
-            if pair.is_gated or pair.values is not None or _is_shown(pair):
+            is_shown = pair.verdict is not None and pair.verdict.change is not None
+            if pair.is_gated or pair.values is not None or is_shown:
                 pairs.append(pair)
     return pairs
 
@@ -288,7 +295,12 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
         rare = {source for source, _ in sides if 2 * counts[source] < most}
         if not rare:
             return self
-        taken = [(process, _without(r, name, rare)) for process, r in self.taken]
+        taken = []
+        for process, record in self.taken:
+            left = [
+                e for e in record.estimates if e.metric != name or e.source not in rare
+            ]
+            taken.append((process, replace(record, estimates=tuple(left))))
         return replace(self, taken=taken)
 
     def shares_a_block(self) -> bool:
@@ -298,17 +310,6 @@ class _SideRecords(Frozen, frozen=True, kw_only=True):
             for side in Side
         )
         return bool(old & new)
-
-
-def _without(record: Record, metric: str, sources: Collection[str]) -> Record:
-    left = tuple(
-        e for e in record.estimates if e.metric != metric or e.source not in sources
-    )
-    return replace(record, estimates=left)
-
-
-def _is_shown(pair: SidePair) -> bool:
-    return pair.verdict is not None and pair.verdict.change is not None
 
 
 def _compared(
@@ -321,7 +322,10 @@ def _compared(
         about = [
             key
             for key, taken in keys.items()
-            if any(_has(r, metric) or _lacks(r, metric) for _, r in taken)
+            if any(
+                _has(r, metric) or any(gap.metric == metric for gap in r.unmeasured)
+                for _, r in taken
+            )
         ]
         if about:
             yield from ((key, metric, limit) for key in about)
@@ -331,26 +335,6 @@ def _compared(
 
 def _has(record: Record, metric: str) -> bool:
     return any(e.metric == metric and e.kernel is None for e in record.estimates)
-
-
-def _lacks(record: Record, metric: str) -> bool:
-    return any(gap.metric == metric for gap in record.unmeasured)
-
-
-def _failures(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> dict[Side, str]:
-    failures: dict[Side, str] = {}
-    for _, run in runs:
-        if test_id in run.failures:
-            failures[run.side] = failures.get(run.side) or run.failures[test_id]
-    return failures
-
-
-def _ended_before(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> str:
-    """Return the test in which all processes without a value were ended, or ""."""
-    without = [run for _, run in runs if test_id in run.failures]
-    if not all(test_id in run.not_reached for run in without):
-        return ""
-    return next((run.ended_in for run in without), "")
 
 
 def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
@@ -374,7 +358,15 @@ def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> Sid
         return SidePair(case=measured.case, verdict=verdict)
     old = [r for r in measured.of_side(Side.OLD) if r.void is None]
     if not old:
-        return SidePair(case=measured.case, verdict=_void(measured))
+        void = next(r.void for r in measured.of_side(Side.OLD) if r.void is not None)
+        gap = Unmeasured.of_metric(measured.case.metric.name, void.gap)
+        verdict = verdict_of(
+            measured.case,
+            Outcome.INCONCLUSIVE,
+            Reason.VOID,
+            evidence=VerdictEvidence(gap=gap),
+        )
+        return SidePair(case=measured.case, verdict=_against(verdict))
     case = case_of(
         measured.of_side(Side.NEW),
         [_stored(record) for record in old],
@@ -387,36 +379,17 @@ def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> Sid
     case = replace(case, stored=())
     if early is not None:
         return SidePair(case=case, verdict=_against(early))
-    class_moves = moves.get(case.bound_class, {})
-    pair = _of_values(case, _values(case, measured.taken), class_moves)
-    return _with_names(pair, measured)
+    return _of_values(case, measured, moves.get(case.bound_class, {}))
 
 
 def _of_values(
-    case: Case,
-    values: Sequence[ProcessValue],
-    moves: Mapping[Process, float],
+    case: Case, measured: _SideRecords, moves: Mapping[Process, float]
 ) -> SidePair:
     """Return a pair of the choices that both sides made. An exact metric is judged here."""
-    old, new = ([v.choice for v in values if v.process.side is side] for side in Side)
-    both = {*old} & {*new}
-    shared = [value for value in values if value.choice in both]
-    sides = _side_values(case, shared, moves)
-    if sides is not None and is_exact(sides.comparison):
-        return SidePair(case=case, verdict=_exact_verdict(case, sides))
-    return SidePair(
-        case=case,
-        values=sides,
-        kernels=(usual_choice(old), usual_choice(new)),
-        is_frozen=not shared and len({*old}) == len({*new}) == 1,
-    )
-
-
-def _values(case: Case, taken: Iterable[_Taken]) -> list[ProcessValue]:
     like = case.estimate
-    return [
+    values = [
         ProcessValue(process=process, value=estimate.value, choice=record.choice)
-        for process, record in taken
+        for process, record in measured.taken
         if record.void is None
         for estimate in record.estimates
         if like is not None
@@ -424,6 +397,22 @@ def _values(case: Case, taken: Iterable[_Taken]) -> list[ProcessValue]:
         and (estimate.metric, estimate.source, estimate.unit)
         == (like.metric, like.source, like.unit)
     ]
+    old, new = ([v.choice for v in values if v.process.side is side] for side in Side)
+    both = {*old} & {*new}
+    shared = [value for value in values if value.choice in both]
+    sides = _side_values(case, shared, moves)
+    if sides is not None and is_exact(sides.comparison):
+        return SidePair(case=case, verdict=_exact_verdict(case, sides))
+    then, now = usual_choice(old), usual_choice(new)
+    times_then = totals_of(measured.of_side(Side.OLD), then.choice)
+    times_now = totals_of(measured.of_side(Side.NEW), now.choice)
+    return SidePair(
+        case=case,
+        values=sides,
+        kernels=(named(then, times_then), named(now, times_now)),
+        account=account(times_then, times_now),
+        is_frozen=not shared and len({*old}) == len({*new}) == 1,
+    )
 
 
 def _side_values(
@@ -446,19 +435,6 @@ def _side_values(
     if comparison is None:
         return None
     return SideValues(comparison=comparison, values=tuple(values), moves=moves)
-
-
-def _with_names(pair: SidePair, measured: _SideRecords) -> SidePair:
-    if pair.kernels is None:
-        return pair
-    then, now = pair.kernels
-    old, new = (
-        totals_of(measured.of_side(side), most.choice)
-        for side, most in ((Side.OLD, then), (Side.NEW, now))
-    )
-    return replace(
-        pair, kernels=(named(then, old), named(now, new)), account=account(old, new)
-    )
 
 
 def _stored(record: Record) -> StoredRecord:
@@ -523,18 +499,6 @@ def _without_values(
         Reason.SIDE_WITHOUT_VALUE,
         cause=cause or _CAUSES[empty],
         evidence=evidence,
-    )
-    return _against(verdict)
-
-
-def _void(measured: _SideRecords) -> Verdict:
-    void = next(r.void for r in measured.of_side(Side.OLD) if r.void is not None)
-    gap = Unmeasured.of_metric(measured.case.metric.name, void.gap)
-    verdict = verdict_of(
-        measured.case,
-        Outcome.INCONCLUSIVE,
-        Reason.VOID,
-        evidence=VerdictEvidence(gap=gap),
     )
     return _against(verdict)
 

@@ -125,11 +125,22 @@ class Maker(Frozen, frozen=True, kw_only=True):
             clock_hz=timing.sm_clock_hz,
             use_unknown=use_unknown,
         )
+        series = tuple(
+            Series(
+                metric="time",
+                unit="s",
+                source=source,
+                values=samples,
+                iterations_count=timing.iterations_count,
+                discarded_count=timing.discarded_count,
+            )
+            for source, samples in _by_source(timing).items()
+        )
         record = self.record(
             key,
             kind,
             (*times, *roof.estimates),
-            series=_time_series(timing),
+            series=series,
             unmeasured=roof.unmeasured,
             facts={
                 **self.facts,
@@ -252,6 +263,12 @@ class Maker(Frozen, frozen=True, kw_only=True):
             timing: The timing, with its notes, or None if nothing was timed.
         """
         families = {family_of(e.metric, e.source) for e in estimates}
+        notes = () if timing is None else timing.notes
+        codes = {note.code for note in notes}
+        # The class that machine drift moves together with a time of the host.
+        bound_class = BoundClass.HOST
+        if _WAITS in codes:
+            bound_class = BoundClass.DISK if _USES_DISK in codes else BoundClass.WAIT
         return Record(
             key=key,
             kind=kind,
@@ -263,21 +280,13 @@ class Maker(Frozen, frozen=True, kw_only=True):
             facts={f.value: family_facts(f, facts) for f in sorted(families)},
             soft_facts=self.soft_facts,
             work=work,
-            bound_class=_bound_class(timing),
+            bound_class=bound_class,
             role=self.role,
             process_index=self.process_index,
             host=self.host,
             void=timing.void if timing is not None else None,
-            notes=timing.notes if timing is not None else (),
+            notes=notes,
         )
-
-
-def _bound_class(timing: Timing | None) -> BoundClass:
-    """Return the class that machine drift moves together with a time of the host."""
-    codes = () if timing is None else {note.code for note in timing.notes}
-    if _WAITS not in codes:
-        return BoundClass.HOST
-    return BoundClass.DISK if _USES_DISK in codes else BoundClass.WAIT
 
 
 def _facts_of(timing: Timing) -> dict[str, str]:
@@ -292,41 +301,38 @@ def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
     return {timing.source: timing.samples, **timing.other_samples}
 
 
-def _time_series(timing: Timing) -> tuple[Series, ...]:
-    return tuple(
-        Series(
-            metric="time",
-            unit="s",
-            source=source,
-            values=samples,
-            iterations_count=timing.iterations_count,
-            discarded_count=timing.discarded_count,
-        )
-        for source, samples in _by_source(timing).items()
-    )
-
-
 def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
     """Return the time metrics of a timing: by source, then only of the host."""
-    by_source = _by_source(timing)
-    medians = {
-        source: replace(
-            median_estimate("time", samples, source),
-            sm_clock_hz=None if source == Source.HOST else timing.sm_clock_hz,
-        )
-        for source, samples in by_source.items()
-    }
-    estimates = [
-        estimate
-        for source, middle in medians.items()
-        for estimate in _times(by_source[source], middle)
-    ]
+    estimates: list[Estimate] = []
+    of_host = None
+    for source, samples in _by_source(timing).items():
+        middle = median_estimate("time", samples, source)
+        if source == Source.HOST:
+            of_host = middle
+        else:
+            middle = replace(middle, sm_clock_hz=timing.sm_clock_hz)
+        estimates.append(middle)
+        if len(samples) > 1:
+            estimates.append(replace(middle, metric="time.p50"))
+            estimates += [
+                Estimate(
+                    metric=metric,
+                    value=value,
+                    unit="s",
+                    source=source,
+                    sample_count=len(samples),
+                )
+                for metric, value in (
+                    ("time.p95", stats.quantile(samples, _P95)),
+                    ("time.min", min(samples)),
+                )
+            ]
     # A device does not depend on the core speed.
     if timing.source == Source.HOST:
         core = core_speed(timing.samples, timing.core_loops_s)
         estimates[0] = replace(estimates[0], core=core)
-    if Source.HOST in medians:
-        estimates.append(replace(medians[Source.HOST], metric="time.wall"))
+    if of_host is not None:
+        estimates.append(replace(of_host, metric="time.wall"))
     if timing.returned:
         estimates.append(median_estimate("time.host", timing.returned, Source.HOST))
     if timing.first_call_s is not None:
@@ -338,27 +344,6 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
         )
         estimates.append(first)
     return tuple(estimates)
-
-
-def _times(samples: Sequence[float], middle: Estimate) -> list[Estimate]:
-    estimates = [middle]
-    count = len(samples)
-    if count > 1:
-        estimates.append(replace(middle, metric="time.p50"))
-        estimates += [
-            Estimate(
-                metric=metric,
-                value=value,
-                unit="s",
-                source=middle.source,
-                sample_count=count,
-            )
-            for metric, value in (
-                ("time.p95", stats.quantile(samples, _P95)),
-                ("time.min", min(samples)),
-            )
-        ]
-    return estimates
 
 
 def median_estimate(metric: str, samples: Sequence[float], source: str) -> Estimate:
@@ -423,13 +408,19 @@ def loop_record(
     else:
         estimates.append(utilisation)
     peak = peak_fact(peaks_of(work, peaks, hardware), work.dtype) if work else {}
+    waiting = "step" if loop.waiting is None else loop.waiting.value
     record = maker.record(
         key,
         Kind.STEPS,
         tuple(estimates),
         series=_series(loop.counted),
         unmeasured=tuple(gaps),
-        facts={**maker.facts, **_facts(loop), **peak},
+        facts={
+            **maker.facts,
+            "cache_mode": CacheMode.AS_IT_COMES,
+            "parameters": f"{loop.units:g} {loop.unit} a step, device waited for each {waiting}",
+            **peak,
+        },
         work=work,
     )
     return replace(
@@ -453,7 +444,14 @@ def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
     if summary is None:
         return
     if summary.exposed_s is None:
-        yield _unexposed(loop)
+        metric = "comm.exposed_time"
+        if loop.waiting is not None:
+            reason = "the host's clock does not see what the device does in parallel"
+            yield unmeasured(metric, GapCode.UNSUPPORTED, reason, _PROFILE)
+        else:
+            reason = "no span of kind communication was recorded"
+            remedy = 'record it: steps.phase("all_reduce", kind="communication")'
+            yield unmeasured(metric, GapCode.NOT_DECLARED, reason, remedy)
     if summary.compiled is not None:
         if summary.compiled.time_s is None:
             reason = "this version of torch does not say how long it compiled"
@@ -463,12 +461,9 @@ def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
         reason = loop.uncompiled_reason or "its counters were cleared in the loop"
         for name in ("count", "graph_breaks", "time"):
             metric = f"compile.{name}"
-            yield unmeasured(metric, GapCode.NOT_STATED, reason, _ask(metric))
-
-
-def _ask(metric: str) -> str:
-    """Return the remedy for a value that only torch provides, to avoid a skip."""
-    return f'ask first: steps.has("{metric}"); or {_USE_TORCH}'
+            # To ask avoids a skip.
+            remedy = f'ask first: steps.has("{metric}"); or {_USE_TORCH}'
+            yield unmeasured(metric, GapCode.NOT_STATED, reason, remedy)
 
 
 def _notes_of(loop: Loop) -> Iterator[Note]:
@@ -546,21 +541,3 @@ def _series(counted: Sequence[Step]) -> tuple[Series, ...]:
         for metric, (unit, samples) in values.items()
         if samples
     )
-
-
-def _facts(loop: Loop) -> dict[str, str]:
-    waiting = "step" if loop.waiting is None else loop.waiting.value
-    return {
-        "cache_mode": CacheMode.AS_IT_COMES,
-        "parameters": f"{loop.units:g} {loop.unit} a step, device waited for each {waiting}",
-    }
-
-
-def _unexposed(loop: Loop) -> Unmeasured:
-    metric = "comm.exposed_time"
-    if loop.waiting is not None:
-        reason = "the host's clock does not see what the device does in parallel"
-        return unmeasured(metric, GapCode.UNSUPPORTED, reason, _PROFILE)
-    reason = "no span of kind communication was recorded"
-    remedy = 'record it: steps.phase("all_reduce", kind="communication")'
-    return unmeasured(metric, GapCode.NOT_DECLARED, reason, remedy)

@@ -259,11 +259,22 @@ def capture_side(capture: Capture) -> CaptureSide | None:
     if not launches:
         return None
     clock_hz, clock_ratio = _mean_clocks(launches)
+    counters = {}
+    for name, group in kernels.items():
+        estimates, _ = capture_values(group, COMPARED, None)
+        times = (standard_counters(one, ("duration_s",)).values for one in group)
+        counters[name] = KernelCounters(
+            time_s=math.fsum(values.get("duration_s", 0.0) for values in times),
+            values={
+                COUNT: (float(len(group)), "count"),  # Also for ranges and graphs.
+                **{e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
+            },
+        )
     return CaptureSide(
         device=translate.captured_facts(launches[0]),
         clock_hz=clock_hz,
         clock_ratio=clock_ratio,
-        kernels={name: _kernel_counters(group) for name, group in kernels.items()},
+        kernels=counters,
     )
 
 
@@ -296,22 +307,14 @@ def _mean(timed: Sequence[tuple[float, float]]) -> float | None:
     return math.fsum(weight * value for weight, value in timed) / whole
 
 
-def _kernel_counters(launches: Sequence[CapturedLaunch]) -> KernelCounters:
-    counters = (
-        standard_counters(launch, ("duration_s",)).values for launch in launches
-    )
-    estimates, _ = capture_values(launches, COMPARED, None)
-    count = {COUNT: (float(len(launches)), "count")}  # Also for ranges and graphs.
-    return KernelCounters(
-        time_s=math.fsum(values.get("duration_s", 0.0) for values in counters),
-        values=count
-        | {e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
-    )
-
-
 def analyses(capture: Capture) -> tuple[tuple[Analysis | None, ...], ...]:
     """Return the limiter of all launches by range, or None for a launch not measured."""
-    return tuple(tuple(map(_analysis, part.launches)) for part in capture.ranges)
+    return tuple(
+        tuple(
+            _analysed(launch) if launch.measured else None for launch in part.launches
+        )
+        for part in capture.ranges
+    )
 
 
 def kernel_analyses(
@@ -334,27 +337,20 @@ def kernel_analyses(
             timed = standard_counters(launch, ("duration_s",)).values.get("duration_s")
             name = launch.demangled or launch.kernel
             by_name.setdefault(name, []).append((timed, launch))
-    kernels = [_kernel_analysis(runs, idle) for runs in by_name.values()]
+    kernels = []
+    for runs in by_name.values():
+        times = [time_s for time_s, _ in runs if time_s is not None]
+        _, longest = max(runs, key=lambda timed: timed[0] or 0.0)
+        kernels.append(
+            KernelAnalysis(
+                kernel=longest.kernel,
+                demangled=longest.demangled or longest.kernel,
+                launches_count=len(runs),
+                total_s=math.fsum(times) if len(times) == len(runs) else None,
+                analysis=_analysed(longest, idle),
+            )
+        )
     return tuple(sorted(kernels, key=lambda kernel: -(kernel.total_s or 0.0)))
-
-
-def _kernel_analysis(
-    launches: Sequence[tuple[float | None, CapturedLaunch]], idle: IdleShare | None
-) -> KernelAnalysis:
-    times = [time_s for time_s, _ in launches if time_s is not None]
-    _, longest = max(launches, key=lambda timed: timed[0] or 0.0)
-    return KernelAnalysis(
-        kernel=longest.kernel,
-        demangled=longest.demangled or longest.kernel,
-        launches_count=len(launches),
-        total_s=math.fsum(times) if len(times) == len(launches) else None,
-        analysis=_analysed(longest, idle),
-    )
-
-
-def _analysis(launch: CapturedLaunch) -> Analysis | None:
-    """Return the limiter of a launch, or None if the launch was not measured."""
-    return _analysed(launch) if launch.measured else None
 
 
 def _analysed(launch: CapturedLaunch, idle: IdleShare | None = None) -> Analysis:
@@ -479,7 +475,10 @@ def _gap(
             reason="the test declares no bytes",
             remedy="pass work=Work(bytes=…) to the marker",
         )
-    collect = _to_collect(missing, launches)
+    spellings = [spelled(name, launches[0]) for name in dict.fromkeys(missing)]
+    collect = [counter for counter in spellings if counter is not None]
+    if len(collect) < len(spellings):
+        collect = []  # The chip lacks a counter, so that the others are of no use.
     whole = _whole(launches)
     if whole is not None and any(map(translate.describes_launch, collect)):
         return Unmeasured.of_metric(metric, whole)
@@ -492,17 +491,6 @@ def _gap(
         )
     remedy = unknown.remedy or f"collect it: ncu --metrics {','.join(collect)}"
     return Unmeasured.of_metric(metric, replace(unknown, remedy=remedy))
-
-
-def _to_collect(
-    missing: Sequence[str], launches: Sequence[CapturedLaunch]
-) -> tuple[str, ...]:
-    """Return the counters to collect, or () if the chip lacks any of the missing counters."""
-    spellings: Mapping[str, str | None] = {
-        name: spelled(name, launches[0]) for name in missing
-    }
-    names = [counter for counter in spellings.values() if counter is not None]
-    return tuple(names) if len(names) == len(spellings) else ()
 
 
 def _estimate(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
@@ -537,12 +525,13 @@ def details(
     if _POSSIBLE not in completed:
         completed |= _calculated(launch, completed)
     rated_khz = translate.number_of(launch, _RATED)
+    derived = ((name, value_of(name, completed)) for name in _CATALOGUE)
     shares = stall_shares(values) or {}
     stalls = sorted(costly_stalls(shares).items(), key=lambda stall: -stall[1])
     return LaunchDetails(
         analysis=_analysis_of(launch, values),
         values=values,
-        derived=_catalogue_values(completed),
+        derived={name: number for name, number in derived if number is not None},
         grid=_extent(launch, "grid"),
         block=_extent(launch, "block"),
         rated_clock_hz=None if rated_khz is None else 1e3 * rated_khz,
@@ -554,11 +543,6 @@ def details(
         ),
         advice=LaunchAdvice(rules=()) if advised is None else _ranked(advised),
     )
-
-
-def _catalogue_values(values: Mapping[str, float]) -> dict[str, float]:
-    numbers = ((name, value_of(name, values)) for name in _CATALOGUE)
-    return {name: number for name, number in numbers if number is not None}
 
 
 def _extent(launch: CapturedLaunch, what: str) -> tuple[int, ...] | None:

@@ -457,7 +457,14 @@ class CuptiCounters:
         if counters and call is not None:
             counted_call = self._counted(call, counters)
         if isinstance(counted_call, Gap):
-            return _without_counters(record, metrics, self._beside_ncu(counted_call))
+            remedies = dict.fromkeys((counted_call.remedy, self._ncu.remedy))
+            why = f"and ncu does not count it: {self._ncu.reason}"
+            absence = Gap(
+                code=counted_call.code,
+                reason=f"{counted_call.reason}, {why}",
+                remedy=", or ".join(remedies),
+            )
+            return _without_counters(record, metrics, absence)
         counted = counted_call.counted
         text = f"counters are of {counted.tool} in this process: {self._ncu.reason}"
         self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {text}")
@@ -486,14 +493,6 @@ class CuptiCounters:
                 named = ", ".join(name for name in usual if made_by_ncu(name))
                 reason = f"it needs ncu, which alone makes {named}: {self._ncu.reason}"
                 yield Unmeasured.of_metric(metric, replace(self._ncu, reason=reason))
-
-    def _beside_ncu(self, absence: Gap) -> Gap:
-        remedies = dict.fromkeys((absence.remedy, self._ncu.remedy))
-        return Gap(
-            code=absence.code,
-            reason=f"{absence.reason}, and ncu does not count it: {self._ncu.reason}",
-            remedy=", or ".join(remedies),
-        )
 
     def _counted(
         self, measured: MeasuredCall, counters: Sequence[str]

@@ -18,9 +18,8 @@ from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, Vo
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.memory import MemoryUse
     from pytest_gpuperf.measure.observers import Observations
-    from pytest_gpuperf.model.activity import ActivitySummary, Trace
+    from pytest_gpuperf.model.activity import ActivitySummary
     from pytest_gpuperf.model.telemetry import DeviceDeltas
 
 _AGAIN = "run it again"
@@ -59,20 +58,28 @@ def with_observations(
     """
     if not observations.device_used:
         return record
-    activity = None if observations.trace is None else _summary(observations.trace)
+    activity = None
+    if observations.trace is not None:
+        activity = compute_activity.summarise(observations.trace, demangle=_demangler())
     estimates = tuple(_estimates(record, observations, activity))
     with_value = {e.metric for e in (*record.estimates, *estimates)}
     gaps: dict[str, Unmeasured] = {}
     for gap in _gaps(record, observations, activity):
         if gap.metric not in with_value:  # The first reason is the most specific.
             gaps.setdefault(gap.metric, gap)
-    gated = _gated(observations, strict=strict)
+    gated = Gates()
+    if observations.deltas is not None:
+        gated = gates(observations.deltas, strict=strict)
+    times = record.estimates
+    if any(note.code == CAPPED for note in gated.notes):
+        # The clock was read after the end of a power cap.
+        times = tuple(replace(each, sm_clock_hz=None) for each in times)
     families = {family_of(e.metric, e.source) for e in estimates}
     by_family = {f.value: family_facts(f, facts) for f in sorted(families)}
     notes = (*record.notes, *_notes(observations, activity), *gated.notes)
     return replace(
         record,
-        estimates=(*_with_known_clock(record, gated), *estimates),
+        estimates=(*times, *estimates),
         unmeasured=(*record.unmeasured, *gaps.values()),
         facts={**by_family, **record.facts},
         soft_facts={**record.soft_facts, **_soft_facts(record, observations.deltas)},
@@ -84,17 +91,6 @@ def with_observations(
         void=record.void or gated.void or _lost(record, observations),
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _with_known_clock(record: Record, gated: Gates) -> tuple[Estimate, ...]:
-    """Return the times, without a clock that was read after the end of a power cap."""
-    if not any(note.code == CAPPED for note in gated.notes):
-        return record.estimates
-    return tuple(replace(each, sm_clock_hz=None) for each in record.estimates)
-
-
-def _summary(trace: Trace) -> ActivitySummary:
-    return compute_activity.summarise(trace, demangle=_demangler())
 
 
 @functools.cache
@@ -114,8 +110,19 @@ def _estimates(
         (window,) = observations.span.windows  # A span covers one GPU.
         yield from utilization_estimates(window)
     if observations.memory is not None:
+        use = observations.memory
+        # CUPTI counts the allocations of the driver.
         counted = activity is not None and activity.allocations_count is not None
-        yield from _memory_estimates(observations.memory, counted=counted)
+        values = {
+            "memory.peak_bytes": (use.peak_bytes, "bytes"),
+            "memory.leaked_bytes": (use.leaked_bytes, "bytes"),
+            "allocations.count": (None if counted else use.allocations_count, "count"),
+        }
+        for metric, (value, unit) in values.items():
+            if value is not None:
+                yield Estimate(
+                    metric=metric, value=float(value), unit=unit, source=use.source
+                )
     if observations.second is not None:
         yield from _energy_estimates(
             observations.second.energy_joules, observations.second.power_watts
@@ -128,24 +135,6 @@ def _estimates(
         yield from _energy_estimates(
             joules, None if joules is None else joules / span_s
         )
-
-
-def _memory_estimates(use: MemoryUse, *, counted: bool) -> Iterator[Estimate]:
-    """
-    Yield the memory values of a call.
-
-    If `counted` is true, CUPTI counts driver allocations.
-    """
-    values = {
-        "memory.peak_bytes": (use.peak_bytes, "bytes"),
-        "memory.leaked_bytes": (use.leaked_bytes, "bytes"),
-        "allocations.count": (None if counted else use.allocations_count, "count"),
-    }
-    for metric, (value, unit) in values.items():
-        if value is not None:
-            yield Estimate(
-                metric=metric, value=float(value), unit=unit, source=use.source
-            )
 
 
 def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Estimate]:
@@ -181,20 +170,15 @@ def _memory_gaps(observations: Observations) -> Iterator[Unmeasured]:
     use = observations.memory
     if use is None or not use.reason:
         return
+    reason, deltas = use.reason, observations.deltas
+    if deltas is not None and deltas.memory_used_bytes is not None:
+        # No number here, so that tests with the same gap are reported together.
+        reason += ", and NVML sees the whole device alone"
+    remedy = use.remedy or _COUNTED
     for metric in ("memory.peak_bytes", "memory.leaked_bytes", "allocations.count"):
-        reason = use.reason + _whole_device(observations.deltas)
-        remedy = use.remedy or _COUNTED
         yield Unmeasured(
             metric=metric, code=GapCode.UNSUPPORTED, reason=reason, remedy=remedy
         )
-
-
-def _whole_device(deltas: DeviceDeltas | None) -> str:
-    """Return a fragment about the memory of all users, the only memory seen by NVML, or ""."""
-    if deltas is None or deltas.memory_used_bytes is None:
-        return ""
-    # No number here, so that tests with the same gap are reported together.
-    return ", and NVML sees the whole device alone"
 
 
 def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasured]:
@@ -221,12 +205,6 @@ def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasu
                 reason=observations.unrepeated or reason,
                 remedy=_UNFIXED if observations.unrepeated else _NAMED,
             )
-
-
-def _gated(observations: Observations, *, strict: bool) -> Gates:
-    if observations.deltas is None:
-        return Gates()
-    return gates(observations.deltas, strict=strict)
 
 
 def _lost(record: Record, observations: Observations) -> Void | None:

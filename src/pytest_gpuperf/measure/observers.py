@@ -131,12 +131,6 @@ _AVERAGES = "gpm_since_s"
 _T = TypeVar("_T")
 
 
-def _untrusted() -> CollectorUnavailableError:
-    message = "confidential computing is on: CUDA events give wrong times"
-    remedy = "measure with cupti, which needs its developer tools, or with host"
-    return CollectorUnavailableError(message, remedy=remedy)
-
-
 class Observers:
     """
     The observers of one process.
@@ -177,13 +171,21 @@ class Observers:
             from pytest_gpuperf.collect.cupti.activity import ActivityTimer
 
             yield ActivityTimer(self.activity)
-        if self._asked(Source.EVENTS) and self._may_use_device():
-            if self._site.devices.confidential:
-                self._lose(Source.EVENTS, _untrusted())
-                return
-            from pytest_gpuperf.collect.timing.events import EventTimer, find_events
+        site = self._site
+        if not self._asked(Source.EVENTS):
+            return
+        named = Source.EVENTS in site.config.collectors
+        if not named and site.device() is None and "torch" not in sys.modules:
+            return  # The process may not use a device at all.
+        if site.devices.confidential:
+            message = "confidential computing is on: CUDA events give wrong times"
+            remedy = "measure with cupti, which needs its developer tools, or with host"
+            error = CollectorUnavailableError(message, remedy=remedy)
+            self._lose(Source.EVENTS, error)
+            return
+        from pytest_gpuperf.collect.timing.events import EventTimer, find_events
 
-            yield EventTimer(find_events(), self._site.clock.now_ns)
+        yield EventTimer(find_events(), site.clock.now_ns)
 
     @property
     def activity(self) -> ActivityCollector | None:
@@ -233,7 +235,9 @@ class Observers:
             The observations. The readings are available after the block.
         """
         observations = Observations(blind=self._blindness())
-        span = self._span()
+        span = None
+        if self._site.config.telemetry is not None and self._site.device() is not None:
+            span = self._time_lines.begin()
         deltas = self._deltas()
         if deltas is not None:
             deltas.begin()
@@ -408,10 +412,6 @@ class Observers:
 
     # State and resources.
 
-    def _may_use_device(self) -> bool:
-        named = Source.EVENTS in self._site.config.collectors
-        return named or self._site.device() is not None or "torch" in sys.modules
-
     def _blindness(self) -> Gap | None:
         """Return the gap of GPU activity, or None if CUPTI records the activity."""
         if self._site.device() is None or self.activity is not None:
@@ -451,11 +451,6 @@ class Observers:
 
     def _free(self, deltas: Deltas, *, gpm: bool = False) -> None:
         self._free_deltas.setdefault((deltas.board.uuid, gpm), []).append(deltas)
-
-    def _span(self) -> TelemetrySpan | None:
-        if self._site.config.telemetry is None or self._site.device() is None:
-            return None  # Nothing is imported.
-        return self._time_lines.begin()
 
     def _board(self) -> Board | None:
         """Return the sensors of the device in use, or None."""
@@ -618,15 +613,11 @@ class TelemetrySpan:
                 " sampled: what it did meanwhile is not known"
             )
             yield Note(code="utilization-elsewhere", text=text)
-        elif not self.windows:
+            return
+        if not self.windows:
             text = "no sample of that time is left: what the GPU did meanwhile is not known"
             yield Note(code="utilization-unread", text=text)
-        else:
-            yield from self._shared(deltas)
-            yield from self._incomplete()
-            yield from self._at_another_rate()
-
-    def _shared(self, deltas: DeviceDeltas | None) -> Iterator[Note]:
+            return
         if deltas is not None and deltas.sharing is Sharing.FOREIGN:
             pids = ", ".join(map(str, deltas.foreign_pids))
             several = len(deltas.foreign_pids) > 1
@@ -636,14 +627,10 @@ class TelemetrySpan:
                 " it is not known"
             )
             yield Note(code="utilization-shared", text=text)
-
-    def _incomplete(self) -> Iterator[Note]:
         silent = self._sampler.silent.get(_AVERAGES)
         if silent is not None and any(window.incomplete_s for window in self.windows):
             text = f"{_UNSAMPLED}: {silent.text}"
             yield Note(code="utilization-incomplete", text=text)
-
-    def _at_another_rate(self) -> Iterator[Note]:
         period_s, hz = self._sampler.period_s, self._lines.hz
         if period_s and abs(period_s * hz - 1) > _SAME:
             text = (

@@ -462,13 +462,19 @@ def binary_record(
         code: The machine code as read, or None if it was not read.
     """
     estimates, gaps = compiled_values(kernels, code or Code())
-    targets = {_capability_text(kernel.target) for kernel in kernels}
+    chips = set()
+    for kernel in kernels:
+        capability = target_capability(kernel.target)
+        if capability is None:
+            chips.add(kernel.target)
+        else:
+            chips.add(f"{capability[0]}.{capability[1]}")
     return maker.record(
         key,
         Kind.BINARY,
         estimates,
         unmeasured=gaps,
-        facts={"compute_capability": ", ".join(sorted(targets))},
+        facts={"compute_capability": ", ".join(sorted(chips))},
         kernels=tuple(kernels),
     )
 
@@ -494,8 +500,21 @@ def compiled_values(
             if value is not None:
                 single.append(_resource(metric, value, unit, kernel.name))
             elif metric not in gaps:
-                gaps[metric] = _gap(metric, kernel, kernels, mix, code)
-    whole = [e for e in _largest(single) if e.metric not in gaps]
+                if metric in code.metrics:
+                    gap = _gap_in_code(metric, kernel, mix, code)
+                else:
+                    gap = _gap_of_resource(metric, kernel, kernels)
+                gaps[metric] = Unmeasured.of_metric(metric, gap)
+    # The value of the whole is that of the worst kernel.
+    by_metric: dict[str, list[Estimate]] = {}
+    for estimate in single:
+        by_metric.setdefault(estimate.metric, []).append(estimate)
+    whole = []
+    for metric, values in by_metric.items():
+        if metric not in gaps:
+            pick = min if metric.startswith("occupancy") else max
+            worst = pick(estimate.value for estimate in values)
+            whole.append(_resource(metric, worst, values[0].unit, None))
     return (*whole, *single), tuple(gaps.values())
 
 
@@ -585,36 +604,6 @@ def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estim
     )
 
 
-def _largest(single: Sequence[Estimate]) -> list[Estimate]:
-    """Return the worst kernel's value of every metric, as the value of the whole."""
-    by_metric: dict[str, list[Estimate]] = {}
-    for estimate in single:
-        by_metric.setdefault(estimate.metric, []).append(estimate)
-    return [
-        _resource(
-            metric,
-            (min if metric.startswith("occupancy") else max)(e.value for e in values),
-            values[0].unit,
-            None,
-        )
-        for metric, values in by_metric.items()
-    ]
-
-
-def _gap(
-    metric: str,
-    kernel: KernelResources,
-    kernels: Sequence[KernelResources],
-    mix: InstructionMix | None,
-    code: Code,
-) -> Unmeasured:
-    if metric in code.metrics:
-        gap = _gap_in_code(metric, kernel, mix, code)
-    else:
-        gap = _gap_of_resource(metric, kernel, kernels)
-    return Unmeasured.of_metric(metric, gap)
-
-
 def _gap_in_code(
     metric: str, kernel: KernelResources, mix: InstructionMix | None, code: Code
 ) -> Gap:
@@ -661,9 +650,3 @@ def _gap_of_resource(
         reason = f"what a multiprocessor of {kernel.target} holds is not known"
         remedy = "compile it for a chip that is, as sm_90"
     return Gap(code=code, reason=reason, remedy=remedy)
-
-
-def _capability_text(target: str) -> str:
-    """Return the compute capability of a target as text, or the target if unknown."""
-    capability = target_capability(target)
-    return target if capability is None else f"{capability[0]}.{capability[1]}"

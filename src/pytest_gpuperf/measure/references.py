@@ -213,7 +213,11 @@ class References:
 
     def _take_set(self) -> None:
         begun_ns, cpu_begun_ns = self._clock.now_ns(), self._clock.thread_cpu_ns()
-        left_ns, names = self._budget.left_ns, self._names()
+        left_ns, names = self._budget.left_ns, ["python", "array", "copy"]
+        # A fresh process that runs a part of the tests may not load the modules of the
+        # whole run. The three others suffice without numpy's.
+        if "numpy" in self._modules:
+            names.append("numpy")
         share_ns = _SET_FRACTION * left_ns / len(names)
         for name in names:
             # A set that has begun is completed, because two of three workloads show
@@ -277,16 +281,6 @@ class References:
         """Return True if the median of a workload is as precise as the median of a test."""
         half_width = half_width_fraction(self._recent(name))
         return half_width is not None and half_width <= HOST_PRECISION
-
-    def _names(self) -> tuple[str, ...]:
-        """
-        Return the workloads, with numpy's only if the tests have loaded numpy already.
-
-        The three others suffice without it, because a fresh process that runs a part of the
-        tests may not load the modules of the whole run.
-        """
-        usual = ("python", "array", "copy")
-        return (*usual, "numpy") if "numpy" in self._modules else usual
 
     def _samples_of(self, name: str, share_ns: float) -> list[ReferenceSamples]:
         """

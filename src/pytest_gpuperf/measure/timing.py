@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
-from pytest_gpuperf.collect.timing.host import HostCollector, RangeTimer
+from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.collect.timing.readings import HOST_PRECISION, use_is_known
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.config import Lock, Plan
@@ -306,7 +306,11 @@ class TimingMeasurer:
         """
 
         def ended() -> Record:
-            timing = _timing_of(timer)
+            timing = timer.timing
+            if timing is None:
+                message = "the block has not ended"
+                remedy = "read its values after the with block"
+                raise MeasureError(message, remedy=remedy)
             use_unknown = self._use_unknown(plan.work, timing, plan)
             record = self._machine.maker().timed(
                 key, timing, kind=Kind.RANGE, work=plan.work, use_unknown=use_unknown
@@ -377,7 +381,28 @@ class TimingMeasurer:
                     )
                 ]
             self._wait_for_samples()
-            return self._compared(key, requests, timings, observations, plan=plan)
+            unknowns = [
+                self._use_unknown(plan.work, timing, plan, request)
+                for timing, request in zip(timings, requests, strict=True)
+            ]
+            # The results are not needed, and must not occupy memory during the next call.
+            timings = [replace(timing, result=None) for timing in timings]
+            pair = self._machine.maker().compared(key, *timings)
+            pair = self._with_observations(pair, observations, timings[0])
+            a, b = (
+                self._measured(
+                    side,
+                    # The time line covers both sides, not a single one.
+                    MeasuredCall(request, timing, replace(observations, span=None)),
+                    plan=plan,
+                    work=plan.work,
+                    use_unknown=unknown,
+                )
+                for side, request, timing, unknown in zip(
+                    key.sides, requests, timings, unknowns, strict=True
+                )
+            )
+            return pair, a, b
 
     def _measuring(self, key: RecordKey) -> contextlib.AbstractContextManager[None]:
         """
@@ -395,38 +420,6 @@ class TimingMeasurer:
         """Wait until all processes have their samples, to avoid disturbing them."""
         if self._turn_client is not None:
             self._turn_client.alone()
-
-    def _compared(
-        self,
-        key: RecordKey,
-        requests: tuple[TimedCall, TimedCall],
-        timings: Sequence[Timing],
-        observations: Observations,
-        *,
-        plan: Plan,
-    ) -> tuple[Record, Record, Record]:
-        unknowns = [
-            self._use_unknown(plan.work, timing, plan, request)
-            for timing, request in zip(timings, requests, strict=True)
-        ]
-        # The results are not needed, and must not occupy memory during the next call.
-        timings = [replace(timing, result=None) for timing in timings]
-        pair = self._machine.maker().compared(key, *timings)
-        pair = self._with_observations(pair, observations, timings[0])
-        a, b = (
-            self._measured(
-                side,
-                # The time line covers both sides, not a single one.
-                MeasuredCall(request, timing, replace(observations, span=None)),
-                plan=plan,
-                work=plan.work,
-                use_unknown=unknown,
-            )
-            for side, request, timing, unknown in zip(
-                key.sides, requests, timings, unknowns, strict=True
-            )
-        )
-        return pair, a, b
 
     def _measured(
         self,
@@ -508,17 +501,3 @@ class TimingMeasurer:
         with_value = {estimate.metric for estimate in record.estimates}
         gaps = tuple(gap for gap in record.unmeasured if gap.metric not in with_value)
         return replace(record, unmeasured=gaps)
-
-
-def _timing_of(timer: RangeTimer) -> Timing:
-    """
-    Return the timing of a finished block.
-
-    Raises:
-        MeasureError: The block is still running.
-    """
-    if timer.timing is None:
-        raise MeasureError(
-            "the block has not ended", remedy="read its values after the with block"
-        )
-    return timer.timing

@@ -116,7 +116,10 @@ class Turns:
         self._test = test_id
         try:
             if self._may_use_device():
-                self._try_to_take()
+                try:
+                    self._take()
+                except DeviceHeldError as error:
+                    self.refusal = Unmeasured.of_metric("time", Gap.of(error))
             yield
         finally:
             self._give_back()
@@ -173,11 +176,20 @@ class Turns:
         users = [
             user
             for user in present.other_processes()
-            if not (present.is_local(user) and self._is_sibling(user.pid))
+            if not (
+                self._in_block
+                and present.is_local(user)
+                and descends_from(self._parent, user.pid)
+            )
         ]
         if self._in_block:
             deltas = without_siblings(deltas)
-        rivals = [user for user in users if self._measured(user)]
+        rivals = [
+            user
+            for user in users
+            if user.activity is ProcessActivity.MEASURING
+            or (user.measured_ns is not None and user.measured_ns > self._since_ns)
+        ]
         idle = {
             user.pid
             for user in users
@@ -204,13 +216,6 @@ class Turns:
         """Return the UUID of the GPU in use, or of the selected GPU, or ""."""
         device = self._site.device()
         return self._runtime.device_uuid() or ("" if device is None else device.uuid)
-
-    def _try_to_take(self) -> None:
-        """Take a turn, or set `refusal`."""
-        try:
-            self._take()
-        except DeviceHeldError as error:
-            self.refusal = Unmeasured.of_metric("time", Gap.of(error))
 
     def _take(self) -> None:
         """
@@ -253,14 +258,6 @@ class Turns:
         """Note the reason why there are no turns. Values measured anyway may be noisy."""
         reason = f"no turns are taken on the GPU: {error.message}"
         self._site.lost[_NAME] = replace(Gap.of(error), reason=reason)
-
-    def _is_sibling(self, pid: int) -> bool:
-        return self._in_block and descends_from(self._parent, pid)
-
-    def _measured(self, user: ProcessState) -> bool:
-        ended_ns = user.measured_ns
-        still = user.activity is ProcessActivity.MEASURING
-        return still or (ended_ns is not None and ended_ns > self._since_ns)
 
 
 def without_siblings(deltas: DeviceDeltas | None) -> DeviceDeltas | None:
