@@ -497,10 +497,9 @@ def _is_unseen(used: UsedFiles, changes: Changes) -> bool:
         # A test that looks for a missing file opens nothing.
         if not os.path.lexists(root / path) and not path.endswith(_PROSE):
             return True
-    return not _are_prose(changes) and _is_installed(used, changes)
-
-
-def _is_installed(used: UsedFiles, changes: Changes) -> bool:
+    if _are_prose(changes):
+        return False
+    # A copy of the project may be installed.
     own_names = {
         stem.partition("/")[0]
         for stem in _roots_by_stem(changes.listed)
@@ -592,10 +591,15 @@ class _Usage:
         folders = frozenset(self._one_sided.values())
         listed = {self._relative(folder) for folder in self._used.opened.listed}
         lists = not folders.isdisjoint(listed)
-        return any(
-            named.search(text) or (lists and _LISTS.search(text))
-            for text in self._texts()
-        )
+        for name in self.names:
+            path = Path(self._changes.root, name)
+            if path.name in _SETTINGS or not path.is_file():
+                continue
+            with contextlib.suppress(OSError):
+                text = path.read_bytes()
+                if named.search(text) or (lists and _LISTS.search(text)):
+                    return True
+        return False
 
     def _missing(self, path: str) -> tuple[str, str]:
         """Return the outermost part of a path that a side lacks, and the folder of the part."""
@@ -625,13 +629,6 @@ class _Usage:
         loaded = (path for _, path in self._used.loaded.files)
         names = map(self._relative, (*opened, *loaded))
         return frozenset(name for name in names if name is not None)
-
-    def _texts(self) -> Iterator[bytes]:
-        for name in self.names:
-            path = Path(self._changes.root, name)
-            if path.name not in _SETTINGS and path.is_file():
-                with contextlib.suppress(OSError):
-                    yield path.read_bytes()
 
     def _relative(self, path: str) -> str | None:
         """

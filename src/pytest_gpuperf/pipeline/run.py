@@ -60,24 +60,22 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
     revision decides everything at the end, --gpuperf-runs changes every value, or JUnit
     takes the properties of a test only once, when the test is logged.
     """
-    straddling = suite.config.confirm > 0 and any(map(straddles, measured.verdicts))
+    config = suite.config
+    straddling = config.confirm > 0 and any(map(straddles, measured.verdicts))
     worsened = verdicts.worsened(suite, measured)
     if straddling or worsened:
         held = "SUSPECT"
-    elif _decides_all_at_end(suite):
+    elif (
+        config.strict
+        or config.runs > 1
+        or config.against is not None
+        or config.junit_waits
+    ):
         held = "PENDING"
     else:
         return None
     suite.hold(measured.test_id)
     return held
-
-
-def _decides_all_at_end(suite: Suite) -> bool:
-    """Return True if no test may be logged before the end of the run."""
-    config = suite.config
-    if config.strict or config.runs > 1 or config.against is not None:
-        return True
-    return config.junit_waits
 
 
 def report_so_far(suite: Suite) -> None:
@@ -132,7 +130,8 @@ def decide(
     with collector_paused():
         first = verdicts.look(suite)
     if not repeats or first.suspects:
-        announce(complete and bool(first.suspects), _confirmation_s(suite, first))
+        again_s = suite.took_s((*first.suspects, *first.controls))
+        announce(complete and bool(first.suspects), suite.config.confirm * again_s)
     suite.suspects = frozenset(first.suspects)
     by_revision = _confirm_by_revision(suite, first) if complete else Confirmed()
     # Ctrl-C in the comparison stops the run.
@@ -153,11 +152,6 @@ def decide(
         decided = without_repeats((*limits, *changes, *compared))
         suite.verdicts = tuple(_worded(suite, decided))
     return verdicts.shifts(first, confirmed, references)
-
-
-def _confirmation_s(suite: Suite, first: FirstLook) -> float:
-    """Return the expected duration of fresh processes for suspects and controls [s]."""
-    return suite.config.confirm * suite.took_s((*first.suspects, *first.controls))
 
 
 def _worded(suite: Suite, decided: Sequence[Verdict]) -> Iterator[Verdict]:
@@ -201,7 +195,11 @@ def finish(
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
-    _complain_of_damage(suite)
+    config = suite.config
+    if config.baseline_named and config.update is None and not config.disable:
+        tests = suite.damaged()
+        if tests:
+            suite.complain(lost_lines(tests, damage_remedy(suite.memory.place())))
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
@@ -212,15 +210,6 @@ def finish(
         suite.run = with_samples(suite, suite.run)
     suite.tidy()
     return suite.run
-
-
-def _complain_of_damage(suite: Suite) -> None:
-    config = suite.config
-    if not config.baseline_named or config.update is not None or config.disable:
-        return
-    tests = suite.damaged()
-    if tests:
-        suite.complain(lost_lines(tests, damage_remedy(suite.memory.place())))
 
 
 def _tell_of_identity(suite: Suite) -> None:

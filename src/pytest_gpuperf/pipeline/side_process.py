@@ -234,7 +234,8 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             stored = loaded_files.read(Path(scratch, LOADED_SO_FAR).parent)
             recorded, is_said = recorded + stored, bool(stored)
         else:
-            is_said = any(_own_base(scratch) in argv for argv, _ in recorded)
+            own_base = f"--basetemp={scratch}/base"
+            is_said = any(own_base in argv for argv, _ in recorded)
         files = (file for _, files in recorded for file in files)
         return Loaded.of(files if is_said else ())
 
@@ -254,10 +255,6 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             return path
         place = redirection.moved(path, self.tree, self.other_tree, self.environments)
         return place if Path(place).exists() else path
-
-
-def _own_base(scratch: str) -> str:
-    return f"--basetemp={scratch}/base"
 
 
 def _overlay_python(scratch: str) -> Path:
@@ -386,7 +383,10 @@ def collect(
         listing = Path(scratch, "listing.json")
         finished = _list_tests(command, identity, runner, listing, timeout_s=timeout_s)
         loaded = command.loaded(scratch)
-        listed = _listed(listing)
+        listed = None
+        # A process that ended early has left no list, or part of one.
+        with contextlib.suppress(FileNotFoundError, RecordError):
+            listed = codec.from_text(listing.read_bytes(), CollectedTests)
     if listed is None:
         _check_end(finished, command)
         said = _last_error(finished.log_tail)
@@ -444,14 +444,6 @@ def _list_tests(
     if refusal is not None:
         raise SidesRefusedError(refusal.reason, remedy=refusal.remedy)
     return finished
-
-
-def _listed(listing: Path) -> CollectedTests | None:
-    """Return the tests listed by a process, or None if the list is missing or incomplete."""
-    try:
-        return codec.from_text(listing.read_bytes(), CollectedTests)
-    except (FileNotFoundError, RecordError):
-        return None
 
 
 def root_folder(
