@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -354,9 +354,15 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
         for case, look in zip(first.cases, first.looks, strict=True)
         if look.suspect and case.key.test_id in test_ids
     ]
+    confirm_by = suite.config.confirm_by
+    # A gap takes the place of the commit if there is none.
+    by_commit: dict[str | Gap, dict[str, dict[str, float | None]]] = {}
+    for case in suspects:
+        limits = by_commit.setdefault(_held_against(case, confirm_by), {})
+        limits.setdefault(case.key.test_id, {})[case.metric.name] = case.limit
     verdicts: dict[tuple[RecordKey, str], Verdict] = {}
     compared: set[str] = set()
-    for held, limits in _by_commit(suspects, suite.config.confirm_by).items():
+    for held, limits in by_commit.items():
         if suite.stopped:
             break
         if isinstance(held, Gap):
@@ -366,7 +372,7 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
             suite.against = comparison.against
         lacking = _without_comparison(comparison, limits)
         _tell_lacking(suite, lacking)
-        if suite.config.confirm_by is ConfirmBy.AGAINST:
+        if confirm_by is ConfirmBy.AGAINST:
             # Nothing else may decide, so fresh processes do not measure these suspects.
             lacking = {}
             verdicts |= {
@@ -429,21 +435,6 @@ def _tell_lacking(suite: Suite, lacking: Mapping[str, Gap]) -> None:
             suite.remark(
                 f"{text}; fresh processes decide where two sessions are stored"
             )
-
-
-def _by_commit(
-    suspects: Sequence[Case], confirm_by: ConfirmBy
-) -> dict[str | Gap, dict[str, dict[str, float | None]]]:
-    """
-    Return suspected metrics and limits of the suspects, by the commit to compare with.
-
-    A gap takes the place of the commit if there is none.
-    """
-    by_commit: dict[str | Gap, dict[str, dict[str, float | None]]] = {}
-    for case in suspects:
-        limits = by_commit.setdefault(_held_against(case, confirm_by), {})
-        limits.setdefault(case.key.test_id, {})[case.metric.name] = case.limit
-    return by_commit
 
 
 def _held_against(case: Case, confirm_by: ConfirmBy) -> str | Gap:

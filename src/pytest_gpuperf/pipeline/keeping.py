@@ -58,7 +58,6 @@ _MOST_LIMITS = 10.0
 # The limit of a metric without its own [fraction].
 _USUAL_LIMIT = 0.05
 
-_FEW_SESSIONS = frozenset({Reason.TOO_FEW_SESSIONS, Reason.NOTHING_STORED})
 
 # The reasons in the JSON report until the end of the run replaces it.
 _INTERRUPTED = "the run ended before it wrote its report, or it measured nothing"
@@ -166,8 +165,6 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     suite.memory.forget()
     for text in (
         *_stored_lines(suite, planned, groups),
-        *_company_lines(suite, plans),
-        *_accepted_lines(plans),
         *dropped,
         *_seen(suite, plans),
     ):
@@ -464,7 +461,7 @@ def _stored_lines(
     suite: Suite, planned: _Planned, groups: Mapping[RecordKey, Sequence[Record]]
 ) -> Iterator[str]:
     """
-    Yield lines about the stored values and the values left out.
+    Yield lines about stored values, values left out, and sessions that do not count.
 
     If nothing is stored, they have the reason and a command that stores something.
     """
@@ -488,6 +485,21 @@ def _stored_lines(
     if planned.noise:
         text = f"too noisy to be stored: {listed(_noise_texts(planned.noise))}"
         yield f"{text}; measure on a quieter machine, or time more work in a call"
+    session = suite.site.session
+    others = {
+        before.session.id: before.session.ran_count or 0
+        for plan in planned.plans
+        for before in plan.before
+        if not same_company(before.session, session)
+    }
+    if others:
+        yield terminal.company_line(session.ran_count or 0, [*others.values()])
+    accepted = [plan for plan in planned.plans if plan.dropped_count]
+    if accepted:
+        # `_seen` prints the number of sessions still wanted.
+        names = listed(str(plan.change.key) for plan in accepted)
+        count = max(plan.dropped_count for plan in accepted)
+        yield f"accepted {names}: {display.plural(count, 'session')} dropped"
 
 
 def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
@@ -503,32 +515,6 @@ def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
         widths = [display.change(each, signed=False) for each in (least, most)]
         limit = display.change(max(each.limit for each in several), signed=False)
         yield f"{of} (±{' to ±'.join(dict.fromkeys(widths))}, at most ±{limit})"
-
-
-def _company_lines(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
-    session = suite.site.session
-    others = {
-        before.session.id: before.session.ran_count or 0
-        for plan in plans
-        for before in plan.before
-        if not same_company(before.session, session)
-    }
-    if others:
-        yield terminal.company_line(session.ran_count or 0, [*others.values()])
-
-
-def _accepted_lines(plans: Sequence[_Plan]) -> Iterator[str]:
-    """
-    Yield a line about accepted changes and dropped sessions.
-
-    `_seen` prints the number of sessions still wanted.
-    """
-    accepted = [plan for plan in plans if plan.dropped_count]
-    if not accepted:
-        return
-    names = listed(str(plan.change.key) for plan in accepted)
-    dropped = display.plural(max(plan.dropped_count for plan in accepted), "session")
-    yield f"accepted {names}: {dropped} dropped"
 
 
 def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
@@ -610,7 +596,9 @@ def _with_progress(suite: Suite, run: Run, plans: Sequence[_Plan]) -> Run:
     }
     verdicts = []
     for verdict in run.verdicts:
-        if verdict.key in counts and verdict.reason in _FEW_SESSIONS:
+        few = verdict.reason is Reason.TOO_FEW_SESSIONS
+        few = few or verdict.reason is Reason.NOTHING_STORED
+        if few and verdict.key in counts:
             evidence = replace(
                 verdict.evidence or VerdictEvidence(),
                 building=(counts[verdict.key], most_sessions),

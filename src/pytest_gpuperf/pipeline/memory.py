@@ -381,7 +381,11 @@ class Memory:
             yield f"left out of the baseline: {len(unread) - _SHOWN_LINES} more files"
         damage = self._store.damage
         for line in damage[:_SHOWN_LINES]:
-            yield f"left out of the baseline: {self._shown(line)}"
+            path = Path(line.path)
+            with contextlib.suppress(ValueError):  # The path is not below the root.
+                path = path.relative_to(self._config.root)
+            test = f", of {escape(_test_of(line))}" if line.test_id else ""
+            yield f"left out of the baseline: {replace(line, path=str(path))}{test}"
         if damage:
             more = len(damage) - _SHOWN_LINES
             lines = f"{more} more; " if more > 0 else ""
@@ -392,13 +396,6 @@ class Memory:
                 "the test and the process of its sessions are not stored, so they are not "
                 "compared; its sessions count, and the next stored session rewrites it"
             )
-
-    def _shown(self, line: Damage) -> str:
-        path = Path(line.path)
-        with contextlib.suppress(ValueError):  # The path is not below the root.
-            path = path.relative_to(self._config.root)
-        test = f", of {escape(_test_of(line))}" if line.test_id else ""
-        return f"{replace(line, path=str(path))}{test}"
 
     def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
         """
@@ -447,19 +444,19 @@ class Memory:
         if store is None:
             return
         for folder, of_folder in changes.items():
-            keyed = [self._keyed(change) for change in of_folder]
-            moves = []
+            keyed: list[StoreChange] = []
             for old, records in store.load(folder).items() if self._keys else ():
                 key = self._stored_key(old)
                 if key != old and any(record.has_node_id for record in records):
-                    moves.append(Move(key=key, old=old))
-            store.write(folder, [*moves, *keyed])
-
-    def _keyed(self, change: StoreChange) -> StoreChange:
-        key = self._stored_key(change.key)
-        if key == change.key or not isinstance(change, (Append, Restart)):
-            return change
-        return replace(change, record=replace(change.record, key=key))
+                    keyed.append(Move(key=key, old=old))
+            for change in of_folder:
+                key = self._stored_key(change.key)
+                if key != change.key and isinstance(change, (Append, Restart)):
+                    record = replace(change.record, key=key)
+                    keyed.append(replace(change, record=record))
+                else:
+                    keyed.append(change)
+            store.write(folder, keyed)
 
 
 def _test_of(line: Damage) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.collect.launcher import PYTEST, Launcher, unproven
-from pytest_gpuperf.collect.runner import start_remedy
+from pytest_gpuperf.collect.runner import signal_name, start_remedy
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import (
     CollectError,
@@ -315,7 +314,8 @@ def _child_run(
             failure = last_lines(finished.log_tail, _SHOWN_LINES)
             # A killed process cannot print a message.
             if finished.exit_code < 0:
-                failure = f"{failure}\n{_killed(finished.exit_code)}".lstrip()
+                name = signal_name(-finished.exit_code)
+                failure = f"{failure}\nthe process was killed by {name}".lstrip()
         refusal = launch_refusal(command, out)
         if refusal is not None:
             return ChildRun(failure=refusal.text, began=False, refusal=refusal)
@@ -342,14 +342,6 @@ def launch_refusal(command: CommandLine, out: str) -> Gap | None:
     found = file.read_text("utf-8").split() if file.exists() else []
     wrong = [code for code in found if code != LAUNCHED]
     return unproven(wrong[0], command.launcher) if wrong else None
-
-
-def _killed(exit_code: int) -> str:
-    """Return a sentence with the signal that ended a process. `exit_code` is negative."""
-    number = -exit_code
-    known = number in {member.value for member in signal.Signals}
-    name = signal.Signals(number).name if known else f"signal {number}"
-    return f"the process was killed by {name}"
 
 
 def not_begun(command: CommandLine, run: ChildRun) -> Unmeasured:

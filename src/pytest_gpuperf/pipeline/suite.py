@@ -530,7 +530,12 @@ class Suite:
             values.append(
                 (f"gpuperf.{kind}.{name}", f"{v.outcome.value}: {v.reason.value}")
             )
-            if note := _note_of(v):
+            # How the suite and a fresh process differ.
+            if text := words.in_suite(v):
+                note = f"{Reason.SLOWER_IN_SUITE.value}: {text}"
+                values.append((f"gpuperf.note.{name}", note))
+            elif text := words.alone(v):
+                note = f"{Cause.OTHER_ALONE.value}: {text}"
                 values.append((f"gpuperf.note.{name}", note))
         # pytest escapes only the values, so the names are escaped here.
         return [(escape(name), value) for name, value in values]
@@ -581,14 +586,23 @@ class Suite:
         return Header(
             session=self.site.session,
             environment=self.site.environment,
-            completeness=self._with_stored(self._whole_completeness()),
+            completeness=self._whole_completeness(),
             options=self.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
             notes=notes,
         )
 
-    def _with_stored(self, completeness: Completeness) -> Completeness:
+    def _whole_completeness(self) -> Completeness:
+        """Return the completeness of the run, with what is known of stored tests."""
+        absent, scope = self._absent_keys(), self.scope()
+        id_of = self.config.checkout.id_of
+        completeness = replace(
+            self.completeness(),
+            absent=tuple(map(id_of, absent)),
+            removed=tuple(id_of(key) for key in absent if scope.has_removed(key)),
+            scope=scope,
+        )
         expected = self.site.all_expected()
         records = self.results.values()
         measured = {m.test_id for m in records if m.records}
@@ -616,16 +630,6 @@ class Suite:
             skipped=tuple(t for t in in_order if t in silent & stored - measured),
             left_out=tuple(t for t in in_order if t in left_out),
             due=tuple(t for t in in_order if is_known and t in due),
-        )
-
-    def _whole_completeness(self) -> Completeness:
-        absent, scope = self._absent_keys(), self.scope()
-        id_of = self.config.checkout.id_of
-        return replace(
-            self.completeness(),
-            absent=tuple(map(id_of, absent)),
-            removed=tuple(id_of(key) for key in absent if scope.has_removed(key)),
-            scope=scope,
         )
 
     def absent(self) -> tuple[str, ...]:
@@ -724,15 +728,6 @@ def _below(checkout: Checkout, path: Path) -> str | None:
 
 def _module_of(key: str) -> str:
     return key.partition("::")[0]
-
-
-def _note_of(verdict: Verdict) -> str:
-    """Return the difference between suite and fresh process as a JUnit property, or ""."""
-    if text := words.in_suite(verdict):
-        return f"{Reason.SLOWER_IN_SUITE.value}: {text}"
-    if text := words.alone(verdict):
-        return f"{Cause.OTHER_ALONE.value}: {text}"
-    return ""
 
 
 def _named(key: RecordKey, metric: str) -> str:

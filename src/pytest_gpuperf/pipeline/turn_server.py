@@ -149,7 +149,12 @@ class Rotation:
         if self.at_work or not self.present:
             return
         if not self._members:
-            self._choose()
+            first = min(self.present, key=self._position)
+            key = self._processes[first].key
+            self._members = {n for n in self.present if self._processes[n].key == key}
+            missing = tuple(n for n in self.present if n not in self._members)
+            if key is not None and missing and key[1] != TURN_NAME:
+                self.left_out.append((*key, missing))
         if all(self._stage(name) is Stage.END for name in self._members):
             for name in sorted(self._members):
                 self._processes[name].state = _TurnState.FREE
@@ -159,14 +164,6 @@ class Rotation:
         name, answer = self._next()
         self._processes[name].state = _TurnState.RUNNING
         yield name, answer
-
-    def _choose(self) -> None:
-        first = min(self.present, key=self._position)
-        key = self._processes[first].key
-        self._members = {n for n in self.present if self._processes[n].key == key}
-        missing = tuple(n for n in self.present if n not in self._members)
-        if key is not None and missing and key[1] != TURN_NAME:
-            self.left_out.append((*key, missing))
 
     def _position(self, name: str) -> tuple[int, int, bool]:
         """
