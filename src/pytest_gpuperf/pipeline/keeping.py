@@ -58,7 +58,6 @@ _MOST_LIMITS = 10.0
 # The limit of a metric without its own [fraction].
 _USUAL_LIMIT = 0.05
 
-
 # The reasons in the JSON report until the end of the run replaces it.
 _INTERRUPTED = "the run ended before it wrote its report, or it measured nothing"
 _KILLED = "the run ended before its last test"

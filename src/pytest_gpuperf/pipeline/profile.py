@@ -236,17 +236,14 @@ def counted(
             keeps=not in_block,
         )
         results = cache.filled(fill)
-        site.remark("ncu-cache", *_cache_remarks(store.remarks))
+        first, *rest = store.remarks or ("",)
+        more = [f"and {len(rest)} more entries"] if len(rest) > 1 else rest
+        # Errors of the cache cost time but do not change results.
+        remarks = (f"ncu's cache: {remark}" for remark in (first, *more) if remark)
+        site.remark("ncu-cache", *remarks)
     except GpuPerfError as error:  # Raised around counting, not by a test.
         results = refuse_all(requests, Gap.of(error))
     return NcuCounters(results, collectors=collectors)
-
-
-def _cache_remarks(remarks: Sequence[str]) -> list[str]:
-    """Return remarks about cache errors, which cost time but do not change results."""
-    first, *rest = remarks or ("",)
-    more = [f"and {len(rest)} more entries"] if len(rest) > 1 else rest
-    return [f"ncu's cache: {remark}" for remark in (first, *more) if remark]
 
 
 class _Ncu:
@@ -493,7 +490,13 @@ class CountCache:
             missing = [r for r in self._requests if r.test_id not in counted]
             # The process that held the lock may have counted these tests.
             counted |= self._cached(missing)
-            counted |= self._refused_before(missing)
+            if self._refusals is not None and self._refusals.exists():
+                # Results of this run that are not in the cache.
+                lines = self._refusals.read_bytes().splitlines()
+                every = (codec.from_text(line, CountedTest) for line in lines)
+                refused = {test.test_id: test for test in every}
+                ids = (request.test_id for request in missing)
+                counted |= {each: refused[each] for each in ids if each in refused}
             missing = [r for r in missing if r.test_id not in counted]
             self._since_unix_s = self._store.now_unix_s()
             fresh = fill(missing) if missing else []
@@ -520,18 +523,6 @@ class CountCache:
                     if accepts_all or counted.session_id == session_id:
                         cached[request.test_id] = counted
         return cached
-
-    def _refused_before(
-        self, requests: Sequence[CounterRequest]
-    ) -> dict[str, CountedTest]:
-        """Return the results of this run that are not in the cache, by test id."""
-        if self._refusals is None or not self._refusals.exists():
-            return {}
-        lines = self._refusals.read_bytes().splitlines()
-        every = (codec.from_text(line, CountedTest) for line in lines)
-        refused = {counted.test_id: counted for counted in every}
-        ids = (request.test_id for request in requests)
-        return {test_id: refused[test_id] for test_id in ids if test_id in refused}
 
     def _keep(
         self, requests: Sequence[CounterRequest], fresh: Sequence[CountedTest]

@@ -547,13 +547,17 @@ class _Usage:
             for path in changes.before
             for folder in PurePosixPath(path).parents
         }
-        # Names that are missing on one side, with their folders.
-        self._one_sided = dict(
-            self._missing(path.rstrip("/"))
-            for path in changes.differing
-            if path.rstrip("/") not in changes.before
-            or not os.path.lexists(Path(changes.root, path))
-        )
+        # The outermost parts of paths that are missing on one side, with their folders.
+        self._one_sided: dict[str, str] = {}
+        for path in changes.differing:
+            part, place = PurePosixPath(path), Path(changes.root, path)
+            if path.rstrip("/") in changes.before and os.path.lexists(place):
+                continue
+            while part.parent.as_posix() not in self._before or not (
+                Path(changes.root, part.parent).is_dir()
+            ):
+                part = part.parent
+            self._one_sided[part.as_posix()] = part.parent.as_posix()
 
     def first_difference(self) -> int | None:
         """
@@ -600,15 +604,6 @@ class _Usage:
                 if named.search(text) or (lists and _LISTS.search(text)):
                     return True
         return False
-
-    def _missing(self, path: str) -> tuple[str, str]:
-        """Return the outermost part of a path that a side lacks, and the folder of the part."""
-        part = PurePosixPath(path)
-        while part.parent.as_posix() not in self._before or not (
-            Path(self._changes.root, part.parent).is_dir()
-        ):
-            part = part.parent
-        return part.as_posix(), part.parent.as_posix()
 
     def _differs(self, file: OpenedFile) -> bool:
         path = self._relative(file.path)

@@ -180,7 +180,8 @@ def finish(
 
         shifts: The machine drift, by class of tests.
     """
-    header = replace(suite.header(), jit_cache=suite.config.jit_cache.value)
+    config = suite.config
+    header = replace(suite.header(), jit_cache=config.jit_cache.value)
     run = replace(
         suite.gathered(header, suite.verdicts),
         xfailed=tuple(xfailed),
@@ -193,9 +194,8 @@ def finish(
         suite.remark(side_by_side(workers_count))
     _tell_of_identity(suite)
     counted = tally(run)
-    codes = complaints(run, counted, suite.config)
+    codes = complaints(run, counted, config)
     suite.complain(*(complaint(code, counted) for code in codes))
-    config = suite.config
     if config.baseline_named and config.update is None and not config.disable:
         tests = suite.damaged()
         if tests:
@@ -203,8 +203,13 @@ def finish(
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
-    _keep_references(suite, suite.run)
-    if suite.config.shows_samples:
+    if config.record is not None:
+        try:
+            suite.site.keep(suite.run.references)
+            write_head(config.record, suite.site.session, suite.site.environment)
+        except GpuPerfError as error:
+            suite.complain_of(error)
+    if config.shows_samples:
         from pytest_gpuperf.pipeline.keeping import with_samples
 
         suite.run = with_samples(suite, suite.run)
@@ -223,17 +228,6 @@ def _tell_of_identity(suite: Suite) -> None:
     positional = suite.positional_ids()
     if positional and not suite.config.disable and suite.memory.store() is not None:
         suite.remark(positional_ids(positional))
-
-
-def _keep_references(suite: Suite, run: Run) -> None:
-    folder = suite.config.record
-    if folder is None:
-        return
-    try:
-        suite.site.keep(run.references)
-        write_head(folder, suite.site.session, suite.site.environment)
-    except GpuPerfError as error:
-        suite.complain_of(error)
 
 
 def _keep(suite: Suite, run: Run) -> Run:

@@ -389,7 +389,11 @@ def collect(
             listed = codec.from_text(listing.read_bytes(), CollectedTests)
     if listed is None:
         _check_end(finished, command)
-        said = _last_error(finished.log_tail)
+        said = last_lines(finished.log_tail, _SHOWN_LINES, in_a_sentence=True)
+        lines = [line.strip() for line in finished.log_tail.splitlines()]
+        errors = [line for line in lines if _ERROR.match(line)]
+        if errors:
+            said = errors[-1].removeprefix("E  ").strip()
         return Collection(
             tests={},
             loaded=loaded,
@@ -473,15 +477,6 @@ def root_folder(
         env={**SideCommand.inherited(), ROOT_VARIABLE: str(file)},
     )
     return os.fsdecode(file.read_bytes()) if file.is_file() else None
-
-
-def _last_error(text: str) -> str:
-    """Return the last line that reports an error, or the last lines if there is none."""
-    lines = [line.strip() for line in text.splitlines()]
-    errors = [line for line in lines if _ERROR.match(line)]
-    if errors:
-        return errors[-1].removeprefix("E  ").strip()
-    return last_lines(text, _SHOWN_LINES, in_a_sentence=True)
 
 
 def _check_end(finished: Finished, command: SideCommand) -> None:
