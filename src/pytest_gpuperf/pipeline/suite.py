@@ -696,7 +696,9 @@ class Suite:
     def _has_reported(self, test_id: str) -> bool:
         """Return True if a test has ended. loadgroup appends @group to ids."""
         return test_id in self._reported or any(
-            node_id.startswith(f"{test_id}@") for node_id in self._reported
+            # The first condition is only faster.
+            "@" in node_id and node_id.startswith(f"{test_id}@")
+            for node_id in self._reported
         )
 
 
