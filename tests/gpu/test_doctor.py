@@ -47,7 +47,7 @@ def test_each_finding_says_what_it_was_read_from(findings: dict[str, Finding]) -
     """Whatever stops or bends has evidence or a remedy; an unknown has its reason."""
     for each in findings.values():
         assert each.cause
-        if each.status in {Status.STOPS, Status.BENDS}:
+        if each.status in {Status.STOPS, Status.DISTORTS}:
             assert each.remedy, each.id
 
 

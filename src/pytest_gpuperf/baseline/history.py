@@ -6,7 +6,6 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -166,13 +165,18 @@ def by_key(
 
 def joined(records: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
     """Merge the sessions of a measurement from several places, as `by_key` does."""
-    return keep_newest(_newest_series(records))
-
-
-def _keyed(record: StoredRecord, key: RecordKey) -> StoredRecord:
-    """Return a session with a new key. A pytest id moves from the key to `node_id`."""
-    node_id = record.key.test_id if record.has_node_id else record.node_id
-    return replace(record, key=key, node_id=node_id)
+    newest = _series(records)
+    if any(newest.values()):
+        records = [
+            replace(record, values=values)
+            for record in records
+            if (
+                values := tuple(
+                    v for v in record.values if v.series == newest[v.metric]
+                )
+            )
+        ]
+    return keep_newest(records)
 
 
 def _put_back(
@@ -194,17 +198,6 @@ def _put_back(
     ]
     others = [record for record in newer if record.session.id in known]
     return joined([*others, *records, *gone_on])
-
-
-def _newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
-    newest = _series(records)
-    if not any(newest.values()):
-        return records
-    return [
-        replace(record, values=values)
-        for record in records
-        if (values := tuple(v for v in record.values if v.series == newest[v.metric]))
-    ]
 
 
 def _series(records: Iterable[StoredRecord]) -> dict[str, int]:
@@ -233,7 +226,15 @@ def applied(
             earlier = lists.get(change.old, [])
             moved = [r for r in earlier if change.renamed or r.has_node_id]
             lists[change.old] = [r for r in earlier if r not in moved]
-            keyed = [_keyed(record, change.key) for record in moved]
+            keyed = [
+                # A pytest id moves from the key to `node_id`.
+                replace(
+                    r,
+                    key=change.key,
+                    node_id=r.key.test_id if r.has_node_id else r.node_id,
+                )
+                for r in moved
+            ]
             lists[change.key] = [*joined((*keyed, *before))]
             continue
         if isinstance(change, PutBack):
@@ -351,6 +352,13 @@ def stored_record(
             if estimate.kernel is None:
                 name = (estimate.metric, estimate.unit, estimate.source)
                 series.setdefault(name, []).append(estimate)
+    kernels: tuple[KernelTotal, ...] = ()
+    # An incomplete list cannot show that a kernel is not new.
+    if first.activity is not None and first.activity.kernels_count <= _MOST_KERNELS:
+        kernels = tuple(
+            replace(total, total_s=float(f"{total.total_s:.{_TIME_DIGITS}g}"))
+            for total in first.activity.totals
+        )
     return StoredRecord(
         key=first.key,
         session=session,
@@ -362,7 +370,7 @@ def stored_record(
         parameters_digest=first.parameters_digest,
         test_digest=first.test_digest,
         code_digest=first.code_digest,
-        kernels=tuple(_stored_kernels(first)),
+        kernels=kernels,
         schema_version=version,
     )
 
@@ -390,7 +398,16 @@ def with_alone(
     ]
     values = []
     for value in session.values:
-        estimates = _measured_alike(value, session, alike)
+        metric, source = value.metric, value.source
+        facts = facts_of(session.facts, metric, source)
+        estimates = [
+            estimate
+            for record in alike
+            for estimate in record.estimates
+            if (estimate.metric, estimate.unit, estimate.source, estimate.kernel)
+            == (metric, value.unit, source, None)
+            and not differences(facts_of(record.facts, metric, source), facts)
+        ]
         if estimates:
             alone = SessionValue.of(estimates)
             value = replace(  # noqa: PLW2901 - the same value, completed
@@ -401,33 +418,6 @@ def with_alone(
             )
         values.append(value)
     return replace(session, values=tuple(values))
-
-
-def _measured_alike(
-    value: SessionValue, session: StoredRecord, records: Sequence[Record]
-) -> list[Estimate]:
-    metric, source = value.metric, value.source
-    facts = facts_of(session.facts, metric, source)
-    return [
-        estimate
-        for record in records
-        for estimate in record.estimates
-        if (estimate.metric, estimate.unit, estimate.source, estimate.kernel)
-        == (metric, value.unit, source, None)
-        and not differences(facts_of(record.facts, metric, source), facts)
-    ]
-
-
-def _stored_kernels(record: Record) -> Iterator[KernelTotal]:
-    """
-    Yield the kernels of a record, or none if there are too many. An incomplete list
-    cannot show that a kernel is not new.
-    """
-    activity = record.activity
-    if activity is None or activity.kernels_count > _MOST_KERNELS:
-        return
-    for total in activity.totals:
-        yield replace(total, total_s=float(f"{total.total_s:.{_TIME_DIGITS}g}"))
 
 
 def slugs_holding(
@@ -495,15 +485,10 @@ def _left_by(
         return list(records)
     if isinstance(change, Drop):
         return [r for r in records if r.session.id not in change.session_ids]
-    left = (_without(record, change.metrics) for record in records)
-    return [record for record in left if record is not None]
-
-
-def _without(
-    record: StoredRecord, metrics: frozenset[str] | None
-) -> StoredRecord | None:
-    """Return a session without some metrics, or None if no value is left."""
-    if metrics is None:
-        return None
-    values = tuple(value for value in record.values if value.metric not in metrics)
-    return replace(record, values=values) if values else None
+    if change.metrics is None:
+        return []
+    return [
+        replace(record, values=values)
+        for record in records
+        if (values := tuple(v for v in record.values if v.metric not in change.metrics))
+    ]

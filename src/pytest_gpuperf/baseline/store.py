@@ -33,7 +33,6 @@ from pytest_gpuperf.baseline.history import (
     slugs_holding,
 )
 from pytest_gpuperf.baseline.text import (
-    BaselineFile,
     Damage,
     KeyedBy,
     decode,
@@ -334,7 +333,17 @@ class _StoreReader:
         self._damage |= dict.fromkeys(stored.damage)
         self.of_earlier_schema |= stored.of_earlier_schema
         if whole and stored.damage:
-            raise _damaged(path, stored, self._place)
+            first, *rest = stored.damage
+            more = f" and {len(rest)} more" if rest else ""
+            where = f"line {first.line}: " if first.line else ""
+            raise BaselineCorruptError(
+                f"{where}{first.reason}{more}",
+                remedy=(
+                    "restore the file from version control, or accept the change with "
+                    f"gpuperf baseline accept {shlex.quote(str(self._place))} --edited"
+                ),
+                path=str(path),
+            )
         return stored.sections
 
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
@@ -354,21 +363,6 @@ class _StoreReader:
             removed += lenient.damage
         write_files(texts)
         return Repair(accepted=tuple(accepted), removed=tuple(removed))
-
-
-def _damaged(path: Path, stored: BaselineFile, place: Path) -> BaselineCorruptError:
-    """Return the error for a file that would lose lines if the file were written back."""
-    first, *rest = stored.damage
-    more = f" and {len(rest)} more" if rest else ""
-    where = f"line {first.line}: " if first.line else ""
-    return BaselineCorruptError(
-        f"{where}{first.reason}{more}",
-        remedy=(
-            "restore the file from version control, or accept the change with "
-            f"gpuperf baseline accept {shlex.quote(str(place))} --edited"
-        ),
-        path=str(path),
-    )
 
 
 class _FileStore(ABC):

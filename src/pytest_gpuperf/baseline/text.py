@@ -287,7 +287,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             values=tuple(map(_value, record.values)),
             soft_facts=heads.rest(record),
             bound_class=record.bound_class,
-            kernels=kernels.digest(tuple(map(_launched, record.kernels))),
+            kernels=kernels.digest(record.kernels),
             # msgspec leaves out the default only if it is the same object, and Python
             # 3.10 creates a new () here.
             kernel_times_s=tuple(float(k.total_s) for k in record.kernels) or (),
@@ -313,7 +313,8 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
         _with_fields(_json(row), record.unknown)
         for row, record in zip(rows, ordered, strict=True)
     )
-    yield from (f"{_with_checksum(text, prefix_of_sum)}," for text in texts)
+    for text in texts:
+        yield f'{text[:-1]},"sum":"{digest(prefix_of_sum + text.encode())}"}},'
     yield "null]},"
 
 
@@ -322,10 +323,6 @@ def _with_fields(text: str, fields: _Fields) -> str:
         return text
     more = "".join(f",{_json(name)}:{value}" for name, value in fields)
     return f"{text[:-1]}{more}}}"
-
-
-def _with_checksum(row: str, prefix: bytes) -> str:
-    return f'{row[:-1]},"sum":"{digest(prefix + row.encode())}"}}'
 
 
 def _summed_prefix(section: str) -> bytes:
@@ -368,10 +365,20 @@ class _Heads:
     """The heads of the sessions, without duplicates."""
 
     def __init__(self, records: Iterable[StoredRecord]) -> None:
-        self._shared = _shared_soft_facts(records)
-        self._texts = {
-            arrived: _head(*arrived, soft) for arrived, soft in self._shared.items()
-        }
+        self._shared: dict[_Arrived, dict[str, str]] = {}
+        for record in records:
+            arrived = (record.arrival, record.session)
+            soft = self._shared.setdefault(arrived, dict(record.soft_facts))
+            if soft != record.soft_facts:
+                both = soft.items() & record.soft_facts.items()
+                self._shared[arrived] = dict(both)
+        self._texts: dict[_Arrived, str] = {}
+        for (arrival, session), soft in self._shared.items():
+            fields = {name: getattr(session, name) for name in _OF_SESSION}
+            fields["started_unix_s"] = float(session.started_unix_s)
+            head = _StoreHead(**fields, soft_facts=soft, arrival=arrival)
+            text = _with_fields(_json(head), session.unknown)
+            self._texts[arrival, session] = text
         self._digests = {
             arrived: digest(text.encode()) for arrived, text in self._texts.items()
         }
@@ -420,26 +427,25 @@ class _FactTable:
         return sorted(self._texts.items())
 
 
-def _launched(total: KernelTotal) -> str | _LaunchedKernel:
-    """Return a kernel without the time, or only the name if the launch is unknown."""
-    if total.launch is None:
-        return total.name
-    return _LaunchedKernel(total.name, total.launch)
-
-
 class _KernelTable:
     """The sets of kernels that ran together, without duplicates."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
-    def digest(self, kernels: _Kernels) -> str:
+    def digest(self, kernels: Sequence[KernelTotal]) -> str:
         """
         Register a set of kernels, and return the key that the lines use, or "" for no kernels.
         """
         if not kernels:
             return ""
-        text = _json(kernels)
+        # Without the times, and without a launch that is unknown.
+        text = _json(
+            [
+                k.name if k.launch is None else _LaunchedKernel(k.name, k.launch)
+                for k in kernels
+            ]
+        )
         key = digest(text.encode())
         self._texts[key] = text
         return key
@@ -447,26 +453,6 @@ class _KernelTable:
     def table(self) -> list[tuple[str, str]]:
         """Return digests and texts of the sets, sorted by digest."""
         return sorted(self._texts.items())
-
-
-def _shared_soft_facts(
-    records: Iterable[StoredRecord],
-) -> dict[_Arrived, dict[str, str]]:
-    shared: dict[_Arrived, dict[str, str]] = {}
-    for record in records:
-        arrived = (record.arrival, record.session)
-        soft = shared.setdefault(arrived, dict(record.soft_facts))
-        if soft != record.soft_facts:
-            both = soft.items() & record.soft_facts.items()
-            shared[arrived] = dict(both)
-    return shared
-
-
-def _head(arrival: int, session: Session, soft_facts: dict[str, str]) -> str:
-    fields = {name: getattr(session, name) for name in _OF_SESSION}
-    fields["started_unix_s"] = float(session.started_unix_s)
-    head = _StoreHead(**fields, soft_facts=soft_facts, arrival=arrival)
-    return _with_fields(_json(head), session.unknown)
 
 
 def _json(value: object) -> str:
@@ -552,7 +538,14 @@ def decode(
     try:
         with collector_paused():
             content = reader.content()
-            reader.version = _check_kind(content, keyed_by, path=path)
+            _check_schema(content.schema, path=path)
+            if content.keyed_by != keyed_by:
+                raise BaselineCorruptError(
+                    f"the file is keyed by {content.keyed_by}, not by {keyed_by}",
+                    remedy="name the whole store: its folder, or a single-file store",
+                    path=path,
+                )
+            reader.version = _READABLE[content.schema]
             # After a merge, a section may occur twice.
             records: dict[str, list[StoredRecord]] = {}
             for part in content.sections:
@@ -622,9 +615,12 @@ class _LineReader:
         """Return the sessions of a section."""
         self._section = section.name
         prefix = section.name if keyed_by == "module" else ""
-        heads = self._heads(section)
-        facts = self._facts(section)
-        kernels_of = self._kernels(section)
+        heads: dict[str, tuple[_StoreHead, Session]] = {}
+        for key, (head, more) in self._entries(section.sessions, _HEAD).items():
+            fields = {name: getattr(head, name) for name in _OF_SESSION}
+            heads[key] = (head, Session(**fields, unknown=more))
+        facts = self._entries(section.facts, _FACTS)
+        kernels = self._entries(section.kernels, _KERNELS)
         keys: dict[tuple[str, str], RecordKey] = {}
         prefix_of_sum = _summed_prefix(section.name)
         tests = None
@@ -642,14 +638,16 @@ class _LineReader:
             names = (row.test, row.name)
             if names not in keys:
                 keys[names] = RecordKey(test_id=prefix + row.test, name=row.name)
-            record = _record(row, keys[names], *heads[row.session], facts[row.facts])
-            if unknown or self.version < STORE_VERSION:
-                version = row.schema or self.version
-                record = replace(record, unknown=unknown, schema_version=version)
-            # No verdict needs the kernels, so a record without them is kept.
-            if row.kernels in kernels_of:
-                kernels = _timed(kernels_of[row.kernels], row.kernel_times_s)
-                record = replace(record, kernels=kernels)
+            record = _record(
+                row,
+                keys[names],
+                *heads[row.session],
+                facts[row.facts][0],
+                # No verdict needs the kernels, so a record without them is kept.
+                kernels[row.kernels][0] if row.kernels in kernels else (),
+                unknown=unknown,
+                version=row.schema or self.version,
+            )
             records.append(record)
         return records
 
@@ -683,48 +681,30 @@ class _LineReader:
             self._leave_out(wrong, raw)
         return None if wrong else row, unknown
 
-    def _heads(self, section: _Section) -> dict[str, tuple[_StoreHead, Session]]:
-        heads: dict[str, tuple[_StoreHead, Session]] = {}
-        for key, raw in section.sessions.items():
-            entry = self._entry(key, raw, _HEAD)
-            if entry is not None:
-                heads[key] = (entry[0], _session(*entry))
-        return heads
-
-    def _facts(self, section: _Section) -> dict[str, _Facts]:
-        entries = {
-            key: self._entry(key, raw, _FACTS) for key, raw in section.facts.items()
-        }
-        return {key: entry[0] for key, entry in entries.items() if entry is not None}
-
-    def _kernels(self, section: _Section) -> dict[str, _Kernels]:
-        entries = {
-            key: self._entry(key, raw, _KERNELS) for key, raw in section.kernels.items()
-        }
-        return {key: entry[0] for key, entry in entries.items() if entry is not None}
-
-    def _entry(
-        self, key: str, raw: msgspec.Raw, decoder: msgspec.json.Decoder[_V]
-    ) -> tuple[_V, _Fields] | None:
+    def _entries(
+        self, table: Mapping[str, msgspec.Raw], decoder: msgspec.json.Decoder[_V]
+    ) -> dict[str, tuple[_V, _Fields]]:
         """
-        Return an entry of a table with the unknown fields, or None.
+        Return the entries of a table with their unknown fields.
 
-        None marks the end of the table, an unreadable entry, or a key that is not the
-        digest of its entry.
+        An unreadable entry is left out, as is a key that is not the digest of its entry.
         """
-        text = bytes(raw)
-        if text == b"null":
-            return None
-        try:
-            entry, unknown = _decoded(decoder, text)
-        except _UNREADABLE as error:
-            self._leave_out(_without_place(error), raw)
-            return None
-        ours = _with_fields(_json(entry), unknown).encode()
-        if self.checked and key not in {digest(text), digest(ours)}:
-            self._leave_out(_CHANGED, raw)
-            return None
-        return entry, unknown
+        entries: dict[str, tuple[_V, _Fields]] = {}
+        for key, raw in table.items():
+            text = bytes(raw)
+            if text == b"null":  # The end of the table.
+                continue
+            try:
+                entry, unknown = _decoded(decoder, text)
+            except _UNREADABLE as error:
+                self._leave_out(_without_place(error), raw)
+                continue
+            ours = _with_fields(_json(entry), unknown).encode()
+            if self.checked and key not in {digest(text), digest(ours)}:
+                self._leave_out(_CHANGED, raw)
+            else:
+                entries[key] = (entry, unknown)
+        return entries
 
     def _leave_out(
         self, reason: str, raw: msgspec.Raw | bytes, *, number: int = 0
@@ -813,8 +793,21 @@ def _record(
     head: _StoreHead,
     session: Session,
     facts: _Facts,
+    kernels: _Kernels,
+    *,
+    unknown: _Fields,
+    version: int,
 ) -> StoredRecord:
     soft_facts = head.soft_facts
+    totals: tuple[KernelTotal, ...] = ()
+    # The counts differ if a line lost some.
+    if len(kernels) == len(row.kernel_times_s):
+        totals = tuple(
+            KernelTotal(name=kernel, total_s=total_s)
+            if isinstance(kernel, str)
+            else KernelTotal(name=kernel.name, total_s=total_s, launch=kernel.launch)
+            for kernel, total_s in zip(kernels, row.kernel_times_s, strict=True)
+        )
     return StoredRecord(
         key=key,
         session=session,
@@ -827,28 +820,11 @@ def _record(
         parameters_digest=row.parameters,
         test_digest=row.source,
         code_digest=row.code,
-        schema_version=row.schema or STORE_VERSION,
+        kernels=totals,
+        schema_version=version,
         node_id=row.node_id,
+        unknown=unknown,
     )
-
-
-def _timed(kernels: _Kernels, times_s: Sequence[float]) -> tuple[KernelTotal, ...]:
-    """
-    Return the kernels of a row with times, or () if the counts differ because a line lost some.
-    """
-    if len(kernels) != len(times_s):
-        return ()
-    return tuple(
-        KernelTotal(name=kernel, total_s=total_s)
-        if isinstance(kernel, str)
-        else KernelTotal(name=kernel.name, total_s=total_s, launch=kernel.launch)
-        for kernel, total_s in zip(kernels, times_s, strict=True)
-    )
-
-
-def _session(head: _StoreHead, unknown: _Fields) -> Session:
-    fields = {name: getattr(head, name) for name in _OF_SESSION}
-    return Session(**fields, unknown=unknown)
 
 
 def _negative(row: _StoredRow[SessionValue]) -> str:
@@ -860,18 +836,6 @@ def _negative(row: _StoredRow[SessionValue]) -> str:
                 f"{value.unit}, but cannot be negative"
             )
     return ""
-
-
-def _check_kind(content: _Content, keyed_by: KeyedBy, *, path: str) -> int:
-    """Return the version of the lines, or raise for a wrong schema or kind of store."""
-    _check_schema(content.schema, path=path)
-    if content.keyed_by != keyed_by:
-        raise BaselineCorruptError(
-            f"the file is keyed by {content.keyed_by}, not by {keyed_by}",
-            remedy="name the whole store: its folder, or a single-file store",
-            path=path,
-        )
-    return _READABLE[content.schema]
 
 
 def _check_schema(schema: str, *, path: str) -> None:

@@ -168,7 +168,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "run.json -o report.html",
         "report:report",
         description="Write the last run as one HTML page that needs no network; the "
-        "samples of the others are shown beside its own. Captures (.ncu-rep) are one "
+        "samples of the others are shown next to its own. Captures (.ncu-rep) are one "
         "page. A name that ends with .md or .csv makes Markdown, for a comment of at "
         "most 65,536 bytes, or CSV.",
     ),

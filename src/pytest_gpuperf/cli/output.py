@@ -288,12 +288,12 @@ def start_of(path: str) -> bytes:
 
 def is_folder(path: str) -> bool:
     """Return True if a path is a folder, and False if not or if the lookup fails."""
-    return os.path.isdir(path)  # noqa: PTH112 - whoever reads it reports the error
+    return os.path.isdir(path)  # noqa: PTH112 - the reader reports the error
 
 
 def exists(path: str) -> bool:
     """Return True if a path exists, and False if not or if the lookup fails."""
-    return os.path.exists(path)  # noqa: PTH110 - whoever reads it reports the error
+    return os.path.exists(path)  # noqa: PTH110 - the reader reports the error
 
 
 def is_capture(path: str) -> bool:

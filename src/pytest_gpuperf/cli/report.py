@@ -77,7 +77,7 @@ def report(arguments: argparse.Namespace) -> int:
         return _report_captures(arguments, form, captures)
     *older, run = each(arguments.runs, _read)
     if older and form != "html":
-        message = f"{form} is of one run, and {len(older) + 1} were named"
+        message = f"{form} takes one run, and {len(older) + 1} were named"
         raise ConfigError(message, remedy="name one, or compare them: gpuperf compare")
     older.sort(key=lambda earlier: earlier.header.session.started_unix_s)
     with told_on_terminals(f"writing {arguments.output}"):
@@ -95,7 +95,7 @@ def _report_captures(
         )
         raise ConfigError(message, remedy="write a report of each kind")
     if form != "html":
-        message = f"{form} is of a run, and {captures[0]} is a capture"
+        message = f"{form} takes a run, and {captures[0]} is a capture"
         remedy = f"end the report's name with .html, or print it: gpuperf show {captures[0]} --format markdown"
         raise ConfigError(message, remedy=remedy)
     # Needed only for captures.
@@ -130,7 +130,7 @@ def export(arguments: argparse.Namespace) -> int:
     """
     form, output, digits = arguments.to, arguments.output, arguments.digits
     if digits is not None and form != "openmetrics":
-        message = f"--digits is of openmetrics, and --to names {form}"
+        message = f"--digits is for openmetrics, and --to names {form}"
         raise ConfigError(message, remedy="drop it")
     named_file = output != STANDARD_STREAM
     if form == "allure" and named_file and not output.endswith(_ALLURE_FILES):

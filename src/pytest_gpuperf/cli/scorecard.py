@@ -189,7 +189,7 @@ def _hardware(text: str, *, measured: bool) -> Hardware:
         return _declared(text)
     if not exists(text) and not text.endswith(".json"):
         if load_table().named(text):
-            message = f"{text}: bytes per token are of the model, not of the GPU"
+            message = f"{text}: bytes per token belong to the model, not to the GPU"
             raise ConfigError(message, remedy=f'write them behind it: "{text},158e6"')
         message = f"unknown hardware {text!r}"
         raise ConfigError(

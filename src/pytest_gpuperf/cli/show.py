@@ -46,7 +46,7 @@ def show(arguments: argparse.Namespace) -> int:
     if start_of(arguments.file).startswith(_BINARIES):
         return _show_binary(arguments)
     if arguments.block is not None:
-        message = f"--block is of a binary, and {arguments.file} is not one"
+        message = f"--block is for binaries, and {arguments.file} is not one"
         raise ConfigError(message, remedy="drop it")
     return _show_measured(arguments)
 
@@ -116,7 +116,7 @@ def _refuse_choice(arguments: argparse.Namespace) -> None:
     if any(_filters(arguments).values()) or any(views):
         message = (
             "--kernel, --nvtx, --exclude, --launches, --list, --details, --sort and "
-            "--top are of a capture"
+            "--top are for captures"
         )
         raise ConfigError(message, remedy=f"drop them: {arguments.file} is a run")
 

@@ -260,7 +260,7 @@ def _device_note(
     elif timers:
         text = (
             f"{device_name}: times are the device's own, by {timers[0]}, and the host's"
-            " beside them"
+            " too"
         )
     else:
         text = (

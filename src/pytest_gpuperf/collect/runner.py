@@ -141,13 +141,13 @@ class ProcessRunner:
     guard, and a child survives a killed parent.
 
     Args:
-        meanwhile:
+        while_running:
             Called in this process while the command runs, for example for imports that
             the output needs. If it raises an exception, the command is killed.
     """
 
-    def __init__(self, meanwhile: Callable[[], object] | None = None) -> None:
-        self._meanwhile = meanwhile
+    def __init__(self, while_running: Callable[[], object] | None = None) -> None:
+        self._while_running = while_running
 
     def run(
         self,
@@ -163,8 +163,8 @@ class ProcessRunner:
         process = _started(command, cwd, env, stdin=subprocess.PIPE)
         try:
             with _group_guarded(process):
-                if self._meanwhile is not None:
-                    self._meanwhile()
+                if self._while_running is not None:
+                    self._while_running()
                 stdout, stderr = process.communicate(stdin, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             _end_group(process)

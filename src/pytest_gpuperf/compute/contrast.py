@@ -158,7 +158,7 @@ def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
     return whole
 
 
-def beside(contrast: Contrast, comparison: Comparison) -> Contrast:
+def as_in(contrast: Contrast, comparison: Comparison) -> Contrast:
     """
     Convert a comparison to numbers without the session that a contrast left out.
 

@@ -194,7 +194,7 @@ def _unknown_filling(activity: ActivitySummary) -> CounterGap | None:
 
 _NO_WAITS = CounterGap(
     code=GapCode.UNSUPPORTED,
-    reason="no kernel ran for much of the time, and whether the host waited meanwhile"
+    reason="no kernel ran for much of the time, and whether the host waited then"
     " is not recorded",
     remedy="pip install --upgrade nvidia-cuda-cupti, or update the driver",
 )

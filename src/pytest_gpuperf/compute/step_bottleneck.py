@@ -121,7 +121,9 @@ def _other_machine(now: MeasuredScorecard, older: Card) -> str:
         for name in sorted(machine.keys() & now.machine.keys())
         if machine[name] != now.machine[name]
     ]
-    return f"the baseline is of another machine: {'; '.join(moved)}" if moved else ""
+    return (
+        f"the baseline comes from another machine: {'; '.join(moved)}" if moved else ""
+    )
 
 
 def _with_noise(

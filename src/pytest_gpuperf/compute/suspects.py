@@ -29,7 +29,7 @@ from pytest_gpuperf.compute.change import (
     is_exact,
     relative_shift,
 )
-from pytest_gpuperf.compute.contrast import Contrast, beside, contrasts
+from pytest_gpuperf.compute.contrast import Contrast, as_in, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import replace
@@ -187,7 +187,7 @@ class _Firsts:
 def _first(test: Contrast) -> Contrast:
     """Return a contrast of the suite's value, or the contrast itself without such a value."""
     suite = test.comparison.suite
-    return test if suite is None else beside(test, suite)
+    return test if suite is None else as_in(test, suite)
 
 
 def _class_of(test: Contrast) -> str:

@@ -308,7 +308,7 @@ def _check_possible(
     catalogued = metric_of(metric)
     if kernel is not None and not catalogued.per_kernel:
         message = f"{metric} is not known of each kernel"
-        remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
+        remedy = 'leave the brackets out; registers["rmsnorm*"] belongs to a kernel'
         # A name chosen by the test may contain a "[".
         after = text.index(metric) + len(metric)
         raise _syntax(message, remedy, text, text.index("[", after))

@@ -12,7 +12,7 @@ from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import MeasureError, UnitError
 from pytest_gpuperf.judge.grade import grade_of
 from pytest_gpuperf.model.environment import (
-    BESIDE,
+    TIMED_BESIDE,
     UNIT,
     Device,
     Host,
@@ -292,7 +292,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
 def _facts_of(timing: Timing) -> dict[str, str]:
     facts = {"cache_mode": timing.cache_mode.value}
     if {Source.CUPTI, Source.EVENTS} <= _by_source(timing).keys():
-        facts[BESIDE] = Source.CUPTI.value
+        facts[TIMED_BESIDE] = Source.CUPTI.value
     return facts
 
 

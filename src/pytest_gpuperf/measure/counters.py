@@ -466,7 +466,7 @@ class CuptiCounters:
             )
             return _without_counters(record, metrics, absence)
         counted = counted_call.counted
-        text = f"counters are of {counted.tool} in this process: {self._ncu.reason}"
+        text = f"counters come from {counted.tool} in this process: {self._ncu.reason}"
         self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {text}")
         record = with_counters(
             record,

@@ -610,19 +610,19 @@ class TelemetrySpan:
         if self._used != self._uuid:
             text = (
                 f"the test came to use {self._used} while {self._uuid} was"
-                " sampled: what it did meanwhile is not known"
+                " sampled: what it did then is not known"
             )
             yield Note(code="utilization-elsewhere", text=text)
             return
         if not self.windows:
-            text = "no sample of that time is left: what the GPU did meanwhile is not known"
+            text = "no sample of that time is left: what the GPU did then is not known"
             yield Note(code="utilization-unread", text=text)
             return
         if deltas is not None and deltas.sharing is Sharing.FOREIGN:
             pids = ", ".join(map(str, deltas.foreign_pids))
             several = len(deltas.foreign_pids) > 1
             text = (
-                "the utilization is of the whole GPU, on which"
+                "the utilization is that of the whole GPU, on which"
                 f" process{'es' * several} {pids} computed too: the test's own part of"
                 " it is not known"
             )

@@ -300,7 +300,7 @@ class References:
             if isinstance(workload, Gap):
                 return [ReferenceSamples(workload=name, gap=workload)]
             return self._timed(name, workload, share_ns)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no test fails for it
+        except Exception as error:  # noqa: BLE001 - a workload fails no test
             what = str(error) or type(error).__name__
             gap = Gap(
                 code=GapCode.FAILED,

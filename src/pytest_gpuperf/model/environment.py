@@ -308,12 +308,12 @@ PARAMETERS = "parameters"
 TEST = "test"
 # Other collectors that record the same calls. On an H200, event times were 20 to 60 us
 # longer when CUPTI was also recording.
-BESIDE = "timed_beside"
+TIMED_BESIDE = "timed_beside"
 # The session with fewer tests must have run this share of the other session's tests.
 # Otherwise, neither shows how fast a test is in the other's process.
 _LEAST_COMPANY = 0.5
 # Values of facts that are absent in a plain process.
-_NOT_THERE = {**dict.fromkeys(CONDITIONS, "none"), BESIDE: "none"}
+_NOT_THERE = {**dict.fromkeys(CONDITIONS, "none"), TIMED_BESIDE: "none"}
 # Cache modes of a device. Without a device, there is no such mode.
 _FLUSHED = frozenset({CacheMode.COLD, CacheMode.WARM})
 _GPU_NAME = "gpu_name"
@@ -349,7 +349,7 @@ _DEVICE = (
     *_SET_LIMITS,
     "driver_branch",
     "device_method",
-    BESIDE,
+    TIMED_BESIDE,
     _CACHE,
     PARAMETERS,
     "work",
@@ -449,7 +449,7 @@ def facts_of(
     if metric not in METRICS or METRICS[metric].bound != _PEAK:
         without.add(_PEAK)
     if source != Source.EVENTS:
-        without.add(BESIDE)
+        without.add(TIMED_BESIDE)
     if without.isdisjoint(hard_facts):
         return hard_facts
     return {name: fact for name, fact in hard_facts.items() if name not in without}

@@ -115,7 +115,7 @@ class Status(str, Enum):
     """Effect of a finding on measurements, worst first."""
 
     STOPS = "stops"
-    BENDS = "bends"
+    DISTORTS = "bends"
     UNKNOWN = "unknown"
     OK = "ok"
 
@@ -200,9 +200,9 @@ class Topic(Frozen, frozen=True, kw_only=True):
         """Create a finding without an effect on measurements."""
         return self.found(Status.OK, cause, evidence)
 
-    def bends(self, cause: str, *evidence: str, remedy: str) -> Finding:
+    def distorts(self, cause: str, *evidence: str, remedy: str) -> Finding:
         """Create a finding about distorted measurements."""
-        return self.found(Status.BENDS, cause, evidence, remedy)
+        return self.found(Status.DISTORTS, cause, evidence, remedy)
 
     def stops(self, cause: str, *evidence: str, remedy: str) -> Finding:
         """Create a finding about impossible measurements."""

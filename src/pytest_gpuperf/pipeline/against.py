@@ -51,9 +51,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.change import Side
     from pytest_gpuperf.model.verdict import Verdict
-    from pytest_gpuperf.pipeline.blocks import TimePlan
     from pytest_gpuperf.pipeline.repeat import CommandLine
     from pytest_gpuperf.pipeline.sides import Sides
     from pytest_gpuperf.pipeline.suite import Suite
@@ -286,7 +284,12 @@ def _compare_what_differs(
     The other tests ran the same files on both sides and get a verdict without a
     measurement.
     """
-    commit, changes = suite.against_commit, _changes(suite, revision)
+    commit, changes = suite.against_commit, None
+    with contextlib.suppress(GpuPerfError):  # The comparison reports the error.
+        repository = Repository.at(
+            suite.command.folder, suite.site.runner, revision=revision
+        )
+        changes = repository.changes(commit)
     same = _same_tests(suite, changes)
     verdicts = [v for test_id in same for v in _same_files(suite, test_id, limits)]
     rest = {name: gated for name, gated in limits.items() if name not in same}
@@ -299,17 +302,6 @@ def _compare_what_differs(
     if installing and comparison.against.block_count and not suite.config.build_command:
         suite.remark(installed_packages(installing))
     return replace(comparison, verdicts=(*verdicts, *comparison.verdicts))
-
-
-def _changes(suite: Suite, revision: str) -> Changes | None:
-    """Return the changes since the revision of a run, or None if git fails."""
-    try:
-        repository = Repository.at(
-            suite.command.folder, suite.site.runner, revision=revision
-        )
-        return repository.changes(suite.against_commit)
-    except GpuPerfError:  # The comparison reports the error.
-        return None
 
 
 def _same_tests(suite: Suite, changes: Changes | None) -> list[str]:
@@ -356,46 +348,48 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
     """
     if suite.config.confirm_by is ConfirmBy.FRESH or suite.config.replay is not None:
         return Confirmed()
+    test_ids = frozenset(first.suspects)
+    suspects = [
+        case
+        for case, look in zip(first.cases, first.looks, strict=True)
+        if look.suspect and case.key.test_id in test_ids
+    ]
+    confirm_by = suite.config.confirm_by
+    # A gap takes the place of the commit if there is none.
+    by_commit: dict[str | Gap, dict[str, dict[str, float | None]]] = {}
+    for case in suspects:
+        limits = by_commit.setdefault(_held_against(case, confirm_by), {})
+        limits.setdefault(case.key.test_id, {})[case.metric.name] = case.limit
     verdicts: dict[tuple[RecordKey, str], Verdict] = {}
-    test_ids: set[str] = set()
-    for held, limits in _suspects_by_commit(first, suite.config.confirm_by).items():
+    compared: set[str] = set()
+    for held, limits in by_commit.items():
         if suite.stopped:
             break
-        comparison = _compare_with_stored(suite, held, limits)
+        if isinstance(held, Gap):
+            comparison = RevisionComparison(against=Against(revision="", gap=held))
+        else:
+            comparison = _compare(suite, held[:_SHORT], limits)
+            suite.against = comparison.against
         lacking = _without_comparison(comparison, limits)
         _tell_lacking(suite, lacking)
-        if suite.config.confirm_by is ConfirmBy.AGAINST:
+        if confirm_by is ConfirmBy.AGAINST:
             # Nothing else may decide, so fresh processes do not measure these suspects.
             lacking = {}
-            verdicts |= _of_changed(first, frozenset(comparison.against.changed))
+            verdicts |= {
+                case.name: changed_test(case.key, case.metric.name)
+                for case in suspects
+                if case.key.test_id in comparison.against.changed
+            }
         verdicts |= {
             (v.key, v.metric): v
             for v in comparison.verdicts
             if v.key.test_id not in lacking
         }
-        test_ids.update(test_id for test_id in limits if test_id not in lacking)
-    test_ids |= _of_one_session(first)
-    return Confirmed(verdicts=verdicts, test_ids=frozenset(test_ids))
-
-
-def _compare_with_stored(
-    suite: Suite, held: str | Gap, limits: Limits
-) -> RevisionComparison:
-    if isinstance(held, Gap):
-        return RevisionComparison(against=Against(revision="", gap=held))
-    comparison = _compare(suite, held[:_SHORT], limits)
-    suite.against = comparison.against
-    return comparison
-
-
-def _of_changed(
-    first: FirstLook, test_ids: frozenset[str]
-) -> dict[tuple[RecordKey, str], Verdict]:
-    return {
-        case.name: changed_test(case.key, case.metric.name)
-        for case, look in zip(first.cases, first.looks, strict=True)
-        if look.suspect and case.key.test_id in test_ids
-    }
+        compared.update(test_id for test_id in limits if test_id not in lacking)
+    # With fewer stored sessions, fresh processes cannot decide.
+    decidable = {case.key.test_id for case in suspects if suffices(case, POLICY)}
+    undecidable = {case.key.test_id for case in suspects} - decidable
+    return Confirmed(verdicts=verdicts, test_ids=frozenset(compared | undecidable))
 
 
 def _without_comparison(
@@ -443,24 +437,6 @@ def _tell_lacking(suite: Suite, lacking: Mapping[str, Gap]) -> None:
             )
 
 
-def _suspects_by_commit(
-    first: FirstLook, confirm_by: ConfirmBy
-) -> dict[str | Gap, dict[str, dict[str, float | None]]]:
-    """
-    Return suspected metrics and limits of the suspects, by the commit to compare with.
-
-    A gap takes the place of the commit if there is none.
-    """
-    by_commit: dict[str | Gap, dict[str, dict[str, float | None]]] = {}
-    suspects = frozenset(first.suspects)
-    for case, look in zip(first.cases, first.looks, strict=True):
-        if not look.suspect or case.key.test_id not in suspects:
-            continue
-        limits = by_commit.setdefault(_held_against(case, confirm_by), {})
-        limits.setdefault(case.key.test_id, {})[case.metric.name] = case.limit
-    return by_commit
-
-
 def _held_against(case: Case, confirm_by: ConfirmBy) -> str | Gap:
     """Return the commit to compare a suspect with, or a gap that says why there is none."""
     session = case.stored[-1].session
@@ -478,17 +454,6 @@ def _held_against(case: Case, confirm_by: ConfirmBy) -> str | Gap:
     )
 
 
-def _of_one_session(first: FirstLook) -> set[str]:
-    """Return the suspects with too few stored sessions for fresh processes to decide."""
-    suspects = [
-        case
-        for case, look in zip(first.cases, first.looks, strict=True)
-        if look.suspect and case.key.test_id in first.suspects
-    ]
-    decidable = {case.key.test_id for case in suspects if suffices(case, POLICY)}
-    return {case.key.test_id for case in suspects} - decidable
-
-
 def _compare(
     suite: Suite, revision: str, limits: Limits, *, commit: str = ""
 ) -> RevisionComparison:
@@ -501,23 +466,6 @@ def _compare(
     least_blocks = AgainstPolicy().look_blocks[0]
     tests = {name: suite.results[name] for name in limits if name in suite.results}
     planned = plan(tests, budget_s=config.budget_s, block_count=least_blocks)
-    _tell_plan(suite, planned, revision, least_blocks)
-    compared = {name: limits[name] for name in limits if name not in planned.left_out}
-    if compared:
-        comparison = _compare_in_time(suite, revision, compared, commit)
-    else:
-        gap = next(iter(planned.left_out.values()))
-        comparison = RevisionComparison(against=Against(revision=revision, gap=gap))
-    return replace(
-        comparison,
-        left_out=planned.left_out,
-        verdicts=(*comparison.verdicts, *_out_of_time(suite, planned, limits)),
-    )
-
-
-def _tell_plan(
-    suite: Suite, planned: TimePlan, revision: str, least_blocks: int
-) -> None:
     if planned.least_s >= _TOLD_PLAN_S:
         takes = (
             f"{least_blocks} blocks of slow tests take {about(planned.least_s)} or more"
@@ -526,17 +474,23 @@ def _tell_plan(
     for gap in dict.fromkeys(planned.left_out.values()):
         suite.tell(Progress(revision=revision, text=gap.reason))
         suite.remark(f"gpuperf: {gap.reason}; {gap.remedy}")
-
-
-def _out_of_time(
-    suite: Suite, planned: TimePlan, limits: Limits
-) -> tuple[Verdict, ...]:
-    return tuple(
+    compared = {name: limits[name] for name in limits if name not in planned.left_out}
+    if compared:
+        comparison = _compare_in_time(suite, revision, compared, commit)
+    else:
+        gap = next(iter(planned.left_out.values()))
+        comparison = RevisionComparison(against=Against(revision=revision, gap=gap))
+    too_slow = (
         out_of_time(record.key, metric, limit)
         for test_id in planned.left_out
         for metric, limit in limits[test_id].items()
         for record in suite.results[test_id].records
         if any(estimate.metric == metric for estimate in record.estimates)
+    )
+    return replace(
+        comparison,
+        left_out=planned.left_out,
+        verdicts=(*comparison.verdicts, *too_slow),
     )
 
 
@@ -727,7 +681,12 @@ class _Looks:
     def progress(self, *, looked: bool = False, text: str = "") -> Progress:
         """Return the progress of the comparison."""
         most_blocks = self._policy.look_blocks[-1]
-        left_s = None
+        left_s, open_count = None, len(self._compared)
+        verdicts = self.verdicts()
+        if verdicts:
+            # Including tests that stay undecided.
+            undecided = (v for v in verdicts if v.outcome is Outcome.INCONCLUSIVE)
+            open_count = len({verdict.key.test_id for verdict in undecided})
         if self.blocks and self.gap is None:
             block_s = self._block_s(len(self._open()))
             more_s = block_s * (most_blocks - len(self.blocks))
@@ -736,21 +695,13 @@ class _Looks:
             revision=self._revision,
             block_count=len(self.blocks),
             most_blocks=most_blocks,
-            open_count=self._open_count(),
+            open_count=open_count,
             test_count=len(self._compared),
             elapsed_s=self.elapsed_s(),
             left_s=left_s,
             looked=looked,
             text=text,
         )
-
-    def _open_count(self) -> int:
-        """Count undecided tests, including tests that stay undecided."""
-        verdicts = self.verdicts()
-        if not verdicts:
-            return len(self._compared)
-        undecided = (v for v in verdicts if v.outcome is Outcome.INCONCLUSIVE)
-        return len({verdict.key.test_id for verdict in undecided})
 
     def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> str:
         """
@@ -765,7 +716,13 @@ class _Looks:
                 left_s=self._budget_s - self._spent_s(),
             )
             if self._spent_s() + self._block_s(len(test_ids)) > self._budget_s:
-                self.gap, self._is_stopped = self._over_budget(), False
+                blocks = plural(len(self.blocks), "block")
+                self.gap = Gap(
+                    code=GapCode.INCOMPLETE,
+                    reason=f"the budget of {self._budget_s:g} s was spent after {blocks}",
+                    remedy="give it more (--gpuperf-budget), or select fewer tests",
+                )
+                self._is_stopped = False
                 return ""
             self._tell(self.progress())
             self._patience.timeout_s = self._silence_s(len(test_ids))
@@ -782,10 +739,7 @@ class _Looks:
                 self.gap = _interrupted(_named(error))
                 return _named(error)
             self._test_s = (self._worked_s() - begun_s) / len(test_ids)
-            if isinstance(block, Gap):
-                self._end_with(block)
-            else:
-                self._take_block(block)
+            self._take_block(block)
             still_open = self._open()
             test_ids = tuple(filter(still_open.__contains__, test_ids))
         return ""
@@ -802,26 +756,29 @@ class _Looks:
         expected_s = self._block_s(test_count)
         return min(allowed_s, _LEAST_PATIENCE_S + _PATIENCE_FACTOR * expected_s)
 
-    def _end_with(self, gap: Gap) -> None:
+    def _take_block(self, block: Block | Gap) -> None:
         """
-        End because a block could not be run.
+        Add a block, or end if it was not run or one side could not measure any test.
 
         Earlier blocks count, unless the reason makes them invalid.
         """
+        if isinstance(block, Gap):
+            gap = block
+        elif block.ended_outside is None:
+            self.blocks.append(block)
+            return
+        else:
+            # Its processes end before the first or after the last test.
+            side, reason = block.ended_outside
+            gap = Gap(
+                code=GapCode.FAILED,
+                reason=f"of the {side.value} side {reason}",
+                remedy="see what its imports, conftest.py and session fixtures do there",
+            )
         if self.blocks and gap.code in _WITHOUT_A_BLOCK:
             self.gap = gap
         else:
             self.void(gap)
-
-    def _take_block(self, block: Block) -> None:
-        """Add a block, or end if a side cannot measure any test. Earlier blocks count."""
-        ended = block.ended_outside
-        if ended is None:
-            self.blocks.append(block)
-            return
-        self.gap = _ended_outside(*ended)
-        if not self.blocks:
-            self.void(self.gap)
 
     def _judge(self, *, final: bool) -> None:
         if not self.blocks or not self._compared:
@@ -867,26 +824,9 @@ class _Looks:
         """Return the expected duration of a block [s], or 0 before the first block."""
         return self._test_s * test_count
 
-    def _over_budget(self) -> Gap:
-        blocks = plural(len(self.blocks), "block")
-        return Gap(
-            code=GapCode.INCOMPLETE,
-            reason=f"the budget of {self._budget_s:g} s was spent after {blocks}",
-            remedy="give it more (--gpuperf-budget), or select fewer tests",
-        )
-
 
 def _at_both_levels(gap: Gap, built: Gap) -> Gap:
     return replace(gap, reason=f"{gap.reason}; level 2: {built.reason}")
-
-
-def _ended_outside(side: Side, reason: str) -> Gap:
-    """Return the gap of a side whose processes end before the first or after the last test."""
-    return Gap(
-        code=GapCode.FAILED,
-        reason=f"of the {side.value} side {reason}",
-        remedy="see what its imports, conftest.py and session fixtures do there",
-    )
 
 
 def _named(error: KeyboardInterrupt) -> str:

@@ -6,7 +6,7 @@ difference between the two is known only if a session has measured both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.case import FILES
@@ -45,7 +45,12 @@ def measure_alone(suite: Suite, sessions: _Sessions, measure: MeasureAlone) -> N
     if suite.config.replay is not None:
         measure(tuple(suite.results))  # Uses the values in the recording.
         return
-    if not _may_start(suite):
+    # Confirmation switched off means no fresh processes at all.
+    if not (suite.config.alone and suite.config.confirm):
+        return
+    gap = suite.command.launcher.gap
+    if gap is not None:
+        suite.remark_if_verbose(terminal.not_alone_line(gap.text))
         return
     test_ids = _drawn(suite, sessions)
     if not test_ids:
@@ -82,21 +87,6 @@ def alone_records(suite: Suite) -> dict[RecordKey, list[Record]]:
     return records
 
 
-def _may_start(suite: Suite) -> bool:
-    """
-    Return whether fresh processes may measure tests alone.
-
-    If confirmation by fresh processes is switched off, no test is measured alone
-    either.
-    """
-    if not (suite.config.alone and suite.config.confirm):
-        return False
-    gap = suite.command.launcher.gap
-    if gap is not None:
-        suite.remark_if_verbose(terminal.not_alone_line(gap.text))
-    return gap is None
-
-
 def _drawn(suite: Suite, sessions: _Sessions) -> tuple[str, ...]:
     known = {key.test_id for key in alone_records(suite)} | suite.failed_fresh
     counts: dict[str, int] = {}
@@ -106,7 +96,12 @@ def _drawn(suite: Suite, sessions: _Sessions) -> tuple[str, ...]:
         if any(value.source == Source.NCU for value in session.values):
             # A profiler would start for the test, which takes longer than all other tests.
             continue
-        count = _alone_count(session, before)
+        # Stored sessions of the same kernels with a value measured alone.
+        count = sum(
+            stored.choice == session.choice
+            and any(value.alone_values for value in stored.values)
+            for stored in before
+        )
         counts[key.test_id] = min(count, counts.get(key.test_id, count))
     durations_s = suite.durations_s()
     measured_s = sum(durations_s.get(test_id, 0.0) for test_id in suite.results)
@@ -122,15 +117,6 @@ def _drawn(suite: Suite, sessions: _Sessions) -> tuple[str, ...]:
         ],
         budget_s=_TIME_FRACTION * measured_s / suite.workers_count(),
         turn=max((len(before) for _, before in sessions.values()), default=0),
-    )
-
-
-def _alone_count(session: StoredRecord, before: Collection[StoredRecord]) -> int:
-    """Return the number of stored sessions of the same kernels with a value measured alone."""
-    return sum(
-        stored.choice == session.choice
-        and any(value.alone_values for value in stored.values)
-        for stored in before
     )
 
 

@@ -456,6 +456,10 @@ class _Trier:
         request = self.request
         try:
             with worktree(self._repository, commit_id, carry=request.carry) as tree:
+                inside = os.path.relpath(
+                    os.path.realpath(self._command.folder), self._repository.root
+                )
+                folder = os.path.normpath(Path(tree.path, inside))
                 comparison = compare(
                     SidesRequest(
                         revision=before or request.good,
@@ -470,7 +474,7 @@ class _Trier:
                     ),
                     {request.test_id: {request.metric: limit}},
                     site=self._site,
-                    command=self._below(tree.path),
+                    command=replace(self._command, folder=folder),
                     timeout_s=self._timeout_s,
                     tell=self._progress,
                     policy=self._policy,
@@ -488,13 +492,6 @@ class _Trier:
         unknown = GapCode.UNKNOWN_METRIC
         gap = Gap(code=unknown, reason=reason, remedy=_OTHER_METRIC)
         return _skipped(commit_id, gap)
-
-    def _below(self, root: str) -> CommandLine:
-        inside = os.path.relpath(
-            os.path.realpath(self._command.folder), self._repository.root
-        )
-        folder = os.path.normpath(Path(root, inside))
-        return replace(self._command, folder=folder)
 
 
 def _trial(
@@ -563,8 +560,16 @@ class _SearchState:
         place = repository.text("rev-parse", "--git-path", _STATE)
         self._path = Path(repository.root, place)
         self._search = Search(schema=_SCHEMA, request=request)
-        if not restart:
-            self._resume()
+        if restart:
+            return
+        try:
+            search = codec.from_text(self._path.read_bytes(), Search)
+        except (OSError, RecordError):  # Missing, or written by another version.
+            return
+        # Undecided commits are tried again, with more time or on a quieter machine.
+        if search.schema == _SCHEMA and search.request == request:
+            trials = (trial for trial in search.trials if not trial.is_undecided)
+            self._search = replace(search, trials=tuple(trials))
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -610,18 +615,3 @@ class _SearchState:
 
     def _write(self) -> None:
         write_output(str(self._path), codec.to_text(self._search).encode())
-
-    def _resume(self) -> None:
-        """
-        Load the trials of an interrupted search with the same parameters.
-
-        Undecided commits are tried again, with more time or on a quieter machine. The
-        trials of any other search are ignored.
-        """
-        try:
-            search = codec.from_text(self._path.read_bytes(), Search)
-        except (OSError, RecordError):  # Missing, or written by another version.
-            return
-        if search.schema == _SCHEMA and search.request == self._search.request:
-            trials = (trial for trial in search.trials if not trial.is_undecided)
-            self._search = replace(search, trials=tuple(trials))

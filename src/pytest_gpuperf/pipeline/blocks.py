@@ -368,6 +368,8 @@ class _Group:
         closing.callback(ours.close)
         with theirs:
             argv = member.command.argv(member.scratch)
+            loaded = Path(member.scratch, LOADED_SO_FAR)
+            loaded.parent.mkdir()
             spec = ChildSpec(
                 test_ids=self._test_ids,
                 keys=self._keys,
@@ -381,7 +383,7 @@ class _Group:
                 ),
                 out=_answers_file(member),
                 turns=theirs.fileno(),
-                loaded=_loaded_file(member),
+                loaded=str(loaded),
                 launch=self._request.launch(argv),
             )
             spec_file = Path(member.scratch, "spec.json")
@@ -402,7 +404,10 @@ class _Group:
 
     def _run_of(self, member: _Member, connection: Connection) -> SideRun | Gap:
         """Return the result of a process, which is empty if its files cannot be checked."""
-        side, fate = member.command.side, _fate(connection)
+        side, fate = member.command.side, connection.fate
+        exit_code = connection.process.exit_code or 0
+        if not fate and exit_code < 0:
+            fate = f"the process was ended by {ending(exit_code)}{connection.where}"
         refusal = self._request.refusal(_answers_file(member))
         if refusal is not None:
             return refusal
@@ -422,14 +427,26 @@ class _Group:
             if test_id in answers and not answers[test_id].failure
         ]
         ended_in = connection.test_id if fate and not connection.is_outside else ""
+        behind: Sequence[str] = ()
+        if ended_in in self._test_ids:
+            behind = self._test_ids[self._test_ids.index(ended_in) + 1 :]
+        reason = fate
+        if not fate:
+            log = Path(_log_file(member)).read_bytes().decode("utf-8", "replace")
+            reason = last_lines(log, _SHOWN_LINES)
         return SideRun(
             side=side,
             index=member.index,
             records=tuple(record for answer in valid for record in answer.records),
-            references=self._references(member, valid),
-            failures=self._failures(answers, fate or _tail(member), ended_in),
+            references=reference_records(
+                (samples for answer in valid for samples in answer.references),
+                environment=self._site.environment,
+                role=Role.CONFIRM,
+                process_index=member.index + 1,
+            ),
+            failures=self._failures(answers, reason, ended_in),
             ended_in=ended_in,
-            not_reached=self._behind(ended_in),
+            not_reached=frozenset(behind),
             ended_outside=fate if connection.is_outside else "",
         )
 
@@ -445,12 +462,6 @@ class _Group:
         if gap is not None and gap.code in _UNPROVEN:
             return (), None
         return tuple(connection.ended_tests), gap
-
-    def _behind(self, ended_in: str) -> frozenset[str]:
-        """Return the tests after a given test, or an empty set for ""."""
-        if ended_in not in self._test_ids:
-            return frozenset()
-        return frozenset(self._test_ids[self._test_ids.index(ended_in) + 1 :])
 
     def _failures(
         self, answers: Mapping[str, ChildAnswer], reason: str, ended_in: str
@@ -476,38 +487,13 @@ class _Group:
                 failures[test_id] = answer.unmeasured[0].reason
         return failures
 
-    def _references(
-        self, member: _Member, answers: Sequence[ChildAnswer]
-    ) -> tuple[Record, ...]:
-        return reference_records(
-            (samples for answer in answers for samples in answer.references),
-            environment=self._site.environment,
-            role=Role.CONFIRM,
-            process_index=member.index + 1,
-        )
-
 
 def _answers_file(member: _Member) -> str:
     return str(Path(member.scratch, "answers.jsonl"))
 
 
-def _loaded_file(member: _Member) -> str:
-    """Return the file for the code loaded so far, and create the folder."""
-    file = Path(member.scratch, LOADED_SO_FAR)
-    file.parent.mkdir()
-    return str(file)
-
-
 def _log_file(member: _Member) -> str:
     return str(Path(member.scratch, "log.txt"))
-
-
-def _fate(connection: Connection) -> str:
-    """Return the reason why a process did not end by itself, or ""."""
-    exit_code = connection.process.exit_code or 0
-    if connection.fate or exit_code >= 0:
-        return connection.fate
-    return f"the process was ended by {ending(exit_code)}{connection.where}"
 
 
 def _left(connection: Connection, gap: Gap) -> tuple[str, Gap | None]:
@@ -524,11 +510,6 @@ def _left(connection: Connection, gap: Gap) -> tuple[str, Gap | None]:
         return "", replace(gap, reason=f"{gap.reason}: it ended{where}")
     exit_code = connection.process.exit_code
     return f"the process ended{where} (exit {exit_code}, as by os._exit)", None
-
-
-def _tail(member: _Member) -> str:
-    text = Path(_log_file(member)).read_bytes().decode("utf-8", "replace")
-    return last_lines(text, _SHOWN_LINES)
 
 
 class TimePlan(Frozen, frozen=True, kw_only=True):

@@ -109,27 +109,19 @@ def count(requests: Sequence[CounterRequest], profile: Profile) -> list[CountedT
         tried |= {(request.test_id, mode) for request in group}
         ended = isolate(group, lambda tests, mode=mode: profile(tests, mode))  # type: ignore[misc] # mypy gives a lambda's default no type
         for request in group:
-            result = ended[request.test_id]
-            counted[request.test_id] = _merged(counted[request.test_id], result, mode)
+            earlier, result = counted[request.test_id], ended[request.test_id]
+            # Each group adds ranges of its cache mode.
+            ranges = (r for r in result.ranges if r.cache_control == mode)
+            counted[request.test_id] = replace(
+                result,
+                ranges=(*earlier.ranges, *ranges),
+                refusal=earlier.refusal or result.refusal,
+            )
             modes = {r.cache_control for r in result.ranges} - {mode}
             for mode_reached in sorted(modes):
                 if (request.test_id, mode_reached) not in tried:
                     groups.setdefault(mode_reached, []).append(request)
     return list(counted.values())
-
-
-def _merged(earlier: CountedTest, later: CountedTest, mode: str) -> CountedTest:
-    """
-    Combine the results of two groups for a test.
-
-    Each group adds ranges of its cache mode.
-    """
-    ranges = tuple(r for r in later.ranges if r.cache_control == mode)
-    return replace(
-        later,
-        ranges=(*earlier.ranges, *ranges),
-        refusal=earlier.refusal or later.refusal,
-    )
 
 
 def isolate(
@@ -155,8 +147,9 @@ def isolate(
         rest = [request for request in pending if request.test_id not in counted]
         culprits, refusal = _culprits(rest, profiled)
         last = restarts == _MOST_RESTARTS
-        if culprits and not last and not profiled.refused and not profiled.hung:
-            counted |= _isolated(culprits, refusal, run) if len(pending) > 1 else {}
+        final = last or profiled.refused or profiled.hung
+        if culprits and len(pending) > 1 and not final:
+            counted |= _ended(culprits, run(culprits))
         lost = rest if last or not culprits else culprits
         for request in lost:
             counted.setdefault(
@@ -197,7 +190,14 @@ def _counted(
                 name=reached.name,
                 cache_control=reached.cache_control,
                 launches=tuple(
-                    _own_metrics(launch, counters)
+                    replace(
+                        launch,
+                        metrics={
+                            metric: value
+                            for metric, value in launch.metrics.items()
+                            if metric in counters
+                        },
+                    )
                     for launch in launches.get(reached.range, ())
                 ),
             )
@@ -205,11 +205,6 @@ def _counted(
         ),
         refusal=refusal if answer.failure else None,
     )
-
-
-def _own_metrics(launch: CapturedLaunch, names: frozenset[str]) -> CapturedLaunch:
-    metrics = {name: value for name, value in launch.metrics.items() if name in names}
-    return replace(launch, metrics=metrics)
 
 
 def _culprits(
@@ -235,16 +230,3 @@ def _culprits(
 def said_last(text: str) -> str:
     """Return the last lines of a text as one line."""
     return last_lines(text, _SHOWN_LINES, in_a_sentence=True)
-
-
-def _isolated(
-    requests: Sequence[CounterRequest],
-    refusal: Gap,
-    run: Callable[[Sequence[CounterRequest]], ProfilerRun],
-) -> dict[str, CountedTest]:
-    counted = _ended(requests, run(requests))
-    missing = (request for request in requests if request.test_id not in counted)
-    return counted | {
-        request.test_id: CountedTest(test_id=request.test_id, refusal=refusal)
-        for request in missing
-    }

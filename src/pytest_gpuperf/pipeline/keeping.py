@@ -163,9 +163,7 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     # The lines below describe the store after the change.
     suite.memory.forget()
     for text in (
-        *_stored_lines(suite, planned, _idle(suite, groups)),
-        *_company_lines(suite, plans),
-        *_accepted_lines(plans),
+        *_stored_lines(suite, planned, groups),
         *dropped,
         *_seen(suite, plans),
     ):
@@ -182,10 +180,14 @@ def _all_planned(
     for verdict in verdicts:
         judged.setdefault(verdict.key, []).append(verdict)
     planned = _Planned()
+    # Undecided measurements may be stored.
+    worse = {Outcome.FAILED, Outcome.REGRESSED}
+    barred = worse - accepted_outcomes(suite.config.update)
     for key, records in groups.items():
         of_key = judged.get(key, [])
         void = any(record.void is not None for record in records)
-        if not suite.may_store(key.test_id) or void or _is_barred(suite, of_key):
+        is_barred = any(verdict.outcome in barred for verdict in of_key)
+        if not suite.may_store(key.test_id) or void or is_barred:
             planned.barred_count += 1
             continue
         plan, noisy = _planned(suite, records, of_key)
@@ -194,14 +196,6 @@ def _all_planned(
         if plan is not None:
             planned.plans.append(plan)
     return planned
-
-
-def _is_barred(suite: Suite, verdicts: Sequence[Verdict]) -> bool:
-    """Return True if a measurement must not be stored. Undecided measurements may be stored."""
-    barred = {Outcome.FAILED, Outcome.REGRESSED} - accepted_outcomes(
-        suite.config.update
-    )
-    return any(verdict.outcome in barred for verdict in verdicts)
 
 
 def _planned(
@@ -346,18 +340,6 @@ def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
     return replace(session, values=tuple(values))
 
 
-def _noise_of(suite: Suite, session: StoredRecord) -> dict[str, dict[str, _Noise]]:
-    limits = gates(suite.results[session.key.test_id], suite.config)
-    noisy: dict[str, dict[str, _Noise]] = {}
-    for value in session.values:
-        most = _MOST_LIMITS * (limits.get(value.metric) or _USUAL_LIMIT)
-        width = median(value.half_widths) if value.half_widths else 0.0
-        if width > most:
-            of_source = noisy.setdefault(value.source, {})
-            of_source[value.metric] = _Noise(session.key, value.metric, width, most)
-    return noisy
-
-
 def _without_noise(
     suite: Suite, session: StoredRecord
 ) -> tuple[StoredRecord, list[_Noise]]:
@@ -369,7 +351,15 @@ def _without_noise(
     A part of a metric is not reported if the whole is reported, or if the whole is stored
     and nothing gates the part.
     """
-    noisy = _noise_of(suite, session)
+    gated = gates(suite.results[session.key.test_id], suite.config)
+    # By source and by metric.
+    noisy: dict[str, dict[str, _Noise]] = {}
+    for value in session.values:
+        most = _MOST_LIMITS * (gated.get(value.metric) or _USUAL_LIMIT)
+        width = median(value.half_widths) if value.half_widths else 0.0
+        if width > most:
+            of_source = noisy.setdefault(value.source, {})
+            of_source[value.metric] = _Noise(session.key, value.metric, width, most)
     if not noisy:
         return session, []
     names = {
@@ -388,7 +378,6 @@ def _without_noise(
         for metric, each in of_source.items()
         if metric not in left
     }
-    gated = gates(suite.results[session.key.test_id], suite.config)
     noise = []
     for metric, each in lost.items():
         whole, _, part = metric.partition(".")
@@ -462,44 +451,32 @@ def _family_of(
     )
 
 
-def _idle(
-    suite: Suite, groups: Mapping[RecordKey, Sequence[Record]]
-) -> tuple[str, str]:
-    """Return the reason for storing nothing, and a command that stores something, or ""."""
-    if suite.config.update is not Update.IMPROVED:
-        return "every baseline has enough sessions", ""
-    stored = [suite.memory.sessions(records[0]) for records in groups.values()]
-    new = "" if all(stored) else f"store new tests: {_storing(suite)}"
-    improved = (v for v in suite.verdicts if v.outcome is Outcome.IMPROVED)
-    changed = any(map(changed_test, improved))
-    return f"no {'unchanged ' if changed else ''}test improved", new
-
-
 def _storing(suite: Suite) -> str:
     named = suite.config.baseline_named
     return display.escape(storing_command(suite.memory.place() if named else None))
 
 
 def _stored_lines(
-    suite: Suite, planned: _Planned, idle: tuple[str, str]
+    suite: Suite, planned: _Planned, groups: Mapping[RecordKey, Sequence[Record]]
 ) -> Iterator[str]:
     """
-    Yield lines about the stored values and the values left out.
+    Yield lines about stored values, values left out, and sessions that do not count.
 
-    Args:
-        suite: The collected data of the run.
-
-        planned: The values stored and left out.
-
-        idle: The reason for storing nothing, and a command that stores something.
+    If nothing is stored, they have the reason and a command that stores something.
     """
+    otherwise, remedy = "every baseline has enough sessions", ""
+    if suite.config.update is Update.IMPROVED:
+        stored = [suite.memory.sessions(records[0]) for records in groups.values()]
+        remedy = "" if all(stored) else f"store new tests: {_storing(suite)}"
+        improved = (v for v in suite.verdicts if v.outcome is Outcome.IMPROVED)
+        changed = any(map(changed_test, improved))
+        otherwise = f"no {'unchanged ' if changed else ''}test improved"
     changes: dict[str, list[StoreChange]] = {}
     for plan in planned.plans:
         changes.setdefault(plan.slug, []).append(plan.change)
     left_out = planned.barred_count, planned.slower_count
     if planned.plans or any(left_out) or not planned.noise:
         place = suite.memory.place()
-        otherwise, remedy = idle
         yield terminal.stored_line(changes, place, *left_out, otherwise=otherwise)
         if remedy and not (planned.plans or any(left_out)):
             # On a separate line, so that the command can be copied.
@@ -507,6 +484,21 @@ def _stored_lines(
     if planned.noise:
         text = f"too noisy to be stored: {listed(_noise_texts(planned.noise))}"
         yield f"{text}; measure on a quieter machine, or time more work in a call"
+    session = suite.site.session
+    others = {
+        before.session.id: before.session.ran_count or 0
+        for plan in planned.plans
+        for before in plan.before
+        if not same_company(before.session, session)
+    }
+    if others:
+        yield terminal.company_line(session.ran_count or 0, [*others.values()])
+    accepted = [plan for plan in planned.plans if plan.dropped_count]
+    if accepted:
+        # `_seen` prints the number of sessions still wanted.
+        names = listed(str(plan.change.key) for plan in accepted)
+        count = max(plan.dropped_count for plan in accepted)
+        yield f"accepted {names}: {display.plural(count, 'session')} dropped"
 
 
 def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
@@ -522,32 +514,6 @@ def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
         widths = [display.change(each, signed=False) for each in (least, most)]
         limit = display.change(max(each.limit for each in several), signed=False)
         yield f"{of} (±{' to ±'.join(dict.fromkeys(widths))}, at most ±{limit})"
-
-
-def _company_lines(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
-    session = suite.site.session
-    others = {
-        before.session.id: before.session.ran_count or 0
-        for plan in plans
-        for before in plan.before
-        if not same_company(before.session, session)
-    }
-    if others:
-        yield terminal.company_line(session.ran_count or 0, [*others.values()])
-
-
-def _accepted_lines(plans: Sequence[_Plan]) -> Iterator[str]:
-    """
-    Yield a line about accepted changes and dropped sessions.
-
-    `_seen` prints the number of sessions still wanted.
-    """
-    accepted = [plan for plan in plans if plan.dropped_count]
-    if not accepted:
-        return
-    names = listed(str(plan.change.key) for plan in accepted)
-    dropped = display.plural(max(plan.dropped_count for plan in accepted), "session")
-    yield f"accepted {names}: {dropped} dropped"
 
 
 def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
@@ -627,23 +593,19 @@ def _with_progress(suite: Suite, run: Run, plans: Sequence[_Plan]) -> Run:
         for plan in _noisy(plans)
         if plan.session_count < most_sessions
     }
-    verdicts = tuple(
-        _building(verdict, counts[verdict.key], most_sessions)
-        if verdict.key in counts and _lacks_sessions(verdict)
-        else verdict
-        for verdict in run.verdicts
-    )
-    return replace(run, verdicts=verdicts)
-
-
-def _lacks_sessions(verdict: Verdict) -> bool:
-    few = verdict.reason is Reason.TOO_FEW_SESSIONS
-    return few or verdict.reason is Reason.NOTHING_STORED
-
-
-def _building(verdict: Verdict, count: int, most_sessions: int) -> Verdict:
-    evidence = verdict.evidence or VerdictEvidence()
-    return replace(verdict, evidence=replace(evidence, building=(count, most_sessions)))
+    verdicts = []
+    for verdict in run.verdicts:
+        few = verdict.reason is Reason.TOO_FEW_SESSIONS
+        few = few or verdict.reason is Reason.NOTHING_STORED
+        if few and verdict.key in counts:
+            evidence = replace(
+                verdict.evidence or VerdictEvidence(),
+                building=(counts[verdict.key], most_sessions),
+            )
+            verdicts.append(replace(verdict, evidence=evidence))
+        else:
+            verdicts.append(verdict)
+    return replace(run, verdicts=tuple(verdicts))
 
 
 def with_sessions(suite: Suite, run: Run) -> Run:
@@ -663,15 +625,13 @@ def with_sessions(suite: Suite, run: Run) -> Run:
             if values:
                 bare = replace(session, values=values, facts={}, soft_facts={})
                 sessions.append(bare)
-        stored += _with_newest_kernels(sessions)
+        # Only the newest session with kernels keeps them.
+        newest = max((i for i, one in enumerate(sessions) if one.kernels), default=-1)
+        stored += [
+            one if place == newest else replace(one, kernels=())
+            for place, one in enumerate(sessions)
+        ]
     return replace(run, stored=tuple(stored))
-
-
-def _with_newest_kernels(sessions: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
-    """Yield sessions, oldest first, with kernels only in the newest session that has any."""
-    newest = max((i for i, one in enumerate(sessions) if one.kernels), default=-1)
-    for place, session in enumerate(sessions):
-        yield session if place == newest else replace(session, kernels=())
 
 
 def _compared(

@@ -189,10 +189,12 @@ class _Search:
         """Return the commands that start processes of the sides at a level."""
         fronts: dict[Side, tuple[str, ...]] = dict.fromkeys(self._commands, ())
         for side, command in self._commands.items():
-            if level == 1:
-                fronts[side] = self._roots(command)
-            elif level:
+            if level > 1:
                 fronts[side] = (build(command),)
+            elif level == 1 and self._usual is not None:
+                roots = self._usual.project.import_roots(self._usual.usual)
+                places = (Path(command.tree, root) for root in roots)
+                fronts[side] = tuple(str(p) for p in places if p.is_dir())
         return {
             side: replace(command, level=level, front=fronts[side])
             for side, command in self._commands.items()
@@ -204,14 +206,24 @@ class _Search:
         collect: Callable[[SideCommand], Collection],
     ) -> Settled:
         """Collect both sides with the given commands."""
-        level = commands[Side.NEW].level
+        level, demand = commands[Side.NEW].level, self._demand
         # The new side goes first, because its duration limits the old side.
         collections = {s: collect(commands[s]) for s in (Side.NEW, Side.OLD)}
+        old, new = (
+            Tree(
+                root=commands[side].tree,
+                tracked=demand.tracked[side],
+                built=commands[side].front[0] if level > 1 else "",
+            )
+            for side in (Side.OLD, Side.NEW)
+        )
         settled = Settled(
             level=level,
             commands=commands,
             collections=collections,
-            project=self._project(commands, is_built=level > 1),
+            project=Project(
+                old, new, environments=demand.environments, scratch=demand.scratch
+            ),
             usual=self._usual.usual if self._usual else collections[Side.NEW].loaded,
         )
         self._usual = self._usual or settled
@@ -232,30 +244,6 @@ class _Search:
             or self._lost(settled)
             or project.without_code(Side.OLD, loaded, self._demand.differing)
         )
-
-    def _project(
-        self, commands: Mapping[Side, SideCommand], *, is_built: bool
-    ) -> Project:
-        demand = self._demand
-        old, new = (
-            Tree(
-                root=commands[side].tree,
-                tracked=demand.tracked[side],
-                built=commands[side].front[0] if is_built else "",
-            )
-            for side in (Side.OLD, Side.NEW)
-        )
-        return Project(
-            old, new, environments=demand.environments, scratch=demand.scratch
-        )
-
-    def _roots(self, command: SideCommand) -> tuple[str, ...]:
-        if self._usual is None:
-            return ()
-        loaded = self._usual.usual
-        roots = self._usual.project.import_roots(loaded)
-        places = (Path(command.tree, root) for root in roots)
-        return tuple(str(place) for place in places if place.is_dir())
 
     def _ungenerated(self, settled: Settled) -> Gap | None:
         """Return a gap if the old side lacks a loaded file that git ignores, else None."""

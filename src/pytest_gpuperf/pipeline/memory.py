@@ -295,26 +295,26 @@ class Memory:
         self.read(store.slugs())
         here = {folder_name(name) for name in slugs} | set(slugs)
         ids, keys = set(test_ids), set(map(self.key_of, test_ids))
-        others = self._pythons_in_use() - {python_minor}
+        stored = [record for _, _, record in self._records()]
+        newest = max((record.arrival for record in stored), default=0)
+        # A Python version without a newer session is no longer in use.
+        in_use = {_python_of(r) for r in stored if r.arrival > newest - SESSION_LIMIT}
+        others = in_use - {None, python_minor}
         gone: dict[tuple[str, RecordKey], list[StoredRecord]] = {}
         for folder, key, record in self._records():
             test = self._key_of_stored(record)
             there = key.test_id in ids if record.has_node_id else test in keys
+            # A session read from code or a report belongs to no machine.
+            facts = record.facts.values()
+            is_ours = folder in here or not any(_OF_MACHINE & f.keys() for f in facts)
             if (
                 not there
                 and scope.has_removed(test)
-                and (folder in here or not _is_of_machine(record))
+                and is_ours
                 and _python_of(record) not in others
             ):
                 gone.setdefault((folder, key), []).append(record)
         return gone
-
-    def _pythons_in_use(self) -> set[str | None]:
-        """Return the Python versions of the newest sessions. Older versions are not in use."""
-        stored = [record for _, _, record in self._records()]
-        newest = max((record.arrival for record in stored), default=0)
-        since = newest - SESSION_LIMIT
-        return {_python_of(r) for r in stored if r.arrival > since} - {None}
 
     def _records(self) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
         for folder, series in self._loaded.items():
@@ -381,7 +381,11 @@ class Memory:
             yield f"left out of the baseline: {len(unread) - _SHOWN_LINES} more files"
         damage = self._store.damage
         for line in damage[:_SHOWN_LINES]:
-            yield f"left out of the baseline: {self._shown(line)}"
+            path = Path(line.path)
+            with contextlib.suppress(ValueError):  # The path is not below the root.
+                path = path.relative_to(self._config.root)
+            test = f", of {escape(_test_of(line))}" if line.test_id else ""
+            yield f"left out of the baseline: {replace(line, path=str(path))}{test}"
         if damage:
             more = len(damage) - _SHOWN_LINES
             lines = f"{more} more; " if more > 0 else ""
@@ -392,13 +396,6 @@ class Memory:
                 "the test and the process of its sessions are not stored, so they are not "
                 "compared; its sessions count, and the next stored session rewrites it"
             )
-
-    def _shown(self, line: Damage) -> str:
-        path = Path(line.path)
-        with contextlib.suppress(ValueError):  # The path is not below the root.
-            path = path.relative_to(self._config.root)
-        test = f", of {escape(_test_of(line))}" if line.test_id else ""
-        return f"{replace(line, path=str(path))}{test}"
 
     def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
         """
@@ -447,22 +444,19 @@ class Memory:
         if store is None:
             return
         for folder, of_folder in changes.items():
-            keyed = [self._keyed(change) for change in of_folder]
-            store.write(folder, [*self._moves(store, folder), *keyed])
-
-    def _keyed(self, change: StoreChange) -> StoreChange:
-        key = self._stored_key(change.key)
-        if key == change.key or not isinstance(change, (Append, Restart)):
-            return change
-        return replace(change, record=replace(change.record, key=key))
-
-    def _moves(self, store: Store, folder: str) -> Iterator[Move]:
-        if not self._keys:
-            return
-        for old, records in store.load(folder).items():
-            key = self._stored_key(old)
-            if key != old and any(record.has_node_id for record in records):
-                yield Move(key=key, old=old)
+            keyed: list[StoreChange] = []
+            for old, records in store.load(folder).items() if self._keys else ():
+                key = self._stored_key(old)
+                if key != old and any(record.has_node_id for record in records):
+                    keyed.append(Move(key=key, old=old))
+            for change in of_folder:
+                key = self._stored_key(change.key)
+                if key != change.key and isinstance(change, (Append, Restart)):
+                    record = replace(change.record, key=key)
+                    keyed.append(replace(change, record=record))
+                else:
+                    keyed.append(change)
+            store.write(folder, keyed)
 
 
 def _test_of(line: Damage) -> str:
@@ -470,11 +464,6 @@ def _test_of(line: Damage) -> str:
     # The section of such a line is its module.
     within = line.test_id.startswith("::")
     return f"{line.section}{line.test_id}" if within else line.test_id
-
-
-def _is_of_machine(record: StoredRecord) -> bool:
-    """Return True if a session was measured on a machine, not read from code or a report."""
-    return any(_OF_MACHINE & facts.keys() for facts in record.facts.values())
 
 
 def _python_of(record: StoredRecord) -> str | None:

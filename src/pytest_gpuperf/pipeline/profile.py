@@ -120,18 +120,14 @@ def timeout_of(
     once_s = max(_LEAST_S, _TEST_S * test_count)
     if config.ncu_replay is not NcuReplay.APPLICATION:
         return Timeout(timeout_s=once_s)
-    starts, unsure = _starts(_chip(config, device), names, predicted)
+    chip = None if config.chip == _NO_CHIP else config.chip
+    if device is not None and device.compute_capability is not None:
+        chip = "sm_{}{}".format(*device.compute_capability)
+    starts, unsure = _starts(chip, names, predicted)
     why = f"{once_s:g} s for each of {plural(starts, 'start')}"
     if once_s * starts > _LONGEST_S:
         why += f", limited to {_LONGEST_S:g} s in all"
     return Timeout(timeout_s=min(once_s * starts, _LONGEST_S), why=why + unsure)
-
-
-def _chip(config: Config, device: Device | None) -> str | None:
-    """Return the chip that counts, or None if unknown."""
-    if device is not None and device.compute_capability is not None:
-        return "sm_{}{}".format(*device.compute_capability)
-    return None if config.chip == _NO_CHIP else config.chip
 
 
 def _starts(
@@ -241,17 +237,14 @@ def counted(
             keeps=not in_block,
         )
         results = cache.filled(fill)
-        site.remark("ncu-cache", *_cache_remarks(store.remarks))
+        first, *rest = store.remarks or ("",)
+        more = [f"and {len(rest)} more entries"] if len(rest) > 1 else rest
+        # Errors of the cache cost time but do not change results.
+        remarks = (f"ncu's cache: {remark}" for remark in (first, *more) if remark)
+        site.remark("ncu-cache", *remarks)
     except GpuPerfError as error:  # Raised around counting, not by a test.
         results = refuse_all(requests, Gap.of(error))
     return NcuCounters(results, collectors=collectors)
-
-
-def _cache_remarks(remarks: Sequence[str]) -> list[str]:
-    """Return remarks about cache errors, which cost time but do not change results."""
-    first, *rest = remarks or ("",)
-    more = [f"and {len(rest)} more entries"] if len(rest) > 1 else rest
-    return [f"ncu's cache: {remark}" for remark in (first, *more) if remark]
 
 
 class _Ncu:
@@ -261,23 +254,20 @@ class _Ncu:
         self.site = site
         self.command = command
         self.path = shutil.which(_NAME) or _NAME
-        self.version = self._version()
+        self.version = ""  # Unknown.
+        # Counting will report the same error.
+        with contextlib.suppress(CollectError):
+            finished = site.runner.run(
+                (self.path, "--version"), timeout_s=_VERSION_TIMEOUT_S
+            )
+            match = _VERSION.search(finished.stdout.decode("utf-8", "replace"))
+            self.version = match[1] if match else ""
         # The files used by each test, or None if a process did not report its files.
         self.files: dict[str, frozenset[LoadedFile] | None] = {}
         self.modes = {
             "replay_mode": site.config.ncu_replay.value,
             "clock_control": site.config.ncu_clocks.value,
         }
-
-    def _version(self) -> str:
-        """Return the version of ncu, or "" if unknown."""
-        argv = (self.path, "--version")
-        try:
-            finished = self.site.runner.run(argv, timeout_s=_VERSION_TIMEOUT_S)
-        except CollectError:  # Counting will report the same error.
-            return ""
-        match = _VERSION.search(finished.stdout.decode("utf-8", "replace"))
-        return match[1] if match else ""
 
     def identity(self) -> dict[str, object]:
         """Return the named conditions, apart from files, that all counters depend on."""
@@ -367,12 +357,15 @@ class _Ncu:
     ) -> tuple[Path, Finished]:
         config, device = self.site.config, self.site.device()
         timeout = timeout_of(config, collect, test_count, device=device)
+        options: tuple[str, ...] = ()
+        if config.device is not None and device is not None:
+            options = ("--devices", str(self.site.chosen.ordinal))
         command = Command(
             executable=argv[0],
             args=argv[1:],
             output=str(Path(scratch, "counters")),
             metrics=collect,
-            opts=_device_options(self.site),
+            opts=options,
             nvtx_includes=(INCLUDE,),
             ncu=self.path,
             replay_mode=self.modes["replay_mode"],
@@ -401,11 +394,6 @@ class _Ncu:
             for name in launch.nvtx.get(DOMAIN, ()):
                 by_range.setdefault(name, []).append(launch)
         return {name: tuple(launches) for name, launches in by_range.items()}
-
-
-def _device_options(site: Site) -> tuple[str, ...]:
-    chosen = site.config.device is not None and site.device() is not None
-    return ("--devices", str(site.chosen.ordinal)) if chosen else ()
 
 
 def _refusal(
@@ -502,7 +490,13 @@ class CountCache:
             missing = [r for r in self._requests if r.test_id not in counted]
             # The process that held the lock may have counted these tests.
             counted |= self._cached(missing)
-            counted |= self._refused_before(missing)
+            if self._refusals is not None and self._refusals.exists():
+                # Results of this run that are not in the cache.
+                lines = self._refusals.read_bytes().splitlines()
+                every = (codec.from_text(line, CountedTest) for line in lines)
+                refused = {test.test_id: test for test in every}
+                ids = (request.test_id for request in missing)
+                counted |= {each: refused[each] for each in ids if each in refused}
             missing = [r for r in missing if r.test_id not in counted]
             self._since_unix_s = self._store.now_unix_s()
             fresh = fill(missing) if missing else []
@@ -510,6 +504,9 @@ class CountCache:
             return [*counted.values(), *fresh]
 
     def _cached(self, requests: Sequence[CounterRequest]) -> dict[str, CountedTest]:
+        # A run that updates a baseline accepts only its own counters.
+        accepts_all = self._site.config.update is None
+        session_id = self._site.identity.session.id
         cached: dict[str, CountedTest] = {}
         sets = self._sets()
         states: dict[str, tuple[str, ...]] = {}
@@ -523,31 +520,9 @@ class CountCache:
                 # Written by another version of the plugin.
                 with contextlib.suppress(RecordError):
                     counted = codec.from_text(content.files[_COUNTED], CountedTest)
-                    if self._will_do(counted):
+                    if accepts_all or counted.session_id == session_id:
                         cached[request.test_id] = counted
         return cached
-
-    def _will_do(self, counted: CountedTest) -> bool:
-        """
-        Return whether cached counters can be used.
-
-        A run that updates a baseline accepts only its own.
-        """
-        site = self._site
-        is_of_this_run = counted.session_id == site.identity.session.id
-        return site.config.update is None or is_of_this_run
-
-    def _refused_before(
-        self, requests: Sequence[CounterRequest]
-    ) -> dict[str, CountedTest]:
-        """Return the results of this run that are not in the cache, by test id."""
-        if self._refusals is None or not self._refusals.exists():
-            return {}
-        lines = self._refusals.read_bytes().splitlines()
-        every = (codec.from_text(line, CountedTest) for line in lines)
-        refused = {counted.test_id: counted for counted in every}
-        ids = (request.test_id for request in requests)
-        return {test_id: refused[test_id] for test_id in ids if test_id in refused}
 
     def _keep(
         self, requests: Sequence[CounterRequest], fresh: Sequence[CountedTest]
@@ -603,18 +578,15 @@ class CountCache:
         return FileSets(self._store, self._root, os.environ)
 
     def _module_identities(self) -> dict[str, str]:
-        paths = {Path(test.path) for test in self._requests}
-        return {
-            str(path): key_of({**self._identity, "settings": self._settings(path)})
-            for path in paths
-        }
-
-    def _settings(self, path: Path) -> tuple[str, ...]:
-        path = path.resolve()
-        folders = [f for f in path.parents if f.is_relative_to(self._root)]
-        paths = (folder / name for folder in folders for name in _SETTINGS)
-        names = (os.path.relpath(p, self._root) for p in paths if p.exists())
-        return (os.path.relpath(path, self._root), *names)
+        identities = {}
+        for path in {Path(test.path) for test in self._requests}:
+            place = path.resolve()
+            folders = [f for f in place.parents if f.is_relative_to(self._root)]
+            paths = (folder / name for folder in folders for name in _SETTINGS)
+            names = (os.path.relpath(p, self._root) for p in paths if p.exists())
+            settings = (os.path.relpath(place, self._root), *names)
+            identities[str(path)] = key_of({**self._identity, "settings": settings})
+        return identities
 
     def _files_of(self, path: str, files: Iterable[LoadedFile]) -> list[LoadedFile]:
         """

@@ -497,10 +497,9 @@ def _is_unseen(used: UsedFiles, changes: Changes) -> bool:
         # A test that looks for a missing file opens nothing.
         if not os.path.lexists(root / path) and not path.endswith(_PROSE):
             return True
-    return not _are_prose(changes) and _is_installed(used, changes)
-
-
-def _is_installed(used: UsedFiles, changes: Changes) -> bool:
+    if _are_prose(changes):
+        return False
+    # A copy of the project may be installed.
     own_names = {
         stem.partition("/")[0]
         for stem in _roots_by_stem(changes.listed)
@@ -548,13 +547,17 @@ class _Usage:
             for path in changes.before
             for folder in PurePosixPath(path).parents
         }
-        # Names that are missing on one side, with their folders.
-        self._one_sided = dict(
-            self._missing(path.rstrip("/"))
-            for path in changes.differing
-            if path.rstrip("/") not in changes.before
-            or not os.path.lexists(Path(changes.root, path))
-        )
+        # The outermost parts of paths that are missing on one side, with their folders.
+        self._one_sided: dict[str, str] = {}
+        for path in changes.differing:
+            part, place = PurePosixPath(path), Path(changes.root, path)
+            if path.rstrip("/") in changes.before and os.path.lexists(place):
+                continue
+            while part.parent.as_posix() not in self._before or not (
+                Path(changes.root, part.parent).is_dir()
+            ):
+                part = part.parent
+            self._one_sided[part.as_posix()] = part.parent.as_posix()
 
     def first_difference(self) -> int | None:
         """
@@ -592,19 +595,15 @@ class _Usage:
         folders = frozenset(self._one_sided.values())
         listed = {self._relative(folder) for folder in self._used.opened.listed}
         lists = not folders.isdisjoint(listed)
-        return any(
-            named.search(text) or (lists and _LISTS.search(text))
-            for text in self._texts()
-        )
-
-    def _missing(self, path: str) -> tuple[str, str]:
-        """Return the outermost part of a path that a side lacks, and the folder of the part."""
-        part = PurePosixPath(path)
-        while part.parent.as_posix() not in self._before or not (
-            Path(self._changes.root, part.parent).is_dir()
-        ):
-            part = part.parent
-        return part.as_posix(), part.parent.as_posix()
+        for name in self.names:
+            path = Path(self._changes.root, name)
+            if path.name in _SETTINGS or not path.is_file():
+                continue
+            with contextlib.suppress(OSError):
+                text = path.read_bytes()
+                if named.search(text) or (lists and _LISTS.search(text)):
+                    return True
+        return False
 
     def _differs(self, file: OpenedFile) -> bool:
         path = self._relative(file.path)
@@ -625,13 +624,6 @@ class _Usage:
         loaded = (path for _, path in self._used.loaded.files)
         names = map(self._relative, (*opened, *loaded))
         return frozenset(name for name in names if name is not None)
-
-    def _texts(self) -> Iterator[bytes]:
-        for name in self.names:
-            path = Path(self._changes.root, name)
-            if path.name not in _SETTINGS and path.is_file():
-                with contextlib.suppress(OSError):
-                    yield path.read_bytes()
 
     def _relative(self, path: str) -> str | None:
         """

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.collect.launcher import PYTEST, Launcher, unproven
-from pytest_gpuperf.collect.runner import start_remedy
+from pytest_gpuperf.collect.runner import signal_name, start_remedy
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import (
     CollectError,
@@ -297,9 +296,11 @@ def _child_run(
             launch=command.launch(argv),
         )
         spec.write_text(codec.to_text(child_spec), encoding="utf-8")
+        # A confirming child must not use code compiled by earlier processes.
+        draws_anew = command.fresh_caches and identity.role is Role.CONFIRM
         environment = {
-            **_inherited(),
-            **(empty_caches(scratch) if _draws_anew(command, identity) else {}),
+            **{k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)},
+            **(empty_caches(scratch) if draws_anew else {}),
             **own_coverage(command, scratch),
             command.variable: str(spec),
         }
@@ -313,7 +314,8 @@ def _child_run(
             failure = last_lines(finished.log_tail, _SHOWN_LINES)
             # A killed process cannot print a message.
             if finished.exit_code < 0:
-                failure = f"{failure}\n{_killed(finished.exit_code)}".lstrip()
+                name = signal_name(-finished.exit_code)
+                failure = f"{failure}\nthe process was killed by {name}".lstrip()
         refusal = launch_refusal(command, out)
         if refusal is not None:
             return ChildRun(failure=refusal.text, began=False, refusal=refusal)
@@ -340,14 +342,6 @@ def launch_refusal(command: CommandLine, out: str) -> Gap | None:
     found = file.read_text("utf-8").split() if file.exists() else []
     wrong = [code for code in found if code != LAUNCHED]
     return unproven(wrong[0], command.launcher) if wrong else None
-
-
-def _killed(exit_code: int) -> str:
-    """Return a sentence with the signal that ended a process. `exit_code` is negative."""
-    number = -exit_code
-    known = number in {member.value for member in signal.Signals}
-    name = signal.Signals(number).name if known else f"signal {number}"
-    return f"the process was killed by {name}"
 
 
 def not_begun(command: CommandLine, run: ChildRun) -> Unmeasured:
@@ -391,10 +385,6 @@ def last_lines(text: str, count: int, *, in_a_sentence: bool = False) -> str:
     return " | ".join(" ".join(line.split()) for line in lines) or "it printed nothing"
 
 
-def _inherited() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
-
-
 def own_coverage(command: CommandLine, scratch: str) -> dict[str, str]:
     """
     Return the environment variable for the coverage data of a traced child, or {}.
@@ -405,11 +395,6 @@ def own_coverage(command: CommandLine, scratch: str) -> dict[str, str]:
     if "pytest_cov" not in command.plugins and command.launcher.is_pytest:
         return {}
     return {"COVERAGE_FILE": str(Path(scratch, "coverage"))}
-
-
-def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:
-    """Return True if a child must not use code compiled by earlier processes."""
-    return command.fresh_caches and identity.role is Role.CONFIRM
 
 
 def empty_caches(scratch: str) -> dict[str, str]:
@@ -433,20 +418,18 @@ def answers_in(out: str) -> dict[str, ChildAnswer]:
         except RecordError:  # The process was killed while writing the line.
             continue
         earlier = answers.get(answer.test_id)
-        answers[answer.test_id] = answer if earlier is None else _both(earlier, answer)
+        if earlier is not None:
+            answer = replace(
+                answer,
+                records=earlier.records + answer.records,
+                failure=earlier.failure or answer.failure,
+                unmeasured=earlier.unmeasured + answer.unmeasured,
+                reached=earlier.reached + answer.reached,
+                ended=earlier.ended or answer.ended,
+                references=earlier.references + answer.references,
+            )
+        answers[answer.test_id] = answer
     return answers
-
-
-def _both(earlier: ChildAnswer, later: ChildAnswer) -> ChildAnswer:
-    return replace(
-        later,
-        records=earlier.records + later.records,
-        failure=earlier.failure or later.failure,
-        unmeasured=earlier.unmeasured + later.unmeasured,
-        reached=earlier.reached + later.reached,
-        ended=earlier.ended or later.ended,
-        references=earlier.references + later.references,
-    )
 
 
 def identities_of(

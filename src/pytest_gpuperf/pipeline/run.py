@@ -60,24 +60,22 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
     revision decides everything at the end, --gpuperf-runs changes every value, or JUnit
     takes the properties of a test only once, when the test is logged.
     """
-    straddling = suite.config.confirm > 0 and any(map(straddles, measured.verdicts))
+    config = suite.config
+    straddling = config.confirm > 0 and any(map(straddles, measured.verdicts))
     worsened = verdicts.worsened(suite, measured)
     if straddling or worsened:
         held = "SUSPECT"
-    elif _decides_all_at_end(suite):
+    elif (
+        config.strict
+        or config.runs > 1
+        or config.against is not None
+        or config.junit_waits
+    ):
         held = "PENDING"
     else:
         return None
     suite.hold(measured.test_id)
     return held
-
-
-def _decides_all_at_end(suite: Suite) -> bool:
-    """Return True if no test may be logged before the end of the run."""
-    config = suite.config
-    if config.strict or config.runs > 1 or config.against is not None:
-        return True
-    return config.junit_waits
 
 
 def report_so_far(suite: Suite) -> None:
@@ -132,7 +130,8 @@ def decide(
     with collector_paused():
         first = verdicts.look(suite)
     if not repeats or first.suspects:
-        announce(complete and bool(first.suspects), _confirmation_s(suite, first))
+        again_s = suite.took_s((*first.suspects, *first.controls))
+        announce(complete and bool(first.suspects), suite.config.confirm * again_s)
     suite.suspects = frozenset(first.suspects)
     by_revision = _confirm_by_revision(suite, first) if complete else Confirmed()
     # Ctrl-C in the comparison stops the run.
@@ -153,11 +152,6 @@ def decide(
         decided = without_repeats((*limits, *changes, *compared))
         suite.verdicts = tuple(_worded(suite, decided))
     return verdicts.shifts(first, confirmed, references)
-
-
-def _confirmation_s(suite: Suite, first: FirstLook) -> float:
-    """Return the expected duration of fresh processes for suspects and controls [s]."""
-    return suite.config.confirm * suite.took_s((*first.suspects, *first.controls))
 
 
 def _worded(suite: Suite, decided: Sequence[Verdict]) -> Iterator[Verdict]:
@@ -186,7 +180,8 @@ def finish(
 
         shifts: The machine drift, by class of tests.
     """
-    header = replace(suite.header(), jit_cache=suite.config.jit_cache.value)
+    config = suite.config
+    header = replace(suite.header(), jit_cache=config.jit_cache.value)
     run = replace(
         suite.gathered(header, suite.verdicts),
         xfailed=tuple(xfailed),
@@ -199,28 +194,27 @@ def finish(
         suite.remark(side_by_side(workers_count))
     _tell_of_identity(suite)
     counted = tally(run)
-    codes = complaints(run, counted, suite.config)
+    codes = complaints(run, counted, config)
     suite.complain(*(complaint(code, counted) for code in codes))
-    _complain_of_damage(suite)
+    if config.baseline_named and config.update is None and not config.disable:
+        tests = suite.damaged()
+        if tests:
+            suite.complain(lost_lines(tests, damage_remedy(suite.memory.place())))
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
-    _keep_references(suite, suite.run)
-    if suite.config.shows_samples:
+    if config.record is not None:
+        try:
+            suite.site.keep(suite.run.references)
+            write_head(config.record, suite.site.session, suite.site.environment)
+        except GpuPerfError as error:
+            suite.complain_of(error)
+    if config.shows_samples:
         from pytest_gpuperf.pipeline.keeping import with_samples
 
         suite.run = with_samples(suite, suite.run)
     suite.tidy()
     return suite.run
-
-
-def _complain_of_damage(suite: Suite) -> None:
-    config = suite.config
-    if not config.baseline_named or config.update is not None or config.disable:
-        return
-    tests = suite.damaged()
-    if tests:
-        suite.complain(lost_lines(tests, damage_remedy(suite.memory.place())))
 
 
 def _tell_of_identity(suite: Suite) -> None:
@@ -234,17 +228,6 @@ def _tell_of_identity(suite: Suite) -> None:
     positional = suite.positional_ids()
     if positional and not suite.config.disable and suite.memory.store() is not None:
         suite.remark(positional_ids(positional))
-
-
-def _keep_references(suite: Suite, run: Run) -> None:
-    folder = suite.config.record
-    if folder is None:
-        return
-    try:
-        suite.site.keep(run.references)
-        write_head(folder, suite.site.session, suite.site.environment)
-    except GpuPerfError as error:
-        suite.complain_of(error)
 
 
 def _keep(suite: Suite, run: Run) -> Run:

@@ -234,7 +234,8 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             stored = loaded_files.read(Path(scratch, LOADED_SO_FAR).parent)
             recorded, is_said = recorded + stored, bool(stored)
         else:
-            is_said = any(_own_base(scratch) in argv for argv, _ in recorded)
+            own_base = f"--basetemp={scratch}/base"
+            is_said = any(own_base in argv for argv, _ in recorded)
         files = (file for _, files in recorded for file in files)
         return Loaded.of(files if is_said else ())
 
@@ -254,10 +255,6 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             return path
         place = redirection.moved(path, self.tree, self.other_tree, self.environments)
         return place if Path(place).exists() else path
-
-
-def _own_base(scratch: str) -> str:
-    return f"--basetemp={scratch}/base"
 
 
 def _overlay_python(scratch: str) -> Path:
@@ -386,10 +383,17 @@ def collect(
         listing = Path(scratch, "listing.json")
         finished = _list_tests(command, identity, runner, listing, timeout_s=timeout_s)
         loaded = command.loaded(scratch)
-        listed = _listed(listing)
+        listed = None
+        # A process that ended early has left no list, or part of one.
+        with contextlib.suppress(FileNotFoundError, RecordError):
+            listed = codec.from_text(listing.read_bytes(), CollectedTests)
     if listed is None:
         _check_end(finished, command)
-        said = _last_error(finished.log_tail)
+        said = last_lines(finished.log_tail, _SHOWN_LINES, in_a_sentence=True)
+        lines = [line.strip() for line in finished.log_tail.splitlines()]
+        errors = [line for line in lines if _ERROR.match(line)]
+        if errors:
+            said = errors[-1].removeprefix("E  ").strip()
         return Collection(
             tests={},
             loaded=loaded,
@@ -446,14 +450,6 @@ def _list_tests(
     return finished
 
 
-def _listed(listing: Path) -> CollectedTests | None:
-    """Return the tests listed by a process, or None if the list is missing or incomplete."""
-    try:
-        return codec.from_text(listing.read_bytes(), CollectedTests)
-    except (FileNotFoundError, RecordError):
-        return None
-
-
 def root_folder(
     command: CommandLine, scratch: str, runner: Runner, *, timeout_s: float
 ) -> str | None:
@@ -481,15 +477,6 @@ def root_folder(
         env={**SideCommand.inherited(), ROOT_VARIABLE: str(file)},
     )
     return os.fsdecode(file.read_bytes()) if file.is_file() else None
-
-
-def _last_error(text: str) -> str:
-    """Return the last line that reports an error, or the last lines if there is none."""
-    lines = [line.strip() for line in text.splitlines()]
-    errors = [line for line in lines if _ERROR.match(line)]
-    if errors:
-        return errors[-1].removeprefix("E  ").strip()
-    return last_lines(text, _SHOWN_LINES, in_a_sentence=True)
 
 
 def _check_end(finished: Finished, command: SideCommand) -> None:

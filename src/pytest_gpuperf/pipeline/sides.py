@@ -38,7 +38,6 @@ from pytest_gpuperf.pipeline.proof import (
 )
 from pytest_gpuperf.pipeline.side_process import (
     Builder,
-    CollectedTest,
     Collection,
     SideCommand,
     build_in_place,
@@ -264,10 +263,16 @@ def open_sides(
     commit = request.commit or repository.commit_of(request.revision)
     with worktree(repository, commit, carry=request.carry) as tree:
         commands = _commands(command, repository.root, tree)
-        _check_folder(commands[Side.OLD])
+        old = commands[Side.OLD]
+        if not Path(old.folder).is_dir():
+            folder = os.path.relpath(old.folder, old.tree)
+            raise SidesRefusedError(
+                f"the revision has no folder {folder}",
+                remedy="compare with a revision that has it",
+            )
         if request.tests_mine:
             _copy_tests(commands, request.names, repository.listed())
-        _check_paths(commands[Side.OLD], repository, request)
+        _check_paths(old, repository, request)
         if _starts_clean_programs(repository, request.names):
             commands = {s: replace(c, has_overlay=True) for s, c in commands.items()}
         differing = repository.differing(commit)
@@ -381,12 +386,6 @@ def _commands(
     return commands
 
 
-def _check_folder(old: SideCommand) -> None:
-    if not Path(old.folder).is_dir():
-        message = f"the revision has no folder {os.path.relpath(old.folder, old.tree)}"
-        raise SidesRefusedError(message, remedy="compare with a revision that has it")
-
-
 def _check_paths(
     old: SideCommand, repository: Repository, request: SidesRequest
 ) -> None:
@@ -455,9 +454,11 @@ def _sides(
 ) -> Sides:
     old, new = (settled.collections[side].tests for side in (Side.OLD, Side.NEW))
     common = [test_id for test_id in request.test_ids if test_id in old]
-    changed = {i for i in common if not _is_same(old[i], new[i])}
-    if request.tests_mine:
-        changed = set()
+    changed: set[str] = set()
+    if not request.tests_mine:
+        changed = {
+            i for i in common if old[i].source != new[i].source or not old[i].measures
+        }
     own_files = [
         file
         for side, collection in settled.collections.items()
@@ -549,7 +550,3 @@ def _changed_files(
                 "tests that write to the tree may measure something else each time"
             )
     return tuple(sentences)
-
-
-def _is_same(old: CollectedTest, new: CollectedTest) -> bool:
-    return old.source == new.source and old.measures

@@ -31,7 +31,6 @@ from pytest_gpuperf.model.run import (
     Completeness,
     Header,
     Measured,
-    MissedAssert,
     Run,
     Scope,
     TestPlace,
@@ -399,41 +398,32 @@ class Suite:
 
     def gathered(self, header: Header, verdicts: tuple[Verdict, ...]) -> Run:
         """Return the run so far, with a header and verdicts."""
+        tests = self.results.items()
         return Run(
             schema=SCHEMA_VERSION,
             header=header,
             records=self.records(),
             verdicts=verdicts,
-            asserted=self._asserted(),
-            missed=self._missed(),
-            broken=self._broken(),
-            skipped=self._skipped(),
-            tests=self._places(),
+            asserted=tuple(
+                t for t, test in tests if test.asserted and t in self.passed
+            ),
+            missed=tuple(t.missed for _, t in tests if t.missed is not None),
+            # Failed other than by an assert on a measured value.
+            broken=tuple(
+                t for t, test in tests if test.body_failed and test.missed is None
+            ),
+            skipped=tuple(t for t, test in tests if test.skipped),
+            tests=tuple(
+                TestPlace(
+                    test_id=t,
+                    line=test.line,
+                    group=test.group,
+                    key=test.key,
+                    typed=test.typed,
+                )
+                for t, test in tests
+            ),
         )
-
-    def _asserted(self) -> tuple[str, ...]:
-        return tuple(
-            test_id
-            for test_id, measured in self.results.items()
-            if measured.asserted and test_id in self.passed
-        )
-
-    def _broken(self) -> tuple[str, ...]:
-        """
-        Return the ids of tests whose body failed other than by an assert on a measured value.
-        """
-        return tuple(
-            t
-            for t, test in self.results.items()
-            if test.body_failed and test.missed is None
-        )
-
-    def _missed(self) -> tuple[MissedAssert, ...]:
-        tests = self.results.values()
-        return tuple(test.missed for test in tests if test.missed is not None)
-
-    def _skipped(self) -> tuple[str, ...]:
-        return tuple(t for t, test in self.results.items() if test.skipped)
 
     def add(self, records: Sequence[Record]) -> None:
         """Add the records of fresh processes."""
@@ -471,6 +461,11 @@ class Suite:
         # Imported here, so that runs without measurements do not load it.
         from pytest_gpuperf.measure.references import reference_records
 
+        # The controller of workers may have no such record.
+        first = self._first_host_time()
+        facts = {} if first is None else first.facts[Family.HOST_TIME.value]
+        # They changed the speed of all code in the run.
+        conditions = {name: facts[name] for name in CONDITIONS if name in facts}
         return tuple(
             record
             for (role, process_index, host), samples in self._references.items()
@@ -481,7 +476,7 @@ class Suite:
                 process_index=process_index,
                 host=host,
                 workers_count=self.workers_count() if role is Role.MAIN else 1,
-                conditions=self._conditions(),
+                conditions=conditions,
             )
         )
 
@@ -490,13 +485,6 @@ class Suite:
         # All records of a run have the same number of workers.
         first = self._first_host_time()
         return 1 if first is None else int(first.soft_facts.get("xdist_workers", "1"))
-
-    def _conditions(self) -> Mapping[str, str]:
-        """Return the conditions that changed the speed of all code in the run, or {}."""
-        # The controller of workers may have no such record.
-        first = self._first_host_time()
-        facts = {} if first is None else first.facts[Family.HOST_TIME.value]
-        return {name: facts[name] for name in CONDITIONS if name in facts}
 
     def _first_host_time(self) -> Record | None:
         """Return the first record with a host time, or None."""
@@ -542,22 +530,15 @@ class Suite:
             values.append(
                 (f"gpuperf.{kind}.{name}", f"{v.outcome.value}: {v.reason.value}")
             )
-            if note := _note_of(v):
+            # How the suite and a fresh process differ.
+            if text := words.in_suite(v):
+                note = f"{Reason.SLOWER_IN_SUITE.value}: {text}"
+                values.append((f"gpuperf.note.{name}", note))
+            elif text := words.alone(v):
+                note = f"{Cause.OTHER_ALONE.value}: {text}"
                 values.append((f"gpuperf.note.{name}", note))
         # pytest escapes only the values, so the names are escaped here.
         return [(escape(name), value) for name, value in values]
-
-    def _places(self) -> tuple[TestPlace, ...]:
-        return tuple(
-            TestPlace(
-                test_id=test_id,
-                line=measured.line,
-                group=measured.group,
-                key=measured.key,
-                typed=measured.typed,
-            )
-            for test_id, measured in self.results.items()
-        )
 
     def records(self) -> tuple[Record, ...]:
         """Return all records of the run, from all processes."""
@@ -595,21 +576,33 @@ class Suite:
         # CUPTI also records device activity, so counters alone do not show which
         # collectors were used for that.
         used = {
-            e.source for e in values if e.source != Source.CUPTI or not _is_counter(e)
+            e.source
+            for e in values
+            if e.source != Source.CUPTI
+            or family_of(e.metric, e.source) is not Family.COUNTER
         }
         choice = self.site.choice(used)
         notes = (*choice.notes, *self.site.remarks())
         return Header(
             session=self.site.session,
             environment=self.site.environment,
-            completeness=self._with_stored(self._whole_completeness()),
+            completeness=self._whole_completeness(),
             options=self.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
             notes=notes,
         )
 
-    def _with_stored(self, completeness: Completeness) -> Completeness:
+    def _whole_completeness(self) -> Completeness:
+        """Return the completeness of the run, with what is known of stored tests."""
+        absent, scope = self._absent_keys(), self.scope()
+        id_of = self.config.checkout.id_of
+        completeness = replace(
+            self.completeness(),
+            absent=tuple(map(id_of, absent)),
+            removed=tuple(id_of(key) for key in absent if scope.has_removed(key)),
+            scope=scope,
+        )
         expected = self.site.all_expected()
         records = self.results.values()
         measured = {m.test_id for m in records if m.records}
@@ -637,16 +630,6 @@ class Suite:
             skipped=tuple(t for t in in_order if t in silent & stored - measured),
             left_out=tuple(t for t in in_order if t in left_out),
             due=tuple(t for t in in_order if is_known and t in due),
-        )
-
-    def _whole_completeness(self) -> Completeness:
-        absent, scope = self._absent_keys(), self.scope()
-        id_of = self.config.checkout.id_of
-        return replace(
-            self.completeness(),
-            absent=tuple(map(id_of, absent)),
-            removed=tuple(id_of(key) for key in absent if scope.has_removed(key)),
-            scope=scope,
         )
 
     def absent(self) -> tuple[str, ...]:
@@ -713,11 +696,10 @@ class Suite:
     def _has_reported(self, test_id: str) -> bool:
         """Return True if a test has ended. loadgroup appends @group to ids."""
         return test_id in self._reported or any(
-            node_id.startswith(f"{test_id}@") for node_id in self._grouped()
+            # The first condition is only faster.
+            "@" in node_id and node_id.startswith(f"{test_id}@")
+            for node_id in self._reported
         )
-
-    def _grouped(self) -> Sequence[str]:
-        return [node_id for node_id in self._reported if "@" in node_id]
 
 
 def _environment_of(host: Host | None, here: Environment) -> Environment:
@@ -748,19 +730,6 @@ def _below(checkout: Checkout, path: Path) -> str | None:
 
 def _module_of(key: str) -> str:
     return key.partition("::")[0]
-
-
-def _is_counter(estimate: Estimate) -> bool:
-    return family_of(estimate.metric, estimate.source) is Family.COUNTER
-
-
-def _note_of(verdict: Verdict) -> str:
-    """Return the difference between suite and fresh process as a JUnit property, or ""."""
-    if text := words.in_suite(verdict):
-        return f"{Reason.SLOWER_IN_SUITE.value}: {text}"
-    if text := words.alone(verdict):
-        return f"{Cause.OTHER_ALONE.value}: {text}"
-    return ""
 
 
 def _named(key: RecordKey, metric: str) -> str:

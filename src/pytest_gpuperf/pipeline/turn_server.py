@@ -149,21 +149,21 @@ class Rotation:
         if self.at_work or not self.present:
             return
         if not self._members:
-            self._choose()
+            first = min(self.present, key=self._position)
+            key = self._processes[first].key
+            self._members = {n for n in self.present if self._processes[n].key == key}
+            missing = tuple(n for n in self.present if n not in self._members)
+            if key is not None and missing and key[1] != TURN_NAME:
+                self.left_out.append((*key, missing))
         if all(self._stage(name) is Stage.END for name in self._members):
-            yield from self._release()
+            for name in sorted(self._members):
+                self._processes[name].state = _TurnState.FREE
+                yield name, GO
+            self._members = set()
             return
         name, answer = self._next()
         self._processes[name].state = _TurnState.RUNNING
         yield name, answer
-
-    def _choose(self) -> None:
-        first = min(self.present, key=self._position)
-        key = self._processes[first].key
-        self._members = {n for n in self.present if self._processes[n].key == key}
-        missing = tuple(n for n in self.present if n not in self._members)
-        if key is not None and missing and key[1] != TURN_NAME:
-            self.left_out.append((*key, missing))
 
     def _position(self, name: str) -> tuple[int, int, bool]:
         """
@@ -180,24 +180,16 @@ class Rotation:
     def _next(self) -> tuple[str, bytes]:
         for stages in ({Stage.BEGIN}, {Stage.TURN, Stage.ENOUGH}, {Stage.ALONE}):
             asking = {n for n in self._members if self._stage(n) in stages}
-            if asking:
-                enough = all(self._stage(n) is Stage.ENOUGH for n in asking)
-                return self._in_turn(asking), OVER if enough else GO
+            if not asking:
+                continue
+            enough = all(self._stage(n) is Stage.ENOUGH for n in asking)
+            if asking.isdisjoint(self._round):
+                self._round = list(self._order)
+                self._order.reverse()
+            name = next(name for name in self._round if name in asking)
+            self._round.remove(name)
+            return name, OVER if enough else GO
         raise AssertionError("unreachable")
-
-    def _in_turn(self, asking: set[str]) -> str:
-        if asking.isdisjoint(self._round):
-            self._round = list(self._order)
-            self._order.reverse()
-        name = next(name for name in self._round if name in asking)
-        self._round.remove(name)
-        return name
-
-    def _release(self) -> Iterator[tuple[str, bytes]]:
-        for name in sorted(self._members):
-            self._processes[name].state = _TurnState.FREE
-            yield name, GO
-        self._members = set()
 
     def _stage(self, name: str) -> Stage:
         return self._processes[name].stage
@@ -392,7 +384,10 @@ class TurnServer:
             while self._rotation.present:
                 for name, answer in self._rotation.grants():
                     self._answer(name, answer)
-                heard = selector.select(self._poll_s())
+                present = map(self._connections.__getitem__, self._rotation.present)
+                # The end of a process is not announced by a request.
+                is_ending = any(connection.is_closed for connection in present)
+                heard = selector.select(_PAUSE_S if is_ending else _POLL_S)
                 for key, _ in heard:
                     if not self._read(key.data):
                         selector.unregister(key.fileobj)
@@ -405,13 +400,6 @@ class TurnServer:
             f"{', '.join(names)} did not measure {_place(test_id, name)} with the others"
             for test_id, name, names in self._rotation.left_out
         )
-
-    def _poll_s(self) -> float:
-        """
-        Return how long to wait for requests [s], which is shorter while a process is ending.
-        """
-        present = (self._connections[name] for name in self._rotation.present)
-        return _PAUSE_S if any(c.is_closed for c in present) else _POLL_S
 
     def _answer(self, name: str, answer: bytes) -> None:
         connection = self._connections[name]
@@ -473,25 +461,24 @@ class TurnServer:
             connection = self._connections[name]
             if connection.process.exit_code is not None:
                 self._leave(name)
-            elif name in self._rotation.at_work:
-                allowed_s, why = self._patience.with_step(
-                    connection.side, connection.step
-                )
-                if self._silent_s(connection) >= allowed_s:
-                    did = "was not heard of for"
-                    if connection.is_closed:
-                        did = "did not end within"
-                    text = f"{did} {allowed_s:.3g} s{connection.where}{why}"
-                    self._note_hang(connection)
-                    self._end(name, text)
-                    self._leave(name)
-
-    def _note_hang(self, connection: Connection) -> None:
-        """Note that a process hangs. Processes that hang at the same time are counted once."""
-        now_ns = self._clock.now_ns()
-        waited_ns = now_ns - max(connection.since_ns, self._ended_ns)
-        self._ended_ns = now_ns
-        self._patience.note_hang(connection.side, connection.step, waited_ns / NS_PER_S)
+                continue
+            if name not in self._rotation.at_work:
+                continue
+            side, step = connection.side, connection.step
+            allowed_s, why = self._patience.with_step(side, step)
+            if self._silent_s(connection) < allowed_s:
+                continue
+            did = (
+                "did not end within" if connection.is_closed else "was not heard of for"
+            )
+            text = f"{did} {allowed_s:.3g} s{connection.where}{why}"
+            # Processes that hang at the same time are counted once.
+            now_ns = self._clock.now_ns()
+            waited_ns = now_ns - max(connection.since_ns, self._ended_ns)
+            self._ended_ns = now_ns
+            self._patience.note_hang(side, step, waited_ns / NS_PER_S)
+            self._end(name, text)
+            self._leave(name)
 
     def _end(self, name: str, reason: str) -> None:
         connection = self._connections[name]

@@ -102,15 +102,6 @@ def _in_company(
     return tuple((case, comparable(case, policy)) for case in now)
 
 
-def _cases_of_test(suite: Suite, measured: Measured) -> list[ComparedCase]:
-    """Return the cases of a test from the first process, also kept in the suite."""
-    cases: list[ComparedCase] = []
-    for key, several in grouped(measured.records).items():
-        suite.first_cases[key] = _cases(suite, measured, several)
-        cases += suite.first_cases[key]
-    return cases
-
-
 def _cases(
     suite: Suite,
     measured: Measured,
@@ -122,6 +113,9 @@ def _cases(
     """Return the cases of a measurement. `across` adds facts that may differ."""
     stored = suite.memory.sessions(records[0])
     policy = look_policy(suite.config)
+    held, name = gates(measured, suite.config), records[0].key.name
+    if records[0].kind is Kind.RECORD and name not in held:
+        held = {**held, name: None}  # A recorded number is at least shown.
     cases = (
         case_of(
             records,
@@ -133,30 +127,16 @@ def _cases(
             other_machines=other_machines,
             default_limit=not (measured.max_regression or suite.config.names_limit),
         )
-        for metric, limit in _compared(measured, records[0], suite.config).items()
-        if _has(records, metric) or _stands_for(records[0], metric, measured)
+        for metric, limit in held.items()
+        if _has(records, metric)
+        # The first measurement reports a metric of which the test has no value.
+        or (metric != "time" and not name and not _has(measured.records, metric))
     )
     return tuple((case, comparable(case, policy)) for case in cases)
 
 
-def _compared(
-    measured: Measured, record: Record, config: Config
-) -> Mapping[str, float | None]:
-    """Return the largest accepted changes by metric, with a recorded number at least shown."""
-    held = gates(measured, config)
-    if record.kind is not Kind.RECORD or record.key.name in held:
-        return held
-    return {**held, record.key.name: None}
-
-
 def _has(records: Sequence[Record], metric: str) -> bool:
     return any(e.metric == metric for r in records for e in r.estimates)
-
-
-def _stands_for(record: Record, metric: str, measured: Measured) -> bool:
-    """Return True if a record has to report a metric for which the test has no value."""
-    first = not record.key.name
-    return metric != "time" and first and not _has(measured.records, metric)
 
 
 def worsened(suite: Suite, measured: Measured) -> list[Case]:
@@ -171,11 +151,16 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
     if not suite.config.baseline_named and update is None:
         return []
     policy = look_policy(suite.config)
-    cases = _cases_of_test(suite, measured)
+    groups = grouped(measured.records)
+    for key, several in groups.items():
+        suite.first_cases[key] = _cases(suite, measured, several)
+    cases = [pair for key in groups for pair in suite.first_cases[key]]
     if any(PARAMETERS in case.differences for case, _ in cases):
         # The end of the run may drop a digest that differs between processes.
-        several = grouped(measured.records).values()
-        made = (_cases(suite, measured, r, across=_DOUBTED) for r in several)
+        made = (
+            _cases(suite, measured, several, across=_DOUBTED)
+            for several in groups.values()
+        )
         cases = [pair for of_key in made for pair in of_key]
     either_way = bool(accepted_outcomes(update))
     return [

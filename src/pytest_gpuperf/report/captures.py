@@ -503,7 +503,7 @@ def mismatch_gap(
         gpus = (" ".join(c.device.values()) or "an unknown GPU" for c in (was, now))
         return Gap(
             code=GapCode.CONFIG,
-            reason=f"{paths[0]} and {paths[1]} are of different GPUs: "
+            reason=f"{paths[0]} and {paths[1]} come from different GPUs: "
             + " and ".join(gpus),
             remedy="profile both on one kind of GPU",
         )

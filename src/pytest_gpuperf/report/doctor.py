@@ -22,8 +22,8 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-_BAD = (Status.STOPS, Status.BENDS)  # Shown with cause, evidence and remedy.
-_STYLES = {Status.STOPS: Style.BAD, Status.BENDS: Style.DOUBT}
+_BAD = (Status.STOPS, Status.DISTORTS)  # Shown with cause, evidence and remedy.
+_STYLES = {Status.STOPS: Style.BAD, Status.DISTORTS: Style.DOUBT}
 _OBSTACLES = {
     Obstacle.PEAKS_FAILED: "--measure-peaks failed",
     Obstacle.NO_GPU: "there is no GPU to measure with",

@@ -748,7 +748,7 @@ def safe_repr(operand: object) -> str:
     """Return an operand as text. Never raises."""
     try:
         text = repr(operand)
-    except Exception:  # noqa: BLE001 - somebody else's repr may raise anything
+    except Exception:  # noqa: BLE001 - a foreign repr may raise anything
         text = f"<{type(operand).__name__}>"
     clean = display.escape(text)
     return clean if len(clean) <= _LONGEST_REPR else f"{clean[:_LONGEST_REPR]}…"

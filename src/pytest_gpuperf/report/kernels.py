@@ -283,8 +283,8 @@ def choice_text(most: KernelChoice, others: KernelChoice) -> str:
     texts = [shorten(name, NAME_WIDTH) for name in own[:_SHOWN_NAMES]]
     if len(own) > _SHOWN_NAMES:
         texts.append(f"{len(own) - _SHOWN_NAMES} more")
-    beside = f", beside {display.plural(shared, 'kernel')} of both" if shared else ""
-    return f"{', '.join(texts)}{beside}, {counted}"
+    both = f", and {display.plural(shared, 'kernel')} of both" if shared else ""
+    return f"{', '.join(texts)}{both}, {counted}"
 
 
 def account_lines(account: KernelAccount, verdict: Verdict) -> Iterator[str]:

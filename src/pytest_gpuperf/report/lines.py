@@ -256,7 +256,7 @@ def shorten(text: str, width: int) -> str:
     """
     if _width(text) <= width:
         return text
-    if width < 2:  # noqa: PLR2004 - no room for an end beside the dots
+    if width < 2:  # noqa: PLR2004 - no room for an end and the dots
         return "…"[:width]
     right = width // 2
     left = width - 1 - right

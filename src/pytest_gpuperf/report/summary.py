@@ -355,14 +355,14 @@ def _undecided(
         reason = "not compared with the revision"
     else:
         reason = "without marker limit or baseline"
-    beside = []  # Undecided second verdicts.
+    texts = []  # Undecided second verdicts.
     for name in _OPEN_ORDER:
         verdicts = [v for v in counted.open_beside.values() if v.outcome == name]
-        beside += [_outcome_count(verdicts, name)] if verdicts else []
+        texts += [_outcome_count(verdicts, name)] if verdicts else []
     return [
         *(_counted(counted, name) for name in shown),
         _count_of(unlimited_count, reason),
-        f"also {', '.join(beside)} in judged tests" if beside else "",
+        f"also {', '.join(texts)} in judged tests" if texts else "",
         _count_of(counted.broken_count, "failed before being judged"),
         _count_of(counted.skipped_count, "skipped or xfailed before being judged"),
         _count_of(counted.ungated_count, f"with no gated metric: {ungated}"),

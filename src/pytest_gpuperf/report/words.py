@@ -368,8 +368,8 @@ _OF_CAUSES = {
     Cause.NOT_REACHED: "the processes were ended in an earlier test",
     Cause.NEVER_TOGETHER: "it never gave a value on both sides at the same time",
     Cause.OF_NOTHING: (
-        "the stored values are 0 in the mean: a change counts where each of them is 0 and "
-        "no fresh process gives a 0"
+        "the mean of the stored values is 0: a change counts if each of them is 0 and no "
+        "fresh process gives a 0"
     ),
 }
 USUAL_INTERVAL = (

@@ -185,7 +185,7 @@ def test_the_launches_that_are_left_out_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "name", "told"),
     [
-        ([], "r.md", "markdown is of a run"),
+        ([], "r.md", "markdown takes a run"),
         (["run.json"], "r.html", "run.json is not a capture, and the others are"),
     ],
 )

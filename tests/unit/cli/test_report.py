@@ -90,7 +90,7 @@ def test_only_a_page_shows_several_runs(
 ) -> None:
     """The others would be passed over."""
     assert cli.main(["report", run, run, "-o", str(tmp_path / "r.md")]) == 2
-    assert "markdown is of one run, and 2 were named" in capfd.readouterr().err
+    assert "markdown takes one run, and 2 were named" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("form", [name for name in EXPORTS if name != "chrome-trace"])

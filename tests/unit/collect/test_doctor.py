@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 from pytest_gpuperf.model.gap import Finding, Status
 
-STOPS, BENDS, UNKNOWN, OK = Status
+STOPS, DISTORTS, UNKNOWN, OK = Status
 SITE = "/opt/env/lib/python3.12/site-packages"
 LIB = f"{SITE}/nvidia/cu13/lib"
 VERSION, PARAMS = "/proc/driver/nvidia/version", "/proc/driver/nvidia/params"
@@ -339,7 +339,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "WSL 2": (
         lambda box: box.files.update({"/dev/dxg": ""}),
-        *("wsl", BENDS, "/dev/dxg: present", "measure on native Linux"),
+        *("wsl", DISTORTS, "/dev/dxg: present", "measure on native Linux"),
     ),
     "WSL 1": (
         lambda box: box.files.update({"/proc/version": "Linux 4.4.0-19041-Microsoft"}),
@@ -356,28 +356,28 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
         lambda box: box.files.update(
             {f"{CPU}/cpu1/cpufreq/scaling_governor": "powersave\n"}
         ),
-        *("cpu-governor", BENDS, "scaling_governor: powersave", "cpupower"),
+        *("cpu-governor", DISTORTS, "scaling_governor: powersave", "cpupower"),
     ),
     "SMT": (
         lambda box: box.files.update({f"{CPU}/smt/active": "1\n"}),
-        *("smt", BENDS, "smt/active: 1", "echo off | sudo tee"),
+        *("smt", DISTORTS, "smt/active: 1", "echo off | sudo tee"),
     ),
     "CPU quota": (
         lambda box: box.files.update(
             {"/sys/fs/cgroup/user.slice/cpu.max": "200000 100000\n"}
         ),
-        *("cpu-quota", BENDS, "cpu.max: 200000 100000", "--cpus"),
+        *("cpu-quota", DISTORTS, "cpu.max: 200000 100000", "--cpus"),
     ),
     "CPU quota, version 1": (
         lambda box: (
             box.drop("/sys/fs/cgroup/user.slice/cpu.max", "/proc/self/cgroup"),
             box.files.update({"/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n"}),
         ),
-        *("cpu-quota", BENDS, "cfs_quota_us: 200000", "--cpus"),
+        *("cpu-quota", DISTORTS, "cfs_quota_us: 200000", "--cpus"),
     ),
     "load": (
         lambda box: box.files.update({"/proc/loadavg": "2.00 1.0 1.0 1/9 4242\n"}),
-        *("cpu-load", BENDS, "/proc/loadavg: 2.00", "ps -eo"),
+        *("cpu-load", DISTORTS, "/proc/loadavg: 2.00", "ps -eo"),
     ),
     "no NVML": (without_nvml, "nvml", STOPS, "cannot open shared", "NVIDIA driver"),
     "a container without NVML": (
@@ -408,32 +408,37 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "persistence mode off": (
         lambda box: each_gpu(box, persistence=0),
-        *("persistence-mode", BENDS, "GPU 1: off", "sudo nvidia-smi -i 1 -pm 1"),
+        *("persistence-mode", DISTORTS, "GPU 1: off", "sudo nvidia-smi -i 1 -pm 1"),
     ),
     "slowed down by heat": (
         lambda box: each_gpu(box, reasons=0x42),
         *(
             "slowdown",
-            BENDS,
+            DISTORTS,
             "GPU 1: reasons 0x42: hardware thermal",
             "-i 1 -q -d PERF",
         ),
     ),
     "power limit": (
         lambda box: each_gpu(box, enforced_milliwatts=500_000),
-        *("power-limit", BENDS, "GPU 1: limit 500 W, default 700 W", "-i 1 -pl 700"),
+        *("power-limit", DISTORTS, "GPU 1: limit 500 W, default 700 W", "-i 1 -pl 700"),
     ),
     "another process": (
         lambda box: each_gpu(box, users={4242: None, 99: 2_000_000_000}),
-        *("gpu-processes", BENDS, "GPU 1: pid 99 (2.0 GB)", "kill 99"),
+        *("gpu-processes", DISTORTS, "GPU 1: pid 99 (2.0 GB)", "kill 99"),
     ),
     "a display": (
         lambda box: each_gpu(box, viewers={98: None}),
-        *("gpu-processes", BENDS, "GPU 1: pid 98", "kill 98"),
+        *("gpu-processes", DISTORTS, "GPU 1: pid 98", "kill 98"),
     ),
     "little memory": (
         lambda box: each_gpu(box, free_bytes=70_000_000_000),
-        *("gpu-memory", BENDS, "GPU 1: 70.0 of 150.8 GB are free", "-i 1 -q -d MEMORY"),
+        *(
+            "gpu-memory",
+            DISTORTS,
+            "GPU 1: 70.0 of 150.8 GB are free",
+            "-i 1 -q -d MEMORY",
+        ),
     ),
     "compute mode": (
         lambda box: each_gpu(box, compute_mode=2),
@@ -441,15 +446,15 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "MIG": (
         lambda box: each_gpu(box, mig=1),
-        *("mig", BENDS, "GPU 1: on", "-i 1 -mig 0"),
+        *("mig", DISTORTS, "GPU 1: on", "-i 1 -mig 0"),
     ),
     "vGPU": (
         lambda box: each_gpu(box, virtualization=2),
-        *("vgpu", BENDS, "GPU 1: vGPU", "enable_profiling=1"),
+        *("vgpu", DISTORTS, "GPU 1: vGPU", "enable_profiling=1"),
     ),
     "clocks that float": (
         lambda box: each_gpu(box, reasons=0x1, sm_clock_mhz=345),
-        *("clocks", BENDS, "GPU 1: 345 of 1980 MHz, reasons 0x1", "-i 1 -lgc 1485"),
+        *("clocks", DISTORTS, "GPU 1: 345 of 1980 MHz, reasons 0x1", "-i 1 -lgc 1485"),
     ),
     "idle, and not slow": (
         lambda box: each_gpu(box, reasons=0x1, sm_clock_mhz=990),
@@ -465,7 +470,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "confidential computing with developer tools": (
         lambda box: box.put(confidential=(1, 1)),
-        *("confidential-computing", BENDS, "tools on", "measure with cupti"),
+        *("confidential-computing", DISTORTS, "tools on", "measure with cupti"),
     ),
     "dcgm-exporter before Hopper": (
         lambda box: (older(box, 8, 0), runs(box, "dcgm-exporter")),
@@ -481,11 +486,11 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "another nsys": (
         lambda box: runs(box, "nsys"),
-        *("profilers", BENDS, "/proc/77/comm: nsys", "kill 77"),
+        *("profilers", DISTORTS, "/proc/77/comm: nsys", "kill 77"),
     ),
     "NVTX injection": (
         lambda box: box.environment.update(NVTX_INJECTION64_PATH="/secret"),
-        *("attached-tool", BENDS, "NVTX_INJECTION64_PATH: is set", "unset NVTX_INJ"),
+        *("attached-tool", DISTORTS, "NVTX_INJECTION64_PATH: is set", "unset NVTX_INJ"),
     ),
     "kineto": (
         lambda box: box.environment.update(KINETO_USE_DAEMON="1"),
@@ -503,23 +508,28 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
             box.files.update({STATUS: "TracerPid:\t88\nCapEff:\t00\n"}),
             runs(box, "gdb", 88),
         ),
-        *("debugger", BENDS, "/proc/88/comm: gdb", "kill 88"),
+        *("debugger", DISTORTS, "/proc/88/comm: gdb", "kill 88"),
     ),
     "MPS by its pipe": (
         lambda box: box.files.update({MPS: ""}),
-        *("mps", BENDS, f"{MPS}: present", "echo quit"),
+        *("mps", DISTORTS, f"{MPS}: present", "echo quit"),
     ),
     "MPS by its variable": (
         lambda box: box.environment.update(CUDA_MPS_PIPE_DIRECTORY="/secret"),
-        *("mps", BENDS, "CUDA_MPS_PIPE_DIRECTORY: is set", "unset CUDA_MPS"),
+        *("mps", DISTORTS, "CUDA_MPS_PIPE_DIRECTORY: is set", "unset CUDA_MPS"),
     ),
     "MPS by its daemon": (
         lambda box: runs(box, "nvidia-cuda-mps"),
-        *("mps", BENDS, "/proc/77/comm: nvidia-cuda-mps", "echo quit"),
+        *("mps", DISTORTS, "/proc/77/comm: nvidia-cuda-mps", "echo quit"),
     ),
     "launches that wait": (
         lambda box: box.environment.update(CUDA_LAUNCH_BLOCKING="1"),
-        *("launch-blocking", BENDS, "CUDA_LAUNCH_BLOCKING: is on", "unset CUDA_LAUNCH"),
+        *(
+            "launch-blocking",
+            DISTORTS,
+            "CUDA_LAUNCH_BLOCKING: is on",
+            "unset CUDA_LAUNCH",
+        ),
     ),
     "no ncu": (
         lambda box: box.drop("/usr/bin/ncu"),
@@ -559,7 +569,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
         lambda box: box.packages.update({"cupti-python": "13.4.0"}),
         *(
             "cupti-python",
-            BENDS,
+            DISTORTS,
             "nvidia-cuda-cupti: 13.0.85",
             '"cupti-python==13.0.*"',
         ),
@@ -594,7 +604,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
         ),
         *(
             "cupti-copies",
-            BENDS,
+            DISTORTS,
             "cuda_cupti/lib/libcupti.so.12: present",
             "LD_LIBRARY",
         ),
@@ -604,7 +614,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
             box.environment.update(LD_LIBRARY_PATH="/nothing:/x"),
             box.files.update({"/x/libcupti.so.13": ""}),
         ),
-        *("cupti-copies", BENDS, "/x/libcupti.so.13: present", "LD_LIBRARY_PATH"),
+        *("cupti-copies", DISTORTS, "/x/libcupti.so.13: present", "LD_LIBRARY_PATH"),
     ),
     "no libnvperf": (
         lambda box: box.drop(f"{LIB}/libnvperf_target.so"),
@@ -663,7 +673,7 @@ ALSO: dict[str, dict[str, Status]] = {
     "cupti-python newer than the driver": {"cupti-driver": STOPS},
     "libcupti newer than the driver": {"cupti-python": STOPS},
     "a second libcupti in LD_LIBRARY_PATH": {"nvperf": STOPS},
-    "a GPU newer than libcupti": {"cupti-python": BENDS},
+    "a GPU newer than libcupti": {"cupti-python": DISTORTS},
 }
 
 
@@ -678,7 +688,9 @@ def test_what_is_wrong_is_found(row: str, box: Box) -> None:
     assert evidence in "\n".join(found[name].evidence)
     assert remedy in (found[name].remedy or "")
     bad = {
-        each.id: each.status for each in found.values() if each.status in {STOPS, BENDS}
+        each.id: each.status
+        for each in found.values()
+        if each.status in {STOPS, DISTORTS}
     }
     bad.pop(name, None)
     assert bad == ALSO.get(row, {})
@@ -1109,13 +1121,13 @@ def test_a_home_of_another_user_stays(box: Box) -> None:
 def test_every_finding_can_be_acted_on(box: Box) -> None:
     """What stops or bends has a remedy and evidence, whatever the machine."""
     for spoil, name, status, *_ in ROWS.values():
-        assert status in {STOPS, BENDS} or name in {"dcgm", "clocks"}, spoil
+        assert status in {STOPS, DISTORTS} or name in {"dcgm", "clocks"}, spoil
     no_gpu(box)
     box.tools.clear()
     box.drop("/usr/bin/ncu", *[f for f in HEALTHY if LIB in f])
     box.packages.clear()
     for each in box.look().values():
-        acted = each.status in {STOPS, BENDS}
+        acted = each.status in {STOPS, DISTORTS}
         assert not acted or (each.remedy and each.evidence), each
         assert each.concerns
 

@@ -113,7 +113,7 @@ def test_what_fills_the_time_without_a_kernel_is_the_longest_part() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"waited_s": None}, "whether the host waited meanwhile is not recorded"),
+        ({"waited_s": None}, "whether the host waited then is not recorded"),
         ({"untimed_count": 2}, "CUPTI did not time 2 of those that did"),
         ({"unseen": ("4711",)}, r"child processes \(4711\) may have run some"),
     ],

@@ -113,7 +113,7 @@ def test_what_was_lost_is_unmeasured() -> None:
 
 def test_another_machine_leaves_the_values_beside_each_other() -> None:
     """Nothing is held against a tolerance, and what was shared stays shared."""
-    why = "the baseline is of another machine: driver 0, now 1; gpu b, now a"
+    why = "the baseline comes from another machine: driver 0, now 1; gpu b, now a"
     now = card(150.0, 27.0, 0.5)
     base = card(100.0, 40.0, 0.9, gpu="b", driver="0")
 

@@ -461,7 +461,7 @@ def test_nothing_is_judged_against_another_machine() -> None:
 
     assert {each.outcome for each in card.decisions} == {Outcome.INCOMPARABLE}
     assert one(card).why == (
-        "the baseline is of another machine: driver 580.1, now 581.2"
+        "the baseline comes from another machine: driver 580.1, now 581.2"
     )
     assert one(lost, "coverage").outcome is Outcome.UNMEASURED
     assert one(score(steps, 40.0 / 1.5, baseline=card)).outcome is Outcome.UNCHANGED

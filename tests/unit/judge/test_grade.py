@@ -189,7 +189,7 @@ def stopped(*concerns: Concern) -> Finding:
         ((stopped("host", "binary", "sass"),), Readiness.READY, None, ()),
         (
             (
-                Topic(id="x", concerns=("timing",)).bends(
+                Topic(id="x", concerns=("timing",)).distorts(
                     "it is so", "it", remedy="change it"
                 ),
                 Topic(id="y", concerns=("timing",)).unknown("it does not say"),

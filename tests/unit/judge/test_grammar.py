@@ -156,7 +156,7 @@ _ANY_OPERATOR = "write one of <= < >= > =="
 _QUANTITY = "write a number and a unit: 60 us"
 _PATTERN = 'write it as: registers["rmsnorm*"] <= 64'
 _NO_SPACES = "a number has no spaces and no commas in it"
-_BRACKETS = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
+_BRACKETS = 'leave the brackets out; registers["rmsnorm*"] belongs to a kernel'
 _WHOLE = "launches.count is a whole number and never equals 1.5"
 _TEXTS = [  # text, column, message, remedy
     ("60 us", 0, "a limit begins with a metric", "write it as: time <= 60 us"),

@@ -13,7 +13,7 @@ GPU = Topic(id="gpu", concerns=("timing", "counters"))
 FINDINGS = (
     Topic(id="mps", concerns=("timing",)).ok("MPS is off", "/proc/*/comm: none"),
     Topic(id="mig", concerns=("counters",)).unknown("NVML is silent", "NVML: no word"),
-    Topic(id="smt", concerns=("host",)).bends(
+    Topic(id="smt", concerns=("host",)).distorts(
         "cores are shared", "smt/active: 1", remedy="echo off"
     ),
     Topic(id="vgpu", concerns=("timing",)).unknown(

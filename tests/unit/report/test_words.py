@@ -393,8 +393,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             ),
         ),
         (
-            "stored: gemm_128, beside 1 kernel of both, in 5 of 6 sessions",
-            "now: a, b, c, 1 more, beside 1 kernel of both, in 2 of 3 processes",
+            "stored: gemm_128, and 1 kernel of both, in 5 of 6 sessions",
+            "now: a, b, c, 1 more, and 1 kernel of both, in 2 of 3 processes",
         ),
         f"{PIN}, store more sessions, or {BY_ANY_REVISION}",
         "pin the kernel, or name more run files",
@@ -408,7 +408,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             ),
         ),
         (
-            "stored: b, beside 1 kernel of both, in 5 of 6 sessions",
+            "stored: b, and 1 kernel of both, in 5 of 6 sessions",
             "now: kernels fedcba98 (no other name) in 3 of 3 processes",
         ),
         f"{PIN}, store more sessions, or {BY_ANY_REVISION}",
@@ -679,8 +679,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.NOT_SIGNIFICANT, Cause.OF_NOTHING),
         (
             (
-                "the stored values are 0 in the mean: a change counts where each of them is "
-                "0 and no fresh process gives a 0"
+                "the mean of the stored values is 0: a change counts if each of them is 0 and no "
+                "fresh process gives a 0"
             ),
         ),
         (f'limit the number itself, as by limits="retries <= 3", or {BY_ANY_REVISION}'),

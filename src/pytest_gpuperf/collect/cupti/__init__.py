@@ -41,7 +41,7 @@ __all__ = [
 _PLACES = dict.fromkeys(__all__, "profiler_host")
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - the type depends on the name
     """Import the module of a public name on first access."""
     if name not in _PLACES:
         message = f"module {__name__!r} has no attribute {name!r}"

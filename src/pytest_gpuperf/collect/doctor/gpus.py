@@ -363,7 +363,7 @@ _CHECKS = (
         topic=Topic(id="persistence-mode", concerns=("timing", "energy")),
         reading=lambda gpu: _on(gpu.persistent),
         faulty=lambda gpu: not gpu.persistent,
-        status=Status.BENDS,
+        status=Status.DISTORTS,
         cause="persistence mode is off: an unused GPU loses its clock and power settings, "
         "and the first call restarts it",
         good="persistence mode is on",
@@ -373,7 +373,7 @@ _CHECKS = (
         topic=Topic(id="slowdown", concerns=("timing", "energy")),
         reading=_slowdown,
         faulty=lambda gpu: bool(_slowed(gpu)),
-        status=Status.BENDS,
+        status=Status.DISTORTS,
         cause="the GPU is throttled now, by power or temperature",
         good="the GPU is not throttled now",
         remedy=lambda gpu: f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE",
@@ -384,7 +384,7 @@ _CHECKS = (
         faulty=lambda gpu: (
             (gpu.power_limit_watts or 0) < (gpu.default_power_limit_watts or 0)
         ),
-        status=Status.BENDS,
+        status=Status.DISTORTS,
         cause="the power limit is below the board's default: the GPU throttles earlier",
         good="the power limit is the board's default or above it",
         remedy=lambda gpu: (
@@ -397,7 +397,7 @@ _CHECKS = (
         ),
         reading=_shared,
         faulty=lambda gpu: bool(gpu.users),
-        status=Status.BENDS,
+        status=Status.DISTORTS,
         cause="other processes use the GPU and add to its time, energy and memory "
         "(a container sees the host's process ids)",
         good="no other process uses the GPU",
@@ -410,7 +410,7 @@ _CHECKS = (
         topic=Topic(id="gpu-memory", concerns=("memory", "counters")),
         reading=_free,
         faulty=lambda gpu: (gpu.free_bytes or 0) < _ROOM * (gpu.memory_bytes or 0),
-        status=Status.BENDS,
+        status=Status.DISTORTS,
         cause="less than half of the memory is free: kernel replay needs room to save "
         "what a kernel writes",
         good="at least half of the memory is free",
@@ -429,7 +429,7 @@ _CHECKS = (
         topic=Topic(id="mig", concerns=("counters", "energy")),
         reading=lambda gpu: _on(gpu.mig),
         faulty=lambda gpu: bool(gpu.mig),
-        status=Status.BENDS,
+        status=Status.DISTORTS,
         cause="the GPU is split (MIG): a shared GPU instance has no counters, an unshared "
         "one has only its own; energy and clocks are those of the whole board",
         good="MIG is off",
@@ -443,7 +443,7 @@ _CHECKS = (
             else _VIRTUAL.get(gpu.virtualization, f"host ({gpu.virtualization})")
         ),
         faulty=lambda gpu: gpu.virtualization == _SLICED,
-        status=Status.BENDS,
+        status=Status.DISTORTS,
         cause="the GPU is a vGPU: it is shared with other guests, and it has counters "
         "only if its host enabled profiling, which a guest cannot see",
         good="the GPU is not a vGPU",
@@ -467,7 +467,7 @@ def _clocks(report: NvmlReport) -> Finding:
         f"sudo nvidia-smi -i {gpu.index} -lgc {_steady(gpu)}" for gpu in report.gpus
     )
     if any(map(_floats, report.gpus)):
-        return _CLOCKS.bends(
+        return _CLOCKS.distorts(
             "the clock is not locked: it falls when the GPU is idle and follows power "
             "and temperature",
             *evidence,
@@ -520,7 +520,7 @@ def _confidential(report: NvmlReport) -> Finding:
         return _CONFIDENTIAL.ok("confidential computing is off", evidence)
     evidence += f", developer tools {_on(report.dev_tools)}"
     if report.dev_tools:
-        return _CONFIDENTIAL_TIMES.bends(
+        return _CONFIDENTIAL_TIMES.distorts(
             "confidential computing is on: CUDA events give wrong times, and are not used",
             evidence,
             remedy="measure with cupti, or switch it off on the host: sudo "

@@ -171,7 +171,7 @@ def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
         return _BINDING.unknown(reason, *evidence)
     evidence.append(f"{wheel}: {library}")
     if _numbers(library) < binding:
-        return _BINDING.bends(
+        return _BINDING.distorts(
             "cupti-python is newer than its libcupti: calls that the library lacks fail",
             *evidence,
             remedy=f'pip install "cupti-python=={_dotted(_numbers(library))}.*"',
@@ -216,7 +216,7 @@ def _copies(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
             remedy="keep one of them: pip uninstall the package of the other",
         )
     if len(libraries) > 1:
-        return _COPIES.bends(
+        return _COPIES.distorts(
             "several copies of libcupti are installed: the order of imports decides which "
             "is loaded",
             *(f"{path}: present" for path in libraries),

@@ -250,7 +250,7 @@ def _wsl(machine: MachineFacts, report: NvmlReport) -> Finding:
             *evidence,
             remedy="update the NVIDIA driver on Windows",
         )
-    return _WSL.bends(
+    return _WSL.distorts(
         "this is WSL: Windows schedules the GPU, NVML lists no processes, and counters "
         "over time are missing",
         *evidence,
@@ -281,7 +281,7 @@ def _governor(machine: MachineFacts) -> Finding:
         )
     if set(first) == {"performance"}:
         return _GOVERNOR.ok("the CPU frequency governor is performance", *evidence)
-    return _GOVERNOR.bends(
+    return _GOVERNOR.distorts(
         "the CPU clock rises only under load: short host timings vary",
         *evidence,
         remedy="sudo cpupower frequency-set -g performance",
@@ -295,7 +295,7 @@ def _smt(machine: MachineFacts) -> Finding:
         return _SMT.unknown("the SMT state cannot be read", f"{path}: missing")
     if active == "0":
         return _SMT.ok("SMT is off", f"{path}: {active}")
-    return _SMT.bends(
+    return _SMT.distorts(
         "SMT is on: two threads share a core and slow each other",
         f"{path}: {active}",
         remedy=f"echo off | sudo tee {_CPU}/smt/control",
@@ -317,7 +317,7 @@ def _quota(machine: MachineFacts) -> Finding:
         return _QUOTA.unknown(reason, *(f"{path}: missing" for path in places))
     if all(text.split()[0] in {"max", "-1"} for text in limits.values()):
         return _QUOTA.ok("there is no CPU quota", *evidence)
-    return _QUOTA.bends(
+    return _QUOTA.distorts(
         "there is a CPU quota: the process is paused when its share is used up",
         *evidence,
         remedy="docker run without --cpus (and --cpuset-cpus for cores of its own)",
@@ -337,7 +337,7 @@ def _load(machine: MachineFacts) -> Finding:
     )
     if float(averages.split()[0]) < cores:
         return _LOAD.ok("the CPU load is below the number of cores", *evidence)
-    return _LOAD.bends(
+    return _LOAD.distorts(
         "the CPU load is at or above the number of cores: host timings are inflated",
         *evidence,
         remedy="end the busiest processes: ps -eo pcpu,pid,comm --sort=-pcpu | head",
@@ -444,7 +444,7 @@ def _profilers(machine: MachineFacts) -> Finding:
             *evidence,
             remedy=f"wait for it, or end it: kill {pids}",
         )
-    return _PROFILERS.bends(
+    return _PROFILERS.distorts(
         "Nsight Systems runs: it slows the GPU, and with --gpu-metrics-devices holds the "
         "counters",
         *evidence,
@@ -462,7 +462,7 @@ def _attached(machine: MachineFacts) -> Finding:
             remedy=f"start pytest without it, or: unset {' '.join(variables)}",
         )
     if machine.variables((_NVTX,)):
-        return _ATTACHED.bends(
+        return _ATTACHED.distorts(
             "an injection library receives every NVTX range, which takes time",
             f"{_NVTX}: is set",
             remedy=f"unset {_NVTX}",
@@ -500,7 +500,7 @@ def _debugger(machine: MachineFacts) -> Finding:
     if name == _CUDA_GDB:
         cause = "cuda-gdb is attached: CUPTI accepts one client per process"
         return _DEBUGGER.stops(cause, *named, remedy=detach)
-    return _DEBUGGER.bends(
+    return _DEBUGGER.distorts(
         "a debugger is attached: it slows the host (and cuda-gdb holds CUPTI)",
         *named,
         remedy=detach,
@@ -516,7 +516,7 @@ def _mps(machine: MachineFacts) -> Finding:
     evidence += [f"/proc/{pid}/comm: {_MPS_NAME}" for pid in running]
     if not evidence:
         return _absent(machine, _MPS, "MPS is off")
-    return _MPS.bends(
+    return _MPS.distorts(
         "MPS is on: kernels of several processes share the GPU and its counters, and "
         "CUPTI refuses hardware tracing (47)",
         *evidence,
@@ -528,7 +528,7 @@ def _launch_blocking(machine: MachineFacts) -> Finding:
     name = "CUDA_LAUNCH_BLOCKING"
     if machine.environment.get(name, "0").strip() in {"", "0"}:
         return _BLOCKING.ok("launches do not wait for their kernels", f"{name}: is off")
-    return _BLOCKING.bends(
+    return _BLOCKING.distorts(
         "each launch waits for its kernel: nothing overlaps, and the GPU idles in between",
         f"{name}: is on",
         remedy=f"unset {name}",

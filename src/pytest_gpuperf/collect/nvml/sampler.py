@@ -21,7 +21,7 @@ import mmap
 import os
 import select
 import signal
-import subprocess  # noqa: TID251 - it runs beside the tests; a Runner waits for its process
+import subprocess  # noqa: TID251 - it runs during the tests; a Runner waits for its process
 import sys
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence

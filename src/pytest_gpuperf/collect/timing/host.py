@@ -83,8 +83,8 @@ class HostCollector:
             alone never waits, and takes no sample more than enough.
 
         expect: Called before the samples of slow calls, with the number of rounds, if
-            all are as long as the first, and the time of one round [s]. None if nobody
-            wants to know.
+            all are as long as the first, and the time of one round [s]. None if not
+            requested.
     """
 
     name = Source.HOST

@@ -878,13 +878,13 @@ def _ran_through(cpu_ns: int, elapsed_ns: int) -> bool:
 
 _SEVERAL_THREADS = Note(
     code="several-threads",
-    text="other threads of the process work beside a call: interrupted samples cannot be"
-    " told apart, and all of them count",
+    text="other threads of the process work during a call: interrupted samples cannot be"
+    " identified, and all of them count",
 )
 _COARSE_CLOCK = Note(
     code="coarse-cpu-clock",
     text="the machine's clock of processor time is too coarse: neither interrupted samples"
-    " nor the speed of the core can be told, and all samples count",
+    " nor the speed of the core can be determined, and all samples count",
 )
 _WAITS = Note(
     code="waits",

@@ -426,7 +426,7 @@ class Page(ABC):
         change = changes[0] or changes[1]
         strips = (figures.change_strip(v, self.axis, change) for v in row.verdicts)
         key = str(row.key).encode(errors="replace")
-        value, beside = _value_texts(row, shown)
+        value, spread = _value_texts(row, shown)
         return Test(
             id=f"t-{hashlib.blake2s(key, digest_size=_ID_BYTES).hexdigest()}",
             test_id=row.key.test_id,
@@ -438,7 +438,7 @@ class Page(ABC):
             status=status,
             label=status.name if row.outcome is None else row.label.lower(),
             value=value,
-            spread=beside,
+            spread=spread,
             number=None if shown is None else shown.value,
             change=change,
             effect=_effect(row),
