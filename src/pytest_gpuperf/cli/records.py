@@ -29,7 +29,6 @@ from pytest_gpuperf.collect.ncu.launches import (
 )
 from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter, few
 from pytest_gpuperf.collect.ncu.report import Report
-from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.traces import read_trace
@@ -160,17 +159,18 @@ def show_chosen(arguments: argparse.Namespace, places: set[tuple[int, int]]) -> 
         places: The range and index of each launch.
     """
     file, form, metrics = arguments.file, arguments.format, arguments.metrics
-    if metrics is not None:
-        reader = _reader(file)
-        return _print_selected(
-            lambda names: _only(reader(names), places), form, metrics
+    reader = _reader(file)
+
+    def read(names: Sequence[str] | None) -> Capture:
+        return reader(names).mapped(
+            lambda number, launch: launch if (number, launch.index) in places else None
         )
-    with told_on_terminals(f"reading {file}"):
-        text = capture_text(file, runner=ProcessRunner())
-    capture = _only(decode_capture(text), places)
+
+    if metrics is not None:
+        return _print_selected(read, form, metrics)
     # Numbers name single launches, so their sum has no meaning.
     listed = arguments.list or arguments.launches is not None
-    return _show_launches_of(arguments, capture, listed=listed)
+    return _show_launches_of(arguments, read(None), listed=listed)
 
 
 def _show_launches_of(
@@ -301,13 +301,6 @@ def _selected_object(launch: CapturedLaunch, metrics: Sequence[str]) -> dict[str
         "metrics": {n: value for n, value in values.items() if n not in METRICS},
         "derived": {n: value for n, value in values.items() if n in METRICS},
     }
-
-
-def _only(capture: Capture, places: set[tuple[int, int]]) -> Capture:
-    """Return a capture with some launches, by range and index. A range may be empty."""
-    return capture.mapped(
-        lambda number, launch: launch if (number, launch.index) in places else None
-    )
 
 
 def say_what_lacks(file: str, metrics: Sequence[str]) -> None:

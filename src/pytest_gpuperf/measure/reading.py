@@ -17,6 +17,7 @@ from pytest_gpuperf.collect.devices import chip_limits, target_capability
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.model.activity import (
+    LOOP,
     FailedKernel,
     InstructionMix,
     KernelResources,
@@ -381,8 +382,7 @@ def _chosen(
 
 _SPILLS = "spills_bytes"
 _PREFIX = "instructions."
-_LOOP = "loop."
-_IN_LOOP = f"{_PREFIX}{_LOOP}"
+_IN_LOOP = f"{_PREFIX}{LOOP}"
 # The class of all instructions.
 _ALL = "compiled"
 _LOG_REMEDY = "pass ptxas_log=, what `ptxas -v` printed or a file with it"
@@ -581,13 +581,8 @@ def _present_classes(metric: str, mix: InstructionMix | None) -> dict[str, int] 
     """
     if not is_compiled(metric) or mix is None or mix.counts is None:
         return None
-    in_loop = metric.startswith(_IN_LOOP)
-    classes = {
-        name: count
-        for name, count in mix.counts.items()
-        if count and name.startswith(_LOOP) == in_loop and not name.endswith(_ALL)
-    }
-    return dict(sorted(classes.items(), key=lambda item: -item[1]))
+    classes = mix.classes(in_loops=metric.startswith(_IN_LOOP))
+    return {name: count for name, count in classes.items() if not name.endswith(_ALL)}
 
 
 def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:

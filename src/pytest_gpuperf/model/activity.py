@@ -101,6 +101,9 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
             raise RecordError(message, path="threads_per_block")
 
 
+LOOP = "loop."  # A prefix: the instructions of a class inside loops.
+
+
 class InstructionMix(Frozen, frozen=True, kw_only=True):
     """
     The composition of one kernel.
@@ -121,6 +124,12 @@ class InstructionMix(Frozen, frozen=True, kw_only=True):
     counts: Mapping[str, int] | None
     spills_bytes: int | None = None
     doubt: str | None = None
+
+    def classes(self, *, in_loops: bool = False) -> dict[str, int]:
+        """Return the counts above zero, of all code or of loops, the largest first."""
+        counts = (self.counts or {}).items()
+        present = {n: c for n, c in counts if c and n.startswith(LOOP) == in_loops}
+        return dict(sorted(present.items(), key=lambda item: -item[1]))
 
 
 class FailedKernel(Frozen, frozen=True, kw_only=True):

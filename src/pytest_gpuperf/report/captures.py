@@ -210,11 +210,8 @@ def capture_lines(
     for number, heading, launches in captured_ranges(capture):
         if heading:
             yield Line(heading, Style.TITLE)
-        columns = (
-            _columns(launches, metrics, str)
-            if shown is None
-            else _analysed(launches, shown[number], str)
-        )
+        part = None if shown is None else shown[number]
+        columns = _columns(launches, metrics, part, str)
         head, *table = text_table(columns, width=width)
         yield Line(head, Style.FAINT)
         yield from map(Line, table)
@@ -236,11 +233,8 @@ def capture_markdown(
     lines: list[str] = []
     for number, heading, launches in captured_ranges(capture):
         lines += [f"### {prose(heading)}", ""] if heading else []
-        columns = (
-            _columns(launches, metrics, display.code)
-            if shown is None
-            else _analysed(launches, shown[number], display.code)
-        )
+        part = None if shown is None else shown[number]
+        columns = _columns(launches, metrics, part, display.code)
         lines += [*markdown_table(columns), ""]
     gaps = () if metrics is not None else _gap_texts(analyses)
     for text in (*gaps, *map(prose, remarks)):
@@ -261,14 +255,9 @@ def _is_telling(analyses: Analyses | None) -> bool:
     )
 
 
-def _analysed(
-    launches: Sequence[CapturedLaunch],
-    analyses: Sequence[Analysis | None],
-    spelled: _Spelled,
-) -> tuple[Column, ...]:
-    """Return the columns name, time, bound, fraction, limiter and evidence of some launches."""
+def _analysed(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
+    """Return the columns time, bound, fraction, limiter and evidence of some launches."""
     return (
-        *_named(launches, spelled),
         _column("time", analyses, _time, right=True, blank=_BLANK),
         _column("bound", analyses, lambda a: _bound(a.bound), below=1),
         _column(
@@ -317,31 +306,13 @@ def captured_ranges(
 
 
 def _columns(
-    launches: Sequence[CapturedLaunch], metrics: Sequence[str] | None, spelled: _Spelled
+    launches: Sequence[CapturedLaunch],
+    metrics: Sequence[str] | None,
+    analyses: Sequence[Analysis | None] | None,
+    spelled: _Spelled,
 ) -> tuple[Column, ...]:
-    heads = dict(_FIRST) if metrics is None else {name: name for name in metrics}
-    present = {name for launch in launches for name in launch.metrics}
-    names = [name for name in heads if metrics is not None or name in present]
-    notes = ("" if launch.measured else "not measured" for launch in launches)
-    return (
-        *_named(launches, spelled),
-        Column(head="note", cells=tuple(notes)),
-        *(
-            Column(
-                head=display.escape(heads[name]),
-                cells=tuple(_cell(launch, name) for launch in launches),
-                blank="n/a",
-                right=True,
-                rank=place if metrics is None else 0,
-                below=0 if metrics is None else 1,
-            )
-            for place, name in enumerate(names)
-        ),
-    )
-
-
-def _named(launches: Sequence[CapturedLaunch], spelled: _Spelled) -> tuple[Column, ...]:
-    return (
+    """Return the columns name and metrics of some launches, or name and analysis."""
+    named = (
         Column(
             head="launch",
             cells=tuple(str(launch.index) for launch in launches),
@@ -353,6 +324,27 @@ def _named(launches: Sequence[CapturedLaunch], spelled: _Spelled) -> tuple[Colum
             shrinks=True,
             cut=kernel_name,
             wanted=KERNEL_WIDTH,
+        ),
+    )
+    if analyses is not None:
+        return (*named, *_analysed(analyses))
+    heads = dict(_FIRST) if metrics is None else {name: name for name in metrics}
+    present = {name for launch in launches for name in launch.metrics}
+    names = [name for name in heads if metrics is not None or name in present]
+    notes = ("" if launch.measured else "not measured" for launch in launches)
+    return (
+        *named,
+        Column(head="note", cells=tuple(notes)),
+        *(
+            Column(
+                head=display.escape(heads[name]),
+                cells=tuple(_cell(launch, name) for launch in launches),
+                blank="n/a",
+                right=True,
+                rank=place if metrics is None else 0,
+                below=0 if metrics is None else 1,
+            )
+            for place, name in enumerate(names)
         ),
     )
 

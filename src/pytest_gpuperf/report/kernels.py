@@ -11,7 +11,6 @@ from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.counters import Analysis
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.launch import Capture, CapturedLaunch
-from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 from pytest_gpuperf.model.verdict import KernelChoice, Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
@@ -392,11 +391,7 @@ class CompiledKernel(Frozen, frozen=True, kw_only=True):
     @property
     def classes(self) -> Mapping[str, int]:
         """The number of instructions by class, the most frequent class first."""
-        counts = (self.mix and self.mix.counts) or {}
-        present = {
-            name: counts[name] for name in INSTRUCTION_CLASSES if counts.get(name)
-        }
-        return dict(sorted(present.items(), key=lambda item: -item[1]))
+        return {} if self.mix is None else self.mix.classes()
 
 
 def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column, ...]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pytest_gpuperf.collect.binary.tools import NVDISASM, refusal
 from pytest_gpuperf.collect.runner import Runner
-from pytest_gpuperf.model.activity import InstructionMix
+from pytest_gpuperf.model.activity import LOOP, InstructionMix
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 
@@ -333,7 +333,7 @@ def instruction_mix(
             continue
         whole, looped = _counted(code.instructions), _counted(code.in_loops)
         counts = {kind: whole[kind] for kind in INSTRUCTION_CLASSES}
-        counts |= {f"loop.{kind}": looped[kind] for kind in INSTRUCTION_CLASSES}
+        counts |= {f"{LOOP}{kind}": looped[kind] for kind in INSTRUCTION_CLASSES}
         spills_bytes = spilled_bytes(code)
         mixes.append(
             InstructionMix(kernel=name, counts=counts, spills_bytes=spills_bytes)

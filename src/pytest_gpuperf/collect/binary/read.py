@@ -12,11 +12,10 @@ from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
     CompilerFacts,
-    FunctionUsage,
+    compiled_kernels,
     demangled_names,
     extract_cubins,
     find_tool,
-    function_usage,
     holds_no_device_code,
     read_ptxas_log,
     refusal,
@@ -378,9 +377,9 @@ def _read_image(
         for file, of in files.items():
             content = file.read_bytes()
             _refuse_unfinished(content, image)
-            usages = function_usage(tool, file, runner=runner)
-            kernels = [_resources(use, of, image.launch, facts) for use in usages]
-            cubins.append(Cubin(content=content, kernels=tuple(kernels)))
+            compiled = compiled_kernels(tool, file, of, runner=runner)
+            kernels = tuple(_completed(k, image.launch, facts) for k in compiled)
+            cubins.append(Cubin(content=content, kernels=kernels))
     if not any(cubin.kernels for cubin in cubins):
         raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
     return cubins
@@ -419,28 +418,23 @@ def _cubins_of(
     return chosen
 
 
-def _resources(
-    usage: FunctionUsage,
-    target: str,
+def _completed(
+    kernel: KernelResources,
     launch: LaunchFacts,
     facts: Mapping[tuple[str, str], CompilerFacts],
 ) -> KernelResources:
-    compiler = facts.get((usage.name, target))
-    capability = target_capability(target)
+    unknown = CompilerFacts(spills_bytes=None)
+    compiler = facts.get((kernel.name, kernel.target), unknown)
+    capability = target_capability(kernel.target)
     reserves = capability is not None and capability >= _DRIVER_SHARED_FROM
-    shared_bytes = usage.shared_bytes
+    shared_bytes = kernel.shared_bytes
     if reserves and shared_bytes >= _DRIVER_SHARED_BYTES:
         shared_bytes -= _DRIVER_SHARED_BYTES
-    return KernelResources(
-        name=usage.name,
-        demangled=None,
-        target=target,
-        registers_count=usage.registers_count,
-        stack_bytes=usage.stack_bytes,
+    return replace(
+        kernel,
         shared_bytes=shared_bytes,
-        constant_bytes=usage.constant_bytes,
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
-        spills_bytes=compiler.spills_bytes if compiler else None,
+        spills_bytes=compiler.spills_bytes,
         threads_per_block=launch.threads_per_block,
-        barriers_count=compiler.barriers_count if compiler else None,
+        barriers_count=compiler.barriers_count,
     )

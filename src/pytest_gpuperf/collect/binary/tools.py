@@ -18,6 +18,7 @@ from pytest_gpuperf.errors import (
     CollectorFailedError,
     CollectorUnavailableError,
 )
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
 
 
@@ -121,29 +122,6 @@ _USAGE = re.compile(r"([A-Z]+)(?:\[\d+\])?:(\w+)")
 _NO_DEVICE_CODE = ("does not contain device code", "Invalid fatbin header")
 
 
-class FunctionUsage(Frozen, frozen=True, kw_only=True):
-    """
-    The numbers that cuobjdump prints of a kernel.
-
-    Attributes:
-        name: The name in the binary.
-
-        registers_count: REG.
-
-        stack_bytes: STACK and LOCAL [B], or None if the tool prints UNKNOWN.
-
-        shared_bytes: SHARED [B].
-
-        constant_bytes: The sum of the banks of CONSTANT [B].
-    """
-
-    name: str
-    registers_count: int
-    stack_bytes: int | None
-    shared_bytes: int
-    constant_bytes: int
-
-
 def extract_cubins(
     tool: str, image: Path, *, into: Path, runner: Runner
 ) -> tuple[Finished, Mapping[Path, str]]:
@@ -169,16 +147,18 @@ def extract_cubins(
     return finished, written
 
 
-def function_usage(
-    tool: str, cubin: Path, *, runner: Runner
-) -> tuple[FunctionUsage, ...]:
+def compiled_kernels(
+    tool: str, cubin: Path, target: str, *, runner: Runner
+) -> tuple[KernelResources, ...]:
     """
-    Return the usage of every kernel in a cubin.
+    Return the resources of every kernel in a cubin, as cuobjdump prints them.
 
     Args:
         tool: The path of cuobjdump.
 
         cubin: A file written by `extract_cubins`.
+
+        target: The chip of the file.
 
         runner: Starts the tool.
 
@@ -190,8 +170,9 @@ def function_usage(
     if finished.exit_code:
         raise refusal(CUOBJDUMP, finished)
     text = finished.stdout.decode("utf-8", "replace")
-    usages = (_usage(name, line, finished) for name, line in _FUNCTION.findall(text))
-    return tuple(usage for usage in usages if usage is not None)
+    functions = _FUNCTION.findall(text)
+    kernels = (_kernel(name, line, target, finished) for name, line in functions)
+    return tuple(kernel for kernel in kernels if kernel is not None)
 
 
 def holds_no_device_code(finished: Finished) -> bool:
@@ -199,8 +180,10 @@ def holds_no_device_code(finished: Finished) -> bool:
     return any(words in finished.log_tail for words in _NO_DEVICE_CODE)
 
 
-def _usage(name: str, line: str, finished: Finished) -> FunctionUsage | None:
-    """Return the numbers of a kernel, or None for a function called by kernels."""
+def _kernel(
+    name: str, line: str, target: str, finished: Finished
+) -> KernelResources | None:
+    """Return the resources of a kernel, or None for a function called by kernels."""
     numbers: dict[str, int | None] = {"LOCAL": 0}
     for key, text in _USAGE.findall(line):
         value = int(text) if text.isdigit() else None
@@ -214,8 +197,10 @@ def _usage(name: str, line: str, finished: Finished) -> FunctionUsage | None:
     if registers_count is None or shared_bytes is None or constant_bytes is None:
         raise refusal(CUOBJDUMP, finished)
     stack_bytes, local_bytes = numbers.get("STACK"), numbers["LOCAL"]
-    return FunctionUsage(
+    return KernelResources(
         name=name,
+        demangled=None,
+        target=target,
         registers_count=registers_count,
         stack_bytes=(
             None

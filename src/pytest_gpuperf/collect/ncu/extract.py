@@ -298,7 +298,6 @@ class LaunchReader:
             action = self._action(place)
             launch = self._head(action, place, _nvtx(action))
             launch["mangled"] = action.name(self._mangled) or ""
-            launch["workload"] = _word(self._workloads, action.workload_type())
             launch["correlated"] = {n: self._correlated(action, n) for n in by_place}
             listed = list(dict.fromkeys(self._listed(action, plain)))
             pairs = [self._value_and_facts(action, name) for name in listed]
