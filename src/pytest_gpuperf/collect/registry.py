@@ -57,7 +57,20 @@ def absent_collectors(
 
         no_device_reason: The reason that there is no GPU, or None if there is a GPU.
     """
-    absent = _absent_device_collectors(no_device_reason)
+    absent: dict[str, Gap] = {}
+    if no_device_reason is not None:
+        no_device = Gap(
+            code=GapCode.NO_DEVICE,
+            reason=f"there is no GPU: {no_device_reason}",
+            remedy="run it on a machine with a GPU",
+        )
+        absent.update(dict.fromkeys(DEVICE_COLLECTORS, no_device))
+    else:
+        from pytest_gpuperf.collect.cupti.subscription import attached_tool, missing
+
+        absence = attached_tool(os.environ) or missing()
+        if absence is not None:
+            absent[Source.CUPTI] = absence
     if not replaying:
         absent[Source.REPLAY] = Gap(
             code=GapCode.NOT_ASKED,
@@ -84,20 +97,6 @@ def absent_collectors(
     except CollectorUnavailableError as error:
         absent[Source.BINARY] = Gap.of(error)
     return absent
-
-
-def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Gap]:
-    if no_device_reason is not None:
-        nothing = Gap(
-            code=GapCode.NO_DEVICE,
-            reason=f"there is no GPU: {no_device_reason}",
-            remedy="run it on a machine with a GPU",
-        )
-        return dict.fromkeys(DEVICE_COLLECTORS, nothing)
-    from pytest_gpuperf.collect.cupti.subscription import attached_tool, missing
-
-    absence = attached_tool(os.environ) or missing()
-    return {} if absence is None else {Source.CUPTI: absence}
 
 
 def still_absent(absent: Mapping[str, Gap], used: Collection[str]) -> dict[str, Gap]:
