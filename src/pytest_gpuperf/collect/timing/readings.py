@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import islice
+from operator import sub
 from typing import Any
 
 import msgspec
@@ -387,8 +388,16 @@ def use_is_known(
     """
     if timing.unused or Source.CUPTI in {timing.source, *timing.other_samples} or needs:
         return True
+    # jax goes on computing after the call, and perhaps on the CPU.
+    if timing.returned and not unsettled(timing.result):
+        on_host = timing.source == Source.HOST
+        walls = timing.samples if on_host else timing.other_samples.get(Source.HOST, ())
+        if len(walls) == len(timing.returned):
+            waits = map(sub, walls, timing.returned)
+            if statistics.median(waits) * timing.iterations_count > _WORKED_S:
+                return True
     inputs = () if request is None else _call_inputs(request)
-    return _went_on(timing) or any(map(lies_on_device, (timing.result, *inputs)))
+    return any(map(lies_on_device, (timing.result, *inputs)))
 
 
 def lies_on_device(value: object) -> bool:
@@ -419,18 +428,3 @@ def _call_inputs(request: TimedCall) -> Iterator[object]:
         # The variable may have no value yet.
         with suppress(ValueError):
             yield cell.cell_contents
-
-
-def _went_on(timing: Timing) -> bool:
-    if unsettled(timing.result):
-        # jax goes on computing, and perhaps on the CPU.
-        return False
-    walls = (
-        timing.samples
-        if timing.source == Source.HOST
-        else timing.other_samples.get(Source.HOST, ())
-    )
-    if not timing.returned or len(walls) != len(timing.returned):
-        return False
-    waits = (wall - back for wall, back in zip(walls, timing.returned, strict=True))
-    return statistics.median(waits) * timing.iterations_count > _WORKED_S
