@@ -310,13 +310,19 @@ class Presence:
 
     def other_processes(self) -> tuple[ProcessState, ...]:
         """Return the states of the other running processes, in no particular order."""
-        states = [
-            _read(path)
-            for path in self._prefix.parent.glob(f"{self._prefix.name}*")
-            if _STATE_NAME.fullmatch(path.name)
-            and path != self._file
-            and not _has_ended(path)
-        ]
+        states = []
+        for path in self._prefix.parent.glob(f"{self._prefix.name}*"):
+            if path == self._file or not _STATE_NAME.fullmatch(path.name):
+                continue
+            try:
+                # Another user's files may stay. The runs of that user remove them.
+                with file_lock(_alive(path), timeout_s=0), contextlib.suppress(OSError):
+                    # The process has ended.
+                    path.unlink(missing_ok=True)
+                    _alive(path).unlink(missing_ok=True)
+            except OSError:
+                # The lock is in use, or cannot be opened.
+                states.append(_read(path))
         return tuple(state for state in states if state is not None)
 
     def is_local(self, state: ProcessState) -> bool:
@@ -370,7 +376,13 @@ def _acquired(
         except TimeoutError:
             current = _read(_holder_file(path))
             now_ns = SystemClock.now_ns()
-            if current is not None and _is_ours(current):
+            pid = os.getpid()
+            if (
+                current is not None
+                and current.place == _namespace()
+                and current.pid != pid
+                and descends_from(current.pid, pid)
+            ):
                 return False
             if current is not None and current != holder:
                 begun_ns, holder = now_ns, current
@@ -387,12 +399,6 @@ def _acquired(
             pause_s = min(_POLL_S, left_s)
         else:
             return True
-
-
-def _is_ours(holder: ProcessState) -> bool:
-    pid = os.getpid()
-    same = holder.place == _namespace() and holder.pid != pid
-    return same and descends_from(holder.pid, pid)
 
 
 def _path(device: str, folder: Path | None, ending: str) -> Path:
@@ -413,20 +419,6 @@ def _holder_file(path: Path) -> Path:
 
 def _alive(path: Path) -> Path:
     return path.with_name(f"{path.name}.alive")
-
-
-def _has_ended(path: Path) -> bool:
-    """Return True if the process of a state has ended, and remove the files of the state."""
-    try:
-        with file_lock(_alive(path), timeout_s=0):
-            # Another user's files may stay. The runs of that user remove them.
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
-                _alive(path).unlink(missing_ok=True)
-            return True
-    except OSError:
-        # The lock is in use, or cannot be opened.
-        return False
 
 
 def file_mode(folder: Path) -> int:

@@ -230,16 +230,12 @@ def _sweep(parent: Path) -> None:
     for path in parent.glob(f"{_PREFIX}*"):
         # Another process may remove the folder at the same time.
         with contextlib.suppress(OSError):
-            _remove_left(path)
-
-
-def _remove_left(path: Path) -> None:
-    state = path.lstat()
-    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
-        return
-    lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        _take(lock)
-        shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(lock)
+            state = path.lstat()
+            if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+                continue
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                _take(lock)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -362,7 +362,15 @@ def worktree(
     Raises:
         RevisionError: The commit cannot be checked out. Nothing is left behind.
     """
-    parent = _parent(repository)
+    parent = os.path.realpath(tempfile.gettempdir())
+    remedy = "set TMPDIR to another folder"
+    # PYTHONPATH is a list with this separator between its entries.
+    if os.pathsep in parent:
+        message = f"the temporary folder {parent} has {os.pathsep!r} in its name"
+        raise repository.error(message, remedy)
+    if Path(parent).is_relative_to(repository.root):
+        message = f"the temporary folder {parent} is part of the working tree"
+        raise repository.error(message, remedy)
     try:
         # Removes the folders of killed runs first.
         folder = ScratchFolder(_KIND)
@@ -384,19 +392,6 @@ def worktree(
         _remove(repository, scratch / _TREE)
         folder.remove()
         _forget(repository, scratch)
-
-
-def _parent(repository: Repository) -> str:
-    parent = os.path.realpath(tempfile.gettempdir())
-    remedy = "set TMPDIR to another folder"
-    # PYTHONPATH is a list with this separator between its entries.
-    if os.pathsep in parent:
-        message = f"the temporary folder {parent} has {os.pathsep!r} in its name"
-        raise repository.error(message, remedy)
-    if Path(parent).is_relative_to(repository.root):
-        message = f"the temporary folder {parent} is part of the working tree"
-        raise repository.error(message, remedy)
-    return parent
 
 
 def _no_room(repository: Repository, folder: str, error: OSError) -> RevisionError:
