@@ -224,7 +224,17 @@ def _held(
         guard = file_lock(path)
         acquired = _acquired(guard, path, timeout_s, waiting)
     except TimeoutError as error:
-        raise _held_error(device, path, timeout_s) from error
+        holder = _read(_holder_file(path))
+        who = "another process" if holder is None else f"process {holder.pid}"
+        end = "the process that holds it" if holder is None else who
+        its_test = f", now for {holder.test}" if holder and holder.test else ""
+        what = f"{_device_text(device)} for {timeout_s:g} s{its_test}"
+        raise DeviceHeldError(
+            f"{who} has held {what} ({path})",
+            remedy=f"wait until {end} has ended, or end it",
+            path=str(path),
+            holder=None if holder is None else holder.pid,
+        ) from error
     except (OSError, NotImplementedError) as error:
         raise _lock_error(path, device, error) from error
     if not acquired:
@@ -484,19 +494,6 @@ def _read(path: Path) -> ProcessState | None:
             return msgspec.json.decode(file.read(_RECORD_BYTES), type=ProcessState)
     except (OSError, msgspec.DecodeError):
         return None
-
-
-def _held_error(device: str, path: Path, timeout_s: float) -> DeviceHeldError:
-    holder = _read(_holder_file(path))
-    who = "another process" if holder is None else f"process {holder.pid}"
-    end = "the process that holds it" if holder is None else who
-    test = f", now for {holder.test}" if holder is not None and holder.test else ""
-    message = (
-        f"{who} has held {_device_text(device)} for {timeout_s:g} s{test} ({path})"
-    )
-    remedy = f"wait until {end} has ended, or end it"
-    pid = None if holder is None else holder.pid
-    return DeviceHeldError(message, remedy=remedy, path=str(path), holder=pid)
 
 
 def _device_text(device: str) -> str:

@@ -99,26 +99,24 @@ class _Writer:
             text = hex(value)  # type: ignore[arg-type] # As above.
         elif cls in _PLAIN:
             text = repr(value)
+        elif id(value) in self._outer or len(self._outer) >= _MAX_DEPTH:
+            text = "<cycle>" if id(value) in self._outer else f"<{_name(cls)}>"
         else:
-            return self._guarded(value, cls)
+            self._outer.add(id(value))
+            try:
+                # The parts of a container are already counted.
+                if container := self._container(value, cls):
+                    return container
+                text = self._other(value, cls)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: BLE001 - A repr or a property may raise anything.
+                text = f"<{_name(cls)}>"
+            finally:
+                self._outer.discard(id(value))
         text = text[: self._left]
         self._left -= len(text)
         return text
-
-    def _guarded(self, value: object, cls: type) -> str:
-        if id(value) in self._outer:
-            return self._counted("<cycle>")
-        if len(self._outer) >= _MAX_DEPTH:
-            return self._counted(f"<{_name(cls)}>")
-        self._outer.add(id(value))
-        try:
-            return self._container(value, cls) or self._counted(self._other(value, cls))
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - A repr or a property may raise anything.
-            return self._counted(f"<{_name(cls)}>")
-        finally:
-            self._outer.discard(id(value))
 
     def _counted(self, text: str) -> str:
         text = text[: self._left]

@@ -10,7 +10,7 @@ known.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import islice
@@ -396,8 +396,15 @@ def use_is_known(
             waits = map(sub, walls, timing.returned)
             if statistics.median(waits) * timing.iterations_count > _WORKED_S:
                 return True
-    inputs = () if request is None else _call_inputs(request)
-    return any(map(lies_on_device, (timing.result, *inputs)))
+    values = [timing.result]
+    if request is not None:
+        values += [*request.args, *request.kwargs.values()]
+        values += islice(request.inputs or (), _MEMBERS)
+        for cell in getattr(request.fn, "__closure__", None) or ():
+            # The variable may have no value yet.
+            with suppress(ValueError):
+                values.append(cell.cell_contents)
+    return any(map(lies_on_device, values))
 
 
 def lies_on_device(value: object) -> bool:
@@ -418,13 +425,3 @@ def _is_device_array(value: Any) -> bool:  # noqa: ANN401 - any framework's arra
         return int(value.__dlpack_device__()[0]) not in _HOST_MEMORY
     except Exception:  # noqa: BLE001 - a framework may raise what it likes: not known
         return False
-
-
-def _call_inputs(request: TimedCall) -> Iterator[object]:
-    yield from request.args
-    yield from request.kwargs.values()
-    yield from islice(request.inputs or (), _MEMBERS)
-    for cell in getattr(request.fn, "__closure__", None) or ():
-        # The variable may have no value yet.
-        with suppress(ValueError):
-            yield cell.cell_contents
