@@ -167,11 +167,18 @@ def choose(
         **lost,
     }
     other_losses = [name for name in lost if name not in COLLECTORS]
-    notes = [
-        _note(name, used, reasons)
-        for name in (*COLLECTORS, *other_losses)
-        if name not in used
-    ]
+    notes = []
+    for name in (*COLLECTORS, *other_losses):
+        if name in used:
+            continue
+        gap, code = reasons.get(name), GapCode.NOT_ASKED
+        if gap is not None:
+            why, code = gap.text, gap.code
+        elif name in reasons:
+            why = "not requested"
+        else:
+            why = f"not needed with {', '.join(used)}"
+        notes.append(HeaderNote(about=name, text=f"{name}: {why}", code=code))
     notes.append(_device_note(used, device_name, device_reason))
     return Choice(collectors=used, notes=tuple(notes))
 
@@ -228,17 +235,6 @@ def _checked(requested: tuple[str, ...], absent: Mapping[str, Gap]) -> frozenset
         remedies = dict.fromkeys(absent[name].remedy for name in missing)
         raise CollectorUnavailableError(message, remedy="; ".join(remedies))
     return names
-
-
-def _note(
-    name: str, used: tuple[str, ...], gaps: Mapping[str, Gap | None]
-) -> HeaderNote:
-    """Return the reason for an unused collector. None in `gaps` means not requested."""
-    gap = gaps.get(name)
-    if gap is not None:
-        return HeaderNote(about=name, text=f"{name}: {gap.text}", code=gap.code)
-    why = "not requested" if name in gaps else f"not needed with {', '.join(used)}"
-    return HeaderNote(about=name, text=f"{name}: {why}", code=GapCode.NOT_ASKED)
 
 
 def _device_note(

@@ -38,7 +38,12 @@ class LoadedLibrary:
         if sys.platform == "win32":
             handle = ctypes.windll.kernel32.GetModuleHandleW(self._windows_name)
             return ctypes.WinDLL(self._windows_name, handle=handle) if handle else None
-        count = _loads_count()
+        # The number of libraries ever loaded, or None if not counted by the system.
+        count = None
+        if _WALK is not None:
+            _LOADS[0] = None
+            _WALK(_VISIT, None)
+            count = _LOADS[0]
         if count is not None and count == self._absent_at:
             return None
         try:
@@ -66,15 +71,6 @@ _VISITOR = ctypes.CFUNCTYPE(
 _ENTRY_BYTES = ctypes.sizeof(_Entry)
 # Any number but 0 ends the walk. Every entry has the same counter.
 _STOP = 1
-
-
-def _loads_count() -> int | None:
-    """Return the number of libraries ever loaded, or None if not counted by the system."""
-    if _WALK is None:
-        return None
-    _LOADS[0] = None
-    _WALK(_VISIT, None)
-    return _LOADS[0]
 
 
 def _read_counter(entry: Any, size: int, _: object) -> int:  # noqa: ANN401 - a ctypes pointer

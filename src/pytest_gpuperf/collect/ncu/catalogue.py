@@ -348,8 +348,19 @@ class Catalogue:
         ]
         if other_chips:
             note += f", unlike {', '.join(other_chips)}"
+        # Newer chips insert words into names (`dram__bytes_op_read`), so names with all
+        # of the words come first, then names of similar spelling. A single word is in
+        # too many names.
+        words, candidates = set(base.split("_")), alike or all_names
+        if len(words) > 1:
+            holding = [c for c in candidates if words <= set(c.split("_"))]
+        else:
+            holding = []
+        holding.sort(key=lambda candidate: (len(candidate), candidate))
+        close = difflib.get_close_matches(base, candidates, n=_SUGGESTED, cutoff=_CLOSE)
+        nearest = [*dict.fromkeys([*holding[:_SUGGESTED], *close])][:_SUGGESTED]
         suggestions = []
-        for metric in _nearest(base, alike or all_names):
+        for metric in nearest:
             ended = metric + (ending[0] if ending else "")
             suggestions.append(ended if self._evaluator.accepts(ended) else metric)
         return NameCheck(
@@ -366,22 +377,6 @@ def _family(name: str) -> _Family | None:
 def made_by_ncu(name: str) -> bool:
     """Return True if only Nsight Compute computes a metric."""
     return _family(name) is not None
-
-
-def _nearest(base: str, candidates: Sequence[str]) -> list[str]:
-    """
-    Return similar names, best first.
-
-    Newer chips insert words into names (`dram__bytes_op_read`), so names with all of
-    the words come first, then names of similar spelling. A single word is in too many
-    names.
-    """
-    words = set(base.split("_"))
-    has_words = len(words) > 1
-    holding = [c for c in candidates if has_words and words <= set(c.split("_"))]
-    holding.sort(key=lambda candidate: (len(candidate), candidate))
-    alike = difflib.get_close_matches(base, candidates, n=_SUGGESTED, cutoff=_CLOSE)
-    return [*dict.fromkeys([*holding[:_SUGGESTED], *alike])][:_SUGGESTED]
 
 
 def _unknown_names(checks: Sequence[NameCheck]) -> ConfigError:
