@@ -9,10 +9,12 @@ confirming processes that the gate starts itself.
     python benchmarks/clean_runs.py --runs 60 --busy 0 2 4
     python benchmarks/clean_runs.py --runs 12 --by against --budget 60s --busy 0 2 4
     python benchmarks/clean_runs.py --runs 20 --planted 20 60
+    python benchmarks/clean_runs.py --runs 10 --busy 0 --planted 100 --reproduce
 
 Prints a line for each run, and for each load: the runs that failed, why, and how long a run
 took. A planted run slows one test by a share of its work; it counts as found when that test
-regressed, and a regression of another test is an alarm there, too. `--log` appends the whole
+regressed, and a regression of another test is an alarm there, too. With `--reproduce`, the
+printed `reproduce:` line of each found test is run as it stands. `--log` appends the whole
 verdicts of each run to a file, a line of JSON each.
 """
 
@@ -21,6 +23,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -350,6 +354,8 @@ class Load:
 
         found: For each planted run, whether the planted test regressed.
 
+        again: The outcome of each found test in the run of its `reproduce:` line.
+
         outcomes: How many verdicts of each outcome unchanged runs had.
 
         stored_s: How long a storing session took [s].
@@ -358,6 +364,7 @@ class Load:
     walls_s: list[float] = field(default_factory=list)
     failed: list[tuple[str, ...]] = field(default_factory=list)
     found: dict[int, list[bool]] = field(default_factory=dict)
+    again: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     stored_s: list[float] = field(default_factory=list)
 
@@ -369,6 +376,7 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=5)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 2, 4])
     parser.add_argument("--planted", type=int, nargs="*", default=[], metavar="PERCENT")
+    parser.add_argument("--reproduce", action="store_true")
     parser.add_argument("--by", choices=("baseline", "against"), default="baseline")
     parser.add_argument("--budget", default="60s")
     parser.add_argument("--log", type=Path, metavar="FILE")
@@ -382,7 +390,7 @@ def main() -> int:
         if options.by == "baseline":
             for _ in range(options.sessions):
                 begin = time.perf_counter()
-                run(python, folder, draw, "--gpuperf-update=all")
+                run(python, folder, draw, ("--gpuperf-update=all",))
                 stored_s.append(time.perf_counter() - begin)
             print(
                 f"{options.sessions} sessions, {statistics.median(stored_s):.1f} s each"
@@ -419,7 +427,7 @@ def _unchanged(
     plant(folder, "", 0.0)
     for number in range(options.runs):
         begin = time.perf_counter()
-        verdicts = run(python, folder, draw, *gate)
+        verdicts, _ = run(python, folder, draw, gate)
         load.walls_s.append(time.perf_counter() - begin)
         bad = tuple(map(text_of, filter(is_failure, verdicts)))
         load.failed.append(bad)
@@ -446,7 +454,7 @@ def _planted(
         for _ in range(options.runs):
             test = draw.choice(PLANTABLE)
             plant(folder, test, percent / 100)
-            verdicts = run(python, folder, draw, *gate)
+            verdicts, printed = run(python, folder, draw, gate)
             bad = [v for v in verdicts if is_failure(v)]
             found = any(f"[{test}]" in json.dumps(v["key"]) for v in bad)
             others = [
@@ -454,27 +462,46 @@ def _planted(
             ]
             load.found.setdefault(percent, []).append(found)
             said = "found" if found else "missed"
+            if found and options.reproduce:
+                outcome = _outcome_again(python, folder, draw, printed, test)
+                load.again[outcome] += 1
+                said = f"{said}, then {outcome}"
             print(f"+{percent} % {test}: {said} {'; '.join(others)}", flush=True)
     plant(folder, "", 0.0)
 
 
+def _outcome_again(
+    python: Path, folder: Path, draw: random.Random, printed: str, test: str
+) -> str:
+    """Return the outcome of a test in the run of its printed `reproduce:` line."""
+    lines = re.findall(r"reproduce: pytest (.*)$", printed, re.MULTILINE)
+    # A line that names no test repeats the whole run.
+    (line, *_) = [each for each in lines if f"[{test}]" in each] or lines
+    verdicts, _ = run(python, folder, draw, shlex.split(line))
+    for verdict in verdicts:
+        if f"[{test}]" in json.dumps(verdict["key"]) and verdict["metric"] == "time":
+            return str(verdict["outcome"])
+    return "not measured"
+
+
 def run(
-    python: Path, folder: Path, draw: random.Random, *options: str
-) -> list[dict[str, object]]:
-    """Run the suite once in an order of its own; return its verdicts."""
+    python: Path, folder: Path, draw: random.Random, options: Sequence[str]
+) -> tuple[list[dict[str, object]], str]:
+    """Run the suite once in an order of its own; return its verdicts and its output."""
     answer = folder / "run.json"
     argv = [python, "-m", "pytest", "-q", *options, f"--gpuperf-json={answer}"]
     done = subprocess.run(
         argv,
         cwd=folder,
-        env=environment({"ORDER_SEED": str(draw.randrange(10**6))}),
+        # Lines are as long as a terminal is wide.
+        env=environment({"ORDER_SEED": str(draw.randrange(10**6)), "COLUMNS": "300"}),
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode not in GOOD:
         sys.exit(f"exit status {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
-    return json.loads(answer.read_text("utf-8"))["verdicts"]
+    return json.loads(answer.read_text("utf-8"))["verdicts"], done.stdout
 
 
 def is_failure(verdict: dict[str, object]) -> bool:
@@ -501,6 +528,9 @@ def _print(loops: int, load: Load) -> None:
     print(f"verdicts: {counts}")
     for percent, found in load.found.items():
         print(f"+{percent} %: found {sum(found)} of {len(found)}")
+    if load.again:
+        again = ", ".join(f"{n} {name}" for name, n in load.again.most_common())
+        print(f"their `reproduce:` lines, run as printed: {again}")
     sys.stdout.flush()
 
 

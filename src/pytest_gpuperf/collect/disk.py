@@ -60,7 +60,16 @@ class DiskFile:
         self._file: HeldFile | None = None
         self._failure: OSError | None = None
         try:
-            self._file = _made()
+            descriptor, path = tempfile.mkstemp(prefix="gpuperf-disk-")
+            mark = os.urandom(_MARK_BYTES)
+            try:
+                # Only the descriptor is left.
+                Path(path).unlink()
+                os.write(descriptor, mark)
+            except OSError:
+                os.close(descriptor)
+                raise
+            self._file = HeldFile(descriptor, mark)
         except OSError as error:
             # The file may never be needed.
             self._failure = error
@@ -111,16 +120,3 @@ class DiskFile:
     def _sync(self) -> None:
         if self._file is not None:
             Files.fsync(self._file.descriptor)
-
-
-def _made() -> HeldFile:
-    """Create a file and remove the name. Only the descriptor is left."""
-    descriptor, path = tempfile.mkstemp(prefix="gpuperf-disk-")
-    mark = os.urandom(_MARK_BYTES)
-    try:
-        Path(path).unlink()
-        os.write(descriptor, mark)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return HeldFile(descriptor, mark)

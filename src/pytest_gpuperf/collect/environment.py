@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
@@ -273,17 +274,13 @@ def versions_of(in_use: frozenset[str]) -> Mapping[str, str]:
     packages = {_PACKAGES[name][0]: _PACKAGES[name] for name in sorted(in_use)}
     if in_use.intersection(_CUDA_USERS):
         packages |= _CUDA_PACKAGES
-    versions = {label: _version(names) for label, names in packages.items()}
+    versions = {}
+    for label, distributions in packages.items():
+        for distribution in distributions:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                versions[label] = metadata.version(distribution)
+                break
     return {label: version for label, version in versions.items() if version}
-
-
-def _version(distributions: tuple[str, ...]) -> str | None:
-    for distribution in distributions:
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
 
 
 def read_head(path: str | os.PathLike[str]) -> str:

@@ -129,29 +129,6 @@ def _of_libraries() -> tuple[tuple[str, ...], tuple[str, ...]]:
     # Imported here, because only runs that measure need it.
     import ctypes
 
-    try:
-        program = ctypes.CDLL(None)
-        address = ctypes.cast(program.malloc, ctypes.c_void_p)
-        place = _file_of(program, address.value)
-    except (AttributeError, OSError, TypeError):
-        # Windows, or a static program.
-        return (), ()
-    sanitizers = tuple(
-        name for name, symbol in _SANITIZERS.items() if hasattr(program, symbol)
-    )
-    name = Path(place).name.partition(".")[0]
-    # A sanitizer has its own allocator.
-    if sanitizers or not name or _USUAL_ALLOCATOR.fullmatch(name):
-        return sanitizers, ()
-    if os.path.realpath(place) == os.path.realpath(sys.executable):
-        return sanitizers, ()
-    return sanitizers, (name.removeprefix("lib"),)
-
-
-def _file_of(program: object, address: int | None) -> str:
-    """Return the file that contains a function, or "" if unknown."""
-    import ctypes
-
     class Info(ctypes.Structure):
         _fields_ = (
             ("file", ctypes.c_char_p),
@@ -161,9 +138,25 @@ def _file_of(program: object, address: int | None) -> str:
         )
 
     info = Info()
-    dladdr = program.dladdr  # type: ignore[attr-defined] # of a library in C
-    found = dladdr(ctypes.c_void_p(address), ctypes.byref(info))
-    return os.fsdecode(info.file) if found and info.file else ""
+    try:
+        program = ctypes.CDLL(None)
+        address = ctypes.cast(program.malloc, ctypes.c_void_p)
+        found = program.dladdr(address, ctypes.byref(info))
+    except (AttributeError, OSError, TypeError):
+        # Windows, or a static program.
+        return (), ()
+    sanitizers = tuple(
+        name for name, symbol in _SANITIZERS.items() if hasattr(program, symbol)
+    )
+    # The file that contains malloc.
+    place = os.fsdecode(info.file) if found and info.file else ""
+    name = Path(place).name.partition(".")[0]
+    # A sanitizer has its own allocator.
+    if sanitizers or not name or _USUAL_ALLOCATOR.fullmatch(name):
+        return sanitizers, ()
+    if os.path.realpath(place) == os.path.realpath(sys.executable):
+        return sanitizers, ()
+    return sanitizers, (name.removeprefix("lib"),)
 
 
 @functools.cache

@@ -150,7 +150,9 @@ def launcher_of(process: ProcessStart, *, replays: bool = False) -> Launcher:
         words = target.words if is_module else (_absolute(target.words[0]),)
         shown = shlex.join((*typed, "-m", "pytest")) if options else ""
         return Launcher(start=(*python, *words), shown=shown, is_pytest=True)
-    shared = _shared(rest, process.args)
+    args, shared = process.args, 0
+    while shared < min(len(rest), len(args)) and rest[-1 - shared] == args[-1 - shared]:
+        shared += 1
     own = rest[: len(rest) - shared]
     is_script = target.kind == "file" and _is_installed(target.words[0])
     words = (_absolute(target.words[0]),) if is_script else target.words
@@ -163,7 +165,7 @@ def launcher_of(process: ProcessStart, *, replays: bool = False) -> Launcher:
         start=(*python, *words, *own),
         shown=shlex.join((*typed, *own)),
         own=len(own),
-        added=tuple(process.args[: len(process.args) - shared]),
+        added=tuple(args[: len(args) - shared]),
     )
     gap = _refusal(process, target, launcher)
     if gap is None and target.kind != "-m" and not (is_script or replays):
@@ -264,13 +266,6 @@ def _is_installed(path: str) -> bool:
     if os.path.realpath(folder) not in set(map(os.path.realpath, folders)):
         return False
     return bool(metadata.entry_points(group="console_scripts", name=name))
-
-
-def _shared(rest: Sequence[str], args: Sequence[str]) -> int:
-    count = 0
-    while count < min(len(rest), len(args)) and rest[-1 - count] == args[-1 - count]:
-        count += 1
-    return count
 
 
 def _absolute(path: str) -> str:

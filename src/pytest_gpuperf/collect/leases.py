@@ -224,7 +224,17 @@ def _held(
         guard = file_lock(path)
         acquired = _acquired(guard, path, timeout_s, waiting)
     except TimeoutError as error:
-        raise _held_error(device, path, timeout_s) from error
+        holder = _read(_holder_file(path))
+        who = "another process" if holder is None else f"process {holder.pid}"
+        end = "the process that holds it" if holder is None else who
+        its_test = f", now for {holder.test}" if holder and holder.test else ""
+        what = f"{_device_text(device)} for {timeout_s:g} s{its_test}"
+        raise DeviceHeldError(
+            f"{who} has held {what} ({path})",
+            remedy=f"wait until {end} has ended, or end it",
+            path=str(path),
+            holder=None if holder is None else holder.pid,
+        ) from error
     except (OSError, NotImplementedError) as error:
         raise _lock_error(path, device, error) from error
     if not acquired:
@@ -310,13 +320,19 @@ class Presence:
 
     def other_processes(self) -> tuple[ProcessState, ...]:
         """Return the states of the other running processes, in no particular order."""
-        states = [
-            _read(path)
-            for path in self._prefix.parent.glob(f"{self._prefix.name}*")
-            if _STATE_NAME.fullmatch(path.name)
-            and path != self._file
-            and not _has_ended(path)
-        ]
+        states = []
+        for path in self._prefix.parent.glob(f"{self._prefix.name}*"):
+            if path == self._file or not _STATE_NAME.fullmatch(path.name):
+                continue
+            try:
+                # Another user's files may stay. The runs of that user remove them.
+                with file_lock(_alive(path), timeout_s=0), contextlib.suppress(OSError):
+                    # The process has ended.
+                    path.unlink(missing_ok=True)
+                    _alive(path).unlink(missing_ok=True)
+            except OSError:
+                # The lock is in use, or cannot be opened.
+                states.append(_read(path))
         return tuple(state for state in states if state is not None)
 
     def is_local(self, state: ProcessState) -> bool:
@@ -370,7 +386,13 @@ def _acquired(
         except TimeoutError:
             current = _read(_holder_file(path))
             now_ns = SystemClock.now_ns()
-            if current is not None and _is_ours(current):
+            pid = os.getpid()
+            if (
+                current is not None
+                and current.place == _namespace()
+                and current.pid != pid
+                and descends_from(current.pid, pid)
+            ):
                 return False
             if current is not None and current != holder:
                 begun_ns, holder = now_ns, current
@@ -387,12 +409,6 @@ def _acquired(
             pause_s = min(_POLL_S, left_s)
         else:
             return True
-
-
-def _is_ours(holder: ProcessState) -> bool:
-    pid = os.getpid()
-    same = holder.place == _namespace() and holder.pid != pid
-    return same and descends_from(holder.pid, pid)
 
 
 def _path(device: str, folder: Path | None, ending: str) -> Path:
@@ -413,20 +429,6 @@ def _holder_file(path: Path) -> Path:
 
 def _alive(path: Path) -> Path:
     return path.with_name(f"{path.name}.alive")
-
-
-def _has_ended(path: Path) -> bool:
-    """Return True if the process of a state has ended, and remove the files of the state."""
-    try:
-        with file_lock(_alive(path), timeout_s=0):
-            # Another user's files may stay. The runs of that user remove them.
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
-                _alive(path).unlink(missing_ok=True)
-            return True
-    except OSError:
-        # The lock is in use, or cannot be opened.
-        return False
 
 
 def file_mode(folder: Path) -> int:
@@ -492,19 +494,6 @@ def _read(path: Path) -> ProcessState | None:
             return msgspec.json.decode(file.read(_RECORD_BYTES), type=ProcessState)
     except (OSError, msgspec.DecodeError):
         return None
-
-
-def _held_error(device: str, path: Path, timeout_s: float) -> DeviceHeldError:
-    holder = _read(_holder_file(path))
-    who = "another process" if holder is None else f"process {holder.pid}"
-    end = "the process that holds it" if holder is None else who
-    test = f", now for {holder.test}" if holder is not None and holder.test else ""
-    message = (
-        f"{who} has held {_device_text(device)} for {timeout_s:g} s{test} ({path})"
-    )
-    remedy = f"wait until {end} has ended, or end it"
-    pid = None if holder is None else holder.pid
-    return DeviceHeldError(message, remedy=remedy, path=str(path), holder=pid)
 
 
 def _device_text(device: str) -> str:

@@ -355,7 +355,12 @@ def content_digest(path: Path) -> str | None:
     """
     try:
         if path.is_dir():
-            return _distributions_digest(path)
+            lines = []
+            for name in sorted(os.listdir(path)):  # noqa: PTH208 - only names are needed
+                if name.endswith(_DISTRIBUTION):
+                    records = (content_digest(path / name / r) for r in _RECORDS)
+                    lines.append(f"{name} {next(filter(None, records), None)}")
+            return digest_of("\n".join(lines).encode("utf-8", "surrogateescape"))
         # O_NONBLOCK, so that a named pipe does not block.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with io.FileIO(descriptor) as stream:
@@ -375,12 +380,3 @@ def content_digest(path: Path) -> str | None:
             return digest.hexdigest()
     except OSError:
         return None
-
-
-def _distributions_digest(folder: Path) -> str:
-    lines = []
-    for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
-        if name.endswith(_DISTRIBUTION):
-            records = (content_digest(folder / name / record) for record in _RECORDS)
-            lines.append(f"{name} {next(filter(None, records), None)}")
-    return digest_of("\n".join(lines).encode("utf-8", "surrogateescape"))

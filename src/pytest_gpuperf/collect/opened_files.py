@@ -98,10 +98,17 @@ class OpenedFiles:
             return None
         if descriptor < 0:
             return None
-        watched = _watched(libc, descriptor, root, without)
-        if watched is None:
-            os.close(descriptor)
-            return None
+        watched: dict[int, str] = {}
+        mask = _OPEN | _MOVED_FROM | _MOVED_TO | _CREATE | _ONLY_FOLDERS
+        for folder, names, _ in os.walk(root):
+            names[:] = [name for name in names if not without(f"{folder}/{name}")]
+            watch = libc.inotify_add_watch(descriptor, os.fsencode(folder), mask)
+            is_refused = watch < 0 and ctypes.get_errno() not in _GONE
+            if is_refused or len(watched) == _MOST_FOLDERS:
+                os.close(descriptor)
+                return None
+            if watch >= 0:
+                watched[watch] = folder
         opened = cls(descriptor, watched)
         # The walk has opened each folder.
         while opened._read():
@@ -247,27 +254,6 @@ class OpenedByTest:
                 self.listed.add(file.path)
             else:
                 self.positions.setdefault(file, position)
-
-
-def _watched(
-    libc: ctypes.CDLL, descriptor: int, root: str, without: Callable[[str], bool]
-) -> dict[int, str] | None:
-    """
-    Watch a folder and all folders below, without following links.
-
-    Returns the folders by watch number, or None if there are too many.
-    """
-    watched: dict[int, str] = {}
-    mask = _OPEN | _MOVED_FROM | _MOVED_TO | _CREATE | _ONLY_FOLDERS
-    for folder, names, _ in os.walk(root):
-        names[:] = [name for name in names if not without(f"{folder}/{name}")]
-        watch = libc.inotify_add_watch(descriptor, os.fsencode(folder), mask)
-        is_refused = watch < 0 and ctypes.get_errno() not in _GONE
-        if is_refused or len(watched) == _MOST_FOLDERS:
-            return None
-        if watch >= 0:
-            watched[watch] = folder
-    return watched
 
 
 def environments_in(root: str) -> tuple[str, ...]:

@@ -99,26 +99,24 @@ class _Writer:
             text = hex(value)  # type: ignore[arg-type] # As above.
         elif cls in _PLAIN:
             text = repr(value)
+        elif id(value) in self._outer or len(self._outer) >= _MAX_DEPTH:
+            text = "<cycle>" if id(value) in self._outer else f"<{_name(cls)}>"
         else:
-            return self._guarded(value, cls)
+            self._outer.add(id(value))
+            try:
+                # The parts of a container are already counted.
+                if container := self._container(value, cls):
+                    return container
+                text = self._other(value, cls)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: BLE001 - A repr or a property may raise anything.
+                text = f"<{_name(cls)}>"
+            finally:
+                self._outer.discard(id(value))
         text = text[: self._left]
         self._left -= len(text)
         return text
-
-    def _guarded(self, value: object, cls: type) -> str:
-        if id(value) in self._outer:
-            return self._counted("<cycle>")
-        if len(self._outer) >= _MAX_DEPTH:
-            return self._counted(f"<{_name(cls)}>")
-        self._outer.add(id(value))
-        try:
-            return self._container(value, cls) or self._counted(self._other(value, cls))
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - A repr or a property may raise anything.
-            return self._counted(f"<{_name(cls)}>")
-        finally:
-            self._outer.discard(id(value))
 
     def _counted(self, text: str) -> str:
         text = text[: self._left]
@@ -148,11 +146,22 @@ class _Writer:
             head = self._counted(f"{name}{begin}{len(value)}:")
             return f"{head}{self._listed(value)}{end}"
         if isinstance(value, (set, frozenset)):
-            head = self._counted(f"{name}{{{len(value)}:")
-            return f"{head}{self._sorted(value)}}}"
+            members, head = _FULL, self._counted(f"{name}{{{len(value)}:")
+            if len(value) <= _MAX_SORTED:
+                texts = sorted([self.text(member) for member in value])
+                # The order of the members decides which of them were cut off.
+                members = ",".join(texts) if self._left > 0 else _FULL
+            return f"{head}{members}}}"
         if isinstance(value, dict):
             head = self._counted(f"{name}{{{len(value)}=")
-            return f"{head}{self._pairs(value)}}}"
+            if len(value) > _MAX_SORTED:
+                return f"{head}{_FULL}}}"
+            keys = sorted([(self.text(key), place) for place, key in enumerate(value)])
+            if self._left <= 0:
+                return f"{head}{_FULL}}}"
+            items = [*value.values()]
+            pairs = [f"{key}:{self.text(items[place])}" for key, place in keys]
+            return f"{head}{','.join(pairs)}}}"
         return ""
 
     def _listed(self, values: Iterable[object]) -> str:
@@ -162,23 +171,6 @@ class _Writer:
             if self._left <= 0:
                 break
         return ",".join(parts)
-
-    def _sorted(self, values: set[object] | frozenset[object]) -> str:
-        """Return the members of a set, or "…" if the set is too large to sort."""
-        if len(values) > _MAX_SORTED:
-            return _FULL
-        texts = sorted([self.text(value) for value in values])
-        # The order of the members decides which of them were cut off.
-        return ",".join(texts) if self._left > 0 else _FULL
-
-    def _pairs(self, values: Mapping[object, object]) -> str:
-        if len(values) > _MAX_SORTED:
-            return _FULL
-        keyed = sorted([(self.text(key), place) for place, key in enumerate(values)])
-        if self._left <= 0:
-            return _FULL
-        in_order = [*values.values()]
-        return ",".join([f"{key}:{self.text(in_order[place])}" for key, place in keyed])
 
     def _other(self, value: object, cls: type) -> str:
         kinds = (
@@ -192,7 +184,21 @@ class _Writer:
         for kind in kinds:
             if text := kind(value, cls):
                 return text
-        return self._shown(value, cls)
+        # A callable with a qualified name, such as a jitted function.
+        name = getattr(value, "__qualname__", None)
+        if callable(value) and isinstance(name, str):
+            return f"{_name(cls)} {getattr(value, '__module__', '')}.{name}"
+        if cls.__repr__ is not _DEFAULT_REPR:
+            text = _ADDRESS.sub("", repr(value)[:_MAX_TEXT])
+            return f"{_name(cls)} {self._without_checkout(text)}"
+        # Attributes are shown by type only.
+        if self._in_object:
+            return f"<{_name(cls)}>"
+        self._in_object = True
+        try:
+            return self._state(cls, _attributes(value, cls))
+        finally:
+            self._in_object = False
 
     def _symbol(self, value: object, cls: type) -> str:
         """Return an enum, a type or a module by name, or "" for any other value."""
@@ -230,8 +236,8 @@ class _Writer:
     def _function(self, value: object, _: type) -> str:
         """Return a function by qualified name, or "" for any other value."""
         if isinstance(value, functools.partial):
-            parts = (value.func, value.args, value.keywords)
-            return f"partial({self._listed(parts)})"
+            called = (value.func, value.args, value.keywords)
+            return f"partial({self._listed(called)})"
         if not isinstance(value, (FunctionType, BuiltinFunctionType, MethodType)):
             return ""
         owner = getattr(value, "__self__", None)
@@ -240,26 +246,23 @@ class _Writer:
         name = f"function {value.__module__}.{value.__qualname__}"
         if not isinstance(value, FunctionType) or hasattr(value, "__wrapped__"):
             return name
-        return f"{name}{self._variables(value)}"
-
-    def _variables(self, function: FunctionType) -> str:
-        code = function.__code__
-        if function.__name__ == "<lambda>":
+        code = value.__code__
+        if value.__name__ == "<lambda>":
             syntax = lambda_digest(code) or ""
             parts: list[object] = [syntax]
             # Other lambdas begin on the same line.
             if not syntax or "-" in syntax:
                 parts += [code.co_varnames, code.co_names, code.co_consts]
-        elif "<locals>" in function.__qualname__:
+        elif "<locals>" in value.__qualname__:
             parts = []
         else:
-            return ""
-        parts += [function.__defaults__, function.__kwdefaults__]
-        for cell in function.__closure__ or ():
+            return name
+        parts += [value.__defaults__, value.__kwdefaults__]
+        for cell in value.__closure__ or ():
             # A cell may have no value yet.
             with contextlib.suppress(ValueError):
                 parts.append(cell.cell_contents)
-        return f"({self._listed(parts)})"
+        return f"{name}({self._listed(parts)})"
 
     def _array(self, value: object, cls: type) -> str:
         """Return an array or a table by shape and types, or "" for any other value."""
@@ -308,23 +311,6 @@ class _Writer:
         else:
             return ""
         return self._state(cls, {name: getattr(value, name, None) for name in names})
-
-    def _shown(self, value: object, cls: type) -> str:
-        # A callable with a qualified name, such as a jitted function.
-        name = getattr(value, "__qualname__", None)
-        if callable(value) and isinstance(name, str):
-            return f"{_name(cls)} {getattr(value, '__module__', '')}.{name}"
-        if cls.__repr__ is not _DEFAULT_REPR:
-            text = _ADDRESS.sub("", repr(value)[:_MAX_TEXT])
-            return f"{_name(cls)} {self._without_checkout(text)}"
-        # Attributes are shown by type only.
-        if self._in_object:
-            return f"<{_name(cls)}>"
-        self._in_object = True
-        try:
-            return self._state(cls, _attributes(value, cls))
-        finally:
-            self._in_object = False
 
     def _state(self, cls: type, state: Mapping[str, object]) -> str:
         parts = [f"{name}={self.text(state[name])}" for name in sorted(state)]

@@ -119,8 +119,11 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
         named = self.named(name)
         if not named:
             return None, f"the table of datasheets has no {name!r}"
+        tests = {"memory": _memory_fits, "bandwidth": _bandwidth_fits}
         for card in named:
-            if not _contradictions(card, device) and _settled(card, device):
+            fits = tests.get(card.settled_by or "")
+            is_settled = fits is None or fits(card, device) is not None
+            if is_settled and not _contradictions(card, device):
                 return card, ""
         differences = "; ".join(
             filter(None, (_contradictions(c, device) for c in named))
@@ -209,14 +212,6 @@ def _contradictions(card: Card, device: Device) -> str:
     if card.settled_by == "bandwidth" and _bandwidth_fits(card, device) is False:
         differences.append("its memory is clocked for another bandwidth")
     return " and ".join(differences)
-
-
-def _settled(card: Card, device: Device) -> bool:
-    if card.settled_by == "memory":
-        return _memory_fits(card, device) is not None
-    if card.settled_by == "bandwidth":
-        return _bandwidth_fits(card, device) is not None
-    return True
 
 
 def _memory_fits(card: Card, device: Device) -> bool | None:

@@ -57,7 +57,20 @@ def absent_collectors(
 
         no_device_reason: The reason that there is no GPU, or None if there is a GPU.
     """
-    absent = _absent_device_collectors(no_device_reason)
+    absent: dict[str, Gap] = {}
+    if no_device_reason is not None:
+        no_device = Gap(
+            code=GapCode.NO_DEVICE,
+            reason=f"there is no GPU: {no_device_reason}",
+            remedy="run it on a machine with a GPU",
+        )
+        absent.update(dict.fromkeys(DEVICE_COLLECTORS, no_device))
+    else:
+        from pytest_gpuperf.collect.cupti.subscription import attached_tool, missing
+
+        absence = attached_tool(os.environ) or missing()
+        if absence is not None:
+            absent[Source.CUPTI] = absence
     if not replaying:
         absent[Source.REPLAY] = Gap(
             code=GapCode.NOT_ASKED,
@@ -84,20 +97,6 @@ def absent_collectors(
     except CollectorUnavailableError as error:
         absent[Source.BINARY] = Gap.of(error)
     return absent
-
-
-def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Gap]:
-    if no_device_reason is not None:
-        nothing = Gap(
-            code=GapCode.NO_DEVICE,
-            reason=f"there is no GPU: {no_device_reason}",
-            remedy="run it on a machine with a GPU",
-        )
-        return dict.fromkeys(DEVICE_COLLECTORS, nothing)
-    from pytest_gpuperf.collect.cupti.subscription import attached_tool, missing
-
-    absence = attached_tool(os.environ) or missing()
-    return {} if absence is None else {Source.CUPTI: absence}
 
 
 def still_absent(absent: Mapping[str, Gap], used: Collection[str]) -> dict[str, Gap]:
@@ -168,11 +167,18 @@ def choose(
         **lost,
     }
     other_losses = [name for name in lost if name not in COLLECTORS]
-    notes = [
-        _note(name, used, reasons)
-        for name in (*COLLECTORS, *other_losses)
-        if name not in used
-    ]
+    notes = []
+    for name in (*COLLECTORS, *other_losses):
+        if name in used:
+            continue
+        gap, code = reasons.get(name), GapCode.NOT_ASKED
+        if gap is not None:
+            why, code = gap.text, gap.code
+        elif name in reasons:
+            why = "not requested"
+        else:
+            why = f"not needed with {', '.join(used)}"
+        notes.append(HeaderNote(about=name, text=f"{name}: {why}", code=code))
     notes.append(_device_note(used, device_name, device_reason))
     return Choice(collectors=used, notes=tuple(notes))
 
@@ -229,17 +235,6 @@ def _checked(requested: tuple[str, ...], absent: Mapping[str, Gap]) -> frozenset
         remedies = dict.fromkeys(absent[name].remedy for name in missing)
         raise CollectorUnavailableError(message, remedy="; ".join(remedies))
     return names
-
-
-def _note(
-    name: str, used: tuple[str, ...], gaps: Mapping[str, Gap | None]
-) -> HeaderNote:
-    """Return the reason for an unused collector. None in `gaps` means not requested."""
-    gap = gaps.get(name)
-    if gap is not None:
-        return HeaderNote(about=name, text=f"{name}: {gap.text}", code=gap.code)
-    why = "not requested" if name in gaps else f"not needed with {', '.join(used)}"
-    return HeaderNote(about=name, text=f"{name}: {why}", code=GapCode.NOT_ASKED)
 
 
 def _device_note(

@@ -228,26 +228,20 @@ def read_readings(folder: str) -> dict[Address, Record]:
     """
     records: dict[Address, Record] = {}
     for file in sorted(Path(folder).glob("readings-*.jsonl")):
-        for record in _lines(file):
-            records[record.key, record.role, record.process_index] = record
-    return records
-
-
-def _lines(file: Path) -> list[Record]:
-    """Return the records of a file, without an unfinished last line."""
-    try:
-        *whole, rest = file.read_bytes().split(b"\n")
-    except OSError as error:
-        raise _unread(file, error) from error
-    # The unfinished line of a killed process, or "" after a whole line.
-    del rest
-    records = []
-    for number, line in enumerate(whole, start=1):
         try:
-            records.append(codec.from_text(line, Record))
-        except RecordError as error:
-            message = f"line {number}: {error.message}"
-            raise CaptureFormatError(message, remedy=_REMEDY, path=str(file)) from error
+            # The last line is the unfinished line of a killed process, or "".
+            lines = file.read_bytes().split(b"\n")[:-1]
+        except OSError as error:
+            raise _unread(file, error) from error
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = codec.from_text(line, Record)
+            except RecordError as error:
+                message = f"line {number}: {error.message}"
+                raise CaptureFormatError(
+                    message, remedy=_REMEDY, path=str(file)
+                ) from error
+            records[record.key, record.role, record.process_index] = record
     return records
 
 

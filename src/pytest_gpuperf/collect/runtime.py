@@ -38,7 +38,12 @@ class LoadedLibrary:
         if sys.platform == "win32":
             handle = ctypes.windll.kernel32.GetModuleHandleW(self._windows_name)
             return ctypes.WinDLL(self._windows_name, handle=handle) if handle else None
-        count = _loads_count()
+        # The number of libraries ever loaded, or None if not counted by the system.
+        count = None
+        if _WALK is not None:
+            _LOADS[0] = None
+            _WALK(_VISIT, None)
+            count = _LOADS[0]
         if count is not None and count == self._absent_at:
             return None
         try:
@@ -66,15 +71,6 @@ _VISITOR = ctypes.CFUNCTYPE(
 _ENTRY_BYTES = ctypes.sizeof(_Entry)
 # Any number but 0 ends the walk. Every entry has the same counter.
 _STOP = 1
-
-
-def _loads_count() -> int | None:
-    """Return the number of libraries ever loaded, or None if not counted by the system."""
-    if _WALK is None:
-        return None
-    _LOADS[0] = None
-    _WALK(_VISIT, None)
-    return _LOADS[0]
 
 
 def _read_counter(entry: Any, size: int, _: object) -> int:  # noqa: ANN401 - a ctypes pointer
@@ -402,7 +398,25 @@ class CudaRuntime:
             return
         buffer = self._buffers.get(context)
         if buffer is None or self._extent(buffer.address) != buffer.extent:
-            buffer = self._buffers[context] = self._buffer()
+            l2_bytes = ctypes.c_int()
+            self._call(
+                "cuDeviceGetAttribute",
+                ctypes.byref(l2_bytes),
+                ctypes.c_int(_L2_CACHE_SIZE),
+                self._device(),
+            )
+            size_bytes = _FLUSH_FACTOR * l2_bytes.value
+            address = ctypes.c_uint64()
+            # One byte more, so that the size differs from that of a test's array at the
+            # same address.
+            self._call(
+                "cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes + 1)
+            )
+            buffer = self._buffers[context] = _FlushBuffer(
+                address=address.value,
+                size_bytes=size_bytes,
+                extent=self._extent(address.value),
+            )
         # Before compute capability 8.0, and on some slices, no line can persist.
         self._call("cuCtxResetPersistingL2Cache", harmless=_NOT_SUPPORTED)
         self._call(
@@ -450,25 +464,23 @@ class CudaRuntime:
         for ordinal in range(count.value):
             device = ctypes.c_int()
             self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
-            if self._uuid(device) == bare_uuid:
-                return self._facts(device)
+            if self._uuid(device) != bare_uuid:
+                continue
+            name = ctypes.create_string_buffer(_NAME_LENGTH)
+            self._call("cuDeviceGetName", name, ctypes.c_int(_NAME_LENGTH), device)
+            clock_khz = self._attribute(_CLOCK_KHZ, device)
+            memory_clock_khz = self._attribute(_MEMORY_CLOCK_KHZ, device)
+            integrated = self._attribute(_INTEGRATED, device, least=0)
+            return DriverFacts(
+                name=name.value.decode("utf-8", "replace"),
+                sm_count=self._attribute(_SM_COUNT, device),
+                rated_clock_hz=clock_khz and clock_khz * _HZ_PER_KHZ,
+                memory_clock_hz=memory_clock_khz and memory_clock_khz * _HZ_PER_KHZ,
+                memory_bus_bits=self._attribute(_MEMORY_BUS_BITS, device),
+                l2_bytes=self._attribute(_L2_CACHE_SIZE, device),
+                integrated=None if integrated is None else bool(integrated),
+            )
         return None
-
-    def _facts(self, device: ctypes.c_int) -> DriverFacts:
-        name = ctypes.create_string_buffer(_NAME_LENGTH)
-        self._call("cuDeviceGetName", name, ctypes.c_int(_NAME_LENGTH), device)
-        clock_khz = self._attribute(_CLOCK_KHZ, device)
-        memory_clock_khz = self._attribute(_MEMORY_CLOCK_KHZ, device)
-        integrated = self._attribute(_INTEGRATED, device, least=0)
-        return DriverFacts(
-            name=name.value.decode("utf-8", "replace"),
-            sm_count=self._attribute(_SM_COUNT, device),
-            rated_clock_hz=clock_khz and clock_khz * _HZ_PER_KHZ,
-            memory_clock_hz=memory_clock_khz and memory_clock_khz * _HZ_PER_KHZ,
-            memory_bus_bits=self._attribute(_MEMORY_BUS_BITS, device),
-            l2_bytes=self._attribute(_L2_CACHE_SIZE, device),
-            integrated=None if integrated is None else bool(integrated),
-        )
 
     def _attribute(
         self, attribute: int, device: ctypes.c_int, *, least: int = 1
@@ -487,27 +499,6 @@ class CudaRuntime:
         text = bytes(raw).hex()
         parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
         return "-".join(parts)
-
-    def _buffer(self) -> _FlushBuffer:
-        l2_bytes = ctypes.c_int()
-        self._call(
-            "cuDeviceGetAttribute",
-            ctypes.byref(l2_bytes),
-            ctypes.c_int(_L2_CACHE_SIZE),
-            self._device(),
-        )
-        size_bytes = _FLUSH_FACTOR * l2_bytes.value
-        address = ctypes.c_uint64()
-        # One byte more, so that the size differs from that of a test's array at the
-        # same address.
-        self._call(
-            "cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes + 1)
-        )
-        return _FlushBuffer(
-            address=address.value,
-            size_bytes=size_bytes,
-            extent=self._extent(address.value),
-        )
 
     def _extent(self, address: int) -> tuple[int, int] | None:
         """Return start and size [B] of the allocation at an address, or None if there is none."""

@@ -180,7 +180,20 @@ class ScratchFolder:
     """
 
     def __init__(self, kind: str) -> None:
-        _sweep(Path(tempfile.gettempdir()))
+        # Folders of processes that have ended. On Windows, nothing is swept.
+        left = Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")
+        for path in left if hasattr(os, "getuid") else ():
+            # Another process may remove the folder at the same time.
+            with contextlib.suppress(OSError):
+                state = path.lstat()
+                if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+                    continue
+                held = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    _take(held)
+                    shutil.rmtree(path, ignore_errors=True)
+                finally:
+                    os.close(held)
         self.path = tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-")
         new = Path(self.path, _UNLOCKED)
         lock = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -222,24 +235,3 @@ def _take(lock: int) -> None:
         import fcntl
 
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _sweep(parent: Path) -> None:
-    if not hasattr(os, "getuid"):
-        return
-    for path in parent.glob(f"{_PREFIX}*"):
-        # Another process may remove the folder at the same time.
-        with contextlib.suppress(OSError):
-            _remove_left(path)
-
-
-def _remove_left(path: Path) -> None:
-    state = path.lstat()
-    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
-        return
-    lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        _take(lock)
-        shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(lock)

@@ -269,7 +269,13 @@ def shard(variables: Mapping[str, str]) -> str | None:
     step = _number(variables, "SLURM_ARRAY_TASK_STEP") or 1
     task = _number(variables, "SLURM_ARRAY_TASK_ID")
     index = _number(variables, "JOB_COMPLETION_INDEX")
-    rank = _rank(variables)
+    rank = _number(variables, "SLURM_PROCID")
+    # A batch script has the number 0 in a job with several tasks, but is not one of the
+    # tasks.
+    in_step = any(name.startswith("SLURM_STEP") for name in variables)
+    is_batch = rank == 0 and "SLURM_JOB_ID" in variables and not in_step
+    if is_batch or (_number(variables, "WORLD_SIZE") or 1) > 1:
+        rank = None
     node = _number(variables, "CI_NODE_INDEX")
     parts = (
         (None if index is None else index + 1, _number(variables, "GPUPERF_SHARDS")),
@@ -292,19 +298,6 @@ def part_of(number: int | None, count: int | None) -> str | None:
     if number is None or count is None or count < 2 or not 1 <= number <= count:  # noqa: PLR2004 - one part is the whole
         return None
     return f"{number}/{count}"
-
-
-def _rank(variables: Mapping[str, str]) -> int | None:
-    """Return the number of a task of a Slurm step, or None outside of a step."""
-    rank = _number(variables, "SLURM_PROCID")
-    if (_number(variables, "WORLD_SIZE") or 1) > 1:
-        return None
-    # A batch script has the number 0 in a job with several tasks, but is not one of the
-    # tasks.
-    in_step = any(name.startswith("SLURM_STEP") for name in variables)
-    if rank == 0 and "SLURM_JOB_ID" in variables and not in_step:
-        return None
-    return rank
 
 
 def _number(variables: Mapping[str, str], name: str) -> int | None:

@@ -362,7 +362,15 @@ def worktree(
     Raises:
         RevisionError: The commit cannot be checked out. Nothing is left behind.
     """
-    parent = _parent(repository)
+    parent = os.path.realpath(tempfile.gettempdir())
+    remedy = "set TMPDIR to another folder"
+    # PYTHONPATH is a list with this separator between its entries.
+    if os.pathsep in parent:
+        message = f"the temporary folder {parent} has {os.pathsep!r} in its name"
+        raise repository.error(message, remedy)
+    if Path(parent).is_relative_to(repository.root):
+        message = f"the temporary folder {parent} is part of the working tree"
+        raise repository.error(message, remedy)
     try:
         # Removes the folders of killed runs first.
         folder = ScratchFolder(_KIND)
@@ -384,19 +392,6 @@ def worktree(
         _remove(repository, scratch / _TREE)
         folder.remove()
         _forget(repository, scratch)
-
-
-def _parent(repository: Repository) -> str:
-    parent = os.path.realpath(tempfile.gettempdir())
-    remedy = "set TMPDIR to another folder"
-    # PYTHONPATH is a list with this separator between its entries.
-    if os.pathsep in parent:
-        message = f"the temporary folder {parent} has {os.pathsep!r} in its name"
-        raise repository.error(message, remedy)
-    if Path(parent).is_relative_to(repository.root):
-        message = f"the temporary folder {parent} is part of the working tree"
-        raise repository.error(message, remedy)
-    return parent
 
 
 def _no_room(repository: Repository, folder: str, error: OSError) -> RevisionError:
@@ -484,37 +479,29 @@ def _carry(
             raise repository.error(message + reason, "correct the path")
         for source in sources:
             name = str(source.relative_to(root))
+            message = f"{name} cannot be carried to the other side: "
             if name in tracked or source.suffix in _COMPILED:
-                message = f"{name} cannot be carried to the other side: "
                 remedy = "carry only generated files, and build others on both sides"
                 raise repository.error(f"{message}it is code of this one", remedy)
-            _copy(source, Path(tree.root), name, repository)
+            target = Path(tree.root, name)
+            way = [target, *target.parents[: len(Path(name).parts) - 1]]
+            link = next((place for place in reversed(way) if place.is_symlink()), None)
+            # A link may lead out of the tree.
+            if link is not None:
+                message += f"{link.relative_to(tree.root)} is a link there"
+                raise repository.error(message, "carry to a path without links")
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # copy2 would copy into a folder.
+                shutil.copyfile(source, target)
+                shutil.copystat(source, target)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+                message += f"the path is taken there ({error.strerror})"
+                raise repository.error(
+                    message, "carry to a path that is free"
+                ) from error
             carried.append(name)
     return tuple(carried)
-
-
-def _copy(source: Path, tree: Path, name: str, repository: Repository) -> None:
-    """
-    Copy a file into a tree. Links are not followed, because they may lead out of the tree.
-
-    Raises:
-        RevisionError: A link or a file in the tree is in the way.
-    """
-    target = tree / name
-    way = [target, *target.parents[: len(Path(name).parts) - 1]]
-    link = next((place for place in reversed(way) if place.is_symlink()), None)
-    message = f"{name} cannot be carried to the other side: "
-    if link is not None:
-        message += f"{link.relative_to(tree)} is a link there"
-        raise repository.error(message, "carry to a path without links")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # copy2 would copy into a folder.
-        shutil.copyfile(source, target)
-        shutil.copystat(source, target)
-    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        message += f"the path is taken there ({error.strerror})"
-        raise repository.error(message, "carry to a path that is free") from error
 
 
 def _worktrees(repository: Repository) -> list[Path]:

@@ -133,6 +133,28 @@ class Block(Frozen, frozen=True, kw_only=True):
                 return side, reasons[0]
         return None
 
+    def silent(self, gates: Mapping[str, Mapping[str, float | None]]) -> frozenset[str]:
+        """
+        Return the tests that every process measured, and none of their compared metrics.
+
+        Args:
+            gates: The compared metrics of each test, by id, with their limits.
+        """
+        return frozenset.intersection(*(_silent(run, gates) for run in self.runs))
+
+
+def _silent(
+    run: SideRun, gates: Mapping[str, Mapping[str, float | None]]
+) -> frozenset[str]:
+    measured, compared = set(), set()
+    for record in run.records:
+        test_id = record.key.test_id
+        measured.add(test_id)
+        given = {each.metric for each in (*record.estimates, *record.unmeasured)}
+        if given.intersection(gates.get(test_id, ())):
+            compared.add(test_id)
+    return frozenset(measured - compared)
+
 
 class SidePair(Frozen, frozen=True, kw_only=True):
     """

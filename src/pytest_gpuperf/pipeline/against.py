@@ -799,11 +799,14 @@ class _Looks:
         Return the undecided tests in the order of measurement.
 
         After a look, the tests most likely to be slower come first. A test in which a
-        process ended is not measured again.
+        process ended is not measured again, and neither is one that gives none of the
+        compared metrics.
         """
         test_ids = self._compared if self._look is None else self._look.undecided
-        ended_in = frozenset().union(*(block.ended_in for block in self.blocks))
-        return tuple(test_id for test_id in test_ids if test_id not in ended_in)
+        closed = frozenset().union(*(block.ended_in for block in self.blocks))
+        if self.blocks:
+            closed |= self.blocks[0].silent(self._limits)
+        return tuple(test_id for test_id in test_ids if test_id not in closed)
 
     def _spent_s(self) -> float:
         """Return the time spent on blocks, without waiting for other runs [s]."""

@@ -123,7 +123,7 @@ def decide(
     complete = suite.completeness().complete
     repeats = complete and suite.config.runs > 1
     if repeats:
-        announce(False, 0.0)  # noqa: FBT003 - nobody knows of suspects yet
+        announce(False, 0.0)  # noqa: FBT003 - no suspects are known yet
         _measure_again(suite)
     if complete:
         _ask_for_parameters(suite)

@@ -29,7 +29,7 @@ from pytest_gpuperf.model.record import (
     VoidCode,
 )
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
-from unit.judge.building import KEY, estimate, record, session
+from unit.judge.building import KEY, blocks_of, estimate, record, session
 
 FACTS = {"device-time": {"gpu_name": "H200"}}
 
@@ -565,3 +565,14 @@ def test_a_test_is_unsteady_where_processes_disagree() -> None:
     a, b = (measured(parameters_digest=digest) for digest in "ab")
     assert unsteady_tests([a, b, measured()]) == {KEY.test_id}
     assert unsteady_tests([a, a, measured()]) == frozenset()
+
+
+def test_a_test_without_a_compared_metric_is_silent() -> None:
+    """It stays open if any process gave the metric, or may not have run the test."""
+    given = [(1.0, 1.0, 1.0, 1.0)]
+    (block,) = blocks_of({"a": given, "b": [(None, 1.0, 1.0, 1.0)]}, metric="x")
+    both = {"a": {"x": 0.05}, "b": {"x": 0.05}}
+
+    assert block.silent(both) == frozenset()
+    assert block.silent({"a": {"time": 0.05}, "b": {"time": None}}) == {"a"}
+    assert block.silent({}) == {"a"}

@@ -176,20 +176,15 @@ class CallCounter:
                 )
             if call.is_whole:
                 return self._count_whole(profiler, call.request, test_code)
-            return self._count_kernels(profiler, call.request, test_code)
-
-    def _count_kernels(
-        self, profiler: RangeProfiler, request: TimedCall, test_code: _TestCode
-    ) -> Counted:
-        with test_code.runs():
-            call = calls(request)()
-        self._flush(request)
-
-        def body() -> None:
             with test_code.runs():
-                settle(call())
+                one_call = calls(call.request)()
+            self._flush(call.request)
 
-        return profiler.count_kernels(body)
+            def body() -> None:
+                with test_code.runs():
+                    settle(one_call())
+
+            return profiler.count_kernels(body)
 
     def _count_whole(
         self, profiler: RangeProfiler, request: TimedCall, test_code: _TestCode

@@ -287,7 +287,18 @@ class RangeProfiler:
         cache: str = "none",
         library: Libcupti | None = None,
     ) -> None:
-        _refuse_request(metrics, max_ranges, cache)
+        mistakes = [
+            mistake
+            for is_wrong, mistake in (
+                (not metrics, "metrics is empty"),
+                (max_ranges < 1, f"max_ranges={max_ranges} is below 1"),
+                (cache not in {"all", "none"}, f"cache={cache!r} is not a cache mode"),
+            )
+            if is_wrong
+        ]
+        if mistakes:
+            remedy = 'give metrics, max_ranges >= 1 and cache="all" or "none"'
+            raise MeasureError("; ".join(mistakes), remedy=remedy)
         self._library = library or load()
         self._synchronize = synchronize
         self._max_ranges = max_ranges
@@ -470,22 +481,6 @@ def kernel_replay_error(
         message = "kernel replay does not distinguish the kernels of a CUDA graph"
         return MeasureError(message, remedy=f"{remedy}, or launch without graphs")
     return None
-
-
-def _refuse_request(metrics: Sequence[str], max_ranges: int, cache: str) -> None:
-    """Raise an error that lists all invalid arguments at once."""
-    mistakes = [
-        mistake
-        for is_wrong, mistake in (
-            (not metrics, "metrics is empty"),
-            (max_ranges < 1, f"max_ranges={max_ranges} is below 1"),
-            (cache not in {"all", "none"}, f"cache={cache!r} is not a cache mode"),
-        )
-        if is_wrong
-    ]
-    if mistakes:
-        remedy = 'give metrics, max_ranges >= 1 and cache="all" or "none"'
-        raise MeasureError("; ".join(mistakes), remedy=remedy)
 
 
 def _void(

@@ -205,7 +205,17 @@ def take(
             cupti.activity_register_callbacks(_requested, completed)
             for name in (*_REQUIRED, *(("GRAPH_TRACE",) if whole_graphs else ())):
                 _enable(cupti, undo, name)
-            unrecorded = _enable_optional(cupti, undo, environment)
+            unrecorded: dict[str, str] = {}
+            optional = list(_OPTIONAL)
+            if Path(environment.get(_NVTX, "")).name.startswith("libcupti"):
+                optional.append("MARKER")
+            else:
+                unrecorded["MARKER"] = f"{_NVTX} does not name libcupti"
+            for name in optional:
+                try:
+                    _enable(cupti, undo, name)
+                except failures as error:
+                    unrecorded[name] = _absence_of(error).reason
             _enable_calls(cupti, undo)
         except failures as error:
             absence = _absence_of(error)
@@ -248,26 +258,6 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
 def _enable(cupti: Any, undo: contextlib.ExitStack, name: str) -> None:  # noqa: ANN401 - an optional library
     cupti.activity_enable(KINDS[name])
     _later(undo, failures_of(cupti), cupti.activity_disable, KINDS[name])
-
-
-def _enable_optional(
-    cupti: Any,  # noqa: ANN401 - an optional library has no types
-    undo: contextlib.ExitStack,
-    environment: Mapping[str, str],
-) -> dict[str, str]:
-    """Enable optional kinds, and return the reasons for kinds that are not recorded."""
-    unrecorded: dict[str, str] = {}
-    names = list(_OPTIONAL)
-    if Path(environment.get(_NVTX, "")).name.startswith("libcupti"):
-        names.append("MARKER")
-    else:
-        unrecorded["MARKER"] = f"{_NVTX} does not name libcupti"
-    for name in names:
-        try:
-            _enable(cupti, undo, name)
-        except failures_of(cupti) as error:
-            unrecorded[name] = _absence_of(error).reason
-    return unrecorded
 
 
 def _enable_calls(cupti: Any, undo: contextlib.ExitStack) -> None:  # noqa: ANN401 - an optional library

@@ -256,24 +256,25 @@ class _Check(Frozen, frozen=True, kw_only=True):
 
 def gpu_findings(report: NvmlReport) -> tuple[Finding, ...]:
     """Return a finding for every topic that NVML can answer."""
-    findings = (_checked(check, report) for check in _CHECKS)
-    return (_nvml(report), *findings, _clocks(report), _confidential(report))
-
-
-def _checked(check: _Check, report: NvmlReport) -> Finding:
-    topic = check.topic
-    if not report.gpus:
-        return topic.unknown(_no_gpu(report))
-    readings = [(gpu, check.reading(gpu)) for gpu in report.gpus]
-    evidence = tuple(_reading(gpu, text) for gpu, text in readings)
-    faulty = [gpu for gpu, text in readings if text is not None and check.faulty(gpu)]
-    if faulty:
-        remedy = "; ".join(dict.fromkeys(map(check.remedy, faulty)))
-        return topic.found(check.status, check.cause, evidence, remedy)
-    if silent := [str(gpu.index) for gpu, text in readings if text is None]:
-        reason = f"NVML does not report it for GPU {', '.join(silent)}"
-        return topic.unknown(reason, *evidence)
-    return topic.ok(check.good, *evidence)
+    findings = [_nvml(report)]
+    for check in _CHECKS:
+        topic = check.topic
+        readings = [(gpu, check.reading(gpu)) for gpu in report.gpus]
+        evidence = tuple(_reading(gpu, text) for gpu, text in readings)
+        faulty = [g for g, text in readings if text is not None and check.faulty(g)]
+        silent = [str(gpu.index) for gpu, text in readings if text is None]
+        if not readings:
+            finding = topic.unknown(_no_gpu(report))
+        elif faulty:
+            remedy = "; ".join(dict.fromkeys(map(check.remedy, faulty)))
+            finding = topic.found(check.status, check.cause, evidence, remedy)
+        elif silent:
+            reason = f"NVML does not report it for GPU {', '.join(silent)}"
+            finding = topic.unknown(reason, *evidence)
+        else:
+            finding = topic.ok(check.good, *evidence)
+        findings.append(finding)
+    return (*findings, _clocks(report), _confidential(report))
 
 
 def _no_gpu(report: NvmlReport) -> str:
@@ -463,10 +464,17 @@ def _clocks(report: NvmlReport) -> Finding:
     if not report.gpus:
         return _CLOCKS.unknown(_no_gpu(report))
     evidence = [_reading(gpu, _clock(gpu)) for gpu in report.gpus]
-    remedy = "; ".join(
-        f"sudo nvidia-smi -i {gpu.index} -lgc {_steady(gpu)}" for gpu in report.gpus
-    )
-    if any(map(_floats, report.gpus)):
+    commands, has_fallen = [], False
+    for gpu in report.gpus:
+        now, most = gpu.sm_clock_mhz, gpu.max_sm_clock_mhz
+        steady = "MHZ" if most is None else int(_STEADY * most) // _STEP_MHZ * _STEP_MHZ
+        commands.append(f"sudo nvidia-smi -i {gpu.index} -lgc {steady}")
+        # A locked clock does not fall on an idle GPU.
+        is_idle = (gpu.reasons or 0) & _IDLE
+        if is_idle and now is not None and most is not None and now < _FREE * most:
+            has_fallen = True
+    remedy = "; ".join(commands)
+    if has_fallen:
         return _CLOCKS.distorts(
             "the clock is not locked: it falls when the GPU is idle and follows power "
             "and temperature",
@@ -488,20 +496,6 @@ def _clock(gpu: Gpu) -> str | None:
         return None
     reasons = "not reported" if gpu.reasons is None else f"{gpu.reasons:#x}"
     return f"{gpu.sm_clock_mhz} of {gpu.max_sm_clock_mhz} MHz, reasons {reasons}"
-
-
-def _floats(gpu: Gpu) -> bool:
-    """Return True if the clock has fallen on an idle GPU. A locked clock does not fall."""
-    now, most = gpu.sm_clock_mhz, gpu.max_sm_clock_mhz
-    idle = bool((gpu.reasons or 0) & _IDLE)
-    return idle and now is not None and most is not None and now < _FREE * most
-
-
-def _steady(gpu: Gpu) -> str:
-    """Return a clock that a GPU can hold under load [MHz], or "MHZ" if unknown."""
-    if gpu.max_sm_clock_mhz is None:
-        return "MHZ"
-    return str(int(_STEADY * gpu.max_sm_clock_mhz) // _STEP_MHZ * _STEP_MHZ)
 
 
 _CONFIDENTIAL = Topic(

@@ -149,13 +149,6 @@ def _permission(machine: MachineFacts, report: NvmlReport) -> Finding:
         )
     if admin_only == "0":
         return _PERMISSION.ok("every user may read counters", evidence)
-    return _with_capabilities(machine, report, evidence)
-
-
-def _with_capabilities(
-    machine: MachineFacts, report: NvmlReport, evidence: str
-) -> Finding:
-    """Check if this process has the capabilities of an administrator."""
     held = machine.field(_STATUS, "CapEff")
     if held is None or not re.fullmatch("[0-9a-f]+", held):
         reason = (
@@ -163,23 +156,14 @@ def _with_capabilities(
             "are unknown"
         )
         return _PERMISSION.unknown(reason, evidence, f"{_STATUS}: no CapEff")
-    status = f"{_STATUS}: CapEff: {held}"
-    bits = int(held, 16)
-    if bits >> _SYS_ADMIN & 1:
-        return _PERMISSION.ok(
-            "only administrators may read counters, and this process has CAP_SYS_ADMIN",
-            evidence,
-            status,
-        )
-    if (
-        bits >> _PERFMON & 1
-        and (_driver_branch(machine, report) or 0) >= _PERFMON_DRIVER
-    ):
-        return _PERMISSION.ok(
-            "only administrators may read counters, and this process has CAP_PERFMON",
-            evidence,
-            status,
-        )
+    status, bits = f"{_STATUS}: CapEff: {held}", int(held, 16)
+    capability = "CAP_SYS_ADMIN" if bits >> _SYS_ADMIN & 1 else ""
+    if not capability and bits >> _PERFMON & 1:
+        has_access = (_driver_branch(machine, report) or 0) >= _PERFMON_DRIVER
+        capability = "CAP_PERFMON" if has_access else ""
+    if capability:
+        cause = "only administrators may read counters, and this process has"
+        return _PERMISSION.ok(f"{cause} {capability}", evidence, status)
     return _PERMISSION.stops(
         "only administrators may read counters (ERR_NVGPUCTRPERM), and this process has "
         f"neither CAP_SYS_ADMIN nor, with driver {_PERFMON_DRIVER} or later, CAP_PERFMON",

@@ -235,7 +235,23 @@ class Catalogue:
                 alone[check.name] = passes
                 together += counted
         passes = self._evaluator.passes(together)
-        replays, note = _replays(passes, [check.name for check in checks])
+        families = {check.name: _family(check.name) for check in checks}
+        expanded = [
+            name
+            for name, family in families.items()
+            if family
+            and family.cost is _Cost.UNKNOWN
+            and not name.startswith("breakdown:")
+        ]
+        replays: int | None = passes + _COUNTERS_MORE
+        note = _COUNTERS_NOTE
+        if expanded:
+            replays, note = None, _OPEN_NOTE.format(", ".join(expanded))
+        elif any(
+            _SASS in name or (family and family.cost is _Cost.SOURCE)
+            for name, family in families.items()
+        ):
+            replays, note = passes + _SOURCE_MORE, _SOURCE_NOTE
         return PassCost(
             chip=self.chip,
             names=tuple(check.name for check in checks),
@@ -332,8 +348,19 @@ class Catalogue:
         ]
         if other_chips:
             note += f", unlike {', '.join(other_chips)}"
+        # Newer chips insert words into names (`dram__bytes_op_read`), so names with all
+        # of the words come first, then names of similar spelling. A single word is in
+        # too many names.
+        words, candidates = set(base.split("_")), alike or all_names
+        if len(words) > 1:
+            holding = [c for c in candidates if words <= set(c.split("_"))]
+        else:
+            holding = []
+        holding.sort(key=lambda candidate: (len(candidate), candidate))
+        close = difflib.get_close_matches(base, candidates, n=_SUGGESTED, cutoff=_CLOSE)
+        nearest = [*dict.fromkeys([*holding[:_SUGGESTED], *close])][:_SUGGESTED]
         suggestions = []
-        for metric in _nearest(base, alike or all_names):
+        for metric in nearest:
             ended = metric + (ending[0] if ending else "")
             suggestions.append(ended if self._evaluator.accepts(ended) else metric)
         return NameCheck(
@@ -350,35 +377,6 @@ def _family(name: str) -> _Family | None:
 def made_by_ncu(name: str) -> bool:
     """Return True if only Nsight Compute computes a metric."""
     return _family(name) is not None
-
-
-def _nearest(base: str, candidates: Sequence[str]) -> list[str]:
-    """
-    Return similar names, best first.
-
-    Newer chips insert words into names (`dram__bytes_op_read`), so names with all of
-    the words come first, then names of similar spelling. A single word is in too many
-    names.
-    """
-    words = set(base.split("_"))
-    has_words = len(words) > 1
-    holding = [c for c in candidates if has_words and words <= set(c.split("_"))]
-    holding.sort(key=lambda candidate: (len(candidate), candidate))
-    alike = difflib.get_close_matches(base, candidates, n=_SUGGESTED, cutoff=_CLOSE)
-    return [*dict.fromkeys([*holding[:_SUGGESTED], *alike])][:_SUGGESTED]
-
-
-def _replays(passes: int, names: Sequence[str]) -> tuple[int | None, str]:
-    """Return the number of runs of a launch, or None if unknown, and a note on the accuracy."""
-    families = {name: _family(name) for name in names}
-    unknown = [n for n, f in families.items() if f and f.cost is _Cost.UNKNOWN]
-    expanded = [name for name in unknown if not name.startswith("breakdown:")]
-    if expanded:
-        return None, _OPEN_NOTE.format(", ".join(expanded))
-    source = [n for n, f in families.items() if f and f.cost is _Cost.SOURCE]
-    if source or any(_SASS in name for name in names):
-        return passes + _SOURCE_MORE, _SOURCE_NOTE
-    return passes + _COUNTERS_MORE, _COUNTERS_NOTE
 
 
 def _unknown_names(checks: Sequence[NameCheck]) -> ConfigError:

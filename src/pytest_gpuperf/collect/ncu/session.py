@@ -220,24 +220,20 @@ def find_trouble(log: str) -> tuple[Trouble, str, str] | None:
     # Warnings explain an error. Without an error most of them are harmless.
     relevant = TROUBLES if errors_in(log) else TROUBLES[-1:]
     for trouble in relevant:
-        for text in lines:
-            match = re.search(trouble.pattern, text)
-            if match:
-                detail = match.groupdict().get("text") or text.rstrip(".")
-                # ncu shows a name as the regular expression that it made of it.
-                detail = detail.replace("\\.", ".")
-                return trouble, trouble.cause.format(detail, _signal(detail)), detail
+        matches = (re.search(trouble.pattern, text) for text in lines)
+        match = next(filter(None, matches), None)
+        if match is None:
+            continue
+        detail = match.groupdict().get("text") or match.string.rstrip(".")
+        # ncu shows a name as the regular expression that it made of it.
+        detail = detail.replace("\\.", ".")
+        ending = ""
+        # ncu writes signals like statuses. Most details are no number of a signal.
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(int(detail)).name
+            ending = f", or by signal {detail} ({name})" if name in _FATAL else ""
+        return trouble, trouble.cause.format(detail, ending), detail
     return None
-
-
-def _signal(status: str) -> str:
-    """Return the signal that a status may stand for, or "". ncu writes signals like statuses."""
-    try:
-        name = signal.Signals(int(status)).name
-    # Not a number, or not the number of a signal.
-    except ValueError:
-        return ""
-    return f", or by signal {status} ({name})" if name in _FATAL else ""
 
 
 def errors_in(log: str) -> tuple[str, ...]:

@@ -328,8 +328,10 @@ class EntryStore:
         digests = {name: digest_of(content) for name, content in files.items()}
         facts = json.dumps({"created_unix_s": now_unix_s, "files": digests}).encode()
         manifest = _checksum(key, facts) + facts
-        with self._staged() as staging:
-            folder = staging / key
+        staging = self.folder / "staging" / f"{os.getpid()}-{os.urandom(8).hex()}"
+        folder = staging / key
+        try:
+            self._make(staging)
             folder.mkdir(mode=0o700)
             for name, content in files.items():
                 _write(folder / name, content)
@@ -344,6 +346,10 @@ class EntryStore:
                 # Otherwise another process has stored the same entry.
                 if not place.is_dir():
                     raise
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
         self._room_bytes -= sum(map(len, (manifest, *files.values())))
         if self._room_bytes < 0:
             self.make_room(place)
@@ -356,18 +362,33 @@ class EntryStore:
             for path in (
                 p for fan in self._listed(self.folder / kind) for p in self._listed(fan)
             ):
-                if _KEY.fullmatch(path.name) and path.parent.name == path.name[:_FAN]:
-                    # The entry may have been removed since it was listed.
-                    with contextlib.suppress(OSError):
-                        entries.append(_entry(kind, path))
+                name = path.name
+                if not _KEY.fullmatch(name) or path.parent.name != name[:_FAN]:
+                    continue
+                # The entry may have been removed since it was listed.
+                with contextlib.suppress(OSError):
+                    states = {file.name: file.stat() for file in path.iterdir()}
+                    used_unix_s = states.get(_MANIFEST, path.stat()).st_mtime
+                    size_bytes = sum(state.st_size for state in states.values())
+                    entries.append(
+                        StoreEntry(kind, name, path, size_bytes, used_unix_s)
+                    )
         return tuple(sorted(entries, key=lambda entry: -entry.used_unix_s))
 
     def verify(self) -> tuple[StoreEntry, ...]:
         """Remove and return all damaged entries."""
-        damaged = tuple(entry for entry in self.entries() if not _is_intact(entry.path))
+        damaged = []
+        for entry in self.entries():
+            try:
+                is_intact = _read(entry.path) is not None
+            except OSError:
+                # An entry that was removed during the check is not damaged.
+                is_intact = not entry.path.exists()
+            if not is_intact:
+                damaged.append(entry)
         for entry in damaged:
             self._remove(entry.path)
-        return damaged
+        return tuple(damaged)
 
     def clear(self) -> tuple[StoreEntry, ...]:
         """Remove and return all entries. Other files of the folder stay."""
@@ -478,17 +499,6 @@ class EntryStore:
         shutil.rmtree(aside, ignore_errors=True)
         return True
 
-    @contextlib.contextmanager
-    def _staged(self) -> Iterator[Path]:
-        folder = self.folder / "staging" / f"{os.getpid()}-{os.urandom(8).hex()}"
-        try:
-            self._make(folder)
-            yield folder
-        except OSError as error:
-            raise self._unwritable(error) from error
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
     def _make(self, folder: Path) -> None:
         if folder.is_dir():
             return
@@ -552,7 +562,14 @@ class FileSets:
         """
         paths = {Path(file.path) for file in files if self._counts(file)}
         if any(path.suffix in _COMPILED for path in paths):
-            paths.update(self._compiled())
+            # A compiler opens headers unseen, so all C-like sources of the project count.
+            for folder, folders, found in os.walk(self._root):
+                folders[:] = [
+                    f for f in folders if not f.startswith(".") and f not in _AWAY
+                ]
+                paths.update(
+                    Path(folder, n) for n in found if Path(n).suffix in _COMPILED
+                )
         changed = sorted(path for path in paths if _is_newer(path, since_unix_s))
         if changed:
             change = f"{changed[0]} changed while it was counted"
@@ -597,14 +614,6 @@ class FileSets:
 
         return not any(map(_DERIVED.fullmatch, folders))
 
-    def _compiled(self) -> Iterator[Path]:
-        # A compiler opens headers unseen, so all C-like sources of the project count.
-        for folder, folders, names in os.walk(self._root):
-            folders[:] = [
-                f for f in folders if not f.startswith(".") and f not in _AWAY
-            ]
-            yield from (Path(folder, n) for n in names if Path(n).suffix in _COMPILED)
-
 
 def _is_newer(path: Path, since_unix_s: float) -> bool:
     """Return True if a file has changed since a time, or is gone. A folder may change."""
@@ -637,14 +646,6 @@ def _read(place: Path) -> EntryContent | None:
     return EntryContent(facts["created_unix_s"], files) if intact else None
 
 
-def _is_intact(place: Path) -> bool:
-    """Return True if an entry is intact, or was removed during the check."""
-    try:
-        return _read(place) is not None
-    except OSError:
-        return not place.exists()
-
-
 def _write(path: Path, content: bytes) -> None:
     """Write a private file that does not exist yet."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -652,10 +653,3 @@ def _write(path: Path, content: bytes) -> None:
         # The file is not synced, which takes 6 ms. The checksum shows damage by a power
         # cut.
         stream.write(content)
-
-
-def _entry(kind: str, path: Path) -> StoreEntry:
-    states = {file.name: file.stat() for file in path.iterdir()}
-    used_unix_s = states.get(_MANIFEST, path.stat()).st_mtime
-    size_bytes = sum(state.st_size for state in states.values())
-    return StoreEntry(kind, path.name, path, size_bytes, used_unix_s)

@@ -173,31 +173,26 @@ class _Fields:
             NVML's error codes of the refused columns.
         """
         heads = self._heads.unpack_from(self.values)
-        refused = {}
+        refused: dict[str, int] = {}
         # The heads differ only after an error or a change of type, which is rare.
         if heads != self._good:
-            refused = self._learn(heads)
+            self._places, formats = [], ""
+            for column, kind, code in zip(
+                self.columns, heads[::2], heads[1::2], strict=True
+            ):
+                if code or kind >= len(_FORMATS):
+                    refused[column] = code or _UNKNOWN
+                    formats += f"{_BYTES}x"
+                else:
+                    self._places.append(self.columns[column])
+                    formats += f"{_HEAD_BYTES}x{_FORMATS[kind]}"
+                    if kind == _UNSIGNED_INT:
+                        self._narrow(column)
+            self._numbers = struct.Struct(formats)
+            self._good = () if refused else heads
         numbers = self._numbers.unpack_from(self.values)
         for place, number in zip(self._places, numbers, strict=True):
             record[place] = number
-        return refused
-
-    def _learn(self, heads: tuple[int, ...]) -> dict[str, int]:
-        refused: dict[str, int] = {}
-        self._places, formats = [], ""
-        for column, kind, code in zip(
-            self.columns, heads[::2], heads[1::2], strict=True
-        ):
-            if code or kind >= len(_FORMATS):
-                refused[column] = code or _UNKNOWN
-                formats += f"{_BYTES}x"
-            else:
-                self._places.append(self.columns[column])
-                formats += f"{_HEAD_BYTES}x{_FORMATS[kind]}"
-                if kind == _UNSIGNED_INT:
-                    self._narrow(column)
-        self._numbers = struct.Struct(formats)
-        self._good = () if refused else heads
         return refused
 
 
@@ -611,14 +606,6 @@ def schedule(
             return
 
 
-def _loaded(name: str, path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type] # who started this found it
-    sys.modules[name] = module
-    spec.loader.exec_module(module)  # type: ignore[union-attr] # the same
-    return module
-
-
 def _answer(code: int) -> None:
     # The starting process may have been killed.
     with contextlib.suppress(OSError):
@@ -635,7 +622,10 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(_HUNG_S)
     request = json.loads(sys.argv[1])
-    nvml = _loaded("pynvml", request["pynvml"])
+    spec = importlib.util.spec_from_file_location("pynvml", request["pynvml"])
+    nvml = importlib.util.module_from_spec(spec)  # type: ignore[arg-type] # who started this found it
+    sys.modules["pynvml"] = nvml
+    spec.loader.exec_module(nvml)  # type: ignore[union-attr] # the same
     capacity, gpm, period_s = request["capacity"], request["gpm"], request["period_s"]
     try:
         nvml.nvmlInit()

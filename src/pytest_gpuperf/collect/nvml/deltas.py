@@ -190,7 +190,17 @@ class Deltas:
             "xids": self._xids(),
             "sm_clock_hz": board.sm_clock_hz(),
             "temperature_celsius": _temperature_celsius(board),
-            **self._rings(),
+            # Sampled by the driver since `begin`.
+            "ring_sm_clocks_hz": tuple(
+                mhz * HZ_PER_MHZ
+                for mhz in board.ring("ring of the SM clock", _SM_CLOCK, self._since_us)
+            ),
+            "ring_power_watts": tuple(
+                milliwatts / 1000
+                for milliwatts in board.ring(
+                    "ring of the power", _TOTAL_POWER, self._since_us
+                )
+            ),
             **_counter_changes(before.counters, after.counters),
         }
         return DeviceDeltas(
@@ -236,16 +246,6 @@ class Deltas:
             used_bytes=None if memory is None else int(memory.used),
             sharing=self._neighbours.on_gpu(board),
         )
-
-    def _rings(self) -> dict[str, tuple[float, ...]]:
-        """Return the clocks [Hz] and powers [W] that the driver sampled since `begin`."""
-        ring, since_us = self.board.ring, self._since_us
-        megahertz = ring("ring of the SM clock", _SM_CLOCK, since_us)
-        milliwatts = ring("ring of the power", _TOTAL_POWER, since_us)
-        return {
-            "ring_sm_clocks_hz": tuple(mhz * HZ_PER_MHZ for mhz in megahertz),
-            "ring_power_watts": tuple(mw / 1000 for mw in milliwatts),
-        }
 
     def _xids(self) -> tuple[int, ...] | None:
         """Return the XID events since the last call, or None if events cannot be read."""

@@ -471,7 +471,21 @@ class GpmPair:
             return {}, (
                 f"it took {duration_s:.3g} s, and GPM needs more than {GPM_GAP_S:g} s"
             )
-        values = self._metrics() if self._began and self._take(1) else None
+        values: dict[int, float | None] | None = None
+        if self._began and self._take(1):
+            nvml = self._board.nvml
+            request = nvml.c_nvmlGpmMetricsGet_t()
+            request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+            request.numMetrics = len(GPM_METRICS)
+            request.sample1, request.sample2 = self._samples
+            for i, metric in enumerate(GPM_METRICS):
+                request.metrics[i].metricId = metric
+            done = self._board.read("GPM", lambda: nvml.nvmlGpmMetricsGet(request))
+            if done is not None:
+                values = {
+                    metric.metricId: None if metric.nvmlReturn else metric.value
+                    for metric in request.metrics[: len(GPM_METRICS)]
+                }
         if values is None:
             gap = self._board.silent.get("GPM") or self._board.lost
             return {}, "its first sample is missing" if gap is None else gap.reason
@@ -492,22 +506,6 @@ class GpmPair:
         else:
             taken = board.call("GPM", "nvmlGpmMigSampleGet", board.instance, sample)
         return taken is not None
-
-    def _metrics(self) -> dict[int, float | None] | None:
-        """Return the averages in NVML's units by metric number, or None if the call fails."""
-        nvml = self._board.nvml
-        request = nvml.c_nvmlGpmMetricsGet_t()
-        request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(GPM_METRICS)
-        request.sample1, request.sample2 = self._samples
-        for i, metric in enumerate(GPM_METRICS):
-            request.metrics[i].metricId = metric
-        if self._board.read("GPM", lambda: nvml.nvmlGpmMetricsGet(request)) is None:
-            return None
-        return {
-            metric.metricId: None if metric.nvmlReturn else metric.value
-            for metric in request.metrics[: len(GPM_METRICS)]
-        }
 
 
 # nvml.h, nvmlClocksEventReason*. The remaining bits are settings.

@@ -518,19 +518,15 @@ def _rates(
     rates = {}
     for reading, (columns, scale) in _RATES.items():
         if elapsed_s > 0 and all(name in new and name in old for name in columns):
-            rises = [_rise(new[n], old[n], is_narrow=n in narrow) for n in columns]
+            rises = [new[name] - old[name] for name in columns]
+            # A counter of 32 bits wraps after 4 GiB. If less than 4 GiB move in a period,
+            # the counter wraps at most once, and the missing part is known. If more
+            # move, the number of wraps is unknown (PCIe 5.0 x16 moves 4 GiB in 68 ms).
+            rises = [
+                rise + _WRAP if rise < 0 and name in narrow else rise
+                for name, rise in zip(columns, rises, strict=True)
+            ]
+            # A counter that was reset has fallen.
             if min(rises) >= 0:
                 rates[reading] = sum(rises) * scale / elapsed_s
     return rates
-
-
-def _rise(new: float, old: float, *, is_narrow: bool) -> float:
-    """
-    Return the rise of a counter, negative after a reset.
-
-    A counter of 32 bits wraps after 4 GiB. If less than 4 GiB move in a period, the counter
-    wraps at most once, and the missing part is known. If more move, the number of wraps is
-    unknown (PCIe 5.0 x16 moves 4 GiB in 68 ms).
-    """
-    rise = new - old
-    return rise + _WRAP if rise < 0 and is_narrow else rise

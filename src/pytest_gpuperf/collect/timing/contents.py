@@ -99,7 +99,15 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
         return
     kind = type(value).__name__
     if isinstance(value, _CONTAINERS):
-        yield from _container_contents(value, place, depth)
+        # A plain container is a single content. Otherwise its size and items are.
+        if _marshalled(value) is not None:
+            yield Content(place=place, kind=kind, read=lambda: _marshalled(value))
+            return
+        if not isinstance(value, (tuple, frozenset)):
+            yield Content(place=place, kind=kind, read=lambda: b"%d" % len(value))
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, item in pairs if depth < _MOST_DEPTH else ():
+            yield from contents(item, f"{place}[{key!r}]", depth=depth + 1)
         return
     for library_reader in (_buffer, _numpy_array, _torch_tensor, _device_array):
         reader = library_reader(value)
@@ -126,24 +134,6 @@ def scalar_bytes(value: object) -> bytes | None:
 
 
 _Reader = tuple[Callable[[], "bytes | memoryview | None"], int]
-
-
-def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]:  # noqa: ANN401 - any builtin container
-    """
-    Yield a plain container as a single content, or else the size and the contents of
-    all items.
-    """
-    kind = type(value).__name__
-    if _marshalled(value) is not None:
-        yield Content(place=place, kind=kind, read=lambda: _marshalled(value))
-        return
-    if not isinstance(value, (tuple, frozenset)):
-        yield Content(place=place, kind=kind, read=lambda: b"%d" % len(value))
-    if depth >= _MOST_DEPTH:
-        return
-    pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-    for key, item in pairs:
-        yield from contents(item, f"{place}[{key!r}]", depth=depth + 1)
 
 
 def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes

@@ -416,20 +416,17 @@ def _trend_note(samples: Sequence[float]) -> Note | None:
     half = len(samples) // 2
     early, late = sorted(samples[:half]), sorted(samples[-half:])
     ratio = statistics.median(late) / statistics.median(early)
-    if 1 / _TREND_RATIO < ratio < _TREND_RATIO or abs(_rank_z(early, late)) < _TREND_Z:
+    if 1 / _TREND_RATIO < ratio < _TREND_RATIO:
+        return None
+    below = sum(
+        bisect.bisect_left(early, value) + bisect.bisect_right(early, value)
+        for value in late
+    )
+    # The normal score of the rank sum of two halves of equal size.
+    spread = math.sqrt(half * half * (2 * half + 1) / 12)
+    if abs((below / 2 - half * half / 2) / spread) < _TREND_Z:
         return None
     text = (
         f"the later half of the samples took {ratio:.3g} times as long as the earlier"
     )
     return Note(code="trend", text=text)
-
-
-def _rank_z(early: Sequence[float], late: Sequence[float]) -> float:
-    """Return the normal score of the rank sum of two sorted halves of equal size."""
-    count = len(early)
-    below = sum(
-        bisect.bisect_left(early, value) + bisect.bisect_right(early, value)
-        for value in late
-    )
-    spread = math.sqrt(count * count * (2 * count + 1) / 12)
-    return (below / 2 - count * count / 2) / spread

@@ -417,15 +417,11 @@ def _next_check(
         return count + max(missing_count, int(count * _LATE_FRACTION))
     is_enough = all(
         stop.enough(chosen.values(sampler.readings, best))
-        or _uninterrupted_s(sampler) >= enough_s
+        or sum(r.wall_s * r.calls_count for r in sampler.readings if not r.interrupted)
+        >= enough_s
         for sampler in samplers
     )
     return inf if is_enough else int(count * _CHECK_GROWTH)
-
-
-def _uninterrupted_s(sampler: CallSampler) -> float:
-    readings = (reading for reading in sampler.readings if not reading.interrupted)
-    return sum(reading.wall_s * reading.calls_count for reading in readings)
 
 
 def _counted(

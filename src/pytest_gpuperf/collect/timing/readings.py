@@ -10,10 +10,11 @@ known.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import islice
+from operator import sub
 from typing import Any
 
 import msgspec
@@ -387,8 +388,23 @@ def use_is_known(
     """
     if timing.unused or Source.CUPTI in {timing.source, *timing.other_samples} or needs:
         return True
-    inputs = () if request is None else _call_inputs(request)
-    return _went_on(timing) or any(map(lies_on_device, (timing.result, *inputs)))
+    # jax goes on computing after the call, and perhaps on the CPU.
+    if timing.returned and not unsettled(timing.result):
+        on_host = timing.source == Source.HOST
+        walls = timing.samples if on_host else timing.other_samples.get(Source.HOST, ())
+        if len(walls) == len(timing.returned):
+            waits = map(sub, walls, timing.returned)
+            if statistics.median(waits) * timing.iterations_count > _WORKED_S:
+                return True
+    values = [timing.result]
+    if request is not None:
+        values += [*request.args, *request.kwargs.values()]
+        values += islice(request.inputs or (), _MEMBERS)
+        for cell in getattr(request.fn, "__closure__", None) or ():
+            # The variable may have no value yet.
+            with suppress(ValueError):
+                values.append(cell.cell_contents)
+    return any(map(lies_on_device, values))
 
 
 def lies_on_device(value: object) -> bool:
@@ -409,28 +425,3 @@ def _is_device_array(value: Any) -> bool:  # noqa: ANN401 - any framework's arra
         return int(value.__dlpack_device__()[0]) not in _HOST_MEMORY
     except Exception:  # noqa: BLE001 - a framework may raise what it likes: not known
         return False
-
-
-def _call_inputs(request: TimedCall) -> Iterator[object]:
-    yield from request.args
-    yield from request.kwargs.values()
-    yield from islice(request.inputs or (), _MEMBERS)
-    for cell in getattr(request.fn, "__closure__", None) or ():
-        # The variable may have no value yet.
-        with suppress(ValueError):
-            yield cell.cell_contents
-
-
-def _went_on(timing: Timing) -> bool:
-    if unsettled(timing.result):
-        # jax goes on computing, and perhaps on the CPU.
-        return False
-    walls = (
-        timing.samples
-        if timing.source == Source.HOST
-        else timing.other_samples.get(Source.HOST, ())
-    )
-    if not timing.returned or len(walls) != len(timing.returned):
-        return False
-    waits = (wall - back for wall, back in zip(walls, timing.returned, strict=True))
-    return statistics.median(waits) * timing.iterations_count > _WORKED_S

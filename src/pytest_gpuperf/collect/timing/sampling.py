@@ -219,13 +219,23 @@ class CallSampler:
         shorter, `is_cold` is set, and the warm-up goes on in `begin_anew`.
         """
         __tracebackhide__ = True
-        before = _Presence(self._instruments.clock)
-        batch = self._time_first_call()
+        instruments = self._instruments
+        before = _Presence(instruments.clock)
+        used_before = self._choose_device()
+        batch = self._warm_call()
+        elapsed_ns = batch.elapsed_ns
+        # Wait for the work that the call has started.
+        if not used_before and self._choose_device():
+            wait = instruments.runtime.synchronize
+            elapsed_ns += _timed(wait, 0, instruments.now_ns)[0]
+        if not unsettled(self._output):
+            self._settle = None
+        self.first_call_s = elapsed_ns / NS_PER_S
         refuse_result(self._request.fn, self._output)
         self._contract.very_first_output(self._output, on_device=self.on_device)
         fixed_count = self._request.iterations
         may_count = fixed_count is not None and not (batch.loaded or self.on_device)
-        self._presence = _Presence(self._instruments.clock)
+        self._presence = _Presence(instruments.clock)
         if not self.is_slow:
             self._warm_up_further()
             return
@@ -266,11 +276,25 @@ class CallSampler:
 
     def _warm_up_further(self) -> None:
         __tracebackhide__ = True
-        request = self._request
-        call_ns = self._alike_ns()
+        request, instruments = self._request, self._instruments
+        elapsed_ns = self._alike_ns()
         fixed = request.setup is not None or request.iterations is not None
         if not fixed and self._flush is None and self._settle is None:
-            self._choose_batch(call_ns)
+            sample_ns = instruments.sample_ns
+            # One batch serves all sources.
+            if self.on_device:
+                device_ns = _SAMPLE_RESOLUTIONS * instruments.timers.resolution_ns
+                sample_ns = max(sample_ns, device_ns)
+            for _ in range(_BATCH_TRIES):
+                if elapsed_ns >= sample_ns:
+                    break
+                known_ns = max(elapsed_ns, instruments.resolution_ns)
+                growth = _BATCH_MARGIN * sample_ns / known_ns
+                self._batch_count = ceil(self._batch_count * growth)
+                # The shorter of two is used, because an interrupted call would look
+                # long.
+                trials = (self._warm_call(), self._warm_call())
+                elapsed_ns = min(trial.elapsed_ns for trial in trials)
         self._end_warm_up()
 
     def _end_warm_up(self) -> None:
@@ -313,11 +337,25 @@ class CallSampler:
 
         Returns:
             The reading, or None if the sample is refused because a module was loaded in
-            it or the clock stood still.
+            it or the clock stood still, or if only the first call was slow.
         """
         __tracebackhide__ = True
         if self._trials_left:
-            reading = self._tried()
+            is_first = self._trials_left == _TRIALS
+            self._trials_left -= 1
+            if is_first and not self.on_device:
+                self._core_loop = self._instruments.core_loop
+            batch = self._observed() if is_first else self._take(self._synchronize)
+            shortest_s = min(SLOW_S, self.first_call_s / _ALIKE_RATIO)
+            reading = None
+            # Only the first call was slow.
+            if batch.elapsed_ns < shortest_s * NS_PER_S:
+                self.is_cold = True
+                self._warmup_count += 1
+            else:
+                if is_first:
+                    self._end_warm_up()
+                reading = self._reading_of(batch)
         else:
             reading = self._reading_of(self._take(self._synchronize))
         if self.on_device:
@@ -327,26 +365,6 @@ class CallSampler:
                 reading.clock_hz = timers.sm_clock_hz()
             timers.took(reading)
         return reading
-
-    def _tried(self) -> Reading | None:
-        """
-        Take a sample of a slow call, or return None if refused or if only the first
-        call was slow.
-        """
-        __tracebackhide__ = True
-        is_first = self._trials_left == _TRIALS
-        self._trials_left -= 1
-        if is_first and not self.on_device:
-            self._core_loop = self._instruments.core_loop
-        batch = self._observed() if is_first else self._take(self._synchronize)
-        shortest_s = min(SLOW_S, self.first_call_s / _ALIKE_RATIO)
-        if batch.elapsed_ns < shortest_s * NS_PER_S:
-            self.is_cold = True
-            self._warmup_count += 1
-            return None
-        if is_first:
-            self._end_warm_up()
-        return self._reading_of(batch)
 
     def _reading_of(self, batch: _Batch) -> Reading | None:
         """
@@ -514,22 +532,6 @@ class CallSampler:
         finally:
             self._output, self._batch_count = output, batch_count
 
-    def _time_first_call(self) -> _Batch:
-        __tracebackhide__ = True
-        used_before = self._choose_device()
-        batch = self._warm_call()
-        elapsed_ns = batch.elapsed_ns
-        # Wait for the work that the call has started.
-        if not used_before and self._choose_device():
-            instruments = self._instruments
-            elapsed_ns += _timed(
-                instruments.runtime.synchronize, 0, instruments.now_ns
-            )[0]
-        if not unsettled(self._output):
-            self._settle = None
-        self.first_call_s = elapsed_ns / NS_PER_S
-        return batch
-
     def _warm_call(self) -> _Batch:
         __tracebackhide__ = True
         self._warmup_count += self._batch_count
@@ -621,26 +623,6 @@ class CallSampler:
         if self._cache_mode is CacheMode.COLD:
             self._flush = runtime.flush_l2
         return True
-
-    def _choose_batch(self, call_ns: int) -> None:
-        __tracebackhide__ = True
-        instruments = self._instruments
-        sample_ns = instruments.sample_ns
-        # One batch serves all sources.
-        if self.on_device:
-            sample_ns = max(
-                sample_ns, _SAMPLE_RESOLUTIONS * instruments.timers.resolution_ns
-            )
-        elapsed_ns = call_ns
-        for _ in range(_BATCH_TRIES):
-            if elapsed_ns >= sample_ns:
-                return
-            known_ns = max(elapsed_ns, instruments.resolution_ns)
-            growth = _BATCH_MARGIN * sample_ns / known_ns
-            self._batch_count = ceil(self._batch_count * growth)
-            # The shorter of two is used, because an interrupted call would look long.
-            trials = (self._warm_call(), self._warm_call())
-            elapsed_ns = min(trial.elapsed_ns for trial in trials)
 
     def _take(self, wait: Callable[[], None] | None) -> _Batch:
         """

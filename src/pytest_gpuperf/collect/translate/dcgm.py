@@ -568,13 +568,24 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
         except ValueError:
             message = f"{match['value'][:60]!r} is not a number"
             raise ValueError(message) from None
+        labels: dict[str, str] = {}
+        text, place = match["labels"] or "", 0
+        while text[place:].strip():
+            label = _LABEL.match(text, place)
+            if label is None:
+                message = f"{text[place : place + 60]!r} is not a label"
+                raise ValueError(message)
+            labels[label[1]] = re.sub(
+                r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), label[2]
+            )
+            place = label.end()
         stamp = match["stamp"]
         # Prometheus writes whole milliseconds, OpenMetrics seconds with a point.
         per_s = 1.0 if stamp and "." in stamp else 1000.0
         name = match["name"]
         return cls(
             field=field_named(name) if name.startswith("DCGM_FI_") else None,
-            labels=_labels(match["labels"] or ""),
+            labels=labels,
             value=number(match["value"]),
             stamp_s=float(stamp) / per_s if stamp else None,
         )
@@ -624,24 +635,3 @@ def _gathered_records(
     return Telemetry(
         records=tuple(records), model_names=model_names, notes=sentences(left_out)
     )
-
-
-def _labels(text: str) -> dict[str, str]:
-    """
-    Return the labels between the braces of a line.
-
-    Raises:
-        ValueError: The text is not a list of labels.
-    """
-    labels = {}
-    place = 0
-    while text[place:].strip():
-        match = _LABEL.match(text, place)
-        if match is None:
-            message = f"{text[place : place + 60]!r} is not a label"
-            raise ValueError(message)
-        labels[match[1]] = re.sub(
-            r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), match[2]
-        )
-        place = match.end()
-    return labels
