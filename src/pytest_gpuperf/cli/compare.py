@@ -135,7 +135,6 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def _compare_with_revision(arguments: argparse.Namespace) -> int:
-    """Run pytest here with a revision to compare with, and return the exit code."""
     # An unknown revision is refused here, and not in pytest's words.
     revision = arguments.against
     Repository.at(str(Path.cwd()), ProcessRunner(), revision=revision).commit_of(
@@ -310,7 +309,6 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
 
 
 def _side(path: str) -> Run | Sequence[StoredRecord]:
-    """Return the run of a file or a recording, or the sessions of a store."""
     in_folder = is_folder(path)
     is_recording = in_folder and exists(str(Path(path, HEAD_FILE)))
     if not is_recording and (in_folder or start_of(path).startswith(_STORE)):
@@ -413,7 +411,6 @@ def _measured(run: Run) -> dict[RecordKey, list[Record]]:
 def _about_files(
     files: Sequence[str], sides: _Sides, pairs: Sequence[ValuePair]
 ) -> Iterator[str]:
-    """Yield a sentence per problem of the named files."""
     *_, current = files
     for path in sides.empty:
         yield (

@@ -85,7 +85,6 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def _page(name: str) -> str:
-    """Return a page of the installed package, or of the checkout."""
     installed = files("pytest_gpuperf") / "pages" / f"{name}.md"
     if installed.is_file():
         return installed.read_text("utf-8")

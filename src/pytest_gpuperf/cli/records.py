@@ -434,7 +434,6 @@ def _refuse_unknown(metrics: Sequence[str], present: set[str], *, where: str) ->
 def _with(
     launch: CapturedLaunch, metrics: Sequence[str], gaps: dict[str, Unmeasured]
 ) -> CapturedLaunch:
-    """Return a launch with metrics of the catalogue, and add missing metrics to `gaps`."""
     if not (launch.measured and metrics):
         return launch
     estimates, absent = capture_values([launch], metrics, None)

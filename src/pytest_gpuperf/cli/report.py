@@ -107,7 +107,6 @@ def _report_captures(
 
 
 def _read(path: str) -> Run:
-    """Return the run of a JSON file, and report an incomplete run on standard error."""
     run = read_run(path)
     if reason := incompleteness(run):
         say([f"gpuperf: {name_of(path)} is {reason}"])

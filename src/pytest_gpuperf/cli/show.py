@@ -200,7 +200,6 @@ def _capture_json(text: bytes, places: set[tuple[int, int]] | None = None) -> by
 
 
 def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
-    """Return the JSON object of a launch, with an analysis of the counters appended."""
     if not launch.measured:
         return raw[:-1] + b',"analysis":null,"derived":{}}'
     import msgspec

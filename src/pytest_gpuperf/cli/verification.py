@@ -119,7 +119,6 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
 
 
 def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[str]:
-    """Yield the stored tests that a run lacks, and commands to type."""
     store = arguments.expect_from
     count = sum(map(len, (owed.present, owed.missing, owed.removed)))
     of = f"of the {display.plural(count, 'test')} of {store}"

@@ -311,7 +311,6 @@ def _analysed(
     analyses: Sequence[Analysis | None],
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
-    """Return the columns name, time, bound, fraction, limiter and evidence of some launches."""
     return (
         *_named(launches, spelled),
         _column("time", analyses, _time, right=True, blank=_BLANK),

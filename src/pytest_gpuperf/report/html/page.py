@@ -693,7 +693,6 @@ def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
 
 
 def _value_texts(row: Row, shown: Estimate | None) -> tuple[str, str]:
-    """Return a value, and the text below: the spread of a time, or the name of another metric."""
     if shown is None:
         return "", ""
     text = display.value(shown.value, shown.unit)
