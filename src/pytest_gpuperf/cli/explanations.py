@@ -122,19 +122,17 @@ def _entries(page: str, text: str) -> Iterator[PageEntry]:
         if not head:
             head = cells
         elif set(cells[0]) != {"-"} and len(cells) == len(head):
-            yield _row(page, title, head, cells)
-
-
-def _row(page: str, title: str, head: Sequence[str], cells: Sequence[str]) -> PageEntry:
-    names = [*_CODE.findall(cells[0]), *_STRONG.findall(cells[0])]
-    # The reference has the ini name of an option in a cell of its own.
-    names += [cell[1:-1] for cell in cells[1:] if re.fullmatch(r"`gpuperf_\w+`", cell)]
-    pairs = zip(head, cells, strict=True)
-    text = "\n\n".join(f"**{name}**: {cell}" for name, cell in pairs if cell)
-    plain = [name.split(" ")[0].split("=")[0].lower() for name in names]
-    # Names of more than one word, as the glossary has them.
-    spoken = (name.lower() for name in names if " " in name)
-    return PageEntry(page=page, title=title, names=(*plain, *spoken), text=text)
+            named = [*_CODE.findall(cells[0]), *_STRONG.findall(cells[0])]
+            # The reference has the ini name of an option in a cell of its own.
+            named += [c[1:-1] for c in cells[1:] if re.fullmatch(r"`gpuperf_\w+`", c)]
+            plain = [name.split(" ")[0].split("=")[0].lower() for name in named]
+            # Names of more than one word, as the glossary has them.
+            spoken = [name.lower() for name in named if " " in name]
+            pairs = zip(head, cells, strict=True)
+            section = "\n\n".join(f"**{name}**: {cell}" for name, cell in pairs if cell)
+            yield PageEntry(
+                page=page, title=title, names=(*plain, *spoken), text=section
+            )
 
 
 def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:
