@@ -269,7 +269,17 @@ def evidence(verdict: Verdict) -> str:
     if verdict.limit is not None:
         text = _limit_evidence(verdict)
     elif verdict.change is not None:
-        text = _change_evidence(verdict, verdict.change)
+        change, limit = verdict.change, verdict.threshold
+        limits = () if limit is None else (limit, -limit)
+        text = _moved(verdict, change)
+        if change.low is not None and change.high is not None and not change.exact:
+            ends = display.change_interval(change.low, change.high, limits=limits)
+            width = change.high - change.low
+            is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
+            text += f" ({ends})" if is_known else " (interval unknown)"
+        text += _without(verdict, change)
+        text += _allowed(verdict) or ", no limit"
+        text += _detectable(verdict, change, limits)
     elif estimate is not None:
         text = display.value(estimate.value, estimate.unit)
     tells = verdict.reason is not Reason.CHILD_GAVE_NO_VALUE
@@ -435,20 +445,6 @@ def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> st
     return f", smallest detectable change {least}"
 
 
-def _change_evidence(verdict: Verdict, change: Change) -> str:
-    limit = verdict.threshold
-    limits = () if limit is None else (limit, -limit)
-    text = _moved(verdict, change)
-    if change.low is not None and change.high is not None and not change.exact:
-        ends = display.change_interval(change.low, change.high, limits=limits)
-        width = change.high - change.low
-        is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
-        text += f" ({ends})" if is_known else " (interval unknown)"
-    text += _without(verdict, change)
-    text += _allowed(verdict) or ", no limit"
-    return text + _detectable(verdict, change, limits)
-
-
 def _confirmed(verdict: Verdict) -> str:
     effects = verdict.confirmations
     if not effects:
@@ -589,28 +585,18 @@ def removal_lines(
     names = selecting(removed, kept=kept)
     tests = [f"--test={name}" for name in names[:_SHOWN_NAMES]]
     dropping = typed_command("gpuperf", "baseline", "drop", store, "all", *tests)
-    pair = _renamed(removed, kept=kept, new=new)
-    renaming = typed_command("gpuperf", "baseline", "rename", store, *pair)
-    return f"if removed: {dropping}", f"if renamed: {renaming}"
-
-
-def _renamed(
-    removed: Sequence[str], *, kept: Collection[str], new: Collection[str]
-) -> tuple[str, str]:
-    """
-    Return the most likely renaming, as old and new name.
-
-    Modules are tried before functions. The new name is "NEW" if no name is similar.
-    """
-    old = ""
+    old, nearest = "", list[str]()
+    # A moved module is likelier than a renamed test.
     for modules in (True, False):
         old = selecting(removed, kept=kept, modules=modules)[0]
-        names = selecting(new, kept=kept, modules=modules)
-        alike = [n for n in names if n != old and ("::" in n) is ("::" in old)]
+        added = selecting(new, kept=kept, modules=modules)
+        alike = [n for n in added if n != old and ("::" in n) is ("::" in old)]
         nearest = get_close_matches(old, alike, n=1)
         if nearest:
-            return old, nearest[0]
-    return old, "NEW"
+            break
+    pair = old, *(nearest or ["NEW"])
+    renaming = typed_command("gpuperf", "baseline", "rename", store, *pair)
+    return f"if removed: {dropping}", f"if renamed: {renaming}"
 
 
 def selecting(
@@ -687,7 +673,7 @@ def assert_lines(
     if first is not None and second is not None:
         is_limit = right_estimate is None
         texts = [*display.pair(first, second, measured.unit, is_limit=is_limit)]
-    parts = []
+    parts, origins = [], []
     for operand, number, text, estimate in (
         (left, first, texts[0], left_estimate),
         (right, second, texts[1], right_estimate),
@@ -695,26 +681,21 @@ def assert_lines(
         part = text or safe_repr(operand)
         if estimate is not None:
             name = _name(estimate.metric, estimate.kernel)
+            origin = display.value(estimate.value, estimate.unit)
+            spread = display.spread(estimate)
+            if spread and estimate.low is not None and estimate.high is not None:
+                ends = display.interval(estimate.low, estimate.high, estimate.unit)
+                origin += f" {spread} ({ends})"
+            samples = display.plural(estimate.sample_count, "sample")
+            source = f"{estimate.label.value} by {display.escape(estimate.source)}"
+            origins.append(f"    {name}: {origin}, {samples}, {source}")
             if number is not None and number != estimate.value:
-                ends = {estimate.low: ".low", estimate.high: ".high"}
-                name += ends.get(number, "")
+                suffixes = {estimate.low: ".low", estimate.high: ".high"}
+                name += suffixes.get(number, "")
             part = f"{name} {part}"
         parts.append(part)
-    lines = [f"{parts[0]} {operator} {parts[1]}"]
-    lines += [_origin(e) for e in (left_estimate, right_estimate) if e is not None]
-    return lines + _difference(op, first, second)
-
-
-def _origin(estimate: Estimate) -> str:
-    parts = [display.value(estimate.value, estimate.unit)]
-    spread = display.spread(estimate)
-    if spread and estimate.low is not None and estimate.high is not None:
-        ends = display.interval(estimate.low, estimate.high, estimate.unit)
-        parts[0] += f" {spread} ({ends})"
-    parts.append(display.plural(estimate.sample_count, "sample"))
-    parts.append(f"{estimate.label.value} by {display.escape(estimate.source)}")
-    name = _name(estimate.metric, estimate.kernel)
-    return f"    {name}: {', '.join(parts)}"
+    compared = f"{parts[0]} {operator} {parts[1]}"
+    return [compared, *origins, *_difference(op, first, second)]
 
 
 def _difference(op: str, left: float | None, right: float | None) -> list[str]:

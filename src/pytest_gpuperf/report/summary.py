@@ -96,20 +96,16 @@ def table_lines(
         if group:
             yield Line(f"{group}:", Style.TITLE)
         for row in members:
-            yield Line(next(texts), _row_style(row))
+            style = Style.BAD if row.is_loud else Style.PLAIN
+            if row.outcome is not None:
+                style = Style.PLAIN if row.xfailed else STYLES[row.outcome]
+            yield Line(next(texts), style)
             yield from _below(row, width, verbose=verbose)
     if len(shown) < len(table):
         hidden = display.plural(len(table) - len(shown), "row")
         yield Line(f"{hidden} passed, unchanged or blind: show with -v", Style.FAINT)
     if any(cell.endswith(words.MARK) for column in cells[1:] for cell in column.cells):
         yield from wrapped(words.ADJUSTED, width=width, style=Style.FAINT)
-
-
-def _row_style(row: Row) -> Style:
-    outcome = row.outcome
-    if outcome is None:
-        return Style.BAD if row.is_loud else Style.PLAIN
-    return Style.PLAIN if row.xfailed else STYLES[outcome]
 
 
 def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
@@ -415,9 +411,23 @@ def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
     if name == Outcome.IMPROVED:
         labels = Counter(words.label(v.outcome, v.reason) for v in verdicts)
         return ", ".join(f"{labels[text]} {text}" for text in sorted(labels))
-    aside = _reasons_of(verdicts) if name in _REASONED else ""
+    aside = ""
     if name == Outcome.BLIND:
         aside = _smallest_detectable(verdicts)
+    elif name in _REASONED:
+        reasons = Counter(
+            display.escape(verdict.detail[0])
+            if verdict.outcome is Outcome.UNMEASURED and verdict.detail
+            else words.short(verdict.reason)
+            for verdict in verdicts
+        )
+        most = reasons.most_common(_SHOWN_REASONS)
+        texts = [f"{count} {reason}" for reason, count in most]
+        if len(reasons) > _SHOWN_REASONS:
+            left = len(verdicts) - sum(count for _, count in most)
+            texts.append(f"{left} other{'s' if left > 1 else ''}")
+        # A reason of all tests needs no count.
+        aside = ", ".join(reasons if len(reasons) == 1 else texts)
     return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
 
 
@@ -431,20 +441,3 @@ def _smallest_detectable(verdicts: Iterable[Verdict]) -> str:
     if not known:
         return ""
     return f"smallest slowdown detectable here {display.least(min(known))}"
-
-
-def _reasons_of(verdicts: Sequence[Verdict]) -> str:
-    reasons = Counter(
-        display.escape(verdict.detail[0])
-        if verdict.outcome is Outcome.UNMEASURED and verdict.detail
-        else words.short(verdict.reason)
-        for verdict in verdicts
-    )
-    if len(reasons) == 1:
-        return next(iter(reasons))
-    most = reasons.most_common(_SHOWN_REASONS)
-    texts = [f"{count} {reason}" for reason, count in most]
-    if len(reasons) > _SHOWN_REASONS:
-        left = len(verdicts) - sum(count for _, count in most)
-        texts.append(f"{left} other{'s' if left > 1 else ''}")
-    return ", ".join(texts)

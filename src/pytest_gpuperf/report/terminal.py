@@ -176,13 +176,16 @@ def summary(
         from pytest_gpuperf.report.steps import run_steps_lines
 
         yield from run_steps_lines(run, width=width, verbose=verbose)
-    yield from _explained(
-        run,
-        called,
-        commands=commands,
-        width=width,
-        in_failures=in_failures,
-    )
+    yield from _shift_lines(run, width)
+    verdicts = _needing_words(run)
+    above = dict.fromkeys(called[v.key] for v in verdicts if in_failures(v))
+    if above:
+        text = f"explained in FAILURES above: {listed(above)}"
+        yield from wrapped(text, width=width, style=Style.BAD)
+    below = [verdict for verdict in verdicts if not in_failures(verdict)]
+    options = run.header.options if commands else None
+    blocks = _blocks(below, called, options=options, width=width, gravest_first=False)
+    yield from itertools.chain.from_iterable(blocks)
     yield from _against_lines(run, width)
     yield from _absent_lines(run, width)
     counted = counted or tally(run)
@@ -349,26 +352,6 @@ def _better_sources(
         for note in notes
         if note.about in subjects and note.code is not GapCode.NOT_ASKED
     )
-
-
-def _explained(
-    run: Run,
-    called: Mapping[RecordKey, str],
-    *,
-    commands: bool,
-    width: int,
-    in_failures: Callable[[Verdict], bool],
-) -> Iterator[Line]:
-    yield from _shift_lines(run, width)
-    verdicts = _needing_words(run)
-    above = dict.fromkeys(called[v.key] for v in verdicts if in_failures(v))
-    if above:
-        text = f"explained in FAILURES above: {listed(above)}"
-        yield from wrapped(text, width=width, style=Style.BAD)
-    below = [verdict for verdict in verdicts if not in_failures(verdict)]
-    options = run.header.options if commands else None
-    blocks = _blocks(below, called, options=options, width=width, gravest_first=False)
-    yield from itertools.chain.from_iterable(blocks)
 
 
 def explanation_blocks(

@@ -464,6 +464,11 @@ class Page(ABC):
         *,
         place: int,
     ) -> Panel:
+        detail = Detail.ALL
+        if self.is_large and status in _QUIET:
+            detail = Detail.BRIEF
+        elif self.is_large and place >= _MOST_WITH_TRACKS:
+            detail = Detail.NO_TRACKS
         state = ""
         if row.missed:
             state = f"{row.missed[0].upper()}{row.missed[1:]}."
@@ -479,7 +484,7 @@ class Page(ABC):
             before=kernels_before(
                 self._sessions.earlier(row), self._sessions.stored_with_kernels(row)
             ),
-            detail=self._detail(status, place),
+            detail=detail,
             commands=()
             if verdict is None
             else commands(verdict, self.run.header.options),
@@ -487,14 +492,6 @@ class Page(ABC):
             common_facts=self.common_facts,
             common_gaps=self._common_gaps,
         )
-
-    def _detail(self, status: PageStatus, place: int) -> Detail:
-        """Return the detail of a panel. On a large page, quiet and later tests get less."""
-        if not self.is_large:
-            return Detail.ALL
-        if status in _QUIET:
-            return Detail.BRIEF
-        return Detail.ALL if place < _MOST_WITH_TRACKS else Detail.NO_TRACKS
 
     def _moved(self, verdict: Verdict | None) -> tuple[tuple[str, str, str], ...]:
         """
