@@ -627,7 +627,12 @@ def _comparison_columns(
         inert: Escapes a value, because a unit may be any text of a user.
     """
     short = names(pair.key for pair in pairs)
-    tests = tuple(spelled(_name(pair, short[pair.key])) for pair in pairs)
+    tests = []
+    for pair in pairs:
+        test = short[pair.key]
+        if pair.metric not in {"time", pair.key.name}:
+            test += f" {display.escape(words.noun(pair.metric))}"
+        tests.append(spelled(test))
     was = tuple(inert(_amount(p.was, p.unit)) for p in pairs)
     now = tuple(inert(_amount(p.now, p.unit)) for p in pairs)
     measured = tuple(_ratio(pair.ratio) for pair in pairs)
@@ -640,19 +645,13 @@ def _comparison_columns(
             Column(head="adjusted", cells=adjusted, right=True),
         ]
     return (
-        Column(head="test", cells=tests, shrinks=True),
+        Column(head="test", cells=tuple(tests), shrinks=True),
         Column(head="was", cells=was, right=True),
         Column(head="now", cells=now, right=True),
         *ratios,
         Column(head="98 % interval", cells=tuple(map(_interval, pairs))),
         Column(head="verdict", cells=tuple(map(_label, pairs)), rank=1),
     )
-
-
-def _name(pair: ValuePair, short: str) -> str:
-    if pair.metric in {"time", pair.key.name}:
-        return short
-    return f"{short} {display.escape(words.noun(pair.metric))}"
 
 
 def _is_adjusted(pair: ValuePair) -> bool:

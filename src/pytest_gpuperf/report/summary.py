@@ -217,24 +217,21 @@ def columns(
                     text or ("limit only" if row.is_limited else "")
                     for text, row in zip(cells, shown, strict=True)
                 )
-        elif name == "time":
-            head = "value" if any(row.recorded for row in shown) else head
-            cells = tuple(_value_text(row, view) for row in shown)
         else:
-            cells = tuple(_statistic(row, name, view) for row in shown)
+            cells = tuple(_cell(row, name, view) for row in shown)
+        if name == "time" and any(row.recorded for row in shown):
+            head = "value"
         found.append(Column(head=head, cells=cells, blank=blank, rank=rank))
     return tuple(found)
 
 
-def _value_text(row: Row, view: View) -> str:
-    number_s, recorded = row.judged_time, row.recorded
-    if recorded is not None:
-        return display.value(recorded.value, recorded.unit)
-    return "" if number_s is None else view.time(number_s)
-
-
-def _statistic(row: Row, name: str, view: View) -> str:
-    """Return a statistic under pytest-benchmark's name, or "" without samples."""
+def _cell(row: Row, name: str, view: View) -> str:
+    """Return a row's time, recorded value or statistic of pytest-benchmark, or ""."""
+    if name == "time":
+        recorded, time_s = row.recorded, row.judged_time
+        if recorded is not None:
+            return display.value(recorded.value, recorded.unit)
+        return "" if time_s is None else view.time(time_s)
     value = row.statistics().get(name)
     if value is None or isinstance(value, list):
         return ""
