@@ -361,7 +361,15 @@ def _body(
     for text in texts:
         yield from wrapped(text, width=width, depth=1)
     typed = () if options is None else commands(verdict, options)
-    yield from wrapped(_repeated(typed, verdict) if typed else "", width=width, depth=1)
+    why = ""
+    accepts = any(command.kind == _ACCEPT for command in typed)
+    if typed and verdict.in_suite is not None:
+        why = "the commands repeat this run: alone this test is not slower"
+    elif typed and _repeats_run(verdict):
+        why = "the commands repeat this run: no stored session has measured this test alone"
+    elif accepts and verdict.baseline is not None and verdict.baseline.of_suite:
+        why = "accepting repeats this run, and accepts all that changed in it"
+    yield from wrapped(why, width=width, depth=1)
     for command in typed:
         yield Line(f"    {command.kind + ':':<10} {command_text(command)}")
     started_by = (options or {}).get("started_by")
@@ -537,18 +545,6 @@ def _repeats_run(verdict: Verdict) -> bool:
     return verdict.in_suite is not None or (
         baseline is not None and baseline.of_suite and not baseline.alone_count
     )
-
-
-def _repeated(commands: Sequence[NextCommand], verdict: Verdict) -> str:
-    """Return the reason for commands that repeat the run, or "" if the commands name the test."""
-    if verdict.in_suite is not None:
-        return "the commands repeat this run: alone this test is not slower"
-    if _repeats_run(verdict):
-        return "the commands repeat this run: no stored session has measured this test alone"
-    accepts = any(command.kind == _ACCEPT for command in commands)
-    if accepts and verdict.baseline is not None and verdict.baseline.of_suite:
-        return "accepting repeats this run, and accepts all that changed in it"
-    return ""
 
 
 def from_root(path: str, options: Mapping[str, str]) -> str:

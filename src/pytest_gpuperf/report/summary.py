@@ -156,24 +156,25 @@ def _ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
     if sort in {"name", "fullname"}:
         called = names(row.key for row in table) if sort == "name" else {}
         return sorted(table, key=lambda row: called.get(row.key, str(row.key)))
-    places = {row.key: _place(row, sort) for row in table}
+    places: dict[RecordKey, float | None] = {}
+    for row in table:
+        place: float | None = None
+        if sort == "verdict":
+            if row.outcome is not None:
+                place = PRECEDENCE.index(row.outcome)
+            elif row.is_loud:
+                place = -1
+        elif sort == "change":
+            effects = (v.change.effect for v in row.verdicts if v.change is not None)
+            sizes = [abs(effect) for effect in effects if effect is not None]
+            place = -max(sizes) if sizes else None
+        elif sort == "time":
+            place = row.judged_time
+        else:
+            value = row.statistics().get(sort)
+            place = value if isinstance(value, (int, float)) else None
+        places[row.key] = place
     return sorted(table, key=lambda row: (places[row.key] is None, places[row.key]))
-
-
-def _place(row: Row, sort: str) -> float | None:
-    """Return the sort key of a row, or None without a value."""
-    if sort == "verdict":
-        if row.outcome is None:
-            return -1 if row.is_loud else None
-        return PRECEDENCE.index(row.outcome)
-    if sort == "change":
-        effects = (v.change.effect for v in row.verdicts if v.change is not None)
-        largest = max((abs(e) for e in effects if e is not None), default=None)
-        return None if largest is None else -largest
-    if sort == "time":
-        return row.judged_time
-    value = row.statistics().get(sort)
-    return value if isinstance(value, (int, float)) else None
 
 
 # The default columns: heading, text for a missing value, rank, and the attribute of a

@@ -308,7 +308,22 @@ def header_lines(
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
     shown = [display.escape(fact) for fact in facts if fact]
-    yield Line(_title(shown, width - _RULES), Style.TITLE)
+    head, room = "gpuperf: ", width - _RULES
+    # If the title is too long, the reason for the missing GPU goes first (`-v` shows
+    # it), then the collectors that read files. After that, the longest facts lose their
+    # middle.
+    if len(head + ", ".join(shown)) > room:
+        shown = [fact.partition(" (")[0] for fact in shown]
+    if len(head + ", ".join(shown)) > room:
+        shown = [fact for fact in shown if fact not in _OF_FILES]
+    while len(text := head + ", ".join(shown)) > room and shown:
+        longest = max(shown, key=len)
+        left = max(_LEAST_FACT, len(longest) - (len(text) - room))
+        if left >= len(longest):
+            text = shorten(text, room)
+            break
+        shown = [shorten(f, left) if f == longest else f for f in shown]
+    yield Line(text, Style.TITLE)
     sentences = header.sentences if verbose else _better_sources(header.notes, device)
     for sentence in sentences:
         text = display.escape(sentence)
@@ -796,27 +811,6 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
         drift = f"machine drift: {', '.join(parts)}"
         text = f"{drift}; confirmed changes are corrected for it"
         yield from wrapped(text, width=width, style=Style.DOUBT)
-
-
-def _title(facts: list[str], width: int) -> str:
-    """
-    Join the facts into a title of at most `width` characters.
-
-    If the title is too long, the reason for the missing GPU goes first (`-v` shows it), then the
-    collectors that read files. After that, the longest facts lose their middle.
-    """
-    head = "gpuperf: "
-    if len(head + ", ".join(facts)) > width:
-        facts = [fact.partition(" (")[0] for fact in facts]
-    if len(head + ", ".join(facts)) > width:
-        facts = [fact for fact in facts if fact not in _OF_FILES]
-    while len(text := head + ", ".join(facts)) > width and facts:
-        longest = max(facts, key=len)
-        left = max(_LEAST_FACT, len(longest) - (len(text) - width))
-        if left >= len(longest):
-            return shorten(text, width)
-        facts = [shorten(f, left) if f == longest else f for f in facts]
-    return text
 
 
 def _device(run: Run) -> Device | None:
