@@ -177,7 +177,7 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
 
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
-    _refuse_unless_two_captures(files)
+    (was, now), failures = _captures(files)
     # Needed only for captures.
     from pytest_gpuperf.report.captures import (
         difference_columns,
@@ -185,18 +185,12 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
         mismatch_gap,
     )
 
-    (was, now), failed = zip(*map(_capture, files), strict=True)
     obstacle = mismatch(was, now)
     if obstacle is not None:
         gap = mismatch_gap(obstacle, files, was, now)
         raise RecordError(gap.reason, path="", remedy=gap.remedy)
     compared = list(differences(was, now))
     clocks = [was.clock_hz, now.clock_hz]
-    failures = [
-        f"{PurePath(file).name}: {failure}"
-        for file, of_file in zip(files, failed, strict=True)
-        for failure in of_file
-    ]
     print_table(
         arguments.format,
         title=_title(files),
@@ -224,7 +218,17 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     return exit_code(passes=captures_pass(compared), strict=arguments.strict)
 
 
-def _refuse_unless_two_captures(files: Sequence[str]) -> None:
+def _title(files: Sequence[str]) -> str:
+    return " -> ".join(PurePath(path).name or path for path in files)
+
+
+def _captures(files: Sequence[str]) -> tuple[list[CaptureSide], list[str]]:
+    """
+    Return the launches of two captures, and a sentence per unmeasured launch.
+
+    Raises:
+        ConfigError: The files are not two captures.
+    """
     runs = [path for path in files if not is_capture(path)]
     if runs:
         message = f"{', '.join(runs)} is not a capture, and the others are"
@@ -234,26 +238,25 @@ def _refuse_unless_two_captures(files: Sequence[str]) -> None:
         raise ConfigError(
             message, remedy="name the older one first, then the newer one"
         )
-
-
-def _title(files: Sequence[str]) -> str:
-    return " -> ".join(PurePath(path).name or path for path in files)
-
-
-def _capture(path: str) -> tuple[CaptureSide, list[str]]:
-    """Return the launches of a capture, and a sentence per unmeasured launch."""
     # Needed only for captures.
     from pytest_gpuperf.cli.records import failures_of
     from pytest_gpuperf.collect.ncu.launches import read_capture
     from pytest_gpuperf.measure.captured import capture_side, first_counters
 
-    with told_on_terminals(f"reading {path}"):
-        capture = read_capture(path, runner=ProcessRunner(), metrics=first_counters())
-    side = capture_side(capture)
-    if side is None:
-        message = "none of its launches was measured"
-        raise CaptureFormatError(message, remedy="profile again", path=path)
-    return side, failures_of(capture)
+    sides: list[CaptureSide] = []
+    failures: list[str] = []
+    for path in files:
+        with told_on_terminals(f"reading {path}"):
+            capture = read_capture(
+                path, runner=ProcessRunner(), metrics=first_counters()
+            )
+        side = capture_side(capture)
+        if side is None:
+            message = "none of its launches was measured"
+            raise CaptureFormatError(message, remedy="profile again", path=path)
+        sides.append(side)
+        failures += [f"{PurePath(path).name}: {f}" for f in failures_of(capture)]
+    return sides, failures
 
 
 class _Sides(NamedTuple):
