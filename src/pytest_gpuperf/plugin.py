@@ -194,7 +194,6 @@ def _remove_finder() -> None:
 
 
 def _start(config: pytest.Config) -> None:
-    """Register the objects that measure and judge, at most once."""
     # An xdist controller has only the gate. With --collect-only, it collects tests
     # itself.
     if any(map(config.pluginmanager.has_plugin, _OBJECTS)):

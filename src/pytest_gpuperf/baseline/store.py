@@ -657,7 +657,6 @@ def _module(test_id: str) -> str:
 
 
 def _modules(changes: Iterable[StoreChange]) -> dict[str, None]:
-    """Return the modules of the changes, including the old modules of moved tests."""
     modules: dict[str, None] = {}
     for change in changes:
         modules[_module(change.key.test_id)] = None

@@ -753,7 +753,6 @@ def _is_entry(line: bytes) -> bool:
 def _decoded(
     decoder: msgspec.json.Decoder[_V], text: bytes | msgspec.Raw
 ) -> tuple[_V, _Fields]:
-    """Decode an object, and return the unknown fields separately."""
     try:
         return decoder.decode(text), ()
     except msgspec.ValidationError:

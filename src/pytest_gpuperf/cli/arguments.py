@@ -559,7 +559,18 @@ def parser() -> argparse.ArgumentParser:
     whole, commands = command, {"": command.add_subparsers(metavar="COMMAND")}
     for row in _ROWS:
         if isinstance(row, _Argument):
-            _add_argument(command, row)
+            names, _, metavar = row.names.partition(" ")
+            how: dict[str, Any] = {
+                k: v for k, v in row._asdict().items() if v is not None
+            }
+            del how["names"]
+            if metavar:
+                how["metavar"] = metavar
+            elif row.choices is None:
+                how["action"] = "store_true"
+            if row.action == "append":
+                how["default"] = []
+            command.add_argument(*names.split(","), **how)
             continue
         above, _, word = row.words.rpartition(" ")
         about = row.description or f"{row.purpose[:1].upper()}{row.purpose[1:]}."
@@ -570,19 +581,6 @@ def parser() -> argparse.ArgumentParser:
         else:
             commands[word] = command.add_subparsers(metavar=row.function, required=True)
     return whole
-
-
-def _add_argument(command: argparse.ArgumentParser, row: _Argument) -> None:
-    names, _, metavar = row.names.partition(" ")
-    how: dict[str, Any] = {k: v for k, v in row._asdict().items() if v is not None}
-    del how["names"]
-    if metavar:
-        how["metavar"] = metavar
-    elif row.choices is None:
-        how["action"] = "store_true"
-    if row.action == "append":
-        how["default"] = []
-    command.add_argument(*names.split(","), **how)
 
 
 def completion(arguments: argparse.Namespace) -> int:

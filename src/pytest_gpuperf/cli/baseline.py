@@ -128,13 +128,7 @@ def show(arguments: argparse.Namespace) -> int:
     """Print the series of some tests."""
     store = _opened(arguments.store)
     content = _content(arguments.store, store, arguments.test)
-    _refuse_unstored(content, arguments.metrics or ())
-    series = [
-        (slug, records, metric, source)
-        for slug, sessions in content.items()
-        for records in sessions.values()
-        for metric, source in _series_of(records, arguments.metrics)
-    ]
+    series = _series_of(content, arguments.metrics)
     metrics = {metric for _, _, metric, _ in series}
     outlooks = {slug: _outlooks(store.load(slug), metrics) for slug in content}
     shown = StoredTests((), arguments.store).shown
@@ -376,19 +370,40 @@ def _refuse_unknown(
     raise ConfigError(message, remedy=remedy)
 
 
-def _refuse_unstored(content: _Content, metrics: Sequence[str]) -> None:
-    stored = {
-        value.metric
-        for sessions in content.values()
+def _series_of(
+    content: _Content, metrics: Sequence[str] | None
+) -> list[tuple[str, Sequence[StoredRecord], str, str]]:
+    """
+    Return machine, sessions, metric and source of the series to show. Parts such as
+    time.p95 are left out by default.
+
+    Raises:
+        ConfigError: A metric is stored of none of the tests.
+    """
+    found = [
+        (
+            slug,
+            records,
+            [*dict.fromkeys((v.metric, v.source) for r in records for v in r.values)],
+        )
+        for slug, sessions in content.items()
         for records in sessions.values()
-        for record in records
-        for value in record.values
-    }
-    unknown = [name for name in dict.fromkeys(metrics) if name not in stored]
+    ]
+    stored = sorted({metric for _, _, names in found for metric, _ in names})
+    unknown = [name for name in dict.fromkeys(metrics or ()) if name not in stored]
     if unknown:
-        alike = _alike(unknown, sorted(stored)) or sorted(stored)
+        alike = _alike(unknown, stored) or stored
         message = f"no metric {', '.join(map(repr, unknown))} is stored of these tests"
         raise ConfigError(message, remedy=f"name one of {names_of(alike)}")
+    series: list[tuple[str, Sequence[StoredRecord], str, str]] = []
+    for slug, records, names in found:
+        if metrics is None:
+            whole = {metric for metric, _ in names}
+            shown = [name for name in names if name[0].rpartition(".")[0] not in whole]
+        else:
+            shown = [name for name in names if name[0] in metrics]
+        series += [(slug, records, metric, source) for metric, source in shown]
+    return series
 
 
 def _alike(names: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -504,20 +519,6 @@ def _session_facts(session: _StoredSession) -> dict[str, object]:
 def _host(record: StoredRecord) -> str:
     """Return the machine of a session, or if unknown the hash of host and boot."""
     return record.session.machine or record.session.host
-
-
-def _series_of(
-    records: Sequence[StoredRecord], metrics: Sequence[str] | None
-) -> list[tuple[str, str]]:
-    """
-    Return metric and source of the series to show. Parts such as time.p95 are left out
-    by default.
-    """
-    names = dict.fromkeys((v.metric, v.source) for r in records for v in r.values)
-    if metrics is not None:
-        return [name for name in names if name[0] in metrics]
-    whole = {metric for metric, _ in names}
-    return [name for name in names if name[0].rpartition(".")[0] not in whole]
 
 
 def _value(record: StoredRecord, metric: str, source: str) -> SessionValue | None:

@@ -135,7 +135,6 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def _compare_with_revision(arguments: argparse.Namespace) -> int:
-    """Run pytest here with a revision to compare with, and return the exit code."""
     # An unknown revision is refused here, and not in pytest's words.
     revision = arguments.against
     Repository.at(str(Path.cwd()), ProcessRunner(), revision=revision).commit_of(
@@ -178,7 +177,7 @@ def _compare_with_revision(arguments: argparse.Namespace) -> int:
 
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
-    _refuse_unless_two_captures(files)
+    (was, now), failures = _captures(files)
     # Needed only for captures.
     from pytest_gpuperf.report.captures import (
         difference_columns,
@@ -186,18 +185,12 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
         mismatch_gap,
     )
 
-    (was, now), failed = zip(*map(_capture, files), strict=True)
     obstacle = mismatch(was, now)
     if obstacle is not None:
         gap = mismatch_gap(obstacle, files, was, now)
         raise RecordError(gap.reason, path="", remedy=gap.remedy)
     compared = list(differences(was, now))
     clocks = [was.clock_hz, now.clock_hz]
-    failures = [
-        f"{PurePath(file).name}: {failure}"
-        for file, of_file in zip(files, failed, strict=True)
-        for failure in of_file
-    ]
     print_table(
         arguments.format,
         title=_title(files),
@@ -225,7 +218,17 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     return exit_code(passes=captures_pass(compared), strict=arguments.strict)
 
 
-def _refuse_unless_two_captures(files: Sequence[str]) -> None:
+def _title(files: Sequence[str]) -> str:
+    return " -> ".join(PurePath(path).name or path for path in files)
+
+
+def _captures(files: Sequence[str]) -> tuple[list[CaptureSide], list[str]]:
+    """
+    Return the launches of two captures, and a sentence per unmeasured launch.
+
+    Raises:
+        ConfigError: The files are not two captures.
+    """
     runs = [path for path in files if not is_capture(path)]
     if runs:
         message = f"{', '.join(runs)} is not a capture, and the others are"
@@ -235,26 +238,25 @@ def _refuse_unless_two_captures(files: Sequence[str]) -> None:
         raise ConfigError(
             message, remedy="name the older one first, then the newer one"
         )
-
-
-def _title(files: Sequence[str]) -> str:
-    return " -> ".join(PurePath(path).name or path for path in files)
-
-
-def _capture(path: str) -> tuple[CaptureSide, list[str]]:
-    """Return the launches of a capture, and a sentence per unmeasured launch."""
     # Needed only for captures.
     from pytest_gpuperf.collect.ncu.launches import read_capture
     from pytest_gpuperf.measure.captured import capture_side, first_counters
     from pytest_gpuperf.report.captures import launch_failures
 
-    with told_on_terminals(f"reading {path}"):
-        capture = read_capture(path, runner=ProcessRunner(), metrics=first_counters())
-    side = capture_side(capture)
-    if side is None:
-        message = "none of its launches was measured"
-        raise CaptureFormatError(message, remedy="profile again", path=path)
-    return side, launch_failures(capture)
+    sides: list[CaptureSide] = []
+    failures: list[str] = []
+    for path in files:
+        with told_on_terminals(f"reading {path}"):
+            capture = read_capture(
+                path, runner=ProcessRunner(), metrics=first_counters()
+            )
+        side = capture_side(capture)
+        if side is None:
+            message = "none of its launches was measured"
+            raise CaptureFormatError(message, remedy="profile again", path=path)
+        sides.append(side)
+        failures += [f"{PurePath(path).name}: {f}" for f in launch_failures(capture)]
+    return sides, failures
 
 
 class _Sides(NamedTuple):
@@ -310,7 +312,6 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
 
 
 def _side(path: str) -> Run | Sequence[StoredRecord]:
-    """Return the run of a file or a recording, or the sessions of a store."""
     in_folder = is_folder(path)
     is_recording = in_folder and exists(str(Path(path, HEAD_FILE)))
     if not is_recording and (in_folder or start_of(path).startswith(_STORE)):
@@ -413,7 +414,6 @@ def _measured(run: Run) -> dict[RecordKey, list[Record]]:
 def _about_files(
     files: Sequence[str], sides: _Sides, pairs: Sequence[ValuePair]
 ) -> Iterator[str]:
-    """Yield a sentence per problem of the named files."""
     *_, current = files
     for path in sides.empty:
         yield (

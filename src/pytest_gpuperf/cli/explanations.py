@@ -6,7 +6,7 @@ The pages are part of the wheel. In a checkout they are read from its folder doc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -81,11 +81,21 @@ def explain(arguments: argparse.Namespace) -> int:
     if arguments.format == "markdown":
         texts = [f"## {entry.title}\n\n{entry.text}\n" for entry in several]
         return print_bytes("\n".join(texts).encode())
-    return print_bytes(text_bytes(_lines(several, line_width())))
+    lines: list[Line] = []
+    width = line_width()
+    for entry in several:
+        lines += [Line("")] if lines else []
+        lines.append(Line(f"{_plain(entry.title)} ({entry.page})", Style.TITLE))
+        for paragraph in re.split(r"\n\n|\n(?=\* |\d+\. )", entry.text):
+            # An indented block is program output, and a table is read by its columns.
+            if paragraph.startswith(("    ", "|", "```")):
+                lines += [Line(escape(line)) for line in paragraph.splitlines()]
+            else:
+                lines += wrapped(_plain(paragraph), width=width, depth=1)
+    return print_bytes(text_bytes(lines))
 
 
 def _page(name: str) -> str:
-    """Return a page of the installed package, or of the checkout."""
     installed = files("pytest_gpuperf") / "pages" / f"{name}.md"
     if installed.is_file():
         return installed.read_text("utf-8")
@@ -122,19 +132,17 @@ def _entries(page: str, text: str) -> Iterator[PageEntry]:
         if not head:
             head = cells
         elif set(cells[0]) != {"-"} and len(cells) == len(head):
-            yield _row(page, title, head, cells)
-
-
-def _row(page: str, title: str, head: Sequence[str], cells: Sequence[str]) -> PageEntry:
-    names = [*_CODE.findall(cells[0]), *_STRONG.findall(cells[0])]
-    # The reference has the ini name of an option in a cell of its own.
-    names += [cell[1:-1] for cell in cells[1:] if re.fullmatch(r"`gpuperf_\w+`", cell)]
-    pairs = zip(head, cells, strict=True)
-    text = "\n\n".join(f"**{name}**: {cell}" for name, cell in pairs if cell)
-    plain = [name.split(" ")[0].split("=")[0].lower() for name in names]
-    # Names of more than one word, as the glossary has them.
-    spoken = (name.lower() for name in names if " " in name)
-    return PageEntry(page=page, title=title, names=(*plain, *spoken), text=text)
+            named = [*_CODE.findall(cells[0]), *_STRONG.findall(cells[0])]
+            # The reference has the ini name of an option in a cell of its own.
+            named += [c[1:-1] for c in cells[1:] if re.fullmatch(r"`gpuperf_\w+`", c)]
+            plain = [name.split(" ")[0].split("=")[0].lower() for name in named]
+            # Names of more than one word, as the glossary has them.
+            spoken = [name.lower() for name in named if " " in name]
+            pairs = zip(head, cells, strict=True)
+            section = "\n\n".join(f"**{name}**: {cell}" for name, cell in pairs if cell)
+            yield PageEntry(
+                page=page, title=title, names=(*plain, *spoken), text=section
+            )
 
 
 def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:
@@ -163,20 +171,6 @@ def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:
         )
     )
     raise ConfigError(message, remedy=remedy)
-
-
-def _lines(entries: Iterable[PageEntry], width: int) -> Iterator[Line]:
-    """Yield entries as lines of a terminal, with an empty line between two of them."""
-    for number, entry in enumerate(entries):
-        if number:
-            yield Line("")
-        yield Line(f"{_plain(entry.title)} ({entry.page})", Style.TITLE)
-        for paragraph in re.split(r"\n\n|\n(?=\* |\d+\. )", entry.text):
-            # An indented block is program output, and a table is read by its columns.
-            if paragraph.startswith(("    ", "|", "```")):
-                yield from (Line(escape(line)) for line in paragraph.splitlines())
-            else:
-                yield from wrapped(_plain(paragraph), width=width, depth=1)
 
 
 def _plain(markdown: str) -> str:

@@ -331,7 +331,6 @@ def _print_cache(
     remark: str,
     form: str,
 ) -> int:
-    """Print the contents of the cache and a remark, and return the exit code."""
     size = display.value(_size_bytes(entries), "bytes")
     total = f"{size} of {display.value(store.limit_bytes, 'bytes')}"
     parts = [[entry for entry in entries if entry.kind == kind] for kind in KINDS]

@@ -241,11 +241,30 @@ def read_input(path: str, *, remedy: str) -> bytes:
 
     Raises:
         RecordError: The path is not a regular file, or the file is too large or cannot
-            be read.
+            be read. Standard input is closed, or empty.
     """
     if path == STANDARD_STREAM:
-        return _utf8(_standard_input())
-    return _utf8(_file(path, remedy=f"{remedy}, or - for standard input"))
+        if sys.stdin is None:  # Closed by the caller: `<&-`.
+            message, remedy = (
+                "standard input is closed",
+                "name a file, or pipe one into it",
+            )
+            raise RecordError(message, path="", remedy=remedy)
+        content = sys.stdin.buffer.read()
+        if not content:
+            message = "standard input is empty"
+            remedy = "pipe a file into it; only one argument can be -"
+            raise RecordError(message, path="", remedy=remedy)
+        return _utf8(content)
+    try:
+        content = read_regular(path, most_bytes=_LARGEST_BYTES)
+    except OSError as error:
+        message = f"it cannot be read ({error.strerror})"
+        remedy += ", or - for standard input"
+        if error.errno not in {errno.EINVAL, errno.EFBIG}:
+            remedy = "check the path and its permissions"
+        raise RecordError(message, path=path, remedy=remedy) from error
+    return _utf8(content)
 
 
 def _utf8(content: bytes) -> bytes:
@@ -255,24 +274,6 @@ def _utf8(content: bytes) -> bytes:
             # Content that cannot be decoded is not text.
             with contextlib.suppress(UnicodeDecodeError):
                 return content[len(mark) :].decode(encoding).encode()
-    return content
-
-
-def _standard_input() -> bytes:
-    """
-    Return all of standard input.
-
-    Raises:
-        RecordError: Standard input is closed, or empty.
-    """
-    if sys.stdin is None:  # Closed by the caller: `<&-`.
-        message = "standard input is closed"
-        raise RecordError(message, path="", remedy="name a file, or pipe one into it")
-    content = sys.stdin.buffer.read()
-    if not content:
-        message = "standard input is empty"
-        remedy = "pipe a file into it; only one argument can be -"
-        raise RecordError(message, path="", remedy=remedy)
     return content
 
 
@@ -301,16 +302,6 @@ def is_capture(path: str) -> bool:
     from pytest_gpuperf.collect.ncu.text import MAGIC
 
     return start_of(path).startswith(MAGIC) or path.endswith(".ncu-rep")
-
-
-def _file(path: str, *, remedy: str) -> bytes:
-    try:
-        return read_regular(path, most_bytes=_LARGEST_BYTES)
-    except OSError as error:
-        message = f"it cannot be read ({error.strerror})"
-        if error.errno not in {errno.EINVAL, errno.EFBIG}:
-            remedy = "check the path and its permissions"
-        raise RecordError(message, path=path, remedy=remedy) from error
 
 
 def read_run(path: str) -> Run:

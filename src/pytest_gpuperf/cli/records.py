@@ -80,12 +80,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.binary.read import Cubin
     from pytest_gpuperf.collect.runner import Runner
-    from pytest_gpuperf.model.activity import (
-        InstructionMix,
-        KernelResources,
-        Occupancy,
-        Trace,
-    )
+    from pytest_gpuperf.model.activity import InstructionMix, Trace
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.model.sample import Unmeasured
@@ -176,14 +171,31 @@ def show_chosen(arguments: argparse.Namespace, places: set[tuple[int, int]]) -> 
 def _show_launches_of(
     arguments: argparse.Namespace, capture: Capture, *, listed: bool
 ) -> int:
-    """Print launches in detail or listed, or summed by kernel if there are more than ten."""
+    """
+    Print launches in detail or listed, or summed by kernel if there are more than ten.
+
+    Up to five launches in detail have ncu's advice.
+    """
     form = arguments.format
-    count = len(capture.launches)
-    by_kernel = arguments.sort or arguments.top
-    if arguments.details or (count == 1 and not arguments.list):
-        return _show_details(arguments, capture)
+    placed = capture.placed
+    if arguments.details or (len(placed) == 1 and not arguments.list):
+        remarks = launch_failures(capture)
+        is_advised = len(placed) <= _ADVISED
+        if not is_advised:
+            remarks.append(
+                f"what ncu advises is shown of up to {_ADVISED} launches: choose them with "
+                "--launches or --kernel"
+            )
+        shown = _detailed(
+            arguments.file,
+            [(number, launch) for number, launch in placed if launch.measured],
+            has_ranges=len(capture.ranges) > 1,
+            advised_count=_ADVISED if is_advised else 0,
+        )
+        return print_bytes(details_bytes(shown, form, remarks=remarks))
     limits = analyses(capture)
-    if by_kernel or (count > _LISTED and not listed):
+    by_kernel = arguments.sort or arguments.top
+    if by_kernel or (len(placed) > _LISTED and not listed):
         return print_bytes(
             kernels_bytes(
                 capture,
@@ -194,25 +206,6 @@ def _show_launches_of(
             )
         )
     return print_bytes(capture_bytes(capture, form, metrics=None, analyses=limits))
-
-
-def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
-    """Print launches in detail, with ncu's advice for up to five launches."""
-    placed = capture.placed
-    is_advised = len(placed) <= _ADVISED
-    shown = _detailed(
-        arguments.file,
-        [(number, launch) for number, launch in placed if launch.measured],
-        has_ranges=len(capture.ranges) > 1,
-        advised_count=_ADVISED if is_advised else 0,
-    )
-    remarks = launch_failures(capture)
-    if not is_advised:
-        remarks.append(
-            f"what ncu advises is shown of up to {_ADVISED} launches: choose them with "
-            "--launches or --kernel"
-        )
-    return print_bytes(details_bytes(shown, arguments.format, remarks=remarks))
 
 
 def _detailed(
@@ -278,29 +271,29 @@ def _print_selected(read: _Read, form: str, metrics: tuple[str, ...]) -> int:
     if form != "json":
         content = capture_bytes(capture, form, metrics=metrics, remarks=remarks)
         return print_bytes(content)
-    ranges = [
-        {"launches": [_selected_object(launch, metrics) for launch in part.launches]}
-        for part in capture.ranges
-    ]
+    lacking = CapturedValue(value=None, unit=None)
+    ranges: list[dict[str, Any]] = []
+    for part in capture.ranges:
+        ranges.append({"launches": []})
+        for launch in part.launches:
+            # Counters have the spelling of the report, and our metrics ours.
+            values = {name: launch.metrics.get(name, lacking) for name in metrics}
+            workload = launch.workload
+            ranges[-1]["launches"].append(
+                ({} if workload == KERNEL else {"workload": workload})
+                | {
+                    "index": launch.index,
+                    "kernel": launch.kernel,
+                    "demangled": launch.demangled,
+                    "nvtx": launch.nvtx,
+                    "measured": launch.measured,
+                    "metrics": {n: v for n, v in values.items() if n not in METRICS},
+                    "derived": {n: v for n, v in values.items() if n in METRICS},
+                }
+            )
     print_bytes(CAPTURE_START + msgspec.json.encode({"ranges": ranges})[1:] + b"\n")
     _remark(remarks)
     return GOOD
-
-
-def _selected_object(launch: CapturedLaunch, metrics: Sequence[str]) -> dict[str, Any]:
-    """Return a launch for JSON: counters in the spelling of the report, and our metrics."""
-    lacking = CapturedValue(value=None, unit=None)
-    values = {name: launch.metrics.get(name, lacking) for name in metrics}
-    whole = {} if launch.workload == KERNEL else {"workload": launch.workload}
-    return whole | {
-        "index": launch.index,
-        "kernel": launch.kernel,
-        "demangled": launch.demangled,
-        "nvtx": launch.nvtx,
-        "measured": launch.measured,
-        "metrics": {n: value for n, value in values.items() if n not in METRICS},
-        "derived": {n: value for n, value in values.items() if n in METRICS},
-    }
 
 
 def say_what_lacks(file: str, metrics: Sequence[str]) -> None:
@@ -352,7 +345,16 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
     if absent:
         counters = read(None).counters
         _refuse_unknown(metrics, counters, where="capture")
-        remarks += [_uncollected(name, counters) for name in absent]
+        for name in absent:
+            is_ours = not is_counter(name)
+            alike = close_names(
+                name, counters | METRICS.keys() if is_ours else counters
+            )
+            remark = _unknown(name, "capture", alike)
+            if not is_ours:
+                joint = " if not," if alike else ";"
+                remark += f"{joint} collect it: ncu --metrics {name}"
+            remarks.append(remark)
     return completed, tuple(remarks)
 
 
@@ -389,7 +391,6 @@ def _refuse_unknown(metrics: Sequence[str], present: set[str], *, where: str) ->
 def _with(
     launch: CapturedLaunch, metrics: Sequence[str], gaps: dict[str, Unmeasured]
 ) -> CapturedLaunch:
-    """Return a launch with metrics of the catalogue, and add missing metrics to `gaps`."""
     if not (launch.measured and metrics):
         return launch
     estimates, absent = capture_values([launch], metrics, None)
@@ -401,15 +402,6 @@ def _with(
         if estimate.kernel is None
     }
     return replace(launch, metrics={**launch.metrics, **values})
-
-
-def _uncollected(name: str, counters: set[str]) -> str:
-    if not is_counter(name):
-        alike = close_names(name, counters | METRICS.keys())
-        return _unknown(name, "capture", alike)
-    alike = close_names(name, counters)
-    joint = " if not," if alike else ";"
-    return f"{_unknown(name, 'capture', alike)}{joint} collect it: ncu --metrics {name}"
 
 
 def _unknown(name: str, where: str, alike: Sequence[str]) -> str:
@@ -532,10 +524,12 @@ def show_binary(
     chosen = _matching(read_cubins(file, runner=runner, block=block), pattern, file)
     kernels = [kernel for cubin in chosen for kernel in cubin.kernels]
     mixes, lacking = _mixes(chosen, runner)
-    rows = [
-        CompiledKernel(kernel=kernel, mix=mix, occupancy=_occupancy(kernel))
-        for kernel, mix in zip(kernels, mixes, strict=True)
-    ]
+    rows = []
+    for kernel, mix in zip(kernels, mixes, strict=True):
+        capability = target_capability(kernel.target)
+        limits = None if capability is None else chip_limits(capability)
+        occupancy = None if limits is None else kernel_occupancy(kernel, limits)
+        rows.append(CompiledKernel(kernel=kernel, mix=mix, occupancy=occupancy))
     remarks = [
         *lacking,
         "occupancy n/a: give the threads of a block with --block"
@@ -613,9 +607,3 @@ def _matching(
         message = f"{file}: no kernel fits {pattern!r}"
         raise ConfigError(message, remedy=f"there are {few(alike)}")
     return chosen
-
-
-def _occupancy(kernel: KernelResources) -> Occupancy | None:
-    capability = target_capability(kernel.target)
-    limits = None if capability is None else chip_limits(capability)
-    return None if limits is None else kernel_occupancy(kernel, limits)

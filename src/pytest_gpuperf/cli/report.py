@@ -31,7 +31,7 @@ from pytest_gpuperf.report.summary import incompleteness
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pytest_gpuperf.model.run import Run
 
@@ -74,7 +74,22 @@ def report(arguments: argparse.Namespace) -> int:
     _refuse_inputs(arguments.output, arguments.runs)
     captures = [path for path in arguments.runs if is_capture(path)]
     if captures:
-        return _report_captures(arguments, form, captures)
+        runs = [path for path in arguments.runs if path not in captures]
+        if runs:
+            message = (
+                f"{', '.join(map(name_of, runs))} is not a capture, and the others are"
+            )
+            raise ConfigError(message, remedy="write a report of each kind")
+        if form != "html":
+            message = f"{form} takes a run, and {captures[0]} is a capture"
+            remedy = f"end the report's name with .html, or print it: gpuperf show {captures[0]} --format markdown"
+            raise ConfigError(message, remedy=remedy)
+        # Needed only for captures.
+        from pytest_gpuperf.cli.records import report_of
+        from pytest_gpuperf.report.html.captures import captures_html
+
+        reports = each(dict.fromkeys(captures), report_of)
+        return _write(arguments.output, captures_html(reports))
     *older, run = each(arguments.runs, _read)
     if older and form != "html":
         message = f"{form} takes one run, and {len(older) + 1} were named"
@@ -85,29 +100,7 @@ def report(arguments: argparse.Namespace) -> int:
     return _write(arguments.output, content)
 
 
-def _report_captures(
-    arguments: argparse.Namespace, form: str, captures: Sequence[str]
-) -> int:
-    runs = [path for path in arguments.runs if path not in captures]
-    if runs:
-        message = (
-            f"{', '.join(map(name_of, runs))} is not a capture, and the others are"
-        )
-        raise ConfigError(message, remedy="write a report of each kind")
-    if form != "html":
-        message = f"{form} takes a run, and {captures[0]} is a capture"
-        remedy = f"end the report's name with .html, or print it: gpuperf show {captures[0]} --format markdown"
-        raise ConfigError(message, remedy=remedy)
-    # Needed only for captures.
-    from pytest_gpuperf.cli.records import report_of
-    from pytest_gpuperf.report.html.captures import captures_html
-
-    reports = each(dict.fromkeys(captures), report_of)
-    return _write(arguments.output, captures_html(reports))
-
-
 def _read(path: str) -> Run:
-    """Return the run of a JSON file, and report an incomplete run on standard error."""
     run = read_run(path)
     if reason := incompleteness(run):
         say([f"gpuperf: {name_of(path)} is {reason}"])

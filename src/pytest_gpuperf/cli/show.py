@@ -43,17 +43,35 @@ _NO_VALUE = b'"value":null'
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a capture, a run or a binary."""
-    if start_of(arguments.file).startswith(_BINARIES):
-        return _show_binary(arguments)
-    if arguments.block is not None:
-        message = f"--block is for binaries, and {arguments.file} is not one"
-        raise ConfigError(message, remedy="drop it")
-    return _show_measured(arguments)
+    if not start_of(arguments.file).startswith(_BINARIES):
+        if arguments.block is not None:
+            message = f"--block is for binaries, and {arguments.file} is not one"
+            raise ConfigError(message, remedy="drop it")
+        return _show_measured(arguments)
+    chosen = (arguments.metrics, arguments.nvtx, arguments.exclude, arguments.launches)
+    views = (arguments.list, arguments.details, arguments.sort)
+    if any(value not in (None, []) for value in chosen) or any(views):
+        message = f"{arguments.file} is a binary: it has kernels and no launches"
+        raise ConfigError(message, remedy="choose kernels with --kernel")
+    from pytest_gpuperf.cli.records import show_binary
+
+    return show_binary(
+        arguments.file,
+        arguments.format,
+        pattern=arguments.kernel,
+        block=arguments.block,
+        top=arguments.top,
+    )
 
 
 def _show_measured(arguments: argparse.Namespace) -> int:
     file, form, metrics = arguments.file, arguments.format, arguments.metrics
-    is_run = _is_run(file)
+    # The name decides only if the first bytes are those of neither a run nor a capture.
+    start = start_of(file).lstrip()
+    if start.startswith((b"{", MAGIC)):
+        is_run = start.startswith(b"{")
+    else:
+        is_run = file == STANDARD_STREAM or file.endswith(".json")
     if arguments.launches == ():
         if metrics is not None:
             message = "--launches and --metrics exclude each other"
@@ -65,7 +83,13 @@ def _show_measured(arguments: argparse.Namespace) -> int:
         message = "it is a folder"
         raise RecordError(message, path=file, remedy=_FOLDER.format(file))
     if is_run:
-        _refuse_choice(arguments)
+        views = (arguments.list, arguments.details, arguments.sort, arguments.top)
+        if any(_filters(arguments).values()) or any(views):
+            message = (
+                "--kernel, --nvtx, --exclude, --launches, --list, --details, --sort and "
+                "--top are for captures"
+            )
+            raise ConfigError(message, remedy=f"drop them: {file} is a run")
         from pytest_gpuperf.cli.records import show_run
 
         return show_run(file, form, metrics)
@@ -110,17 +134,6 @@ def _filters(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _refuse_choice(arguments: argparse.Namespace) -> None:
-    """Refuse options for a capture, because the file is a run."""
-    views = (arguments.list, arguments.details, arguments.sort, arguments.top)
-    if any(_filters(arguments).values()) or any(views):
-        message = (
-            "--kernel, --nvtx, --exclude, --launches, --list, --details, --sort and "
-            "--top are for captures"
-        )
-        raise ConfigError(message, remedy=f"drop them: {arguments.file} is a run")
-
-
 def _refuse_views(arguments: argparse.Namespace) -> None:
     """Refuse combined options if some would be ignored."""
     given = {
@@ -136,23 +149,6 @@ def _refuse_views(arguments: argparse.Namespace) -> None:
         message = f"{', '.join(views)}: only one of them says what is shown"
         remedy = "--sort and --top arrange kernels, the others show launches: drop some"
         raise ConfigError(message, remedy=remedy)
-
-
-def _show_binary(arguments: argparse.Namespace) -> int:
-    chosen = (arguments.metrics, arguments.nvtx, arguments.exclude, arguments.launches)
-    views = (arguments.list, arguments.details, arguments.sort)
-    if any(value not in (None, []) for value in chosen) or any(views):
-        message = f"{arguments.file} is a binary: it has kernels and no launches"
-        raise ConfigError(message, remedy="choose kernels with --kernel")
-    from pytest_gpuperf.cli.records import show_binary
-
-    return show_binary(
-        arguments.file,
-        arguments.format,
-        pattern=arguments.kernel,
-        block=arguments.block,
-        top=arguments.top,
-    )
 
 
 def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
@@ -200,7 +196,6 @@ def _capture_json(text: bytes, places: set[tuple[int, int]] | None = None) -> by
 
 
 def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
-    """Return the JSON object of a launch, with an analysis of the counters appended."""
     if not launch.measured:
         return raw[:-1] + b',"analysis":null,"derived":{}}'
     import msgspec
@@ -223,11 +218,3 @@ def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
         "rooflines": explained.rooflines,
     }
     return raw[:-1] + b"," + msgspec.json.encode(added)[1:]
-
-
-def _is_run(path: str) -> bool:
-    """Return True if a file is a run by the first bytes or the name, or is standard input."""
-    start = start_of(path).lstrip()
-    if start.startswith((b"{", MAGIC)):
-        return start.startswith(b"{")
-    return path == STANDARD_STREAM or path.endswith(".json")

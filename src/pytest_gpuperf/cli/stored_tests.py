@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from os.path import normpath
 from pathlib import Path
 
@@ -59,13 +59,25 @@ class StoredTests:
         Raises:
             ConfigError: `old` and `new` name different kinds, as a test and a module.
         """
+        pairs: dict[str, str] = {}
         for candidate, renamed in self._readings(old, new):
             keys = [key for key in self._keys if is_of(key, candidate)]
-            if keys:
-                pairs = {key: renamed + key.removeprefix(candidate) for key in keys}
-                _check_names(pairs, old, new)
-                return pairs
-        return {}
+            pairs = {key: renamed + key.removeprefix(candidate) for key in keys}
+            if pairs:
+                break
+        rest = old.partition("::")[2], new.partition("::")[2]
+        # A module has a suffix, a folder has none.
+        alike = any(rest) or bool(Path(old).suffix) == bool(Path(new).suffix)
+        for key, renamed in pairs.items():
+            module, _, test = renamed.partition("::")
+            behind = renamed.removeprefix(new)
+            is_id = module and test and "/" not in test.partition("[")[0]
+            if not (alike and is_id) or (new.endswith("]") and behind.startswith("[")):
+                raise ConfigError(
+                    f"{new!r} cannot be the new name of {old!r}: {key} would be {renamed}",
+                    remedy="name a test for a test, a module for a module, a folder for a folder",
+                )
+        return pairs
 
     def shown(self, key: str) -> str:
         """Return a test as pytest shows it below the folder of the store."""
@@ -103,24 +115,3 @@ class StoredTests:
         """Return the file of a name, and the rest of the name in the spelling of keys."""
         module, colons, rest = name.partition("::")
         return module, colons + self._checkout.portable(rest)
-
-
-def _check_names(pairs: Mapping[str, str], old: str, new: str) -> None:
-    """
-    Refuse a new name of a different kind than the old name.
-
-    Raises:
-        ConfigError: One is a test, a module or a folder, and the other is not.
-    """
-    rest = old.partition("::")[2], new.partition("::")[2]
-    # A module has a suffix, a folder has none.
-    alike = any(rest) or bool(Path(old).suffix) == bool(Path(new).suffix)
-    for key, renamed in pairs.items():
-        module, _, test = renamed.partition("::")
-        behind = renamed.removeprefix(new)
-        is_id = module and test and "/" not in test.partition("[")[0]
-        if not (alike and is_id) or (new.endswith("]") and behind.startswith("[")):
-            raise ConfigError(
-                f"{new!r} cannot be the new name of {old!r}: {key} would be {renamed}",
-                remedy="name a test for a test, a module for a module, a folder for a folder",
-            )

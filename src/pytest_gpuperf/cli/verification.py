@@ -53,18 +53,19 @@ def verify(arguments: argparse.Namespace) -> int:
     completeness = run.header.completeness
     expected = _expected_tests(arguments)
     owed = _owed(expected, run, arguments.expect_from or ".")
-    faults = []
-    if completeness.interrupted:
-        faults.append(f"interrupted: {completeness.interrupted}; {held_tests(run)}")
-    if completeness.missing:
-        count = display.plural(len(completeness.missing), "test")
-        faults.append(f"{count} never reported: {listed(completeness.missing)}")
-    faults += _faults(owed, run, arguments)
+    faults = [*_faults(owed, run, arguments)]
+    complete = f"complete: {display.plural(len(run.test_ids), 'test')}"
+    if arguments.expect_from is not None:
+        complete += f", with all {len(owed.present)} of {arguments.expect_from}"
+        if owed.elsewhere:
+            complete += f" but {len(owed.elsewhere)} of other paths or shards"
+        if owed.removed:
+            complete += f"; no longer in the code: {listed(owed.removed)}"
     print_table(
         arguments.format,
         title=name_of(arguments.run),
         table=(),
-        remarks=faults or [_complete(owed, run, arguments.expect_from)],
+        remarks=faults or [complete],
         content=document(
             "verify",
             {
@@ -119,7 +120,13 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
 
 
 def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[str]:
-    """Yield the stored tests that a run lacks, and commands to type."""
+    """Yield how a run is incomplete, the stored tests that it lacks, and commands to type."""
+    completeness = run.header.completeness
+    if completeness.interrupted:
+        yield f"interrupted: {completeness.interrupted}; {held_tests(run)}"
+    if completeness.missing:
+        missing = display.plural(len(completeness.missing), "test")
+        yield f"{missing} never reported: {listed(completeness.missing)}"
     store = arguments.expect_from
     count = sum(map(len, (owed.present, owed.missing, owed.removed)))
     of = f"of the {display.plural(count, 'test')} of {store}"
@@ -128,7 +135,6 @@ def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[st
     removed = () if arguments.allow_removed else owed.removed
     if removed:
         yield f"{len(removed)} {of} are no longer in the code: {listed(removed)}"
-    completeness = run.header.completeness
     if completeness.scope is None or completeness.scope.paths is None:
         # It is unknown whether a test that did not run is still in the code.
         removed = () if completeness.interrupted else (*removed, *owed.missing)
@@ -137,18 +143,6 @@ def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[st
         yield from removal_lines(store, removed, kept=kept, new=owed.new)
         if owed.removed:
             yield "if the next run that stores is to drop them: add --allow-removed"
-
-
-def _complete(owed: _Owed, run: Run, store: str | None) -> str:
-    text = f"complete: {display.plural(len(run.test_ids), 'test')}"
-    if store is None:
-        return text
-    text += f", with all {len(owed.present)} of {store}"
-    if owed.elsewhere:
-        text += f" but {len(owed.elsewhere)} of other paths or shards"
-    if owed.removed:
-        text += f"; no longer in the code: {listed(owed.removed)}"
-    return text
 
 
 def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:

@@ -498,7 +498,6 @@ def _named(query: DeviceQuery, text: str) -> Device:
 
 
 def _matches(query: DeviceQuery, text: str) -> list[Device]:
-    """Return the GPU of an index, or every device whose UUID begins with the text."""
     if text.isdecimal():
         return [device for device in query.devices if device.index == int(text)]
     every = (*query.devices, *query.slices)

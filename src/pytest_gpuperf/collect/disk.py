@@ -98,7 +98,6 @@ class DiskFile:
         self._file = None
 
     def _append(self) -> None:
-        """Append a page, and wait until page and new size are on the disk."""
         self._put(self._large[:_SMALL_BYTES], self._end)
         self._end += _SMALL_BYTES
         self._sync()

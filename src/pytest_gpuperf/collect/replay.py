@@ -118,7 +118,6 @@ class Recorder:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turn an OSError into a ReportError."""
         try:
             yield
         except OSError as error:

@@ -505,7 +505,6 @@ def _carry(
 
 
 def _worktrees(repository: Repository) -> list[Path]:
-    """Return the folders of a repository's worktrees, including missing folders."""
     lines = _text(repository.run("worktree", "list", "--porcelain")).splitlines()
     word = "worktree "
     return [Path(line[len(word) :]) for line in lines if line.startswith(word)]

@@ -397,7 +397,6 @@ def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:
 
 
 def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """Return the medians of loops and samples, and the variance of the median sample."""
     loop = median(loop for loop, _ in pairs)
     times = [time for _, time in pairs]
     middle = median(times)

@@ -228,7 +228,6 @@ def _log_prior(clock: TimeBase) -> tuple[float, ...]:
 
 
 def _weigh(logs: list[list[float]], variances: Sequence[float], dof: int) -> None:
-    """Add the evidence of variances to the grid's weights, in place."""
     count, half = len(variances), dof / 2
     scale = dof / _FIRST_VARIANCE
     log_sum = math.fsum(map(math.log, variances)) + count * math.log(scale)

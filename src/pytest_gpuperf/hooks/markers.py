@@ -131,7 +131,6 @@ class _MarkerReader:
         return plan
 
     def _merged(self) -> dict[str, Any]:
-        """Merge the keywords of all markers. The closest marker wins, and lists add up."""
         keywords: dict[str, Any] = {}
         for marker in self.item.iter_markers("gpuperf"):
             if marker.args:

@@ -150,7 +150,6 @@ def _bands(attained: Attainment, grades: Mapping[str, Bands] | None) -> Bands:
 
 
 def _read(line: str, bands: dict[str, Bands]) -> Iterator[str]:
-    """Add the bands of a line to `bands`, and yield the mistakes in the line."""
     name, _, rest = line.partition(":")
     roof = name.strip()
     if roof not in GRADES:

@@ -392,7 +392,6 @@ def _is_confirmed(ruling: Ruling) -> bool:
 
 
 def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, ...]:
-    """Return the effect in every deciding process, corrected for machine drift."""
     if ruling.weighed is not None and ruling.weighed.alone is not None:
         return ruling.weighed.confirmations
     shifted = ruling.change.reference * (1 + (ruling.change.machine_shift or 0.0))

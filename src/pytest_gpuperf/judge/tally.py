@@ -183,7 +183,6 @@ def tally(run: Run) -> Tally:
 def _open_beside(
     by_test: Mapping[str, Sequence[Verdict]], verdicts: Mapping[str, Verdict]
 ) -> dict[str, Verdict]:
-    """Return the worst undecided verdict of every test that a decided verdict speaks for."""
     open_beside: dict[str, Verdict] = {}
     for test_id, several in by_test.items():
         undecided = [verdict for verdict in several if verdict.outcome in _OPEN]

@@ -196,7 +196,6 @@ class TimingMeasurer:
         self._take_turn = take_turn_told
 
     def _expected(self, count: int, round_s: float) -> None:
-        """Report the number of repetitions of slow calls that follow."""
         if self._key is not None:
             # One more call observes the device, after the timed calls.
             self._expect(self._key, count + self._site.runtime.active(), round_s)

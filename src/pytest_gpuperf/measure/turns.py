@@ -270,7 +270,6 @@ def without_siblings(deltas: DeviceDeltas | None) -> DeviceDeltas | None:
 
 
 def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None:
-    """Remove processes known to be idle from the counts of sensors."""
     if deltas is None or deltas.sharing is not Sharing.FOREIGN:
         return deltas
     left = tuple(pid for pid in deltas.foreign_pids if pid not in idle)

@@ -264,7 +264,6 @@ def parse_peaks(text: str) -> DeclaredPeaks:
 def _read_line(
     line: str, by_device: dict[str, dict[str, float]]
 ) -> Iterator[tuple[int, str]]:
-    """Add the peaks of a line to `by_device`, and yield mistakes with column numbers."""
     name, colon, rest = line.partition(":")
     device = name.strip()
     start = line.index(line.lstrip())

@@ -395,7 +395,6 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
 def _without_comparison(
     comparison: RevisionComparison, limits: Limits
 ) -> dict[str, Gap]:
-    """Return the reasons why suspects lack values of both sides, by test id."""
     against = comparison.against
     # By test and metric, True if all verdicts have values.
     complete: dict[tuple[str, str], bool] = {}

@@ -363,7 +363,6 @@ class _Group:
         return runs
 
     def _started(self, member: _Member, closing: contextlib.ExitStack) -> Connection:
-        """Start a process, to be ended by `closing`."""
         ours, theirs = socket.socketpair()
         closing.callback(ours.close)
         with theirs:

@@ -210,7 +210,6 @@ def _counted(
 def _culprits(
     rest: Sequence[CounterRequest], profiled: ProfilerRun
 ) -> tuple[list[CounterRequest], Gap]:
-    """Return the tests to blame for missing values, and the gap to report."""
     refused = profiled.refused
     if refused is not None:  # A single unknown name stops all counting.
         return [r for r in rest if profiled.unknown in r.counters], refused

@@ -502,7 +502,6 @@ def _stored_lines(
 
 
 def _noise_texts(noise: Sequence[_Noise]) -> Iterator[str]:
-    """Yield a text per metric, with the measurement or the number of measurements."""
     by_metric: dict[str, list[_Noise]] = {}
     for each in noise:
         by_metric.setdefault(each.metric, []).append(each)

@@ -218,7 +218,6 @@ def finish(
 
 
 def _tell_of_identity(suite: Suite) -> None:
-    """Remark on values that may belong to a different test than the stored values of the id."""
     improved = [v for v in suite.verdicts if v.outcome is Outcome.IMPROVED]
     changed = [str(v.key) for v in improved if changed_test(v)]
     if changed and suite.config.update is not Update.ALL:

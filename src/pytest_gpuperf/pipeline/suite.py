@@ -594,7 +594,6 @@ class Suite:
         )
 
     def _whole_completeness(self) -> Completeness:
-        """Return the completeness of the run, with what is known of stored tests."""
         absent, scope = self._absent_keys(), self.scope()
         id_of = self.config.checkout.id_of
         completeness = replace(

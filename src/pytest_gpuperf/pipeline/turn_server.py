@@ -447,7 +447,6 @@ class TurnServer:
         return (self._clock.now_ns() - connection.since_ns) / NS_PER_S
 
     def _leave(self, name: str) -> None:
-        """Drop a process, and note the duration of a regular end."""
         connection = self._connections[name]
         ends_well = (connection.process.exit_code or 0) >= 0 and not connection.fate
         if connection.is_over and ends_well:
@@ -456,7 +455,6 @@ class TurnServer:
         self._rotation.leave(name)
 
     def _end_those_that_hang(self) -> None:
-        """Drop processes that have ended, and end processes that were silent for too long."""
         for name in self._rotation.present:
             connection = self._connections[name]
             if connection.process.exit_code is not None:

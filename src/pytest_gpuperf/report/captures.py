@@ -256,7 +256,6 @@ def _is_telling(analyses: Analyses | None) -> bool:
 
 
 def _analysed(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
-    """Return the columns time, bound, fraction, limiter and evidence of some launches."""
     return (
         _column("time", analyses, _time, right=True, blank=_BLANK),
         _column("bound", analyses, lambda a: _bound(a.bound), below=1),

@@ -160,7 +160,12 @@ def value(
     unit, (exact, *bounds) = _in_si(unit, number, *limits)
     if unit == "fraction":
         bounds += [Decimal(0), Decimal(1)]
-    return _written(_rounded_within(exact, unit, digits, bounds), unit, exact)
+    sides = [(bound, exact.compare(bound)) for bound in bounds]
+    for more in range(digits, _ALL_DIGITS):
+        rounded = _rounded(exact, unit, more)
+        if all(rounded.compare(bound) == side for bound, side in sides):
+            return _written(rounded, unit, exact)
+    return _written(exact, unit, exact)
 
 
 def signed(number: float, unit: str) -> str:
@@ -291,7 +296,12 @@ def interval(
     shown = ends
     for digits in range(_DIGITS, _ALL_DIGITS):
         shown = _rounded(ends[0], unit, digits), _rounded(ends[1], unit, digits)
-        if _keeps_order(shown, ends, bounds):
+        keeps_order = shown[0].compare(shown[1]) == ends[0].compare(ends[1])
+        if keeps_order and all(
+            rounded.compare(bound) == end.compare(bound)
+            for bound in bounds
+            for rounded, end in zip(shown, ends, strict=True)
+        ):
             break
     left, right = (
         _written(rounded, unit, end) for rounded, end in zip(shown, ends, strict=True)
@@ -586,30 +596,6 @@ def _in_kib(number: Decimal, unit: str) -> str:
     if unit != "bytes" or not _KIB <= number < _KIB**2 or number % _KIB:
         return ""
     return f"{int(number) // _KIB} KiB"
-
-
-def _keeps_order(
-    shown: tuple[Decimal, Decimal],
-    ends: tuple[Decimal, Decimal],
-    bounds: Iterable[Decimal],
-) -> bool:
-    low, high = ends
-    return shown[0].compare(shown[1]) == low.compare(high) and all(
-        rounded.compare(bound) == end.compare(bound)
-        for bound in bounds
-        for rounded, end in zip(shown, ends, strict=True)
-    )
-
-
-def _rounded_within(
-    number: Decimal, unit: str, digits: int, bounds: Iterable[Decimal]
-) -> Decimal:
-    sides = [(bound, number.compare(bound)) for bound in bounds]
-    for more in range(digits, _ALL_DIGITS):
-        rounded = _rounded(number, unit, more)
-        if all(rounded.compare(bound) == side for bound, side in sides):
-            return rounded
-    return number
 
 
 def _rounded(number: Decimal, unit: str, digits: int) -> Decimal:

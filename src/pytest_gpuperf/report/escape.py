@@ -22,7 +22,16 @@ def escape(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(_visible(character) for character in text)
+    shown = []
+    for character in text:
+        number = ord(character)
+        is_no_character = number & 0xFFFE == 0xFFFE  # noqa: PLR2004 - of each plane
+        if is_no_character or unicodedata.category(character) in _UNSEEN:
+            width, letter = next(spelling for end, spelling in _ESCAPES if number < end)
+            shown.append(f"\\{letter}{number:0{width}x}")
+        else:
+            shown.append(character)
+    return "".join(shown)
 
 
 def inert(line: str) -> str:
@@ -92,13 +101,3 @@ def quoted(text: str) -> str:
     if any(letter in '"$`\\!' for letter in text):
         return "'" + text.replace("'", "'\"'\"'") + "'"
     return f'"{text}"'
-
-
-def _visible(character: str) -> str:
-    """Return a character, or an escape if invisible."""
-    number = ord(character)
-    is_no_character = number & 0xFFFE == 0xFFFE  # noqa: PLR2004 - of each plane
-    if is_no_character or unicodedata.category(character) in _UNSEEN:
-        width, letter = next(spelling for end, spelling in _ESCAPES if number < end)
-        return f"\\{letter}{number:0{width}x}"
-    return character

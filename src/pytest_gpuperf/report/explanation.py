@@ -269,7 +269,17 @@ def evidence(verdict: Verdict) -> str:
     if verdict.limit is not None:
         text = _limit_evidence(verdict)
     elif verdict.change is not None:
-        text = _change_evidence(verdict, verdict.change)
+        change, limit = verdict.change, verdict.threshold
+        limits = () if limit is None else (limit, -limit)
+        text = _moved(verdict, change)
+        if change.low is not None and change.high is not None and not change.exact:
+            ends = display.change_interval(change.low, change.high, limits=limits)
+            width = change.high - change.low
+            is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
+            text += f" ({ends})" if is_known else " (interval unknown)"
+        text += _without(verdict, change)
+        text += _allowed(verdict) or ", no limit"
+        text += _detectable(verdict, change, limits)
     elif estimate is not None:
         text = display.value(estimate.value, estimate.unit)
     tells = verdict.reason is not Reason.CHILD_GAVE_NO_VALUE
@@ -351,7 +361,15 @@ def _body(
     for text in texts:
         yield from wrapped(text, width=width, depth=1)
     typed = () if options is None else commands(verdict, options)
-    yield from wrapped(_repeated(typed, verdict) if typed else "", width=width, depth=1)
+    why = ""
+    accepts = any(command.kind == _ACCEPT for command in typed)
+    if typed and verdict.in_suite is not None:
+        why = "the commands repeat this run: alone this test is not slower"
+    elif typed and _repeats_run(verdict):
+        why = "the commands repeat this run: no stored session has measured this test alone"
+    elif accepts and verdict.baseline is not None and verdict.baseline.of_suite:
+        why = "accepting repeats this run, and accepts all that changed in it"
+    yield from wrapped(why, width=width, depth=1)
     for command in typed:
         yield Line(f"    {command.kind + ':':<10} {command_text(command)}")
     started_by = (options or {}).get("started_by")
@@ -433,20 +451,6 @@ def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> st
         return ""
     least = display.least(change.detectable_effect, limits)
     return f", smallest detectable change {least}"
-
-
-def _change_evidence(verdict: Verdict, change: Change) -> str:
-    limit = verdict.threshold
-    limits = () if limit is None else (limit, -limit)
-    text = _moved(verdict, change)
-    if change.low is not None and change.high is not None and not change.exact:
-        ends = display.change_interval(change.low, change.high, limits=limits)
-        width = change.high - change.low
-        is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
-        text += f" ({ends})" if is_known else " (interval unknown)"
-    text += _without(verdict, change)
-    text += _allowed(verdict) or ", no limit"
-    return text + _detectable(verdict, change, limits)
 
 
 def _confirmed(verdict: Verdict) -> str:
@@ -543,18 +547,6 @@ def _repeats_run(verdict: Verdict) -> bool:
     )
 
 
-def _repeated(commands: Sequence[NextCommand], verdict: Verdict) -> str:
-    """Return the reason for commands that repeat the run, or "" if the commands name the test."""
-    if verdict.in_suite is not None:
-        return "the commands repeat this run: alone this test is not slower"
-    if _repeats_run(verdict):
-        return "the commands repeat this run: no stored session has measured this test alone"
-    accepts = any(command.kind == _ACCEPT for command in commands)
-    if accepts and verdict.baseline is not None and verdict.baseline.of_suite:
-        return "accepting repeats this run, and accepts all that changed in it"
-    return ""
-
-
 def from_root(path: str, options: Mapping[str, str]) -> str:
     """Return a path below the root relative to the folder in which pytest was started."""
     place = options.get("rootdir")
@@ -589,28 +581,18 @@ def removal_lines(
     names = selecting(removed, kept=kept)
     tests = [f"--test={name}" for name in names[:_SHOWN_NAMES]]
     dropping = typed_command("gpuperf", "baseline", "drop", store, "all", *tests)
-    pair = _renamed(removed, kept=kept, new=new)
-    renaming = typed_command("gpuperf", "baseline", "rename", store, *pair)
-    return f"if removed: {dropping}", f"if renamed: {renaming}"
-
-
-def _renamed(
-    removed: Sequence[str], *, kept: Collection[str], new: Collection[str]
-) -> tuple[str, str]:
-    """
-    Return the most likely renaming, as old and new name.
-
-    Modules are tried before functions. The new name is "NEW" if no name is similar.
-    """
-    old = ""
+    old, nearest = "", list[str]()
+    # A moved module is likelier than a renamed test.
     for modules in (True, False):
         old = selecting(removed, kept=kept, modules=modules)[0]
-        names = selecting(new, kept=kept, modules=modules)
-        alike = [n for n in names if n != old and ("::" in n) is ("::" in old)]
+        added = selecting(new, kept=kept, modules=modules)
+        alike = [n for n in added if n != old and ("::" in n) is ("::" in old)]
         nearest = get_close_matches(old, alike, n=1)
         if nearest:
-            return old, nearest[0]
-    return old, "NEW"
+            break
+    pair = old, *(nearest or ["NEW"])
+    renaming = typed_command("gpuperf", "baseline", "rename", store, *pair)
+    return f"if removed: {dropping}", f"if renamed: {renaming}"
 
 
 def selecting(
@@ -687,7 +669,7 @@ def assert_lines(
     if first is not None and second is not None:
         is_limit = right_estimate is None
         texts = [*display.pair(first, second, measured.unit, is_limit=is_limit)]
-    parts = []
+    parts, origins = [], []
     for operand, number, text, estimate in (
         (left, first, texts[0], left_estimate),
         (right, second, texts[1], right_estimate),
@@ -695,26 +677,21 @@ def assert_lines(
         part = text or safe_repr(operand)
         if estimate is not None:
             name = _name(estimate.metric, estimate.kernel)
+            origin = display.value(estimate.value, estimate.unit)
+            spread = display.spread(estimate)
+            if spread and estimate.low is not None and estimate.high is not None:
+                ends = display.interval(estimate.low, estimate.high, estimate.unit)
+                origin += f" {spread} ({ends})"
+            samples = display.plural(estimate.sample_count, "sample")
+            source = f"{estimate.label.value} by {display.escape(estimate.source)}"
+            origins.append(f"    {name}: {origin}, {samples}, {source}")
             if number is not None and number != estimate.value:
-                ends = {estimate.low: ".low", estimate.high: ".high"}
-                name += ends.get(number, "")
+                suffixes = {estimate.low: ".low", estimate.high: ".high"}
+                name += suffixes.get(number, "")
             part = f"{name} {part}"
         parts.append(part)
-    lines = [f"{parts[0]} {operator} {parts[1]}"]
-    lines += [_origin(e) for e in (left_estimate, right_estimate) if e is not None]
-    return lines + _difference(op, first, second)
-
-
-def _origin(estimate: Estimate) -> str:
-    parts = [display.value(estimate.value, estimate.unit)]
-    spread = display.spread(estimate)
-    if spread and estimate.low is not None and estimate.high is not None:
-        ends = display.interval(estimate.low, estimate.high, estimate.unit)
-        parts[0] += f" {spread} ({ends})"
-    parts.append(display.plural(estimate.sample_count, "sample"))
-    parts.append(f"{estimate.label.value} by {display.escape(estimate.source)}")
-    name = _name(estimate.metric, estimate.kernel)
-    return f"    {name}: {', '.join(parts)}"
+    compared = f"{parts[0]} {operator} {parts[1]}"
+    return [compared, *origins, *_difference(op, first, second)]
 
 
 def _difference(op: str, left: float | None, right: float | None) -> list[str]:

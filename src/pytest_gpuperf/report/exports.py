@@ -260,28 +260,20 @@ def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
         number = value.number
         is_whole = number == int(number)
         text = repr(int(number)) if is_whole else f"{number:.{digits}g}"
-        family.setdefault(_labels(labels), text)
+        quoted = []
+        for label, named in labels.items():
+            if named:
+                # GitLab cuts a line at a `#`, and refuses the whole file.
+                safe = escape(named).replace("#", r"\x23")
+                safe = safe.replace("\\", "\\\\").replace('"', '\\"')
+                quoted.append(f'{label}="{safe}"')
+        family.setdefault(f"{{{','.join(quoted)}}}", text)
     lines = []
     for (name, unit), samples in sorted(families.items()):
         lines.append(f"# TYPE {name} gauge")
         lines += [f"# UNIT {name} {unit}"] if unit else []
         lines += [f"{name}{labels} {number}" for labels, number in samples.items()]
     return "".join(f"{line}\n" for line in (*lines, "# EOF")).encode()
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    r"""
-    Return labels in OpenMetrics syntax, without the empty labels.
-
-    A `#` is written \x23: GitLab cuts a line there, and refuses the whole file.
-    """
-    texts = []
-    for name, text in labels.items():
-        if text:
-            safe = escape(text).replace("#", r"\x23")
-            quoted = safe.replace("\\", "\\\\").replace('"', '\\"')
-            texts.append(f'{name}="{quoted}"')
-    return f"{{{','.join(texts)}}}"
 
 
 # As platform.system() names them.

@@ -218,7 +218,15 @@ def _table_lines(
     width: int,
 ) -> Iterator[str]:
     indent = _GAP if titles else ""
-    widths = _widths(shown, width - len(indent))
+    widths = [_natural(column) for column in shown]
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - (width - len(indent))
+    # Columns that shrink share the excess.
+    wanted = [(place, c.wanted) for place, c in enumerate(shown) if c.shrinks]
+    least = [(place, _LEAST_WIDTH) for place, _ in wanted]
+    for place, floor in (*wanted, *least):
+        room = max(0, min(widths[place] - floor, excess))
+        widths[place] -= room
+        excess -= room
     yield indent + _row([column.head for column in shown], shown, widths)
     cells = zip(*(_filled(column) for column in shown), strict=True)
     title: list[str] = []
@@ -299,19 +307,6 @@ def _wanted(columns: Sequence[Column]) -> int:
 
 def _natural(column: Column) -> int:
     return max(_width(text) for text in (column.head, *column.cells))
-
-
-def _widths(columns: Sequence[Column], width: int) -> list[int]:
-    """Return the width of every column. Columns that shrink share the excess."""
-    widths = [_natural(column) for column in columns]
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    wanted = [(place, c.wanted) for place, c in enumerate(columns) if c.shrinks]
-    least = [(place, _LEAST_WIDTH) for place, _ in wanted]
-    for place, floor in (*wanted, *least):
-        room = max(0, min(widths[place] - floor, excess))
-        widths[place] -= room
-        excess -= room
-    return widths
 
 
 def _row(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:

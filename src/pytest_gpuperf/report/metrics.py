@@ -222,19 +222,17 @@ def _described(entry: MetricEntry, head: str) -> Iterator[str]:
     yield f"  {alone}"
     if entry.made_of:
         yield f"  the largest of {', '.join(map(escape, entry.made_of))}"
-    yield f"  endings: {_endings(entry.endings)}"
-
-
-def _endings(endings: Sequence[str]) -> str:
-    """Shorten a list of endings, because most metrics have all endings with every roll-up."""
-    pairs = [ending[1:].partition(".") for ending in endings]
+    # Most metrics have all endings with every roll-up, which is said shorter.
+    endings = " ".join(entry.endings)
+    pairs = [ending[1:].partition(".") for ending in entry.endings]
     rollups = dict.fromkeys(rollup for rollup, _, _ in pairs)
     rest = dict.fromkeys(rest for _, _, rest in pairs)
-    if len(rest) == 1 or len(rollups) * len(rest) != len(pairs):
-        return " ".join(endings)
-    more = ", alone or with" if "" in rest else ", with"
-    listed = " ".join(f".{ending}" for ending in rest if ending)
-    return f"{' '.join(f'.{rollup}' for rollup in rollups)}{more} one of {listed}"
+    if len(rest) != 1 and len(rollups) * len(rest) == len(pairs):
+        more = ", alone or with" if "" in rest else ", with"
+        listed = " ".join(f".{ending}" for ending in rest if ending)
+        every = " ".join(f".{rollup}" for rollup in rollups)
+        endings = f"{every}{more} one of {listed}"
+    yield f"  endings: {endings}"
 
 
 def _kind(check: NameCheck) -> str:

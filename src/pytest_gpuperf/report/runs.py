@@ -21,7 +21,7 @@ from pytest_gpuperf.judge.tally import PRECEDENCE, Tally, tally
 from pytest_gpuperf.model.codec import encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
-from pytest_gpuperf.model.run import Header, Run
+from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.lines import (
@@ -83,7 +83,18 @@ def run_bytes(
 
         metrics: Metrics with values to show, or None for all metrics. Verdicts are always shown.
     """
-    cut = run if metrics is None else _only_metrics(run, metrics)
+    cut = run
+    if metrics is not None:
+        records = tuple(
+            replace(
+                record,
+                estimates=tuple(e for e in record.estimates if e.metric in metrics),
+                series=tuple(s for s in record.series if s.metric in metrics),
+                unmeasured=tuple(g for g in record.unmeasured if g.metric in metrics),
+            )
+            for record in run.records
+        )
+        cut = replace(run, records=records)
     if form == "json":
         return encode_run(cut)
     # Counted from all values, not only from the shown metrics.
@@ -91,12 +102,13 @@ def run_bytes(
     if form == "markdown":
         text = run_markdown(cut, commands=False, of_files=of_files, counted=counted)
         return text.encode()
-    shown = replace(cut, header=_without_advice(run.header))
-    width = line_width(width)
+    # Notes that are not on the GPU give advice on a run that is over.
+    notes = tuple(n for n in run.header.notes if n.about == "gpu" and n.code)
+    sentences = tuple(note.text for note in notes)
     lines = run_lines(
-        shown,
+        replace(cut, header=replace(run.header, sentences=sentences, notes=notes)),
         commands=False,
-        width=width,
+        width=line_width(width),
         verbose=True,
         of_files=of_files,
         counted=counted,
@@ -206,8 +218,15 @@ def write_output(path: str, content: bytes) -> None:
         elif is_stream(path):
             _write_stream(path, content)
         else:
-            target = _target(path)
-            if target.exists() and not _takes_new_files(target.parent):
+            target = Path(os.path.realpath(path))
+            if target.is_dir():
+                raise _refusal(path, "it is a folder")
+            if not target.parent.is_dir():
+                raise _refusal(path, f"the folder {target.parent} does not exist")
+            is_closed = not _takes_new_files(target.parent)
+            if is_closed and not os.access(target, os.W_OK):
+                raise _refusal(path, f"the folder {target.parent} cannot be written to")
+            if is_closed and target.exists():
                 target.write_bytes(content)
             else:
                 disk.write_whole(target, content)
@@ -278,44 +297,6 @@ def _append(path: str, content: bytes) -> None:
     with Path(path).open("ab") as file:
         if content:
             file.write(b"\n" + content if file.tell() else content)
-
-
-def _only_metrics(run: Run, metrics: Sequence[str]) -> Run:
-    records = tuple(
-        replace(
-            record,
-            estimates=tuple(e for e in record.estimates if e.metric in metrics),
-            series=tuple(s for s in record.series if s.metric in metrics),
-            unmeasured=tuple(gap for gap in record.unmeasured if gap.metric in metrics),
-        )
-        for record in run.records
-    )
-    return replace(run, records=records)
-
-
-def _without_advice(header: Header) -> Header:
-    """
-    Keep only the GPU notes of a header, because other notes give advice on a run that is over.
-    """
-    notes = tuple(note for note in header.notes if note.about == "gpu" and note.code)
-    return replace(header, sentences=tuple(note.text for note in notes), notes=notes)
-
-
-def _target(path: str) -> Path:
-    """
-    Return the file that a path leads to.
-
-    Raises:
-        ReportError: The file cannot be written.
-    """
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise _refusal(path, "it is a folder")
-    if not target.parent.is_dir():
-        raise _refusal(path, f"the folder {target.parent} does not exist")
-    if not _takes_new_files(target.parent) and not os.access(target, os.W_OK):
-        raise _refusal(path, f"the folder {target.parent} cannot be written to")
-    return target
 
 
 def _takes_new_files(folder: Path) -> bool:
@@ -426,7 +407,18 @@ def run_markdown(
     paper.add_blocks(
         explanation_blocks(run, called, commands=commands, width=_UNWRAPPED)
     )
-    paper.add_notes(_notes(loud, codes))
+    paper.add_notes(
+        [
+            f"- {codes[row.key]}: {prose(text)}"
+            for row in loud
+            for text in (
+                row.missed,
+                *row.doubts(),
+                *display.utilization_lines(row.utilization),
+            )
+            if text
+        ]
+    )
     for text in () if of_files else run_steps_markdown(run):
         paper.add_whole(text)
     if quiet:
@@ -505,8 +497,11 @@ class _Paper:
             if room < 0:
                 break
             texts.append(text)
+        fence = "```"
+        while any(fence in text for text in texts):
+            fence += "`"
         if texts:
-            self.add(*_fenced(texts), "")
+            self.add(f"{fence}text", *texts, fence, "")
         self._add_more(len(blocks) - len(texts), "explanation")
 
     def _add_more(self, count: int, noun: str) -> None:
@@ -539,41 +534,20 @@ def _failures_first(table: Sequence[Row]) -> list[list[Row]]:
 
 
 def _table(table: Sequence[Row], codes: Mapping[RecordKey, str]) -> list[str]:
-    shown = [_marked(column, table) for column in columns(table, codes)]
+    shown = []
+    for column in columns(table, codes):
+        if column.head == "test":
+            shown.append(replace(column, shrinks=False))
+        elif column.head == "verdict":
+            bold = (
+                f"**{cell}**" if row.is_loud else cell
+                for row, cell in zip(table, column.cells, strict=True)
+            )
+            shown.append(replace(column, cells=tuple(bold)))
+        else:
+            shown.append(replace(column, cells=tuple(map(prose, column.cells))))
     measured = ("" if row.time else prose(", ".join(row.measured())) for row in table)
     return [*markdown_table([*shown, Column(head="measured", cells=tuple(measured))])]
-
-
-def _notes(table: Iterable[Row], codes: Mapping[RecordKey, str]) -> list[str]:
-    return [
-        f"- {codes[row.key]}: {prose(text)}"
-        for row in table
-        for text in (
-            row.missed,
-            *row.doubts(),
-            *display.utilization_lines(row.utilization),
-        )
-        if text
-    ]
-
-
-def _marked(column: Column, table: Sequence[Row]) -> Column:
-    if column.head == "test":
-        return replace(column, shrinks=False)
-    if column.head != "verdict":
-        return replace(column, cells=tuple(prose(cell) for cell in column.cells))
-    bold = (
-        f"**{cell}**" if row.is_loud else cell
-        for row, cell in zip(table, column.cells, strict=True)
-    )
-    return replace(column, cells=tuple(bold))
-
-
-def _fenced(texts: Sequence[str]) -> list[str]:
-    fence = "```"
-    while any(fence in text for text in texts):
-        fence += "`"
-    return [f"{fence}text", *texts, fence]
 
 
 # Relative difference of two ratios. A smaller difference changes no printed digit.
@@ -590,7 +564,20 @@ def comparison_table(
     width: int | None,
 ) -> bytes:
     """Return the table of a comparison, the worst change first."""
-    remarks = [*map(display.escape, remarks), *_comparison_remarks(pairs)]
+    remarks = [*map(display.escape, remarks)]
+    if any(map(_is_adjusted, pairs)):
+        remarks.append(
+            "adjusted: now/was corrected for CPU speed and machine drift; interval and "
+            "verdict use it"
+        )
+    if any(pair.is_of_samples and pair.interval is not None for pair in pairs):
+        remarks.append(
+            "~ of the samples of these runs alone: sessions of unchanged code differ by more"
+        )
+    if any(map(_is_unknown, pairs)):
+        remarks.append(
+            "? one older session and no samples do not tell how much such a number varies"
+        )
     if form == "markdown":
         table = [*markdown_table(_comparison_columns(pairs, display.code, prose)), ""]
         points = [f"- {prose(remark)}" for remark in remarks]
@@ -640,7 +627,12 @@ def _comparison_columns(
         inert: Escapes a value, because a unit may be any text of a user.
     """
     short = names(pair.key for pair in pairs)
-    tests = tuple(spelled(_name(pair, short[pair.key])) for pair in pairs)
+    tests = []
+    for pair in pairs:
+        test = short[pair.key]
+        if pair.metric not in {"time", pair.key.name}:
+            test += f" {display.escape(words.noun(pair.metric))}"
+        tests.append(spelled(test))
     was = tuple(inert(_amount(p.was, p.unit)) for p in pairs)
     now = tuple(inert(_amount(p.now, p.unit)) for p in pairs)
     measured = tuple(_ratio(pair.ratio) for pair in pairs)
@@ -653,35 +645,13 @@ def _comparison_columns(
             Column(head="adjusted", cells=adjusted, right=True),
         ]
     return (
-        Column(head="test", cells=tests, shrinks=True),
+        Column(head="test", cells=tuple(tests), shrinks=True),
         Column(head="was", cells=was, right=True),
         Column(head="now", cells=now, right=True),
         *ratios,
         Column(head="98 % interval", cells=tuple(map(_interval, pairs))),
         Column(head="verdict", cells=tuple(map(_label, pairs)), rank=1),
     )
-
-
-def _name(pair: ValuePair, short: str) -> str:
-    if pair.metric in {"time", pair.key.name}:
-        return short
-    return f"{short} {display.escape(words.noun(pair.metric))}"
-
-
-def _comparison_remarks(pairs: Sequence[ValuePair]) -> Iterator[str]:
-    if any(map(_is_adjusted, pairs)):
-        yield (
-            "adjusted: now/was corrected for CPU speed and machine drift; interval and "
-            "verdict use it"
-        )
-    if any(pair.is_of_samples and pair.interval is not None for pair in pairs):
-        yield (
-            "~ of the samples of these runs alone: sessions of unchanged code differ by more"
-        )
-    if any(map(_is_unknown, pairs)):
-        yield (
-            "? one older session and no samples do not tell how much such a number varies"
-        )
 
 
 def _is_adjusted(pair: ValuePair) -> bool:

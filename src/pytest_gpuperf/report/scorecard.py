@@ -303,14 +303,16 @@ def _training(card: TrainingScorecard) -> Sheet:
         ("wall coverage", fixed(card.wall_coverage, 1, limits=[0, 1], percent=True)),
     ]
     spots = [(s.name, s.ms, f"{fixed(s.pct, 1)} %") for s in card.hotspot_ops]
-    worse = tuple(
-        SheetItem(
-            name=r.metric,
-            text=f"{_change(r.delta, r.metric)}, {r.severity}",
-            strong=True,
-        )
-        for r in card.regressions
-    )
+    tolerances = (REFERENCE.warning, REFERENCE.critical, REFERENCE.coverage)
+    signed = [sign * limit for limit in tolerances for sign in (1, -1)]
+    worse = []
+    for r in card.regressions:
+        change = fixed(r.delta, 1, limits=signed, percent=True)
+        sign = "+" if r.delta > 0 else ""
+        # The change of the coverage is a difference.
+        points = " of the wall time" if r.metric == "wall_coverage" else ""
+        text = f"{sign}{change}{points}, {r.severity}"
+        worse.append(SheetItem(name=r.metric, text=text, strong=True))
     return Sheet(
         title="Training scorecard",
         facts=(*facts, *_shares(card)),
@@ -320,7 +322,7 @@ def _training(card: TrainingScorecard) -> Sheet:
                 heading="Impossible",
                 items=tuple(SheetItem(text=t) for t in (card.impossible,) if t),
             ),
-            SheetList(heading="Regressions", items=worse),
+            SheetList(heading="Regressions", items=tuple(worse)),
             _advice_listing(card.recommendations),
         ),
     )
@@ -339,15 +341,6 @@ def _shares(card: TrainingScorecard) -> Iterator[tuple[str, str]]:
             "in no phase",
             fixed(rest, 1, limits=[most, LAUNCH_FRACTION], percent=True),
         )
-
-
-def _change(delta: float, metric: str) -> str:
-    """Return a change with its sign. The change of the coverage is a difference."""
-    limits = (REFERENCE.warning, REFERENCE.critical, REFERENCE.coverage)
-    signed = [sign * limit for limit in limits for sign in (1, -1)]
-    text = fixed(delta, 1, limits=signed, percent=True)
-    points = " of the wall time" if metric == "wall_coverage" else ""
-    return f"{'+' if delta > 0 else ''}{text}{points}"
 
 
 def _layers(card: TrainingScorecard) -> SheetTable:
@@ -410,26 +403,24 @@ def parity_bytes(
             return f"{to_text(encode_parity(comparison))}\n".encode()
         return f"{to_text(comparison)}\n".encode()
     if isinstance(comparison, ParityComparison):
-        sheet = _reference_parity(comparison)
+        gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.top_gaps]
+        sheet = Sheet(
+            title=_runtimes(comparison),
+            facts=(
+                ("parity", "yes" if comparison.parity_achieved else "no"),
+                ("throughput ratio", fixed(comparison.throughput_ratio, 2, limits=[1])),
+                ("launch ratio", fixed(comparison.launch_ratio, 2, limits=[1])),
+            ),
+            tables=(_gap_table(gaps),),
+            listings=(
+                SheetList(heading="Ratios", items=(SheetItem(text=_ABOVE_ONE),)),
+            ),
+        )
     else:
         sheet = _measured_parity(comparison)
     if form == "markdown":
         return sheet_markdown(sheet).encode()
     return sheet_text(sheet, width=line_width(width)).encode()
-
-
-def _reference_parity(comparison: ParityComparison) -> Sheet:
-    gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.top_gaps]
-    return Sheet(
-        title=_runtimes(comparison),
-        facts=(
-            ("parity", "yes" if comparison.parity_achieved else "no"),
-            ("throughput ratio", fixed(comparison.throughput_ratio, 2, limits=[1])),
-            ("launch ratio", fixed(comparison.launch_ratio, 2, limits=[1])),
-        ),
-        tables=(_gap_table(gaps),),
-        listings=(SheetList(heading="Ratios", items=(SheetItem(text=_ABOVE_ONE),)),),
-    )
 
 
 def _measured_parity(comparison: MeasuredParity) -> Sheet:

@@ -286,7 +286,17 @@ def step_facts(
     steps = record.steps
     if steps is None:
         return []
-    exposed = coverage = grade = ""
+    throughput = waiting = exposed = coverage = grade = ""
+    estimates = {e.metric: e for e in record.estimates}
+    rate, wait = estimates.get("throughput"), estimates.get("data.wait_fraction")
+    if rate is not None:
+        number = display.value(rate.value, "/s").removesuffix("/s")  # Keeps the space.
+        throughput = f"{number}{spelled(steps.unit)}/s {display.spread(rate)}".rstrip()
+    if wait is not None:
+        share = display.value(wait.value, "fraction")
+        waiting = f"{share}, {display.value(steps.wait_s, 's')} a step"
+        if not steps.data_was_recorded:
+            waiting += " (all time between steps)"
     if steps.exposed_s is not None:
         share = display.value(steps.exposed_s / steps.period_s, "fraction")
         exposed = f"{display.value(steps.exposed_s, 's')} a step, {share}"
@@ -297,12 +307,11 @@ def step_facts(
         share = display.value(steps.efficiency_fraction, "fraction")
         bound = f"training scorecard: {share} of the bandwidth bound"
         grade = f"{steps.grade} ({bound})"
-    estimates = {e.metric: e for e in record.estimates}
     facts = [
-        ("throughput", _throughput(estimates.get("throughput"), steps, spelled)),
+        ("throughput", throughput),
         ("MFU", _labelled(estimates.get("mfu"))),
         ("step", _step_times(estimates)),
-        ("data wait", _waiting(estimates.get("data.wait_fraction"), steps)),
+        ("data wait", waiting),
         ("recompiles", _compilations(steps)),
         ("exposed communication", exposed),
         ("peak memory", _labelled(estimates.get("memory.peak_bytes"))),
@@ -311,15 +320,6 @@ def step_facts(
         ("void", display.escape(record.void.text) if record.void else ""),
     ]
     return [(label, text) for label, text in facts if text]
-
-
-def _throughput(
-    estimate: Estimate | None, steps: StepSummary, spelled: Callable[[str], str]
-) -> str:
-    if estimate is None:
-        return ""
-    number = display.value(estimate.value, "/s").removesuffix("/s")  # Keeps the space.
-    return f"{number}{spelled(steps.unit)}/s {display.spread(estimate)}".rstrip()
 
 
 def _labelled(estimate: Estimate | None) -> str:
@@ -340,14 +340,6 @@ def _step_times(estimates: dict[str, Estimate]) -> str:
             number = display.value(estimate.value, "s")
             texts.append(" ".join(filter(None, (name, number, spread))))
     return ", ".join(texts)
-
-
-def _waiting(estimate: Estimate | None, steps: StepSummary) -> str:
-    if estimate is None:
-        return ""
-    share = display.value(estimate.value, "fraction")
-    text = f"{share}, {display.value(steps.wait_s, 's')} a step"
-    return text if steps.data_was_recorded else f"{text} (all time between steps)"
 
 
 def _compilations(steps: StepSummary) -> str:

@@ -96,20 +96,16 @@ def table_lines(
         if group:
             yield Line(f"{group}:", Style.TITLE)
         for row in members:
-            yield Line(next(texts), _row_style(row))
+            style = Style.BAD if row.is_loud else Style.PLAIN
+            if row.outcome is not None:
+                style = Style.PLAIN if row.xfailed else STYLES[row.outcome]
+            yield Line(next(texts), style)
             yield from _below(row, width, verbose=verbose)
     if len(shown) < len(table):
         hidden = display.plural(len(table) - len(shown), "row")
         yield Line(f"{hidden} passed, unchanged or blind: show with -v", Style.FAINT)
     if any(cell.endswith(words.MARK) for column in cells[1:] for cell in column.cells):
         yield from wrapped(words.ADJUSTED, width=width, style=Style.FAINT)
-
-
-def _row_style(row: Row) -> Style:
-    outcome = row.outcome
-    if outcome is None:
-        return Style.BAD if row.is_loud else Style.PLAIN
-    return Style.PLAIN if row.xfailed else STYLES[outcome]
 
 
 def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
@@ -160,24 +156,25 @@ def _ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
     if sort in {"name", "fullname"}:
         called = names(row.key for row in table) if sort == "name" else {}
         return sorted(table, key=lambda row: called.get(row.key, str(row.key)))
-    places = {row.key: _place(row, sort) for row in table}
+    places: dict[RecordKey, float | None] = {}
+    for row in table:
+        place: float | None = None
+        if sort == "verdict":
+            if row.outcome is not None:
+                place = PRECEDENCE.index(row.outcome)
+            elif row.is_loud:
+                place = -1
+        elif sort == "change":
+            effects = (v.change.effect for v in row.verdicts if v.change is not None)
+            sizes = [abs(effect) for effect in effects if effect is not None]
+            place = -max(sizes) if sizes else None
+        elif sort == "time":
+            place = row.judged_time
+        else:
+            value = row.statistics().get(sort)
+            place = value if isinstance(value, (int, float)) else None
+        places[row.key] = place
     return sorted(table, key=lambda row: (places[row.key] is None, places[row.key]))
-
-
-def _place(row: Row, sort: str) -> float | None:
-    """Return the sort key of a row, or None without a value."""
-    if sort == "verdict":
-        if row.outcome is None:
-            return -1 if row.is_loud else None
-        return PRECEDENCE.index(row.outcome)
-    if sort == "change":
-        effects = (v.change.effect for v in row.verdicts if v.change is not None)
-        largest = max((abs(e) for e in effects if e is not None), default=None)
-        return None if largest is None else -largest
-    if sort == "time":
-        return row.judged_time
-    value = row.statistics().get(sort)
-    return value if isinstance(value, (int, float)) else None
 
 
 # The default columns: heading, text for a missing value, rank, and the attribute of a
@@ -221,24 +218,21 @@ def columns(
                     text or ("limit only" if row.is_limited else "")
                     for text, row in zip(cells, shown, strict=True)
                 )
-        elif name == "time":
-            head = "value" if any(row.recorded for row in shown) else head
-            cells = tuple(_value_text(row, view) for row in shown)
         else:
-            cells = tuple(_statistic(row, name, view) for row in shown)
+            cells = tuple(_cell(row, name, view) for row in shown)
+        if name == "time" and any(row.recorded for row in shown):
+            head = "value"
         found.append(Column(head=head, cells=cells, blank=blank, rank=rank))
     return tuple(found)
 
 
-def _value_text(row: Row, view: View) -> str:
-    number_s, recorded = row.judged_time, row.recorded
-    if recorded is not None:
-        return display.value(recorded.value, recorded.unit)
-    return "" if number_s is None else view.time(number_s)
-
-
-def _statistic(row: Row, name: str, view: View) -> str:
-    """Return a statistic under pytest-benchmark's name, or "" without samples."""
+def _cell(row: Row, name: str, view: View) -> str:
+    """Return a row's time, recorded value or statistic of pytest-benchmark, or ""."""
+    if name == "time":
+        recorded, time_s = row.recorded, row.judged_time
+        if recorded is not None:
+            return display.value(recorded.value, recorded.unit)
+        return "" if time_s is None else view.time(time_s)
     value = row.statistics().get(name)
     if value is None or isinstance(value, list):
         return ""
@@ -415,9 +409,23 @@ def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
     if name == Outcome.IMPROVED:
         labels = Counter(words.label(v.outcome, v.reason) for v in verdicts)
         return ", ".join(f"{labels[text]} {text}" for text in sorted(labels))
-    aside = _reasons_of(verdicts) if name in _REASONED else ""
+    aside = ""
     if name == Outcome.BLIND:
         aside = _smallest_detectable(verdicts)
+    elif name in _REASONED:
+        reasons = Counter(
+            display.escape(verdict.detail[0])
+            if verdict.outcome is Outcome.UNMEASURED and verdict.detail
+            else words.short(verdict.reason)
+            for verdict in verdicts
+        )
+        most = reasons.most_common(_SHOWN_REASONS)
+        texts = [f"{count} {reason}" for reason, count in most]
+        if len(reasons) > _SHOWN_REASONS:
+            left = len(verdicts) - sum(count for _, count in most)
+            texts.append(f"{left} other{'s' if left > 1 else ''}")
+        # A reason of all tests needs no count.
+        aside = ", ".join(reasons if len(reasons) == 1 else texts)
     return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
 
 
@@ -431,20 +439,3 @@ def _smallest_detectable(verdicts: Iterable[Verdict]) -> str:
     if not known:
         return ""
     return f"smallest slowdown detectable here {display.least(min(known))}"
-
-
-def _reasons_of(verdicts: Sequence[Verdict]) -> str:
-    reasons = Counter(
-        display.escape(verdict.detail[0])
-        if verdict.outcome is Outcome.UNMEASURED and verdict.detail
-        else words.short(verdict.reason)
-        for verdict in verdicts
-    )
-    if len(reasons) == 1:
-        return next(iter(reasons))
-    most = reasons.most_common(_SHOWN_REASONS)
-    texts = [f"{count} {reason}" for reason, count in most]
-    if len(reasons) > _SHOWN_REASONS:
-        left = len(verdicts) - sum(count for _, count in most)
-        texts.append(f"{left} other{'s' if left > 1 else ''}")
-    return ", ".join(texts)

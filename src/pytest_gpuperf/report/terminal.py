@@ -176,13 +176,16 @@ def summary(
         from pytest_gpuperf.report.steps import run_steps_lines
 
         yield from run_steps_lines(run, width=width, verbose=verbose)
-    yield from _explained(
-        run,
-        called,
-        commands=commands,
-        width=width,
-        in_failures=in_failures,
-    )
+    yield from _shift_lines(run, width)
+    verdicts = _needing_words(run)
+    above = dict.fromkeys(called[v.key] for v in verdicts if in_failures(v))
+    if above:
+        text = f"explained in FAILURES above: {listed(above)}"
+        yield from wrapped(text, width=width, style=Style.BAD)
+    below = [verdict for verdict in verdicts if not in_failures(verdict)]
+    options = run.header.options if commands else None
+    blocks = _blocks(below, called, options=options, width=width, gravest_first=False)
+    yield from itertools.chain.from_iterable(blocks)
     yield from _against_lines(run, width)
     yield from _absent_lines(run, width)
     counted = counted or tally(run)
@@ -305,7 +308,22 @@ def header_lines(
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
     shown = [display.escape(fact) for fact in facts if fact]
-    yield Line(_title(shown, width - _RULES), Style.TITLE)
+    head, room = "gpuperf: ", width - _RULES
+    # If the title is too long, the reason for the missing GPU goes first (`-v` shows
+    # it), then the collectors that read files. After that, the longest facts lose their
+    # middle.
+    if len(head + ", ".join(shown)) > room:
+        shown = [fact.partition(" (")[0] for fact in shown]
+    if len(head + ", ".join(shown)) > room:
+        shown = [fact for fact in shown if fact not in _OF_FILES]
+    while len(text := head + ", ".join(shown)) > room and shown:
+        longest = max(shown, key=len)
+        left = max(_LEAST_FACT, len(longest) - (len(text) - room))
+        if left >= len(longest):
+            text = shorten(text, room)
+            break
+        shown = [shorten(f, left) if f == longest else f for f in shown]
+    yield Line(text, Style.TITLE)
     sentences = header.sentences if verbose else _better_sources(header.notes, device)
     for sentence in sentences:
         text = display.escape(sentence)
@@ -349,26 +367,6 @@ def _better_sources(
         for note in notes
         if note.about in subjects and note.code is not GapCode.NOT_ASKED
     )
-
-
-def _explained(
-    run: Run,
-    called: Mapping[RecordKey, str],
-    *,
-    commands: bool,
-    width: int,
-    in_failures: Callable[[Verdict], bool],
-) -> Iterator[Line]:
-    yield from _shift_lines(run, width)
-    verdicts = _needing_words(run)
-    above = dict.fromkeys(called[v.key] for v in verdicts if in_failures(v))
-    if above:
-        text = f"explained in FAILURES above: {listed(above)}"
-        yield from wrapped(text, width=width, style=Style.BAD)
-    below = [verdict for verdict in verdicts if not in_failures(verdict)]
-    options = run.header.options if commands else None
-    blocks = _blocks(below, called, options=options, width=width, gravest_first=False)
-    yield from itertools.chain.from_iterable(blocks)
 
 
 def explanation_blocks(
@@ -813,27 +811,6 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
         drift = f"machine drift: {', '.join(parts)}"
         text = f"{drift}; confirmed changes are corrected for it"
         yield from wrapped(text, width=width, style=Style.DOUBT)
-
-
-def _title(facts: list[str], width: int) -> str:
-    """
-    Join the facts into a title of at most `width` characters.
-
-    If the title is too long, the reason for the missing GPU goes first (`-v` shows it), then the
-    collectors that read files. After that, the longest facts lose their middle.
-    """
-    head = "gpuperf: "
-    if len(head + ", ".join(facts)) > width:
-        facts = [fact.partition(" (")[0] for fact in facts]
-    if len(head + ", ".join(facts)) > width:
-        facts = [fact for fact in facts if fact not in _OF_FILES]
-    while len(text := head + ", ".join(facts)) > width and facts:
-        longest = max(facts, key=len)
-        left = max(_LEAST_FACT, len(longest) - (len(text) - width))
-        if left >= len(longest):
-            return shorten(text, width)
-        facts = [shorten(f, left) if f == longest else f for f in facts]
-    return text
 
 
 def _device(run: Run) -> Device | None:

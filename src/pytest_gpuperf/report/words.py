@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.model.change import Change
@@ -14,10 +14,8 @@ from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.verdict import (
     FAILING,
     Cause,
-    LeftOut,
     Outcome,
     Reason,
-    SeenValue,
     Verdict,
     VerdictEvidence,
 )
@@ -532,7 +530,17 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     for gap in evidence.lacking:
         yield f"{gap.metric} was not measured{again}: {gap.reason}"
     yield from _compared(verdict, evidence)
-    yield from _alike(verdict, evidence.alike)
+    if evidence.alike:
+        unit = "" if verdict.estimate is None else verdict.estimate.unit
+        shown = evidence.alike[-_SHOWN_SESSIONS:]
+        texts = [
+            f"{display.value(seen.value, unit)}{' alone' if seen.alone else ''} on "
+            f"{display.date(seen.started_unix_s)}"
+            for seen in shown
+        ]
+        count = len(evidence.alike) - len(shown)
+        more = f", and {count} more" if count else ""
+        yield f"seen before: {', '.join(texts)}{more}"
     if evidence.account is not None:
         # Imported here for the reason given in `_compared`.
         from pytest_gpuperf.report.kernels import account_lines
@@ -565,32 +573,16 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if verdict.reason is Reason.TOO_FEW_SESSIONS:
         yield f"{_session_count(verdict)} of {evidence.least_count} sessions stored"
     if evidence.left_out is not None:
-        yield _left_out(evidence.left_out)
+        day = display.date(evidence.left_out.started_unix_s)
+        ratio = evidence.left_out.ratio
+        others = "; the others are 0"
+        if ratio is not None:
+            times = f"{ratio:.1f}" if abs(ratio) < _MOST_TIMES else f"{ratio:.1e}"
+            others = f", {times} x the others"
+        yield f"left out: the session of {day}{others}"
     if verdict.cause is Cause.OTHER_MACHINE:
         names = f": {', '.join(evidence.machines)}" if evidence.machines else ""
         yield f"only other machines have stored sessions{names}"
-
-
-def _alike(verdict: Verdict, alike: Sequence[SeenValue]) -> Iterator[str]:
-    if not alike:
-        return
-    unit = "" if verdict.estimate is None else verdict.estimate.unit
-    shown = alike[-_SHOWN_SESSIONS:]
-    texts = [
-        f"{display.value(seen.value, unit)}{' alone' if seen.alone else ''} on "
-        f"{display.date(seen.started_unix_s)}"
-        for seen in shown
-    ]
-    more = f", and {len(alike) - len(shown)} more" if len(alike) > len(shown) else ""
-    yield f"seen before: {', '.join(texts)}{more}"
-
-
-def _left_out(left_out: LeftOut) -> str:
-    day, ratio = display.date(left_out.started_unix_s), left_out.ratio
-    if ratio is None:
-        return f"left out: the session of {day}; the others are 0"
-    times = f"{ratio:.1f}" if abs(ratio) < _MOST_TIMES else f"{ratio:.1e}"
-    return f"left out: the session of {day}, {times} x the others"
 
 
 def _session_count(verdict: Verdict) -> int:

@@ -203,7 +203,6 @@ class _Flow:
         return None
 
     def _targets(self, instruction: Instruction) -> list[int]:
-        """Return the indices of labels among the operands of an instruction."""
         names = _REFERENCE.findall(instruction.operands)
         if table := _TARGETS.search(instruction.operands):
             names += table[1].split(",")

@@ -264,7 +264,6 @@ def read_cubins(
 
 
 def _log_text(log: str | os.PathLike[str]) -> str:
-    """Return the text of a compiler's log. A text of one line is the path of a file."""
     text = os.fspath(log)
     if "\n" in text or not text.strip():
         return text
@@ -388,7 +387,6 @@ def _read_image(
 def _cubins_of(
     image: Image, target: str | None, folder: Path, *, tool: str, runner: Runner
 ) -> Mapping[Path, str]:
-    """Extract the cubins of an image, and return the target of each file."""
     path = image.path
     if path is None:
         path = folder / "image"

@@ -415,7 +415,6 @@ def _checked_chip(chip_name: str) -> str:
 
 
 def _member(enumeration: type[_E], value: int) -> _E:
-    """Convert a number, or a member of NVIDIA's enumeration, to a member of `enumeration`."""
     try:
         return enumeration(value)
     except ValueError:

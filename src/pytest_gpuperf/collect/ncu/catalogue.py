@@ -324,7 +324,6 @@ class Catalogue:
             return None
 
     def _unknown(self, name: str) -> NameCheck:
-        """Return the check of an unknown name, with similar names of the chip."""
         if name in METRICS:
             note = "a metric of gpuperf; limits and markers use this name on any chip"
             return NameCheck(name=name, known=False, kind="gpuperf", note=note)

@@ -295,7 +295,6 @@ def _values_of(opts: Sequence[str], option: str) -> list[str]:
 def _generated(
     command: Command, opts: Sequence[str], names: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the options of the fields that `opts` lack."""
     yield from _unless_present(
         opts, (("--print-summary", "per-kernel"), ("--warp-sampling-interval", "0"))
     )
@@ -321,7 +320,6 @@ def _generated(
 def _unless_present(
     opts: Sequence[str], options: Iterable[tuple[str, object]]
 ) -> Iterator[str]:
-    """Yield options with values, except options that `opts` have."""
     same = {option: options for options in _OPTIONS.values() for option in options}
     for option, value in options:
         if not any(

@@ -360,7 +360,6 @@ class LaunchReader:
     def _value_and_facts(
         self, action: IAction, name: str
     ) -> tuple[_Value, list[str | None] | None]:
-        """Return a value and the facts: unit, kind, type, subtype, roll-up."""
         metric = action.metric_by_name(name)
         if metric is None:
             return None, None

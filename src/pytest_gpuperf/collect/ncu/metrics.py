@@ -431,7 +431,6 @@ def newer_labels(metrics: Iterable[Metric | str]) -> Mapping[str, str]:
 
 
 def _named_once(metrics: Iterable[Metric | str]) -> dict[str, str]:
-    """Return the name to request by key. A metric given twice counts once."""
     named: dict[str, str] = {}
     mistakes = []
     for metric in _all(metrics):

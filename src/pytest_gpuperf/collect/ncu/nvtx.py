@@ -316,7 +316,6 @@ class _Expression:
 def _parsed(
     expressions: Iterable[str] | None, title: str, mistakes: list[str]
 ) -> tuple[_Expression, ...]:
-    """Return the valid expressions, and add the errors of invalid expressions to `mistakes`."""
     # A text would be iterated letter by letter.
     if isinstance(expressions, str):
         mistakes.append(f"{title}={expressions!r} is one text: give a list of them")

@@ -333,7 +333,6 @@ class _Selection:
         return values
 
     def _by_key(self, by_name: Mapping[str, _T]) -> dict[str, _T]:
-        """Return items by the metrics' keys. Members of a list keep their names."""
         return {
             key: item
             for name, item in by_name.items()

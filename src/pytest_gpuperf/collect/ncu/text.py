@@ -165,7 +165,6 @@ def check_file(file: str, *, otherwise: str = "") -> None:
 
 
 def _check_end(file: str, finished: Finished) -> None:
-    """Raise the error of a reading process that failed."""
     text = finished.stdout
     reason = text[:_LONGEST_REASON].decode("ascii", "replace")
     if finished.exit_code == NOT_A_REPORT:

@@ -383,7 +383,6 @@ def _described(ring: memoryview[float], end_s: float) -> bool:
 def _window(
     records: Sequence[CanonicalRecord], start_s: float, end_s: float
 ) -> Iterator[CanonicalRecord]:
-    """Yield the records of a window, preceded and followed by a record of every GPU."""
     before: dict[int, CanonicalRecord] = {}
     ended: set[int] = set()
     for record in records:

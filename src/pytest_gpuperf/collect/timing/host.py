@@ -251,7 +251,6 @@ class HostCollector:
 
     @contextmanager
     def _instruments(self) -> Iterator[Instruments]:
-        """Yield the timing instruments with the garbage collector disabled."""
         __tracebackhide__ = True
         if self._resolution_ns is None:
             steps_ns = _steps_ns(self._clock.now_ns)

@@ -302,7 +302,6 @@ def _timed_sources(
     barred: Mapping[str, Void],
     places: Sequence[int],
 ) -> tuple[list[str], Sequence[int], list[Note]]:
-    """Return the sources that count, the samples timed by all sources, and notes."""
     sources: list[str] = []
     notes = [
         Note(

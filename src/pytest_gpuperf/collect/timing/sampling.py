@@ -677,7 +677,6 @@ class CallSampler:
         return before is not None and now is not None and now > before
 
     def _sample_notes(self, samples: Sequence[float], source: str) -> Iterator[Note]:
-        """Yield notes on samples with a warm cache, and on short and few samples."""
         request, middle_s = self._request, statistics.median(samples)
         is_cold = request.cache_asked and request.cache == CacheMode.COLD
         if is_cold and self._cache_mode is CacheMode.UNTOUCHED:

@@ -417,7 +417,6 @@ def _inside(record: Any, bounds: Bounds) -> bool:  # noqa: ANN401 - a record has
 
 
 def _waits(records: Sorted, bounds: Bounds) -> list[Any]:
-    """Return the waits inside the window, except the wait that ends the window."""
     return [
         record
         for record in records.of_kind("SYNCHRONIZATION")

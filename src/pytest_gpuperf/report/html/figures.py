@@ -469,6 +469,16 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
         clock = "whether a limit held the clock down is not recorded"
     elif line.throttled_s:
         clock = "shaded: the clock was held down"
+    # Reasons may hold the clock down at the same time, and are shaded once.
+    held = sorted(span for spans in spans_s.values() for span in spans)
+    shades = []
+    while held:
+        begin_s, end_s = held.pop(0)
+        while held and held[0][0] <= end_s:
+            end_s = max(end_s, held.pop(0)[1])
+        shades.append(
+            (_of_band(begin_s / span_s), _of_band((end_s - begin_s) / span_s))
+        )
     return TimeLineFigure(
         duration=display.value(span_s, "s"),
         count=len(places),
@@ -478,10 +488,7 @@ def time_line(line: TimeLine) -> TimeLineFigure | None:
             _throttle_band(reason.value, held_s, spans_s.get(reason, ()), span_s)
             for reason, held_s in (line.throttled_s or {}).items()
         ),
-        shades=tuple(
-            (_of_band(begin_s / span_s), _of_band((end_s - begin_s) / span_s))
-            for begin_s, end_s in _united(spans_s.values())
-        ),
+        shades=tuple(shades),
         clock=clock,
         ticks=tuple(time_ticks(span_s)),
     )
@@ -519,17 +526,6 @@ def _throttle_band(
         ),
         text=f"{name} held the clock down for {share}: {listed(texts)}",
     )
-
-
-def _united(
-    spans: Iterable[Sequence[tuple[float, float]]],
-) -> Iterator[tuple[float, float]]:
-    ordered = sorted(span for several in spans for span in several)
-    while ordered:
-        begin_s, end_s = ordered.pop(0)
-        while ordered and ordered[0][0] <= end_s:
-            end_s = max(end_s, ordered.pop(0)[1])
-        yield begin_s, end_s
 
 
 def _band_of(

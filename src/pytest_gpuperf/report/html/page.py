@@ -426,7 +426,7 @@ class Page(ABC):
         change = changes[0] or changes[1]
         strips = (figures.change_strip(v, self.axis, change) for v in row.verdicts)
         key = str(row.key).encode(errors="replace")
-        value, spread = _value_texts(row, shown)
+        value, spread, measured = _value_texts(row, shown)
         return Test(
             id=f"t-{hashlib.blake2s(key, digest_size=_ID_BYTES).hexdigest()}",
             test_id=row.key.test_id,
@@ -448,7 +448,7 @@ class Page(ABC):
             roofline=row.roofline,
             grade=row.grade,
             trend=trend(sessions, None if shown is None else shown.value),
-            measured="" if shown is not None else _measured(row),
+            measured=measured,
             is_own_assert=row.outcome is None and row.ending is RowEnding.MISSED,
             panel=self._panel(row, status, verdict, sessions, place=place)
             if has_panel
@@ -464,6 +464,11 @@ class Page(ABC):
         *,
         place: int,
     ) -> Panel:
+        detail = Detail.ALL
+        if self.is_large and status in _QUIET:
+            detail = Detail.BRIEF
+        elif self.is_large and place >= _MOST_WITH_TRACKS:
+            detail = Detail.NO_TRACKS
         state = ""
         if row.missed:
             state = f"{row.missed[0].upper()}{row.missed[1:]}."
@@ -479,7 +484,7 @@ class Page(ABC):
             before=kernels_before(
                 self._sessions.earlier(row), self._sessions.stored_with_kernels(row)
             ),
-            detail=self._detail(status, place),
+            detail=detail,
             commands=()
             if verdict is None
             else commands(verdict, self.run.header.options),
@@ -487,14 +492,6 @@ class Page(ABC):
             common_facts=self.common_facts,
             common_gaps=self._common_gaps,
         )
-
-    def _detail(self, status: PageStatus, place: int) -> Detail:
-        """Return the detail of a panel. On a large page, quiet and later tests get less."""
-        if not self.is_large:
-            return Detail.ALL
-        if status in _QUIET:
-            return Detail.BRIEF
-        return Detail.ALL if place < _MOST_WITH_TRACKS else Detail.NO_TRACKS
 
     def _moved(self, verdict: Verdict | None) -> tuple[tuple[str, str, str], ...]:
         """
@@ -692,23 +689,23 @@ def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
     return whole[0] if len(whole) == 1 else None
 
 
-def _value_texts(row: Row, shown: Estimate | None) -> tuple[str, str]:
-    """Return a value, and the text below: the spread of a time, or the name of another metric."""
-    if shown is None:
-        return "", ""
-    text = display.value(shown.value, shown.unit)
-    if shown.metric == "time":
-        return row.time or text, row.spread
-    return text, words.noun(shown.metric)
+def _value_texts(row: Row, shown: Estimate | None) -> tuple[str, str, str]:
+    """
+    Return a value, the text below it, and the other values of a row without a value.
 
-
-def _measured(row: Row) -> str:
+    The text below is the spread of a time, or the name of another metric.
+    """
+    if shown is not None:
+        text = display.value(shown.value, shown.unit)
+        if shown.metric == "time":
+            return row.time or text, row.spread, ""
+        return text, words.noun(shown.metric), ""
     texts = [*row.measured()]
     analyses = row.record.analyses if row.record is not None else ()
     if analyses and not isinstance(analyses[0].analysis.limiter, CounterGap):
         which = "longest kernel limited" if len(analyses) > 1 else "limited"
         texts.append(f"{which} by {limiter_text(analyses[0].analysis.limiter)}")
-    return ", ".join(texts)
+    return "", "", ", ".join(texts)
 
 
 def _effect(row: Row) -> float | None:

@@ -268,7 +268,6 @@ def _with_record(
     before: kernels.KernelsBefore | None,
     detail: Detail,
 ) -> Panel:
-    """Add what the main process measured."""
     is_brief = detail is Detail.BRIEF
     table = kernels.kernel_rows(record, before)
     values = tuple(_values(record, row.verdicts))

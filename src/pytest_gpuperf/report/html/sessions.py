@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_gpuperf.compute.stats import change_point, quantile
 from pytest_gpuperf.model.environment import Session
@@ -36,8 +36,6 @@ _MOST_HISTORY = 120
 _HISTORY_PX = 120
 _TREND_PX = 22
 Point = tuple[str, float]  # Across [%], down [px].
-
-_SessionName = tuple[float, str]  # Start [s], id.
 
 
 class SessionSamples(Frozen, frozen=True, kw_only=True):
@@ -187,11 +185,7 @@ class Sessions:
         """Return the samples of a metric in every session, oldest first, then in this run."""
         if shown is None or row.record is None:
             return []
-        stored = dict(self._stored_sessions(row, shown))
-        older = dict(self._older_sessions(row, shown))
-        # The samples of an earlier run are more detailed than a stored session.
-        by_session = {**stored, **older}
-        sessions = [by_session[session] for session in sorted(by_session)]
+        sessions = self._before(row, shown)
         session = self._run.header.session
         first = row.estimate(shown.metric) or shown
         now = _of_record(row.record, first, kind="now", label="this run")
@@ -215,39 +209,35 @@ class Sessions:
         several = reversed(self._stored.get(row.key, ()))
         return next((stored for stored in several if stored.kernels), None)
 
-    def _stored_sessions(
-        self, row: Row, shown: Estimate
-    ) -> Iterator[tuple[_SessionName, SessionSamples]]:
+    def _before(self, row: Row, shown: Estimate) -> list[SessionSamples]:
+        """Return the samples of a metric in stored sessions and earlier runs, oldest first."""
+        by_session: dict[tuple[float, str], SessionSamples] = {}  # By start [s] and id.
         left_out = {v.change.left_out for v in row.verdicts if v.change is not None}
         for stored in self._stored.get(row.key, ()):
             for value in stored.values:
                 if _is_alike(value, shown):
                     session = stored.session
-                    middle = sorted(value.run_values)[len(value.run_values) // 2]
-                    samples = SessionSamples(
+                    by_session[session.started_unix_s, session.id] = SessionSamples(
                         kind="left-out" if session.id in left_out else "stored",
                         label=self._label(session),
-                        value=middle,
+                        value=sorted(value.run_values)[len(value.run_values) // 2],
                         commit=session.commit or "",
                         values=() if value.quantiles else value.run_values,
                         quantiles=value.quantiles,
                     )
-                    yield (session.started_unix_s, session.id), samples
-
-    def _older_sessions(
-        self, row: Row, shown: Estimate
-    ) -> Iterator[tuple[_SessionName, SessionSamples]]:
+        # The samples of an earlier run are more detailed than a stored session.
         for run, records in self._older:
-            record = records.get(row.key)
+            record, session = records.get(row.key), run.header.session
             if record is None:
                 continue
             for estimate in record.estimates:
                 if _is_alike(estimate, shown):
-                    session = run.header.session
                     label = self._label(session)
                     samples = _of_record(record, estimate, kind="older", label=label)
-                    samples = replace(samples, commit=session.commit or "")
-                    yield (session.started_unix_s, session.id), samples
+                    by_session[session.started_unix_s, session.id] = replace(
+                        samples, commit=session.commit or ""
+                    )
+        return [by_session[session] for session in sorted(by_session)]
 
     def _label(self, session: Session) -> str:
         """Return the start of a session, to the second if two sessions began within a minute."""
