@@ -41,20 +41,6 @@ _TIME = "time"
 COMPARED = (_COUNT, *(name for name in FORMULAS if name in METRICS))
 
 
-class KernelCounters(Frozen, frozen=True, kw_only=True):
-    """
-    The counters of one kernel in one capture.
-
-    Attributes:
-        time_s: Total time of the launches [s], or 0 if not collected.
-
-        values: Value and unit by metric, for the metrics in `COMPARED`.
-    """
-
-    time_s: float
-    values: Mapping[str, tuple[float, str]]
-
-
 class CaptureSide(Frozen, frozen=True, kw_only=True):
     """
     One of the two captures.
@@ -68,12 +54,14 @@ class CaptureSide(Frozen, frozen=True, kw_only=True):
             if not collected. For very short launches both clocks read low, by the same
             factor.
 
-        kernels: The kernels by demangled name, at least one.
+        kernels: The kernels by demangled name, at least one. Of each the value and the
+            unit by metric: the total time of its launches [s], if collected, then the
+            metrics in `COMPARED`.
     """
 
     device: Mapping[str, str]
     clock_hz: float | None
-    kernels: Mapping[str, KernelCounters]
+    kernels: Mapping[str, Mapping[str, tuple[float, str]]]
     clock_ratio: float | None = None
 
 
@@ -179,9 +167,9 @@ def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:
     old, new = was.kernels, now.kernels
     if len(old) == len(new) == 1:
         old = dict(zip(new, old.values(), strict=True))
-    names = dict.fromkeys((*new, *old))
-    for name in sorted(names, key=lambda n: -(new.get(n) or old[n]).time_s):
-        before, after = _metrics(old.get(name)), _metrics(new.get(name))
+    names, kernels = dict.fromkeys((*new, *old)), {**old, **new}
+    for name in sorted(names, key=lambda n: -kernels[n].get(_TIME, (0.0, "s"))[0]):
+        before, after = old.get(name, {}), new.get(name, {})
         metrics = dict.fromkeys((*after, *before))
         # Of a new or a missing kernel, the launches say all.
         in_both = name in old and name in new
@@ -194,14 +182,6 @@ def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:
                 was=before[metric][0] if metric in before else None,
                 now=after[metric][0] if metric in after else None,
             )
-
-
-def _metrics(kernel: KernelCounters | None) -> dict[str, tuple[float, str]]:
-    """Return the metrics of a kernel, with the time first."""
-    if kernel is None:
-        return {}
-    time = {_TIME: (kernel.time_s, "s")} if kernel.time_s else {}
-    return {**time, **kernel.values}
 
 
 def is_held_clock(clock_hz: float, rated_hz: float) -> bool:

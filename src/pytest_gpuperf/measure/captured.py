@@ -35,7 +35,7 @@ from pytest_gpuperf.compute.roofline import (
     counted_rooflines,
     roofline_gap,
 )
-from pytest_gpuperf.judge.files import COMPARED, CaptureSide, KernelCounters
+from pytest_gpuperf.judge.files import COMPARED, CaptureSide
 from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
@@ -259,13 +259,12 @@ def capture_side(capture: Capture) -> CaptureSide | None:
     for name, group in kernels.items():
         estimates, _ = capture_values(group, COMPARED, None)
         times = (standard_counters(one, ("duration_s",)).values for one in group)
-        counters[name] = KernelCounters(
-            time_s=math.fsum(values.get("duration_s", 0.0) for values in times),
-            values={
-                COUNT: (float(len(group)), "count"),  # Also for ranges and graphs.
-                **{e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
-            },
-        )
+        time_s = math.fsum(values.get("duration_s", 0.0) for values in times)
+        counters[name] = {
+            **({"time": (time_s, "s")} if time_s else {}),
+            COUNT: (float(len(group)), "count"),  # Also for ranges and graphs.
+            **{e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
+        }
     return CaptureSide(
         device=translate.captured_facts(launches[0]),
         clock_hz=clock_hz,

@@ -540,10 +540,8 @@ class CuptiCounters:
         demangler = native_demangler()
         names = call.names or tuple(part.name for part in call.counted.ranges)
         readable = {name: demangler(name) or name for name in names}
-        chip = dict(zip(CAPABILITY, self._capability or (), strict=False))
-        chip_metrics = {
-            name: CapturedValue(value=n, unit="") for name, n in chip.items()
-        }
+        chip = zip(CAPABILITY, self._capability or (), strict=False)
+        chip_metrics = {name: CapturedValue(value=n, unit="") for name, n in chip}
         return tuple(
             CapturedLaunch(
                 index=index,

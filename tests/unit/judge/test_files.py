@@ -13,7 +13,6 @@ from pytest_gpuperf.judge.files import (
     CaptureSide,
     Difference,
     Direction,
-    KernelCounters,
     Mismatch,
     ValuePair,
     captures_pass,
@@ -39,7 +38,7 @@ from unit.judge.building import KEY
 
 
 def side(
-    kernels: Mapping[str, KernelCounters] | None = None,
+    kernels: Mapping[str, Mapping[str, tuple[float, str]]] | None = None,
     *,
     gpu: str = "NVIDIA A40",
     clock_hz: float | None = 1e9,
@@ -53,11 +52,10 @@ def side(
     )
 
 
-def kernel(time_s: float = 1e-3, **values: float) -> KernelCounters:
-    named = {name.replace("_", "."): value for name, value in values.items()}
-    return KernelCounters(
-        time_s=time_s, values={name: (value, "") for name, value in named.items()}
-    )
+def kernel(time_s: float = 1e-3, **values: float) -> dict[str, tuple[float, str]]:
+    """Return the metrics of a kernel; a time of 0 was not collected."""
+    named = {name.replace("_", "."): (value, "") for name, value in values.items()}
+    return {"time": (time_s, "s"), **named} if time_s else named
 
 
 def direction(metric: str, was: float, now: float, unit: str = "") -> Direction | None:
