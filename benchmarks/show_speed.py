@@ -75,7 +75,8 @@ json.dump(plain(found), sys.stdout)
 """
 GROWTH = """
 import sys
-from pytest_gpuperf.collect.ncu.launches import capture_text, read_capture
+from pytest_gpuperf.collect.ncu.launches import read_capture
+from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.runner import ProcessRunner
 def peak_kib():
     for line in open("/proc/self/status"):

@@ -42,7 +42,7 @@ from pytest_gpuperf.measure.captured import (
     report_counters,
     whole_record,
 )
-from pytest_gpuperf.model.activity import fits_kernel
+from pytest_gpuperf.model.activity import InstructionMix, fits_kernel
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import (
     KERNEL,
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.binary.read import Cubin
     from pytest_gpuperf.collect.runner import Runner
-    from pytest_gpuperf.model.activity import InstructionMix, Trace
+    from pytest_gpuperf.model.activity import Trace
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.model.sample import Unmeasured
@@ -559,7 +559,7 @@ def show_binary(
 
 def _mixes(
     cubins: Sequence[Cubin], runner: Runner
-) -> tuple[Sequence[InstructionMix | None], list[str]]:
+) -> tuple[Sequence[InstructionMix], list[str]]:
     from pytest_gpuperf.collect.binary.read import read_mixes
 
     size_bytes = sum(len(cubin.content) for cubin in cubins)
@@ -574,8 +574,9 @@ def _mixes(
             return read_mixes(cubins, runner=runner), []
         except CollectError as error:
             reason = str(error)
-    count = sum(len(cubin.kernels) for cubin in cubins)
-    return [None] * count, [f"instructions and spills n/a: {reason}"]
+    kernels = (kernel for cubin in cubins for kernel in cubin.kernels)
+    unknown = [InstructionMix(kernel=kernel.name, counts=None) for kernel in kernels]
+    return unknown, [f"instructions and spills n/a: {reason}"]
 
 
 def _matching(

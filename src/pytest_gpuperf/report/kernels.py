@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources, Occupancy
@@ -375,23 +375,13 @@ class CompiledKernel(Frozen, frozen=True, kw_only=True):
     """A kernel compiled for one chip. None is unknown."""
 
     kernel: KernelResources
-    mix: InstructionMix | None
+    mix: InstructionMix
     occupancy: Occupancy | None
 
     @property
     def name(self) -> str:
         """The readable name."""
         return self.kernel.demangled or self.kernel.name
-
-    @property
-    def spills_bytes(self) -> int | None:
-        """Spilled registers of a thread [B], or None if unknown."""
-        return None if self.mix is None else self.mix.spills_bytes
-
-    @property
-    def classes(self) -> Mapping[str, int]:
-        """The number of instructions by class, the most frequent class first."""
-        return {} if self.mix is None else self.mix.classes()
 
 
 def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column, ...]:
@@ -414,10 +404,10 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         column("chip", lambda row: row.kernel.target, right=False),
         column("registers", lambda row: str(row.kernel.registers_count)),
         column("stack", lambda row: _bytes(row.kernel.stack_bytes)),
-        column("spills", lambda row: _bytes(row.spills_bytes)),
+        column("spills", lambda row: _bytes(row.mix.spills_bytes)),
         column("shared", lambda row: _kib(row.kernel.shared_bytes)),
         column("occupancy", _occupancy_text, right=False),
-        column("code", lambda row: str(row.classes.get(_ALL, ""))),
+        column("code", lambda row: str(row.mix.classes().get(_ALL, ""))),
         column("most of it", _classes_text, right=False),
     )
     return tuple(column for column in columns if any(column.cells))
@@ -443,11 +433,11 @@ def _occupancy_text(row: CompiledKernel) -> str:
 
 
 def _classes_text(row: CompiledKernel) -> str:
-    if row.mix is not None and row.mix.doubt is not None:
+    if row.mix.doubt is not None:
         return f"n/a: {row.mix.doubt}"
     classes = [
         f"{name} {count}"
-        for name, count in row.classes.items()
+        for name, count in row.mix.classes().items()
         # Widths of accesses are left out, because their class has them already.
         if name != _ALL and not name.rpartition("_")[2].isdecimal()
     ]
@@ -463,10 +453,10 @@ def compiled_facts(row: CompiledKernel) -> dict[str, object]:
         "target": kernel.target,
         "registers_count": kernel.registers_count,
         "stack_bytes": kernel.stack_bytes,
-        "spills_bytes": row.spills_bytes,
+        "spills_bytes": row.mix.spills_bytes,
         "shared_bytes": kernel.shared_bytes,
         "constant_bytes": kernel.constant_bytes,
         "occupancy_fraction": None if occupancy is None else occupancy.fraction,
         "occupancy_limiter": None if occupancy is None else occupancy.limiter,
-        "instructions": None if row.mix is None else row.mix.counts,
+        "instructions": row.mix.counts,
     }
