@@ -534,7 +534,13 @@ def comparison_of(
     if confirmation is not None and confirmation.value is not None:
         choice, _ = _usual(confirmation.made_choices)
         current = _of_choice(confirmation.value, confirmation.made_choices, choice)
-    alike, of_part = _of_company(case, policy)
+    alike, of_part = case.stored, False
+    # Counts do not depend on the other tests that ran.
+    if case.session is not None and not case.counts:
+        company = case.company
+        # If too few sessions ran about as many tests, only a part of the suite ran.
+        of_part = len(company) < min(len(case.stored), policy.least_sessions)
+        alike = case.stored if of_part else company
     inside = [s for s in alike if s.choice == choice]
     used = inside if _suffices(case, inside, policy) else alike
     source = case.estimate.source if case.estimate is not None else ""
@@ -574,22 +580,6 @@ def confirmed_comparison(
     if comparison is None:
         return None
     return replace(comparison, suite=comparison_of(case, policy))
-
-
-def _of_company(case: Case, policy: Policy) -> tuple[tuple[StoredValue, ...], bool]:
-    """
-    Return the stored sessions that ran about as many tests as this run, and False.
-
-    If there are too few, return all stored sessions and True: only a part of the suite ran.
-    Counts do not depend on the other tests that ran.
-    """
-    # The first condition is the usual one, and is cheap.
-    if case.session is None or case.counts:
-        return case.stored, False
-    company = case.company
-    if len(company) == len(case.stored) or len(company) >= policy.least_sessions:
-        return company, False
-    return case.stored, True
 
 
 def reference_comparisons(
