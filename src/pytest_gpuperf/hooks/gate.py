@@ -24,7 +24,7 @@ from pytest_gpuperf.hooks import (
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused, replace
-from pytest_gpuperf.model.run import MachineShift, Measured, Run
+from pytest_gpuperf.model.run import MachineShift, Measured
 from pytest_gpuperf.model.verdict import FAILING, Cause, Reason, Verdict
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
@@ -346,37 +346,29 @@ class Gate:
         self._line_open = False
 
     def _release(self) -> None:
+        """Log the held tests. A failure is expected if an xfail mark expects it."""
         for measured, call, teardown in self._held:
             failures = self.suite.failures_of(measured.test_id)
-            if failures:
-                self._fail(measured.test_id, call, failures)
-                self._log(call, teardown, None)
-            else:
+            if not failures:
                 self._log(call, teardown, measured)
+                continue
+            config = replace(self.suite.config, option_texts=self.suite.option_texts)
+            ending = outcomes.ending_text(call)
+            text = outcomes.failure_text(failures, config)
+            text = "\n".join(filter(None, (text, ending)))
+            self._explained[call.nodeid] = failures
+            expected = outcomes.expected_failure(call)
+            meant = call.__dict__.pop("gpuperf_expects", False)
+            # A mark never expects an undecided verdict.
+            loud = any(verdict.outcome in FAILING for verdict in failures)
+            if expected is None or not (meant and loud):
+                outcomes.fail(call, text)
+                self._xfailed.pop(measured.test_id, None)
+            else:
+                outcomes.expect_failure(call, expected, text)
+                self._xfailed[measured.test_id] = None
+            self._log(call, teardown, None)
         self._held.clear()
-
-    def _fail(
-        self, test_id: str, call: pytest.TestReport, failures: Sequence[Verdict]
-    ) -> None:
-        """
-        Fail a held test, or turn it into an expected failure if an xfail mark expects it.
-
-        An undecided verdict is never expected by a mark.
-        """
-        config = replace(self.suite.config, option_texts=self.suite.option_texts)
-        ending = outcomes.ending_text(call)
-        text = outcomes.failure_text(failures, config)
-        text = "\n".join(filter(None, (text, ending)))
-        self._explained[call.nodeid] = failures
-        expected = outcomes.expected_failure(call)
-        meant = call.__dict__.pop("gpuperf_expects", False)
-        loud = any(verdict.outcome in FAILING for verdict in failures)
-        if expected is None or not (meant and loud):
-            outcomes.fail(call, text)
-            self._xfailed.pop(test_id, None)
-        else:
-            outcomes.expect_failure(call, expected, text)
-            self._xfailed[test_id] = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -398,18 +390,23 @@ class Gate:
         run = steps.finish(
             self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
         )
-        self._hand_over(run)
-        self._why_red = self._redness()
+        try:
+            self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
+        except Exception as error:  # noqa: BLE001 - raised here, no failure would be printed
+            self._raised = traceback.format_exc()
+            name = type(error).__name__
+            self.suite.complain(
+                f"a hook pytest_gpuperf_run_finished raised {name}, so the run fails; its "
+                "traceback is above: correct the hook"
+            )
+        self._why_red = next(iter(suite.complaints), "")
+        for test_id in suite.results:
+            failures = suite.failures_of(test_id)
+            if failures and test_id not in self._xfailed:
+                self._why_red = terminal.decided_line(failures[0])
+                break
         if self.suite.complaints and session.exitstatus in _PASSED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _redness(self) -> str:
-        """Return the reason why pytest must not exit with 0, or ""."""
-        for test_id in self.suite.results:
-            failures = self.suite.failures_of(test_id)
-            if failures and test_id not in self._xfailed:
-                return terminal.decided_line(failures[0])
-        return next(iter(self.suite.complaints), "")
 
     def last_word(self, status: int | pytest.ExitCode) -> int | pytest.ExitCode:
         """Return the exit status, corrected if a plugin set 0 although the run fails."""
@@ -458,22 +455,6 @@ class Gate:
         text = path.as_posix()  # A pattern may name folders.
         files = self.config.getini("python_files")
         return any(fnmatch(text, f"*/{pattern}") for pattern in files)
-
-    def _hand_over(self, run: Run) -> None:
-        """
-        Call pytest_gpuperf_run_finished.
-
-        An exception fails the run, which is still printed.
-        """
-        try:
-            self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
-        except Exception as error:  # noqa: BLE001 - raised here, no failure would be printed
-            self._raised = traceback.format_exc()
-            name = type(error).__name__
-            self.suite.complain(
-                f"a hook pytest_gpuperf_run_finished raised {name}, so the run fails; its "
-                "traceback is above: correct the hook"
-            )
 
     def _complain(self, *, passes: bool) -> None:
         """
