@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.contrast import fitting
@@ -421,16 +422,25 @@ def straddles(verdict: Verdict) -> bool:
 
 def lacking(measured: Measured) -> list[Verdict]:
     """Return verdicts on void values, and on values that a test requested but did not get."""
-    verdicts = [
-        Verdict(
-            key=_asked(refusal, measured),
-            metric=refusal.metric,
-            outcome=Outcome.UNMEASURED,
-            reason=Reason.NOT_MEASURED,
-            evidence=VerdictEvidence(gap=refusal),
+    verdicts = []
+    for refusal in measured.refusals:
+        reporting = (
+            record
+            for record in measured.records
+            if (record.void is not None and record.void.gap.code is refusal.code)
+            or any(gap.metric == refusal.metric for gap in record.unmeasured)
         )
-        for refusal in measured.refusals
-    ]
+        # The first record that reports the gap, else the first record.
+        asked = next(chain(reporting, measured.records), None)
+        verdicts.append(
+            Verdict(
+                key=asked.key if asked else RecordKey(test_id=measured.test_id),
+                metric=refusal.metric,
+                outcome=Outcome.UNMEASURED,
+                reason=Reason.NOT_MEASURED,
+                evidence=VerdictEvidence(gap=refusal),
+            )
+        )
     judged = {verdict.key for verdict in measured.verdicts}
     for record in measured.records:
         void = record.void
@@ -447,17 +457,6 @@ def lacking(measured: Measured) -> list[Verdict]:
             )
         )
     return verdicts
-
-
-def _asked(refusal: Unmeasured, measured: Measured) -> RecordKey:
-    """Return the key of the first record that reports the gap, else of the first record."""
-    for record in measured.records:
-        is_void = record.void is not None and record.void.gap.code is refusal.code
-        if is_void or any(gap.metric == refusal.metric for gap in record.unmeasured):
-            return record.key
-    if measured.records:
-        return measured.records[0].key
-    return RecordKey(test_id=measured.test_id)
 
 
 def without_repeats(verdicts: Sequence[Verdict]) -> list[Verdict]:
