@@ -33,7 +33,7 @@ from pytest_gpuperf.report.lines import Style
 from pytest_gpuperf.report.summary import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from pytest_gpuperf.model.change import Progress
 
@@ -61,13 +61,23 @@ class Gate:
         config: The pytest config.
 
         identity: The run already announced to workers, or None if the run begins now.
+
+    Raises:
+        pytest.UsageError: The baseline, the recording or the spool cannot be used.
     """
 
     def __init__(
         self, config: pytest.Config, identity: ProcessIdentity | None = None
     ) -> None:
         self.config = config
-        self.suite = _suite(config, identity)
+        read, command = options.config_of(config), command_line(config)
+        if identity is not None:
+            self.suite = Suite(Site.in_process(read, identity), command)
+        else:
+            try:
+                self.suite = Suite.of_pytest(read, command)
+            except GpuPerfError as error:
+                raise pytest.UsageError(f"gpuperf: {error}") from error
         self.suite.tell = self._tell
         self.suite.looks_into = self._looks_into
         self.suite.opened = config.stash.get(options.OPENED, None)
@@ -492,12 +502,21 @@ class Gate:
         view = View(
             columns=config.columns, sort=config.sort, time_unit=config.time_unit
         )
+        # The verdicts that pytest has already explained above the table.
+        style = self.config.getoption("tbstyle", default="auto")
+        reports = () if style in _BRIEF else terminalreporter.stats.get("failed", ())
+        explained = [
+            verdict
+            for report in reports
+            if isinstance(report.longrepr, outcomes.VerdictRepr)
+            for verdict in self._explained.get(report.nodeid, ())
+        ]
         with collector_paused():
             title, *lines = terminal.run_lines(
                 run,
                 width=width,
                 verbose=verbose,
-                in_failures=self._explained_above(terminalreporter),
+                in_failures=explained.__contains__,
                 view=view,
             )
         terminalreporter.write_sep("=", title.text)
@@ -523,19 +542,6 @@ class Gate:
         # A run that only shows markers has no session, so pytest_sessionfinish was not called.
         self.suite.tidy()
         self.suite.forget()
-
-    def _explained_above(
-        self, terminalreporter: pytest.TerminalReporter
-    ) -> Callable[[Verdict], bool]:
-        style = self.config.getoption("tbstyle", default="auto")
-        reports = () if style in _BRIEF else terminalreporter.stats.get("failed", ())
-        explained = [
-            verdict
-            for report in reports
-            if isinstance(report.longrepr, outcomes.VerdictRepr)
-            for verdict in self._explained.get(report.nodeid, ())
-        ]
-        return explained.__contains__
 
 
 def _measured(
@@ -570,20 +576,3 @@ def _width(terminalreporter: pytest.TerminalReporter) -> int:
 def _plain(path: Path) -> Path:
     """Return an absolute path without dots, as compared by pytest. Links are kept."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
-
-
-def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:
-    """
-    Create the suite of a run.
-
-    Raises:
-        pytest.UsageError: The baseline, the recording or the spool cannot be used.
-    """
-    read = options.config_of(config)
-    command = command_line(config)
-    if identity is not None:
-        return Suite(Site.in_process(read, identity), command)
-    try:
-        return Suite.of_pytest(read, command)
-    except GpuPerfError as error:
-        raise pytest.UsageError(f"gpuperf: {error}") from error

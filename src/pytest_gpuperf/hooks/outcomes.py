@@ -189,8 +189,12 @@ def hide_own_frames(error: BaseException) -> None:
         if cause is not None and not any(map(_is_users, _frames(cause))):
             error.__cause__ = None
             error.__suppress_context__ = True
-    elif not _is_of_the_test(frames):
-        return
+    else:
+        last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
+        calls_test = last >= 0 and is_call_of_the_test(frames[last].tb_frame.f_code)
+        # The plugin itself may have raised, and not code that it called.
+        if not (calls_test or any(map(_is_users, frames[last + 1 :]))):
+            return
     shown = [frame for frame, hide in zip(frames, hidden, strict=True) if not hide]
     for frame, following in zip(shown, [*shown[1:], None], strict=True):
         frame.tb_next = following
@@ -210,14 +214,6 @@ def _frames(error: BaseException) -> list[TracebackType]:
         frames.append(traceback)
         traceback = traceback.tb_next
     return frames
-
-
-def _is_of_the_test(frames: Sequence[TracebackType]) -> bool:
-    """Return True if code called by the plugin raised, and not the plugin itself."""
-    last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
-    if any(map(_is_users, frames[last + 1 :])):
-        return True
-    return last >= 0 and is_call_of_the_test(frames[last].tb_frame.f_code)
 
 
 def _is_users(frame: TracebackType) -> bool:
