@@ -565,33 +565,28 @@ def failed_kernels(
         if values:
             pick = min if operator.startswith(">") else max
             value, unit, kernel, mix = pick(values, key=lambda worst: worst[0])
+            classes = None
+            if is_compiled(metric) and mix is not None and mix.counts is not None:
+                in_loop = metric.startswith(_IN_LOOP)
+                present = {
+                    name: count
+                    for name, count in mix.counts.items()
+                    if count
+                    and name.startswith(_LOOP) == in_loop
+                    and not name.endswith(_ALL)
+                }
+                # The most frequent first.
+                classes = dict(sorted(present.items(), key=lambda item: -item[1]))
             culprits.append(
                 FailedKernel(
                     kernel=kernel,
                     metric=metric,
                     value=value,
                     unit=unit,
-                    classes=_present_classes(metric, mix),
+                    classes=classes,
                 )
             )
     return culprits
-
-
-def _present_classes(metric: str, mix: InstructionMix | None) -> dict[str, int] | None:
-    """
-    Return the instruction counts of a kernel by class, the most frequent first, or None.
-
-    None if the metric does not need them, or if the code was not read.
-    """
-    if not is_compiled(metric) or mix is None or mix.counts is None:
-        return None
-    in_loop = metric.startswith(_IN_LOOP)
-    classes = {
-        name: count
-        for name, count in mix.counts.items()
-        if count and name.startswith(_LOOP) == in_loop and not name.endswith(_ALL)
-    }
-    return dict(sorted(classes.items(), key=lambda item: -item[1]))
 
 
 def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
