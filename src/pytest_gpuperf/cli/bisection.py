@@ -220,7 +220,7 @@ def _remedy(trial: search.Trial | None) -> list[str]:
         return []
     if trial.change is None or not trial.block_count:
         return [f"    remedy: {trial.remedy}"] if trial.remedy else []
-    quieter = "measure where less else runs, or time more work in a call"
+    quieter = "measure on a quieter machine, or time more work in a call"
     if trial.wanted_count is None or trial.wanted_count > search.MOST_BLOCKS:
         return [f"    {quieter}"]
     wanted_s = trial.elapsed_s / trial.block_count * trial.wanted_count

@@ -253,8 +253,26 @@ def estimates(
         )
         lost = gpu_metrics(Source.CUPTI, Kind.RANGE)
         return (), tuple(Unmeasured.of_metric(name, elsewhere) for name in lost)
+    timeless = Gap(
+        code=GapCode.NO_KERNEL,
+        reason="nothing that CUPTI could time ran on the device",
+        remedy="measure a call that uses the device",
+    )
+    gaps = dict.fromkeys(("time.busy", "time.idle_fraction"), timeless)
+    gaps["launches.latency"] = Gap(
+        code=GapCode.NO_KERNEL,
+        reason="no call launched a kernel",
+        remedy="measure a call that launches a kernel",
+    )
+    for kind, names in _NEEDS.items():
+        unrecorded = Gap(
+            code=GapCode.UNSUPPORTED,
+            reason="CUPTI does not record it here:"
+            f" {summary.unrecorded.get(kind, kind)}",
+            remedy="pip install --upgrade nvidia-cuda-cupti, or update the driver",
+        )
+        gaps |= dict.fromkeys(names, unrecorded)
     estimated, unmeasured = [], []
-    gaps = _gaps(summary)
     for name, value in _values(summary):
         if value is None:
             unmeasured.append(Unmeasured.of_metric(name, gaps[name]))
@@ -294,29 +312,6 @@ def notes(summary: ActivitySummary) -> tuple[Note, ...]:
 
 def _pieces_of(count: int) -> str:
     return f"{count} piece{'s' * (count > 1)} of work {'were' if count > 1 else 'was'}"
-
-
-def _gaps(summary: ActivitySummary) -> dict[str, Gap]:
-    timeless = Gap(
-        code=GapCode.NO_KERNEL,
-        reason="nothing that CUPTI could time ran on the device",
-        remedy="measure a call that uses the device",
-    )
-    gaps = dict.fromkeys(("time.busy", "time.idle_fraction"), timeless)
-    gaps["launches.latency"] = Gap(
-        code=GapCode.NO_KERNEL,
-        reason="no call launched a kernel",
-        remedy="measure a call that launches a kernel",
-    )
-    for kind, names in _NEEDS.items():
-        unrecorded = Gap(
-            code=GapCode.UNSUPPORTED,
-            reason="CUPTI does not record it here:"
-            f" {summary.unrecorded.get(kind, kind)}",
-            remedy="pip install --upgrade nvidia-cuda-cupti, or update the driver",
-        )
-        gaps |= dict.fromkeys(names, unrecorded)
-    return gaps
 
 
 def _values(summary: ActivitySummary) -> Iterator[tuple[str, float | None]]:
@@ -399,30 +394,6 @@ def _tracks(trace: Trace, listed: Sequence[int]) -> tuple[Track, ...]:
 
         listed: Indices of the shapes in `ActivitySummary.kernels`, in the same order.
     """
-    pieces = heapq.nsmallest(_TRACKED, _timed_pieces(trace))
-    kernels = {shape: place for place, shape in enumerate(listed)}
-    by_track: dict[tuple[str, int, int], list[_Piece]] = {}
-    for piece in pieces:
-        by_track.setdefault((piece.kind, piece.device, piece.stream), []).append(piece)
-    order = ("kernel", "graph", "copy", "memset")
-    return tuple(
-        Track(
-            kind=kind,
-            device=device if device >= 0 else None,
-            stream=stream if stream >= 0 else None,
-            starts_ns=tuple(p.start_ns - pieces[0].start_ns for p in own),
-            ends_ns=tuple(p.end_ns - pieces[0].start_ns for p in own),
-            kernels=tuple(kernels.get(p.shape, -1) for p in own)
-            if kind == "kernel"
-            else (),
-        )
-        for (kind, device, stream), own in sorted(
-            by_track.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:])
-        )
-    )
-
-
-def _timed_pieces(trace: Trace) -> Iterator[_Piece]:
     launched = chain.from_iterable(
         zip(p.start_ns, p.end_ns, p.device, p.stream, p.shape, strict=True)
         for p in trace.launches.pieces()
@@ -443,7 +414,28 @@ def _timed_pieces(trace: Trace) -> Iterator[_Piece]:
             for start_ns, end_ns in islice(spans, _SEARCHED)
         ),
     )
-    return (piece for piece in pieces if piece.start_ns and piece.end_ns)
+    timed = (piece for piece in pieces if piece.start_ns and piece.end_ns)
+    first = heapq.nsmallest(_TRACKED, timed)
+    kernels = {shape: place for place, shape in enumerate(listed)}
+    by_track: dict[tuple[str, int, int], list[_Piece]] = {}
+    for piece in first:
+        by_track.setdefault((piece.kind, piece.device, piece.stream), []).append(piece)
+    order = ("kernel", "graph", "copy", "memset")
+    return tuple(
+        Track(
+            kind=kind,
+            device=device if device >= 0 else None,
+            stream=stream if stream >= 0 else None,
+            starts_ns=tuple(p.start_ns - first[0].start_ns for p in own),
+            ends_ns=tuple(p.end_ns - first[0].start_ns for p in own),
+            kernels=tuple(kernels.get(p.shape, -1) for p in own)
+            if kind == "kernel"
+            else (),
+        )
+        for (kind, device, stream), own in sorted(
+            by_track.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:])
+        )
+    )
 
 
 def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:

@@ -410,6 +410,22 @@ def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
     if change.high is not None:
         (reach,) = tables.reaches((_BOUND_TAIL,), contrast, residual, part)
         bound = contrast.relative(reach)
+    # Whether both one-sided 95 % bounds of the change lie within the limit.
+    limit, within = comparison.limit, False
+    if limit is not None:
+        linear, difference = bool(blocks.scaled.scale), residual.difference
+        above = (limit if linear else math.log1p(limit)) - difference
+        if limit < 1:
+            below = difference + (limit if linear else -math.log1p(-limit))
+        else:  # No value can fall by more than 100 %.
+            below = difference + limit if linear else math.inf
+        mixture = tables.mixture(blocks.dof)
+        within = all(
+            mixture.beyond(room, residual.variance, ratio=ratio, extra=residual.extra)
+            < _BOUND_TAIL
+            for room in (above, below)
+            if math.isfinite(room)
+        )
     return BlockChange(
         change=change,
         evidence=AgainstEvidence(
@@ -419,32 +435,8 @@ def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
             effects=tuple(map(contrast.relative, blocks.effects)),
             null_fraction=None if width is None else contrast.relative(width),
         ),
-        within=_is_within(blocks, tables, ratio),
+        within=within,
         bound=bound,
-    )
-
-
-def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
-    """
-    Return True if both one-sided 95 % bounds of a change lie within the limit.
-
-    False without a limit.
-    """
-    limit = blocks.scaled.comparison.limit
-    if limit is None:
-        return False
-    linear, difference = bool(blocks.scaled.scale), blocks.residual.difference
-    above = (limit if linear else math.log1p(limit)) - difference
-    if limit < 1:
-        below = difference + (limit if linear else -math.log1p(-limit))
-    else:  # No value can fall by more than 100 %.
-        below = difference + limit if linear else math.inf
-    mixture, residual = tables.mixture(blocks.dof), blocks.residual
-    return all(
-        mixture.beyond(room, residual.variance, ratio=ratio, extra=residual.extra)
-        < _BOUND_TAIL
-        for room in (above, below)
-        if math.isfinite(room)
     )
 
 

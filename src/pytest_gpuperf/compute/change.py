@@ -273,9 +273,31 @@ class ComparedSuite:
             members.setdefault(group, []).append(place)
         for group, places in members.items():
             residuals = [self.residuals[place] for place in places]
-            parts = _parts([self.tests[place] for place in places], residuals)
+            tests = [self.tests[place] for place in places]
             tables = Tables(self.usual[group], residuals)
-            for place, part in zip(places, parts, strict=True):
+            # The share of processes in a session's variance is estimated from the processes
+            # of the current session, pooled over the group because one test has few.
+            within = between = 0.0
+            for test, residual in zip(tests, residuals, strict=True):
+                if test.comparison.fresh:
+                    within += test.floor
+                    between += max(residual.variance, test.floor)
+            pooled = within / (between + _MOST_PART)
+            for place, test, residual in zip(places, tests, residuals, strict=True):
+                own = 0.0
+                if test.comparison.fresh and test.dof:
+                    # If the test's own share is smaller, that share is used, so that
+                    # sessions that differ for other reasons do not count as differing
+                    # processes.
+                    own = min(pooled, test.floor / residual.variance, 1.0)
+                less = own * narrowed(test.run_count) / test.run_share if own else 0.0
+                mean = 1 / len(test.stored)
+                part = Part(
+                    ratio=mean + 1 - own + less,
+                    planned_ratio=mean + 1,
+                    floor=test.floor,
+                    process_share=own,
+                )
                 yield place, part, tables
 
 
@@ -341,40 +363,6 @@ class Part(Frozen, frozen=True, kw_only=True):
     planned_ratio: float
     floor: float = 0.0
     process_share: float = 0.0
-
-
-def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Part]:
-    """
-    Build the part of every contrast of a group.
-
-    The share of processes in a session's variance is estimated from the processes of the
-    current session, pooled over the group because one test has few. If the test's own share is
-    smaller, that share is used instead, so that sessions that differ for other reasons do not
-    count as differing processes.
-    """
-    within = between = 0.0
-    for test, residual in zip(tests, residuals, strict=True):
-        if test.comparison.fresh:
-            within += test.floor
-            between += max(residual.variance, test.floor)
-    pooled = within / (between + _MOST_PART)
-    parts = []
-    for test, residual in zip(tests, residuals, strict=True):
-        part = 0.0
-        if test.comparison.fresh and test.dof:
-            part = min(pooled, test.floor / residual.variance, 1.0)
-        count = test.run_count
-        less = part * narrowed(count) / test.run_share if part else 0.0
-        mean = 1 / len(test.stored)
-        parts.append(
-            Part(
-                ratio=mean + 1 - part + less,
-                planned_ratio=mean + 1,
-                floor=test.floor,
-                process_share=part,
-            )
-        )
-    return parts
 
 
 class Tables:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from statistics import median
-from types import MappingProxyType
 
 from pytest_gpuperf.compute.spread import (
     LEAST_VARIANCE,
@@ -37,8 +36,6 @@ _HALF_SHARE = 0.4
 _LEAST_P = 0.001  # Two-sided, against the test's other sessions.
 # Number of tests that estimate a group's spread. More only cost time.
 _EVIDENCE = 100
-
-_NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class Nearest(BulkRecord, frozen=True, kw_only=True):
@@ -152,9 +149,29 @@ def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
     for index, contrast in enumerate(whole):
         groups.setdefault(contrast.comparison.group, []).append(index)
     for members in groups.values():
-        misfits = _misfits([whole[index] for index in members])
-        for number, place in misfits.items():
-            whole[members[number]] = _without(whole[members[number]], place)
+        tests = [whole[index] for index in members]
+        distant = [
+            (number, place)
+            for number, contrast in enumerate(tests)
+            for place in _distant(contrast)
+        ]
+        if not distant:  # The usual case.
+            continue
+        evidence = tests[:: -(-len(tests) // _EVIDENCE)]
+        usual = {
+            session_id: usual_spread(
+                (_variance_without(contrast, session_id) for contrast in evidence),
+                tests[0].comparison.clock,
+            )
+            for session_id in {tests[n].session_ids[place] for n, place in distant}
+        }
+        places: dict[int, list[int]] = {}
+        for number, place in distant:
+            places.setdefault(number, []).append(place)
+        for number, several in places.items():
+            misfit = _misfit(tests[number], several, usual)
+            if misfit is not None:
+                whole[members[number]] = _without(tests[number], misfit)
     return whole
 
 
@@ -280,33 +297,6 @@ def _process_variance(values: Sequence[float]) -> float:
     nearest = sorted(values, key=lambda value: abs(value - middle))[:-1]
     expected = 1 - _TRIMMED_SHARE * math.pow(count, -_TRIMMED_POWER)
     return moments(nearest)[1] / (count - 2) / expected
-
-
-def _misfits(tests: Sequence[Contrast]) -> Mapping[int, int]:
-    """Return the place of the value that does not fit, by the contrast's number."""
-    distant = [
-        (number, place)
-        for number, contrast in enumerate(tests)
-        for place in _distant(contrast)
-    ]
-    if not distant:  # The usual case.
-        return _NOTHING
-    evidence = tests[:: -(-len(tests) // _EVIDENCE)]
-    usual = {
-        session_id: usual_spread(
-            (_variance_without(contrast, session_id) for contrast in evidence),
-            tests[0].comparison.clock,
-        )
-        for session_id in {tests[n].session_ids[place] for n, place in distant}
-    }
-    places: dict[int, list[int]] = {}
-    for number, place in distant:
-        places.setdefault(number, []).append(place)
-    return {
-        number: misfit
-        for number, several in places.items()
-        if (misfit := _misfit(tests[number], several, usual)) is not None
-    }
 
 
 def _misfit(

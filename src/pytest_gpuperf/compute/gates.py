@@ -71,7 +71,23 @@ def gates(deltas: DeviceDeltas, *, strict: bool = False) -> Gates:
     Returns:
         The worst reason to void the measurement, and the notes.
     """
-    voids, notes = [*_disturbances(deltas)], [*_events(deltas)]
+    voids: list[Void] = [*_disturbances(deltas)]
+    notes: list[Note] = []
+    if deltas.xids:
+        codes = ", ".join(map(str, deltas.xids))
+        text = f"the driver reported XID {codes}: see the kernel's log"
+        notes.append(Note(code="xid", text=text))
+    if deltas.pcie_replay_count:
+        text = f"{deltas.pcie_replay_count} PCIe packets were replayed"
+        notes.append(Note(code="pcie-replay", text=text))
+    named: dict[str, list[str]] = {}
+    for sensor, gap in deltas.silent.items():
+        # A sensor that the GPU does not have is not worth a note.
+        if gap.code is not GapCode.UNSUPPORTED:
+            named.setdefault(gap.text, []).append(sensor)
+    for reason, sensors in named.items():
+        text = f"no reading of {', '.join(sensors)}: {reason}"
+        notes.append(Note(code="sensor-silent", text=text))
     drift_void, capped = _capped(deltas)
     voids.extend(drift_void)
     notes.extend(capped)
@@ -171,24 +187,6 @@ def _capped(deltas: DeviceDeltas) -> tuple[list[Void], list[Note]]:
         )
         return [drifted], []
     return [], [Note(code=CAPPED, text=f"{text}; {moved}")]
-
-
-def _events(deltas: DeviceDeltas) -> Iterable[Note]:
-    if deltas.xids:
-        codes = ", ".join(map(str, deltas.xids))
-        text = f"the driver reported XID {codes}: see the kernel's log"
-        yield Note(code="xid", text=text)
-    if deltas.pcie_replay_count:
-        text = f"{deltas.pcie_replay_count} PCIe packets were replayed"
-        yield Note(code="pcie-replay", text=text)
-    named: dict[str, list[str]] = {}
-    for sensor, gap in deltas.silent.items():
-        # A sensor that the GPU does not have is not worth a note.
-        if gap.code is not GapCode.UNSUPPORTED:
-            named.setdefault(gap.text, []).append(sensor)
-    for reason, sensors in named.items():
-        text = f"no reading of {', '.join(sensors)}: {reason}"
-        yield Note(code="sensor-silent", text=text)
 
 
 def _held(deltas: DeviceDeltas, reason: ClockReason) -> bool:

@@ -153,7 +153,22 @@ def idle_share(activity: ActivitySummary | None) -> IdleShare | None:
         return None
     whole_s, gaps_s = activity.span_s, activity.span_s - activity.busy_s
     fraction = (gaps_s + activity.copying_s) / whole_s
-    unknown = _unknown_filling(activity)
+    unknown: CounterGap | None = None
+    # Work that was not seen may have filled the gaps.
+    if activity.untimed_count:
+        unknown = CounterGap(
+            code=GapCode.UNSUPPORTED,
+            reason="no kernel seems to run for much of the time, but CUPTI did not time"
+            f" {activity.untimed_count} of those that did",
+            remedy="update the driver, or measure without other profilers",
+        )
+    elif activity.unseen:
+        unknown = CounterGap(
+            code=GapCode.UNSUPPORTED,
+            reason="no kernel seems to run for much of the time, but child processes"
+            f" ({', '.join(activity.unseen)}) may have run some",
+            remedy="do the work in the test's own process",
+        )
     if unknown is not None or activity.waited_s is None:
         return IdleShare(fraction=fraction, filled_by=unknown or _NO_WAITS)
     parts_s = {
@@ -171,25 +186,6 @@ def idle_share(activity: ActivitySummary | None) -> IdleShare | None:
             if parts_s[name] >= _WORTH * whole_s
         ),
     )
-
-
-def _unknown_filling(activity: ActivitySummary) -> CounterGap | None:
-    """Return why unseen work may have filled the gaps, or None if all work was seen."""
-    if activity.untimed_count:
-        return CounterGap(
-            code=GapCode.UNSUPPORTED,
-            reason="no kernel seems to run for much of the time, but CUPTI did not time"
-            f" {activity.untimed_count} of those that did",
-            remedy="update the driver, or measure without other profilers",
-        )
-    if activity.unseen:
-        return CounterGap(
-            code=GapCode.UNSUPPORTED,
-            reason="no kernel seems to run for much of the time, but child processes"
-            f" ({', '.join(activity.unseen)}) may have run some",
-            remedy="do the work in the test's own process",
-        )
-    return None
 
 
 _NO_WAITS = CounterGap(
@@ -268,7 +264,22 @@ def _limiter(
         return Limiter(name=idle.filled_by, evidence=(share, *idle.parts))
     ranked = sorted(roofs, key=_fraction, reverse=True)
     if ranked and ranked[0].fraction >= _REACHED:
-        return _at_roof(ranked, values)
+        reached, *rest = ranked
+        parts = []
+        if reached.limiter is LimiterName.L1:
+            # The evidence separates the number of accesses from the bytes moved, and names the
+            # avoidable part.
+            parts += [
+                Evidence(name="lsu", value=values[n]) for n in (_LSU,) if n in values
+            ]
+            parts += [e for e in _named(values, _WASTED) if e.value >= _WORTH]
+        lower_roofs = [roof.evidence for roof in rest[: _SHOWN - bool(parts)]]
+        is_pipe = reached.limiter is LimiterName.PIPE
+        return Limiter(
+            name=reached.limiter,
+            detail=reached.name if is_pipe else None,
+            evidence=(reached.evidence, *parts, *lower_roofs),
+        )
     waves = value_of("waves", values)
     if waves is not None and waves < _FULL:
         return Limiter(
@@ -280,23 +291,6 @@ def _limiter(
             ),
         )
     return _latency(values, ranked)
-
-
-def _at_roof(ranked: list[_CountedRoof], values: Mapping[str, float]) -> Limiter:
-    reached, *rest = ranked
-    parts = []
-    if reached.limiter is LimiterName.L1:
-        # The evidence separates the number of accesses from the bytes moved, and names the
-        # avoidable part.
-        parts += [Evidence(name="lsu", value=values[n]) for n in (_LSU,) if n in values]
-        parts += [e for e in _named(values, _WASTED) if e.value >= _WORTH]
-    lower_roofs = [roof.evidence for roof in rest[: _SHOWN - bool(parts)]]
-    is_pipe = reached.limiter is LimiterName.PIPE
-    return Limiter(
-        name=reached.limiter,
-        detail=reached.name if is_pipe else None,
-        evidence=(reached.evidence, *parts, *lower_roofs),
-    )
 
 
 def _latency(

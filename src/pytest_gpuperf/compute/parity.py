@@ -165,7 +165,19 @@ def measured_parity(
     overlaps = comparison.ours_overlap, comparison.reference_overlap
     if any(share is None or share < policy.least_overlap for share in overlaps):
         unknown.append("shared operations take too little of the time")
-    slower = tuple(_slower(comparison, policy))
+    most, slower = 1 + policy.tolerance, []
+    if (comparison.throughput_ratio or 0.0) > most:
+        slower.append("throughput")
+    if (comparison.matched_ratio or 0.0) > most:
+        slower.append("time in shared operations")
+    slower += [
+        f"operation {gap.op}"
+        for gap in gaps
+        if gap.counts and gap.ours_ms > most * gap.reference_ms
+    ]
+    launches = policy.launch_tolerance
+    if launches is not None and (comparison.launch_ratio or 0.0) > 1 + launches:
+        slower.append("launches")
     achieved = False if slower else None if unknown else True
     return replace(comparison, achieved=achieved, reasons=(*slower, *unknown))
 
@@ -221,17 +233,3 @@ def _only(ops: Mapping[str, float], other_ops: Mapping[str, float]) -> dict[str,
     """Return the operations missing in the other runtime, longest first, then by name."""
     alone = sorted(ops.keys() - other_ops.keys(), key=lambda name: (-ops[name], name))
     return {name: ops[name] for name in alone}
-
-
-def _slower(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
-    most = 1 + policy.tolerance
-    if (comparison.throughput_ratio or 0.0) > most:
-        yield "throughput"
-    if (comparison.matched_ratio or 0.0) > most:
-        yield "time in shared operations"
-    for gap in comparison.gaps:
-        if gap.counts and gap.ours_ms > most * gap.reference_ms:
-            yield f"operation {gap.op}"
-    launches = policy.launch_tolerance
-    if launches is not None and (comparison.launch_ratio or 0.0) > 1 + launches:
-        yield "launches"

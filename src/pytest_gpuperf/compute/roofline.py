@@ -330,14 +330,21 @@ def declared_roofline(
         peak_bytes_per_s=memory.value if memory else None,
         dtype=work.dtype if compute else None,
     )
-    reason = _no_clock(compute, clock_hz)
-    if compute is None or clock_hz is None or reason:
-        attained = replace(attained, at_clock_reason=reason)
+    reason = ""
+    if compute is None:
+        reason = (
+            "the declared work has no FLOP, and memory does not follow the SM clock"
+        )
+    elif compute.clock_hz is None:
+        reason = f"the clock of the compute peak is not known ({compute.source})"
+    elif clock_hz is None:
+        reason = "the SM clock was not read during the call"
     else:
-        scale = clock_hz / (compute.clock_hz or clock_hz)
+        scale = clock_hz / compute.clock_hz
         scaled = replace(compute, value=(compute.value or 0.0) * scale)
         at_clock, _ = _reached(work, time_s, scaled, memory)
         attained = replace(attained, at_clock_fraction=at_clock)
+    attained = replace(attained, at_clock_reason=reason)
     if least is not None and weakest(attained.label, least) is not least:
         raise WeakSourceError(
             "roofline.fraction",
@@ -407,11 +414,20 @@ def roof_of(
         if use_unknown
         else _fraction_estimate(work, time, peaks, warm=warm, clock_hz=clock_hz)
     )
-    figures = (
-        fraction,
-        _intensity_estimate(work, time.source),
-        _at_clock_estimate(fraction, attained),
-    )
+    at_clock: Estimate | Unmeasured
+    if isinstance(fraction, Unmeasured) or attained is None:
+        at_clock = replace(fraction, metric=_AT_CLOCK)
+    elif attained.at_clock_fraction is None:
+        reason, remedy = attained.at_clock_reason, "hold the test to roofline.fraction"
+        at_clock = unmeasured(_AT_CLOCK, GapCode.MISSING_PEAK, reason, remedy)
+    else:
+        value = attained.at_clock_fraction
+        low, high = (
+            None if end is None else value * (end / attained.fraction)
+            for end in (fraction.low, fraction.high)
+        )
+        at_clock = replace(fraction, metric=_AT_CLOCK, value=value, low=low, high=high)
+    figures = (fraction, _intensity_estimate(work, time.source), at_clock)
     return Roof(
         attained=attained,
         estimates=tuple(figure for figure in figures if isinstance(figure, Estimate)),
@@ -530,15 +546,6 @@ def _quotient(amount: float | None, peak: Peak | None) -> float:
     return amount / peak.value
 
 
-def _no_clock(compute: Peak | None, clock_hz: float | None) -> str:
-    """Return why the fraction at the call's clock is unknown, or "" if known."""
-    if compute is None:
-        return "the declared work has no FLOP, and memory does not follow the SM clock"
-    if compute.clock_hz is None:
-        return f"the clock of the compute peak is not known ({compute.source})"
-    return "" if clock_hz is not None else "the SM clock was not read during the call"
-
-
 def _fraction_estimate(
     work: Work,
     time: Estimate,
@@ -574,24 +581,6 @@ def _fraction_estimate(
         sample_count=time.sample_count,
     )
     return fraction, attained
-
-
-def _at_clock_estimate(
-    fraction: Estimate | Unmeasured, attained: Attainment | None
-) -> Estimate | Unmeasured:
-    if isinstance(fraction, Unmeasured) or attained is None:
-        return replace(fraction, metric=_AT_CLOCK)
-    at_clock = attained.at_clock_fraction
-    if at_clock is None:
-        remedy = "hold the test to roofline.fraction"
-        return unmeasured(
-            _AT_CLOCK, GapCode.MISSING_PEAK, attained.at_clock_reason, remedy
-        )
-    low, high = (
-        None if end is None else at_clock * (end / attained.fraction)
-        for end in (fraction.low, fraction.high)
-    )
-    return replace(fraction, metric=_AT_CLOCK, value=at_clock, low=low, high=high)
 
 
 def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:

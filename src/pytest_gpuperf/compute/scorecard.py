@@ -21,7 +21,6 @@ from pytest_gpuperf.compute.roofline import declared_roofline
 from pytest_gpuperf.errors import MissingPeakError
 from pytest_gpuperf.model.frozen import (
     Frozen,
-    Mistake,
     not_finite,
     not_made,
     refuse,
@@ -153,15 +152,20 @@ def training_scorecard(
     References:
         docs/scorecard.md, section 1.
     """
-    refuse(
-        [
-            *not_made("profile", profile, StepProfile, "decode_step_profile"),
-            *not_made("hardware", hardware, Hardware, "decode_hardware"),
-            *not_finite("", {"throughput": throughput}),
-            *_unfit(baseline),
-        ],
-        remedy="give what was measured",
-    )
+    mistakes = [
+        *not_made("profile", profile, StepProfile, "decode_step_profile"),
+        *not_made("hardware", hardware, Hardware, "decode_hardware"),
+        *not_finite("", {"throughput": throughput}),
+    ]
+    if baseline is not None:
+        mistakes += not_made(
+            "baseline", baseline, TrainingScorecard, "decode_scorecard"
+        )
+    if isinstance(baseline, TrainingScorecard):
+        names = ("throughput_tok_s", "step_time_ms", "wall_coverage")
+        numbers = {name: getattr(baseline, name) for name in names}
+        mistakes += not_finite("baseline", numbers)
+    refuse(mistakes, remedy="give what was measured")
     peak = hardware.peak_throughput_tok_s
     efficiency = min(max(throughput / peak, 0.0), 1.0) if peak > 0 else 0.0
     transfer = transfer_fraction(profile.phases)
@@ -271,19 +275,6 @@ def _flagged(
     if gain < -policy.warning:
         severity = "critical" if gain < -policy.critical else "warning"
         yield ScorecardRegression(metric=metric, delta=delta, severity=severity)
-
-
-def _unfit(baseline: TrainingScorecard | None) -> Iterator[Mistake]:
-    if baseline is None:
-        return
-    yield from not_made("baseline", baseline, TrainingScorecard, "decode_scorecard")
-    if isinstance(baseline, TrainingScorecard):
-        numbers = {
-            "throughput_tok_s": baseline.throughput_tok_s,
-            "step_time_ms": baseline.step_time_ms,
-            "wall_coverage": baseline.wall_coverage,
-        }
-        yield from not_finite("baseline", numbers)
 
 
 _MS_PER_S = 1e3

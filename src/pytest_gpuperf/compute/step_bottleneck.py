@@ -460,7 +460,17 @@ def bottleneck(
         policy: The thresholds.
     """
     explained = _explained(scorecard.coverage, policy)
-    idle = _idle(scorecard, policy)
+    device, step = scorecard.device, scorecard.step
+    idle: _Idle | None = None
+    if device is not None and step is not None and _adds_up(scorecard, policy):
+        launching, waited = device.launching_ms, device.waiting_ms
+        idle = (
+            (
+                StepLimiter.LAUNCH,
+                Evidence(name="launching", value=launching / step.mean_ms),
+            ),
+            (StepLimiter.WAIT, Evidence(name="waiting", value=waited / step.mean_ms)),
+        )
     device_busy = idle is not None and not _idles(idle, policy)
     waiting = [
         share.kind
@@ -485,23 +495,6 @@ def bottleneck(
     busy = scorecard.bandwidth_fraction
     near_roof = busy is not None and busy >= policy.busy_fraction
     return StepLimit(limiter=StepLimiter.MEMORY_BW if near_roof else None)
-
-
-def _idle(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> _Idle | None:
-    """Return the device's two kinds of idle time, or None if unknown."""
-    device, step = scorecard.device, scorecard.step
-    if device is None or step is None or not _adds_up(scorecard, policy):
-        return None
-    return (
-        (
-            StepLimiter.LAUNCH,
-            Evidence(name="launching", value=device.launching_ms / step.mean_ms),
-        ),
-        (
-            StepLimiter.WAIT,
-            Evidence(name="waiting", value=device.waiting_ms / step.mean_ms),
-        ),
-    )
 
 
 def _idles(idle: _Idle | None, policy: MeasuredPolicy) -> bool:

@@ -215,7 +215,8 @@ def rate_interval(
         Lower and upper end [1/s], or None with fewer pairs than a median's interval needs.
 
     References:
-        Cochran, Sampling Techniques (1977), section 6.4: the ratio estimator.
+        Cochran, Sampling Techniques (1977), section 6.4: the ratio estimator; Abramowitz
+        and Stegun, 26.7.5: the quantile.
     """
     count = len(amounts)
     if count < stats.samples_for_interval():
@@ -224,7 +225,15 @@ def rate_interval(
     rate = fsum(amounts) / total_s
     rest = fsum((a - rate * t) ** 2 for a, t in zip(amounts, times_s, strict=True))
     error = math.sqrt(count / (count - 1) * rest) / total_s
-    half = _t_quantile(count - 1) * error
+    # Student's t; off by 0.2 % at 7 degrees of freedom, by less above.
+    x, dof = NormalDist().inv_cdf((1 + stats.CONFIDENCE) / 2), count - 1
+    quantile = (
+        x
+        + (x**3 + x) / (4 * dof)
+        + (5 * x**5 + 16 * x**3 + 3 * x) / (96 * dof**2)
+        + (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / (384 * dof**3)
+    )
+    half = quantile * error
     return rate - half, rate + half
 
 
@@ -238,7 +247,27 @@ def estimates_of(loop: Loop, summary: StepSummary | None) -> Iterator[Estimate]:
         summary: The summary of the loop, or None if no step counts.
     """
     counted = loop.counted
-    yield from _step_times(counted)
+    times = [step.duration_s for step in counted]
+    if times:
+        low, high = stats.median_interval(times) or (None, None)
+        numbers = {"time": stats.median(times), "time.wall": stats.median(times)}
+        if len(times) > 1:
+            numbers |= {
+                "time.p50": stats.median(times),
+                "time.p95": stats.quantile(times, _P95),
+                "time.min": min(times),
+            }
+        spread = {"time", "time.wall", "time.p50"}
+        for metric, value in numbers.items():
+            yield Estimate(
+                metric=metric,
+                value=value,
+                unit="s",
+                source=Source.HOST,
+                low=low if metric in spread else None,
+                high=high if metric in spread else None,
+                sample_count=len(times),
+            )
     if loop.steps and loop.steps[0].void is None:
         yield Estimate(
             metric="time.first_call",
@@ -357,48 +386,6 @@ def _compiled(steps: Iterable[Step]) -> Compiled | None:
 def _mean(values: Iterable[float]) -> float:
     every = list(values)
     return fsum(every) / len(every)
-
-
-def _t_quantile(dof: int) -> float:
-    """
-    Return Student's t at the upper end of the displayed intervals.
-
-    References:
-        Abramowitz and Stegun, 26.7.5; off by 0.2 % at 7 degrees of freedom, by less
-        above.
-    """
-    x = NormalDist().inv_cdf((1 + stats.CONFIDENCE) / 2)
-    return (
-        x
-        + (x**3 + x) / (4 * dof)
-        + (5 * x**5 + 16 * x**3 + 3 * x) / (96 * dof**2)
-        + (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / (384 * dof**3)
-    )
-
-
-def _step_times(counted: Sequence[Step]) -> Iterator[Estimate]:
-    times = [step.duration_s for step in counted]
-    if not times:
-        return
-    low, high = stats.median_interval(times) or (None, None)
-    numbers = {"time": stats.median(times), "time.wall": stats.median(times)}
-    if len(times) > 1:
-        numbers |= {
-            "time.p50": stats.median(times),
-            "time.p95": stats.quantile(times, _P95),
-            "time.min": min(times),
-        }
-    spread = {"time", "time.wall", "time.p50"}
-    for metric, value in numbers.items():
-        yield Estimate(
-            metric=metric,
-            value=value,
-            unit="s",
-            source=Source.HOST,
-            low=low if metric in spread else None,
-            high=high if metric in spread else None,
-            sample_count=len(times),
-        )
 
 
 def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Estimate]:

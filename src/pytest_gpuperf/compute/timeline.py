@@ -494,11 +494,38 @@ def time_lines(
     lines = []
     for readings in by_gpu.values():
         inside = [r for r in readings if start_s <= r.monotonic_s <= end_s]
-        if inside:
-            thinned = inside[:: -(-len(inside) // _MOST_POINTS)]
-            spans_s = _throttled_spans(readings, (start_s, end_s), longest_s)
-            least_s = (end_s - start_s) / _MOST_POINTS
-            lines.append(_time_line(thinned, start_s, spans_s, least_s))
+        if not inside:
+            continue
+        thinned = inside[:: -(-len(inside) // _MOST_POINTS)]
+        spans_s = _throttled_spans(readings, (start_s, end_s), longest_s)
+        least_s = (end_s - start_s) / _MOST_POINTS
+        columns = {name: tuple(getattr(r, name) for r in thinned) for name in _DRAWN}
+        computed = (compute(record) for record in thinned)
+        known = spans_s or {}
+        reasons = [reason for reason in ClockReason if reason in known]
+        limited = {}
+        for reason in reasons:
+            exact = _joined(known[reason], 0.0)
+            # Near spans are joined if there are too many for a line.
+            few = exact if len(exact) <= _MOST_POINTS else _joined(exact, least_s)
+            limited[reason] = tuple(few)
+        line = TimeLine(
+            gpu_index=thinned[0].gpu_index,
+            gpu_uuid=thinned[0].gpu_uuid,
+            since_s=tuple(record.monotonic_s - start_s for record in thinned),
+            readings={
+                n: c for n, c in columns.items() if any(v is not None for v in c)
+            },
+            classes=tuple(
+                reading.workload_class.label if has_class(reading) else ""
+                for reading in computed
+            ),
+            throttled_s=None
+            if spans_s is None
+            else {r: fsum(end - begin for begin, end in known[r]) for r in reasons},
+            throttled_spans_s=limited,
+        )
+        lines.append(line)
     return tuple(lines)
 
 
@@ -539,35 +566,3 @@ def _joined(spans: _Spans, least_s: float) -> _Spans:
         begin_s, _ = joined.pop() if is_near else span
         joined.append((begin_s, span[1]))
     return joined
-
-
-def _time_line(
-    records: list[CanonicalRecord],
-    start_s: float,
-    spans_s: Mapping[ClockReason, _Spans] | None,
-    least_s: float,
-) -> TimeLine:
-    columns = {name: tuple(getattr(r, name) for r in records) for name in _DRAWN}
-    computed = (compute(record) for record in records)
-    known = spans_s or {}
-    reasons = [reason for reason in ClockReason if reason in known]
-    limited = {}
-    for reason in reasons:
-        exact = _joined(known[reason], 0.0)
-        # Near spans are joined if there are too many for a line.
-        few = exact if len(exact) <= _MOST_POINTS else _joined(exact, least_s)
-        limited[reason] = tuple(few)
-    return TimeLine(
-        gpu_index=records[0].gpu_index,
-        gpu_uuid=records[0].gpu_uuid,
-        since_s=tuple(record.monotonic_s - start_s for record in records),
-        readings={n: c for n, c in columns.items() if any(v is not None for v in c)},
-        classes=tuple(
-            reading.workload_class.label if has_class(reading) else ""
-            for reading in computed
-        ),
-        throttled_s=None
-        if spans_s is None
-        else {r: fsum(end - begin for begin, end in known[r]) for r in reasons},
-        throttled_spans_s=limited,
-    )

@@ -24,7 +24,7 @@ from pytest_gpuperf.hooks import (
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused, replace
-from pytest_gpuperf.model.run import MachineShift, Measured, Run
+from pytest_gpuperf.model.run import MachineShift, Measured
 from pytest_gpuperf.model.verdict import FAILING, Cause, Reason, Verdict
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
@@ -33,7 +33,7 @@ from pytest_gpuperf.report.lines import Style
 from pytest_gpuperf.report.summary import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from pytest_gpuperf.model.change import Progress
 
@@ -61,13 +61,23 @@ class Gate:
         config: The pytest config.
 
         identity: The run already announced to workers, or None if the run begins now.
+
+    Raises:
+        pytest.UsageError: The baseline, the recording or the spool cannot be used.
     """
 
     def __init__(
         self, config: pytest.Config, identity: ProcessIdentity | None = None
     ) -> None:
         self.config = config
-        self.suite = _suite(config, identity)
+        read, command = options.config_of(config), command_line(config)
+        if identity is not None:
+            self.suite = Suite(Site.in_process(read, identity), command)
+        else:
+            try:
+                self.suite = Suite.of_pytest(read, command)
+            except GpuPerfError as error:
+                raise pytest.UsageError(f"gpuperf: {error}") from error
         self.suite.tell = self._tell
         self.suite.looks_into = self._looks_into
         self.suite.opened = config.stash.get(options.OPENED, None)
@@ -346,37 +356,29 @@ class Gate:
         self._line_open = False
 
     def _release(self) -> None:
+        """Log the held tests. A failure is expected if an xfail mark expects it."""
         for measured, call, teardown in self._held:
             failures = self.suite.failures_of(measured.test_id)
-            if failures:
-                self._fail(measured.test_id, call, failures)
-                self._log(call, teardown, None)
-            else:
+            if not failures:
                 self._log(call, teardown, measured)
+                continue
+            config = replace(self.suite.config, option_texts=self.suite.option_texts)
+            ending = outcomes.ending_text(call)
+            text = outcomes.failure_text(failures, config)
+            text = "\n".join(filter(None, (text, ending)))
+            self._explained[call.nodeid] = failures
+            expected = outcomes.expected_failure(call)
+            meant = call.__dict__.pop("gpuperf_expects", False)
+            # A mark never expects an undecided verdict.
+            loud = any(verdict.outcome in FAILING for verdict in failures)
+            if expected is None or not (meant and loud):
+                outcomes.fail(call, text)
+                self._xfailed.pop(measured.test_id, None)
+            else:
+                outcomes.expect_failure(call, expected, text)
+                self._xfailed[measured.test_id] = None
+            self._log(call, teardown, None)
         self._held.clear()
-
-    def _fail(
-        self, test_id: str, call: pytest.TestReport, failures: Sequence[Verdict]
-    ) -> None:
-        """
-        Fail a held test, or turn it into an expected failure if an xfail mark expects it.
-
-        An undecided verdict is never expected by a mark.
-        """
-        config = replace(self.suite.config, option_texts=self.suite.option_texts)
-        ending = outcomes.ending_text(call)
-        text = outcomes.failure_text(failures, config)
-        text = "\n".join(filter(None, (text, ending)))
-        self._explained[call.nodeid] = failures
-        expected = outcomes.expected_failure(call)
-        meant = call.__dict__.pop("gpuperf_expects", False)
-        loud = any(verdict.outcome in FAILING for verdict in failures)
-        if expected is None or not (meant and loud):
-            outcomes.fail(call, text)
-            self._xfailed.pop(test_id, None)
-        else:
-            outcomes.expect_failure(call, expected, text)
-            self._xfailed[test_id] = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -398,18 +400,23 @@ class Gate:
         run = steps.finish(
             self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
         )
-        self._hand_over(run)
-        self._why_red = self._redness()
+        try:
+            self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
+        except Exception as error:  # noqa: BLE001 - raised here, no failure would be printed
+            self._raised = traceback.format_exc()
+            name = type(error).__name__
+            self.suite.complain(
+                f"a hook pytest_gpuperf_run_finished raised {name}, so the run fails; its "
+                "traceback is above: correct the hook"
+            )
+        self._why_red = next(iter(suite.complaints), "")
+        for test_id in suite.results:
+            failures = suite.failures_of(test_id)
+            if failures and test_id not in self._xfailed:
+                self._why_red = terminal.decided_line(failures[0])
+                break
         if self.suite.complaints and session.exitstatus in _PASSED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _redness(self) -> str:
-        """Return the reason why pytest must not exit with 0, or ""."""
-        for test_id in self.suite.results:
-            failures = self.suite.failures_of(test_id)
-            if failures and test_id not in self._xfailed:
-                return terminal.decided_line(failures[0])
-        return next(iter(self.suite.complaints), "")
 
     def last_word(self, status: int | pytest.ExitCode) -> int | pytest.ExitCode:
         """Return the exit status, corrected if a plugin set 0 although the run fails."""
@@ -459,22 +466,6 @@ class Gate:
         files = self.config.getini("python_files")
         return any(fnmatch(text, f"*/{pattern}") for pattern in files)
 
-    def _hand_over(self, run: Run) -> None:
-        """
-        Call pytest_gpuperf_run_finished.
-
-        An exception fails the run, which is still printed.
-        """
-        try:
-            self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
-        except Exception as error:  # noqa: BLE001 - raised here, no failure would be printed
-            self._raised = traceback.format_exc()
-            name = type(error).__name__
-            self.suite.complain(
-                f"a hook pytest_gpuperf_run_finished raised {name}, so the run fails; its "
-                "traceback is above: correct the hook"
-            )
-
     def _complain(self, *, passes: bool) -> None:
         """
         Fail the run for verdicts that pytest has not reported as failures.
@@ -511,12 +502,21 @@ class Gate:
         view = View(
             columns=config.columns, sort=config.sort, time_unit=config.time_unit
         )
+        # The verdicts that pytest has already explained above the table.
+        style = self.config.getoption("tbstyle", default="auto")
+        reports = () if style in _BRIEF else terminalreporter.stats.get("failed", ())
+        explained = [
+            verdict
+            for report in reports
+            if isinstance(report.longrepr, outcomes.VerdictRepr)
+            for verdict in self._explained.get(report.nodeid, ())
+        ]
         with collector_paused():
             title, *lines = terminal.run_lines(
                 run,
                 width=width,
                 verbose=verbose,
-                in_failures=self._explained_above(terminalreporter),
+                in_failures=explained.__contains__,
                 view=view,
             )
         terminalreporter.write_sep("=", title.text)
@@ -542,19 +542,6 @@ class Gate:
         # A run that only shows markers has no session, so pytest_sessionfinish was not called.
         self.suite.tidy()
         self.suite.forget()
-
-    def _explained_above(
-        self, terminalreporter: pytest.TerminalReporter
-    ) -> Callable[[Verdict], bool]:
-        style = self.config.getoption("tbstyle", default="auto")
-        reports = () if style in _BRIEF else terminalreporter.stats.get("failed", ())
-        explained = [
-            verdict
-            for report in reports
-            if isinstance(report.longrepr, outcomes.VerdictRepr)
-            for verdict in self._explained.get(report.nodeid, ())
-        ]
-        return explained.__contains__
 
 
 def _measured(
@@ -589,20 +576,3 @@ def _width(terminalreporter: pytest.TerminalReporter) -> int:
 def _plain(path: Path) -> Path:
     """Return an absolute path without dots, as compared by pytest. Links are kept."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
-
-
-def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:
-    """
-    Create the suite of a run.
-
-    Raises:
-        pytest.UsageError: The baseline, the recording or the spool cannot be used.
-    """
-    read = options.config_of(config)
-    command = command_line(config)
-    if identity is not None:
-        return Suite(Site.in_process(read, identity), command)
-    try:
-        return Suite.of_pytest(read, command)
-    except GpuPerfError as error:
-        raise pytest.UsageError(f"gpuperf: {error}") from error

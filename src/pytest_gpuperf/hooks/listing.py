@@ -71,10 +71,16 @@ def pytest_collection_modifyitems(
         key = keys.key_of(item)
         counts[key] += 1
         number = f"#{counts[key]}" if counts[key] > 1 else ""  # A repeated test.
+        # The source of the test function, or the file if there is no function.
+        function = getattr(item, "function", None)
+        try:
+            source = inspect.getsource(inspect.unwrap(function)).encode()  # type: ignore[arg-type] # None raises the TypeError
+        except (OSError, TypeError, ValueError):
+            source = item.path.read_bytes() if item.path.is_file() else b""
         test = CollectedTest(
             test_id=_encodable(f"{item.nodeid}{number}"),
             key=_encodable(f"{key}{number}"),
-            source=_source_of(item),
+            source=digest_of(source),
             measures=options.measures(item),
         )
         tests.append(test)
@@ -89,18 +95,6 @@ def pytest_collection_modifyitems(
     text = codec.to_text(listing)
     Path(os.environ[LISTING_VARIABLE]).write_text(text, encoding="utf-8")
     items.clear()
-
-
-def _source_of(item: pytest.Item) -> str:
-    """
-    Return the digest of the source of the test function, or of the file without a function.
-    """
-    function = getattr(item, "function", None)
-    try:
-        text = inspect.getsource(inspect.unwrap(function)).encode()  # type: ignore[arg-type] # None raises the TypeError
-    except (OSError, TypeError, ValueError):
-        text = item.path.read_bytes() if item.path.is_file() else b""
-    return digest_of(text)
 
 
 def _encodable(text: str) -> str:

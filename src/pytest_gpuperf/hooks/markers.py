@@ -111,7 +111,10 @@ class _MarkerReader:
         keywords = self._merged()
         recorded = self._checked(keywords, "records", _records) or frozenset()
         if _NAMING & keywords.keys():
-            self.metrics = _constants(self.item) | recorded
+            code = getattr(getattr(self.item, "function", None), "__code__", None)
+            parameters = getattr(getattr(self.item, "callspec", None), "params", {})
+            texts = (*_texts(code), *_texts(tuple(parameters.values())))
+            self.metrics = recorded.union(t for t in texts if not _NOT_A_NAME.search(t))
         uses_fixture = "gpuperf" in getattr(self.item, "fixturenames", ())
         plan = Plan(
             limits=self._limits(keywords.get("limits", ())),
@@ -226,14 +229,6 @@ def _listed(value: object) -> tuple[object, ...]:
 
 # Keywords that name metrics.
 _NAMING = frozenset({"limits", "max_regression"})
-
-
-def _constants(item: pytest.Item) -> frozenset[str]:
-    function = getattr(item, "function", None)
-    code = getattr(function, "__code__", None)
-    parameters = getattr(getattr(item, "callspec", None), "params", {})
-    texts = (*_texts(code), *_texts(tuple(parameters.values())))
-    return frozenset(text for text in texts if not _NOT_A_NAME.search(text))
 
 
 def _texts(constant: object) -> Iterator[str]:

@@ -687,29 +687,26 @@ class Measuring:
             if _BODY_RUNS in item.stash:
                 report.gpuperf_part = True  # type: ignore[attr-defined] # our own, for the gate
             elif call.when == "call" or not report.passed:
-                self._note_xfail(item, report, call)
+                marked = hasattr(report, "wasxfail")
+                marked = marked or outcomes.passed_unexpectedly(report)
+                if marked and not outcomes.calls_xfail(call):
+                    # Whether the mark expects failures that only the gate can find.
+                    marks = item.iter_markers("xfail")
+                    kinds = [mark.kwargs.get("raises") for mark in marks]
+                    expects = all(
+                        kind is None
+                        or (
+                            isinstance(kind, (type, tuple))
+                            and issubclass(PerfAssertionError, kind)
+                        )
+                        for kind in kinds
+                    )
+                    report.gpuperf_expects = expects  # type: ignore[attr-defined] # our own
                 skipped = report.skipped
                 self._judge_what_ended_early(item, report, call)
                 self._attach(item, report, call, skipped=skipped)
         _only_floats(report)
         return report
-
-    def _note_xfail(
-        self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
-    ) -> None:
-        """Note if an xfail mark expects failures that only the gate can find."""
-        marked = hasattr(report, "wasxfail") or outcomes.passed_unexpectedly(report)
-        if not marked or outcomes.calls_xfail(call):
-            return
-        kinds = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
-        expects = all(
-            kind is None
-            or (
-                isinstance(kind, (type, tuple)) and issubclass(PerfAssertionError, kind)
-            )
-            for kind in kinds
-        )
-        report.gpuperf_expects = expects  # type: ignore[attr-defined] # our own
 
     def _attach(
         self,

@@ -189,8 +189,12 @@ def hide_own_frames(error: BaseException) -> None:
         if cause is not None and not any(map(_is_users, _frames(cause))):
             error.__cause__ = None
             error.__suppress_context__ = True
-    elif not _is_of_the_test(frames):
-        return
+    else:
+        last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
+        calls_test = last >= 0 and is_call_of_the_test(frames[last].tb_frame.f_code)
+        # The plugin itself may have raised, and not code that it called.
+        if not (calls_test or any(map(_is_users, frames[last + 1 :]))):
+            return
     shown = [frame for frame, hide in zip(frames, hidden, strict=True) if not hide]
     for frame, following in zip(shown, [*shown[1:], None], strict=True):
         frame.tb_next = following
@@ -210,14 +214,6 @@ def _frames(error: BaseException) -> list[TracebackType]:
         frames.append(traceback)
         traceback = traceback.tb_next
     return frames
-
-
-def _is_of_the_test(frames: Sequence[TracebackType]) -> bool:
-    """Return True if code called by the plugin raised, and not the plugin itself."""
-    last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
-    if any(map(_is_users, frames[last + 1 :])):
-        return True
-    return last >= 0 and is_call_of_the_test(frames[last].tb_frame.f_code)
 
 
 def _is_users(frame: TracebackType) -> bool:
@@ -256,27 +252,6 @@ def apply_unmeasured(
     A test that failed for another reason keeps its failure, and a skipped test keeps
     its reason.
     """
-    reasons = _reasons(measured)
-    ended = measured.body_failed or measured.skipped
-    if not reasons or ended or missed_limits(measured):
-        return
-    text = "; ".join(reasons)
-    if config.strict and not config.disable:
-        fail(report, f"unmeasured: {text}")
-        # Reported as a failure of the test, because its setup has no error to repair.
-        report.when = "call"
-    else:
-        word = "disabled" if config.disable else "unmeasured"
-        path, lineno, _ = report.location
-        report.outcome = "skipped"
-        report.longrepr = (path, (lineno or 0) + 1, f"Skipped: {word}: {text}")
-    # The report is neither an expected failure nor an unexpected pass.
-    if hasattr(report, "wasxfail"):
-        del report.wasxfail
-
-
-def _reasons(measured: Measured) -> tuple[str, ...]:
-    """Return the reasons for missing values, without duplicates."""
     reasons = [f"{r.metric}: {r.text}" for r in measured.refusals]
     reasons += [
         next(iter(terminal.longrepr_lines(verdict))).text
@@ -292,7 +267,22 @@ def _reasons(measured: Measured) -> tuple[str, ...]:
             and record.void is not None
             and record.void.code is not VoidCode.DISABLED
         ]
-    return tuple(filter(None, dict.fromkeys(reasons)))
+    text = "; ".join(filter(None, dict.fromkeys(reasons)))
+    ended = measured.body_failed or measured.skipped
+    if not text or ended or missed_limits(measured):
+        return
+    if config.strict and not config.disable:
+        fail(report, f"unmeasured: {text}")
+        # Reported as a failure of the test, because its setup has no error to repair.
+        report.when = "call"
+    else:
+        word = "disabled" if config.disable else "unmeasured"
+        path, lineno, _ = report.location
+        report.outcome = "skipped"
+        report.longrepr = (path, (lineno or 0) + 1, f"Skipped: {word}: {text}")
+    # The report is neither an expected failure nor an unexpected pass.
+    if hasattr(report, "wasxfail"):
+        del report.wasxfail
 
 
 def missed_limits(measured: Measured) -> list[Verdict]:
@@ -394,8 +384,14 @@ def explained(
             failed.setdefault(side.perf, []).append(comparison)
     lines += _advice_lines(failed)
     figures = [side for side in (left, right) if isinstance(side, Figure)]
-    # pytest explains the last part of an `and` even if that part held.
-    if figures and not _holds(op, left, right):
+    # pytest explains the last part of an `and` even if that part held. Only a comparison of
+    # numbers can hold.
+    if figures and not (
+        op in _COMPARE
+        and isinstance(left, Real)
+        and isinstance(right, Real)
+        and _COMPARE[op](float(left), float(right))
+    ):
         figures[0].perf.missed(lines[0], _asserting_place())
     return lines
 
@@ -423,13 +419,6 @@ def _explained_by_card(
     if op in _COMPARE and not _COMPARE[op](left, right):
         taken[0].perf.missed(line, _asserting_place())
     return [line]
-
-
-def _holds(op: str, left: object, right: object) -> bool:
-    """Return True if a comparison of numbers holds. Any other comparison returns False."""
-    if op not in _COMPARE or not (isinstance(left, Real) and isinstance(right, Real)):
-        return False
-    return bool(_COMPARE[op](float(left), float(right)))
 
 
 def _asserting_place() -> tuple[CodeType, int] | None:

@@ -299,16 +299,26 @@ def _decided(
     ]
     worse = _adjusted(rulings, judged, level, Outcome.REGRESSED)
     better = _adjusted(rulings, judged, level, Outcome.IMPROVED)
-    return [
-        _decision(
-            pair,
-            ruling,
-            is_judged=judged[place],
-            is_worse=worse[place] < level.alpha,
-            is_better=better[place] < level.alpha,
-        )
-        for place, (pair, ruling) in enumerate(zip(pairs, rulings, strict=True))
-    ]
+    decided = []
+    for pair, ruling, is_judged, p_worse, p_better in zip(
+        pairs, rulings, judged, worse, better, strict=True
+    ):
+        outcome, reason, cause = ruling.outcome, ruling.reason, ruling.cause
+        if is_judged and ruling.change is not None:
+            limit = pair.case.limit or 0.0
+            worsening = worsening_of(pair.case, ruling.change.change)
+            if p_worse < level.alpha and worsening > limit:
+                outcome, reason = Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
+            elif p_better < level.alpha and worsening < -limit:
+                outcome, reason = Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
+            elif ruling.change.within:
+                outcome = Outcome.UNCHANGED
+                reason = Reason.EQUAL if worsening == 0 else Reason.WITHIN_NOISE
+        elif pair.is_frozen and pair.is_gated:
+            outcome, reason = Outcome.INCONCLUSIVE, Reason.OTHER_KERNEL
+            cause = Cause.KERNEL_PER_SIDE
+        decided.append(replace(ruling, outcome=outcome, reason=reason, cause=cause))
+    return decided
 
 
 def _adjusted(
@@ -339,37 +349,6 @@ def _chance(ruling: _Ruling, outcome: Outcome) -> float:
     change = ruling.change.change
     chance = change.p_worse if outcome is Outcome.REGRESSED else change.p_better
     return 1.0 if chance is None else chance
-
-
-def _decision(
-    pair: SidePair,
-    ruling: _Ruling,
-    *,
-    is_judged: bool,
-    is_worse: bool,
-    is_better: bool,
-) -> _Ruling:
-    if not is_judged and pair.is_frozen and pair.is_gated:
-        return replace(
-            ruling,
-            outcome=Outcome.INCONCLUSIVE,
-            reason=Reason.OTHER_KERNEL,
-            cause=Cause.KERNEL_PER_SIDE,
-        )
-    if not is_judged or ruling.change is None:
-        return ruling
-    limit = pair.case.limit or 0.0
-    worsening = worsening_of(pair.case, ruling.change.change)
-    if is_worse and worsening > limit:
-        outcome, reason = Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
-    elif is_better and worsening < -limit:
-        outcome, reason = Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
-    elif ruling.change.within:
-        outcome = Outcome.UNCHANGED
-        reason = Reason.EQUAL if worsening == 0 else Reason.WITHIN_NOISE
-    else:
-        return ruling
-    return replace(ruling, outcome=outcome, reason=reason)
 
 
 def _given_up(

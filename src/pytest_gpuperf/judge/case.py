@@ -515,9 +515,24 @@ def confirmation_of(
     records = [record for record in retest.records if record.key == case.key]
     voids = [record.void for record in records if record.void is not None]
     usable = [record for record in records if record.void is None]
-    usable, differing = _measured_alike(case, usable)
+    differing = NO_FACTS
+    if case.estimate is not None:
+        metric, source = case.metric.name, case.estimate.source
+        apart = [
+            _unlike(record, metric, source, case.facts, case.gpu_uuid, case.across)
+            for record in usable
+        ]
+        differing = next(filter(None, apart), NO_FACTS)
+        usable = [r for r, facts in zip(usable, apart, strict=True) if not facts]
     if differing:
-        voids.append(Void(code=_code_of(differing), reason=""))
+        code = VoidCode.OTHER_FACTS
+        if not differing.keys().isdisjoint(CONDITIONS):
+            code = VoidCode.OTHER_TRACER
+        elif not MACHINE_FACTS.isdisjoint(differing):
+            code = VoidCode.OTHER_MACHINE
+        elif "gpu_uuid" in differing:
+            code = VoidCode.OTHER_DEVICE
+        voids.append(Void(code=code, reason=""))
     chosen = _alike_now(_whole(case.metric.name, usable), case.estimate)
     lacking = () if chosen else retest.lacking(case.metric.name, usable)
     silent = not (chosen or voids or lacking)
@@ -579,19 +594,6 @@ def is_measured_alike(
     )
 
 
-def _measured_alike(case: Case, fresh: list[Record]) -> tuple[list[Record], Facts]:
-    if case.estimate is None:
-        return fresh, NO_FACTS
-    metric, source = case.metric.name, case.estimate.source
-    apart = [
-        _unlike(record, metric, source, case.facts, case.gpu_uuid, case.across)
-        for record in fresh
-    ]
-    other = next(filter(None, apart), NO_FACTS)
-    pairs = zip(fresh, apart, strict=True)
-    return [record for record, facts in pairs if not facts], other
-
-
 def _unlike(
     fresh: Record,
     metric: str,
@@ -609,14 +611,6 @@ def _unlike(
     if "gpu_name" in facts and gpu_uuid and uuid and uuid != gpu_uuid:
         apart["gpu_uuid"] = (gpu_uuid, uuid)
     return apart or NO_FACTS
-
-
-def _code_of(apart: Facts) -> VoidCode:
-    if not apart.keys().isdisjoint(CONDITIONS):
-        return VoidCode.OTHER_TRACER
-    if not MACHINE_FACTS.isdisjoint(apart):
-        return VoidCode.OTHER_MACHINE
-    return VoidCode.OTHER_DEVICE if "gpu_uuid" in apart else VoidCode.OTHER_FACTS
 
 
 def _values_of(session: StoredRecord, metric: str) -> list[SessionValue]:
@@ -759,7 +753,11 @@ def _apart(
     pairs: Sequence[_Pair],
     across: Collection[str],
 ) -> list[Facts]:
-    """Return the differing hard facts for every session, as name to (then, now)."""
+    """
+    Return what differs for every session, as name to (then, now).
+
+    These are hard facts, parameters, the unit and the direction.
+    """
     metric, source = like.metric, like.source
     facts = facts_of(now.facts, metric, source)
     # The sessions of one machine share their facts, and those of a file are one object.
@@ -772,40 +770,26 @@ def _apart(
     }
     found: list[Facts] = []
     for then, value in pairs:
-        own: Facts = {}
+        own: dict[str, tuple[str, str]] = {}
         if (
             now.parameters_digest != then.parameters_digest
-            or like.unit != value.unit
             or like.better != value.better
         ):
-            own = _own_differences(like, now, then, value, across)
+            sides = {
+                PARAMETERS: (then.parameters_digest, now.parameters_digest),
+                BETTER: (value.better, like.better),
+            }
+            own = {
+                name: (was, is_now)
+                for name, (was, is_now) in sides.items()
+                # A value that was not stored is ignored.
+                if was is not None and is_now is not None and was != is_now
+                if name not in across
+            }
+        if value.unit != like.unit:  # No option makes bytes comparable with seconds.
+            own[UNIT] = (value.unit, like.unit)
         shared = apart[id(then.facts), then.schema_version]
         found.append({**own, **shared} if own else shared)
-    return found
-
-
-def _own_differences(
-    like: Estimate | SessionValue,
-    now: Record | StoredRecord,
-    then: StoredRecord,
-    value: SessionValue,
-    across: Collection[str],
-) -> dict[str, tuple[str, str]]:
-    """
-    Return differing parameters, unit and direction. A value that was not stored is ignored.
-    """
-    sides = {
-        PARAMETERS: (then.parameters_digest, now.parameters_digest),
-        BETTER: (value.better, like.better),
-    }
-    found = {
-        name: (was, is_now)
-        for name, (was, is_now) in sides.items()
-        if was is not None and is_now is not None and was != is_now
-        if name not in across
-    }
-    if value.unit != like.unit:  # No option makes bytes comparable with seconds.
-        found[UNIT] = (value.unit, like.unit)
     return found
 
 

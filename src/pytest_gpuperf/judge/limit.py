@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.contrast import fitting
@@ -152,16 +153,6 @@ def judge_limit(
             estimate=first,
             evidence=VerdictEvidence(lines=tuple(retest.failure.splitlines())),
         )
-    return _by_fresh(limit, record, first, retest, spread)
-
-
-def _by_fresh(
-    limit: Limit,
-    record: Record,
-    first: Estimate,
-    retest: Retest,
-    spread: Spread | None,
-) -> Verdict:
     fresh = [r for r in retest.records if r.key == record.key and r.void is None]
     usable = [
         r
@@ -176,10 +167,10 @@ def _by_fresh(
     if fresh and not usable:
         return replace(verdict, cause=Cause.MEASURED_ELSEWHERE)
     missing = () if estimates else retest.lacking(limit.metric, usable)
-    if not missing or verdict.outcome is not Outcome.INCONCLUSIVE:
-        return verdict
-    evidence = VerdictEvidence(lacking=missing)
-    return replace(verdict, cause=unusable(missing), evidence=evidence)
+    if missing and verdict.outcome is Outcome.INCONCLUSIVE:
+        evidence = VerdictEvidence(lacking=missing)
+        verdict = replace(verdict, cause=unusable(missing), evidence=evidence)
+    return verdict
 
 
 def _has(record: Record, metric: str) -> bool:
@@ -289,35 +280,25 @@ def _interval(
     prior = spread or PRIORS.get(family_of(estimate.metric, estimate.source))
     if prior is None:
         return None
-    deviation = _deviation(prior, estimate, retested)
+    # The interval is never narrower than that of the samples, as a standard error.
+    measured = retested or (estimate,)
+    widths = [e.half_width for e in measured if e.half_width is not None]
+    floor = sum(widths) / len(widths) / Z_95 if widths else 0.0
+    deviation = prior.fraction
+    if len(retested) >= _SPREAD_LEAST and min(e.value for e in retested) > 0:
+        # The spread between sessions includes the spread between processes. Averaging k
+        # processes divides only the latter by k.
+        logs = [math.log(e.value) for e in retested]
+        between_runs = moments(logs)[1] / (len(logs) - 1)
+        averaged = between_runs / len(logs)
+        deviation = math.sqrt(max(prior.fraction**2 - between_runs, 0.0) + averaged)
+    deviation = max(deviation, floor)
     factor = math.exp(
         min(half_width(prior, fraction=deviation), math.log(_MOST_FACTOR))
     )
     farthest = min(max(estimate.value * factor, -_LARGEST), _LARGEST)
     ends = sorted((estimate.value / factor, farthest))
     return _Interval(low=ends[0], high=ends[1])
-
-
-def _deviation(
-    spread: Spread, estimate: Estimate, retested: Sequence[Estimate]
-) -> float:
-    """
-    Return the standard deviation of a session's value, reduced by averaging several runs.
-
-    The spread between sessions includes the spread between processes. Averaging k processes
-    divides only the latter by k, so at least a k-th of the total variance remains. The
-    result is never below the mean half-width of the samples, converted to a standard error.
-    """
-    measured = retested or (estimate,)
-    widths = [e.half_width for e in measured if e.half_width is not None]
-    floor = sum(widths) / len(widths) / Z_95 if widths else 0.0
-    if len(retested) < _SPREAD_LEAST or min(e.value for e in retested) <= 0:
-        return max(spread.fraction, floor)
-    logs = [math.log(e.value) for e in retested]
-    between_runs = moments(logs)[1] / (len(logs) - 1)
-    averaged = between_runs / len(logs)
-    left = max(spread.fraction**2 - between_runs, 0.0) + averaged
-    return max(math.sqrt(left), floor)
 
 
 def _together(first: Estimate, retested: Sequence[Estimate]) -> Estimate:
@@ -382,8 +363,21 @@ def judge_limits(
             least = grade_limit(record.roofline, plan.min_grade, grades)
         else:
             continue
-        if least is not None:
-            graded.append(_graded(least, record, spread_of(least.metric, record)))
+        if least is None:
+            continue
+        spread = spread_of(least.metric, record)
+        verdict = judge_limit(least, record, spread=spread)
+        share = None if record.steps is None else record.steps.efficiency_fraction
+        # The scorecard limits the share to 1. More than the bandwidth allows is never a
+        # pass.
+        if share is not None and share >= 1 and verdict.outcome is Outcome.PASSED:
+            verdict = replace(
+                verdict,
+                outcome=Outcome.INCONCLUSIVE,
+                reason=Reason.ABOVE_THE_ROOF,
+                cause=Cause.OF_A_LOOP,
+            )
+        graded.append(verdict)
     return (*verdicts, *(graded or [_ungraded(plan.min_grade, test_id, records)]))
 
 
@@ -428,16 +422,25 @@ def straddles(verdict: Verdict) -> bool:
 
 def lacking(measured: Measured) -> list[Verdict]:
     """Return verdicts on void values, and on values that a test requested but did not get."""
-    verdicts = [
-        Verdict(
-            key=_asked(refusal, measured),
-            metric=refusal.metric,
-            outcome=Outcome.UNMEASURED,
-            reason=Reason.NOT_MEASURED,
-            evidence=VerdictEvidence(gap=refusal),
+    verdicts = []
+    for refusal in measured.refusals:
+        reporting = (
+            record
+            for record in measured.records
+            if (record.void is not None and record.void.gap.code is refusal.code)
+            or any(gap.metric == refusal.metric for gap in record.unmeasured)
         )
-        for refusal in measured.refusals
-    ]
+        # The first record that reports the gap, else the first record.
+        asked = next(chain(reporting, measured.records), None)
+        verdicts.append(
+            Verdict(
+                key=asked.key if asked else RecordKey(test_id=measured.test_id),
+                metric=refusal.metric,
+                outcome=Outcome.UNMEASURED,
+                reason=Reason.NOT_MEASURED,
+                evidence=VerdictEvidence(gap=refusal),
+            )
+        )
     judged = {verdict.key for verdict in measured.verdicts}
     for record in measured.records:
         void = record.void
@@ -454,17 +457,6 @@ def lacking(measured: Measured) -> list[Verdict]:
             )
         )
     return verdicts
-
-
-def _asked(refusal: Unmeasured, measured: Measured) -> RecordKey:
-    """Return the key of the first record that reports the gap, else of the first record."""
-    for record in measured.records:
-        is_void = record.void is not None and record.void.gap.code is refusal.code
-        if is_void or any(gap.metric == refusal.metric for gap in record.unmeasured):
-            return record.key
-    if measured.records:
-        return measured.records[0].key
-    return RecordKey(test_id=measured.test_id)
 
 
 def without_repeats(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -535,22 +527,6 @@ def spread_of(
     of_group = usual().get(group_of(metric, source))
     fit = fitting(values, clock_of(metric, source), of_group)
     return session_spread(fit, of_group)
-
-
-def _graded(limit: Limit, record: Record, spread: Spread | None) -> Verdict:
-    """Return the verdict on a grade. More than the bandwidth allows is never a pass."""
-    verdict = judge_limit(limit, record, spread=spread)
-    steps = record.steps
-    share = None if steps is None else steps.efficiency_fraction
-    # The scorecard limits the share to 1.
-    if share is None or share < 1 or verdict.outcome is not Outcome.PASSED:
-        return verdict
-    return replace(
-        verdict,
-        outcome=Outcome.INCONCLUSIVE,
-        reason=Reason.ABOVE_THE_ROOF,
-        cause=Cause.OF_A_LOOP,
-    )
 
 
 def _ungraded(grade: str, test_id: str, records: Sequence[Record]) -> Verdict:

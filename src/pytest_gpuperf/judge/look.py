@@ -191,7 +191,19 @@ def first_look(
         members = [cases[place] for place in places]
         several = [c for place in places if (c := compared[place]) is not None]
         witnesses = reference_comparisons(references, several)
-        alone = _looks_by(witnesses, members, several, level, policy)
+        # The looks of the class, corrected only for the drift of reference workloads.
+        controls = [False] * len(several)
+        by_machine = changes(
+            several, level=level, references=witnesses, controls=controls
+        )
+        alone = []
+        for case, change in zip(members, by_machine, strict=True):
+            look = _look(case, change, policy)
+            if case.limit is not None and look.change is not None:
+                least = policy.suspect_share * case.limit
+                moved = abs(_with_machine(case, look.change)) > least
+                look = replace(look, shared=moved)
+            alone.append(look)
         has_evidence = bool(witnesses) or _is_beyond_the_clock(members, alone)
         if _is_shared(alone, has_witnesses=has_evidence):
             for place, look in zip(places, alone, strict=True):
@@ -220,27 +232,6 @@ def _moved_classes(
         if abs(look.change.machine_shift or 0.0) > least:
             moved.add(group)
     return [places for group, places in classes.items() if group in moved]
-
-
-def _looks_by(
-    witnesses: Sequence[Comparison],
-    cases: Sequence[Case],
-    comparisons: Sequence[Comparison],
-    level: Sureness,
-    policy: Policy,
-) -> list[Look]:
-    """Return the looks of a class, corrected only for the drift of reference workloads."""
-    controls = [False] * len(comparisons)
-    alone = changes(comparisons, level=level, references=witnesses, controls=controls)
-    looks = []
-    for case, change in zip(cases, alone, strict=True):
-        look = _look(case, change, policy)
-        if case.limit is not None and look.change is not None:
-            least = policy.suspect_share * case.limit
-            moved = abs(_with_machine(case, look.change)) > least
-            look = replace(look, shared=moved)
-        looks.append(look)
-    return looks
 
 
 def _is_shared(looks: Sequence[Look], *, has_witnesses: bool) -> bool:
@@ -356,7 +347,14 @@ def plan_retests(
     policy = look_policy(config)
     looks = first_look(cases, policy, references=references, compared=compared)
     pairs = list(zip(cases, looks, strict=True))
-    suspected = [case for case, look in pairs if _must_confirm(look, config)]
+    confirms_worse = config.baseline_named or config.update is Update.ALL
+    confirms_better = config.update in {Update.IMPROVED, Update.ALL}
+    suspected = [
+        case
+        for case, look in pairs
+        if look.suspect
+        and (confirms_worse if look.worse else look.better and confirms_better)
+    ]
     noisy = [case for case in suspected if case.host is None]
     elsewhere = (case.key.test_id for case in suspected if case.host is not None)
     # A few tests show a shared change as well as all tests would.
@@ -371,7 +369,11 @@ def plan_retests(
         for case, look in pairs
         if case.bound_class in classes
         and case.key.test_id not in suspects
-        and _is_steady(case, look)
+        and not (look.worse or look.better or look.shared)
+        and case.limit is not None
+        and case.host is None
+        and not case.counts
+        and len(case.stored) >= POLICY.least_sessions
     ]
     return FirstLook(
         cases=tuple(cases),
@@ -531,22 +533,4 @@ def machine_shifts(
         )
         for group, move in sorted(moves.items())
         if group in groups
-    )
-
-
-def _must_confirm(look: Look, config: Config) -> bool:
-    if not look.suspect:
-        return False
-    if look.worse:
-        return config.baseline_named or config.update is Update.ALL
-    return look.better and config.update in {Update.IMPROVED, Update.ALL}
-
-
-def _is_steady(case: Case, look: Look) -> bool:
-    return (
-        not (look.worse or look.better or look.shared)
-        and case.limit is not None
-        and case.host is None
-        and not case.counts
-        and len(case.stored) >= POLICY.least_sessions
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.alone import Weighed
@@ -250,36 +250,10 @@ def _decisive_changes(
     ]
     if not any(moved):
         return decisive
-    for place, change in _beside_suspects(cases, looks, moved, references, policy):
-        decisive[place] = change
-    return decisive
-
-
-def _beside_suspects(
-    cases: Sequence[Case],
-    looks: Sequence[Look],
-    moved: Sequence[bool],
-    references: Sequence[Reference],
-    policy: Policy,
-) -> Iterator[tuple[int, Change]]:
-    """
-    Yield the changes of unsuspected cases and their indexes, calculated without suspects.
-
-    In the first look, suspects also count as evidence of machine drift. If a fifth of a class
-    or more did change, the median of the class may be the change of these suspects, and all
-    other tests would seem to move the other way. Only such classes are calculated again.
-
-    Args:
-        cases: All cases.
-
-        looks: The first look at the cases.
-
-        moved: Whether each case was suspected and is also off in fresh processes.
-
-        references: The reference workloads.
-
-        policy: The rule's constants.
-    """
+    # In the first look, suspects also count as evidence of machine drift. If a fifth of a
+    # class or more did change, the median of the class may be the change of these suspects,
+    # and all other tests would seem to move the other way. Only such classes are calculated
+    # again, without the suspects.
     compared = [comparable(case, policy) for case in cases]
     classes: dict[str, list[bool]] = {}
     for comparison, is_moved in zip(compared, moved, strict=True):
@@ -303,7 +277,8 @@ def _beside_suspects(
     )
     for place, change in zip(places, again, strict=True):
         if change is not None:
-            yield place, change
+            decisive[place] = change
+    return decisive
 
 
 def _rulings(

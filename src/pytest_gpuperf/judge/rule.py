@@ -155,48 +155,28 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         outcome, reason = Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
         cause = Cause.CLOCK_MOVED
     undecided = outcome is Outcome.INCONCLUSIVE
-    evidence = _evidence(ruling, cause) if undecided else None
+    evidence = _evidence(case, ruling, cause, undecided=undecided)
     if (outcome, reason) in _DOUBTED and not ruling.change.exact:
         doubt = _doubt_of(case, ruling, policy)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
-    evidence = _with_company(case, evidence, cause)
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
     confirmations = _confirmations(case, ruling, policy)
     if not confirmations:  # Nearly all cases.
         return verdict
-    alone = _alone(case, ruling, outcome, cause)
+    # The change of the fresh processes, if they would decide differently.
+    alone, weighed = None, ruling.weighed
+    if weighed is not None and weighed.alone is not None:
+        far = abs(weighed.allowed) > limit
+        differs = outcome in _SAME and far and ruling.p_alone < ruling.level
+        if differs or cause is Cause.OTHER_ALONE:
+            alone = weighed.alone
     return replace(verdict, confirmations=confirmations, alone=alone)
 
 
 _SAME = frozenset({Outcome.UNCHANGED, Outcome.BLIND})
-
-
-def _alone(
-    case: Case, ruling: Ruling, outcome: Outcome, cause: Cause | None
-) -> Change | None:
-    """Return the change of the fresh processes if they would decide differently, else None."""
-    weighed = ruling.weighed
-    if weighed is None or weighed.alone is None:
-        return None
-    far = abs(weighed.allowed) > (case.limit or 0.0)
-    differs = outcome in _SAME and far and ruling.p_alone < ruling.level
-    return weighed.alone if differs or cause is Cause.OTHER_ALONE else None
-
-
-def _with_company(
-    case: Case, evidence: VerdictEvidence | None, cause: Cause | None
-) -> VerdictEvidence | None:
-    """Add the number of tests that ran, if some stored sessions ran a different number."""
-    session, company = case.session, case.company
-    of_part = session is not None and len(company) < len(case.stored)
-    if cause is not Cause.OTHER_ALONE or session is None or not of_part:
-        return evidence
-    counts = [s.session.ran_count or 0 for s in case.stored]
-    ran = session.ran_count or 0, max(counts)
-    return replace(evidence or VerdictEvidence(), ran=ran)
 
 
 def _is_blind(case: Case, change: Change, policy: Policy) -> bool:
@@ -309,18 +289,26 @@ def unusable(lacking: Iterable[Unmeasured]) -> Cause:
     return Cause.NOTHING_USABLE  # Processes ran.
 
 
-def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
-    confirmation = ruling.confirmation
-    least_count = _ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0
-    if confirmation is None:
+def _evidence(
+    case: Case, ruling: Ruling, cause: Cause | None, *, undecided: bool
+) -> VerdictEvidence | None:
+    evidence = VerdictEvidence()
+    if undecided:
+        least_count = _ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0
         evidence = VerdictEvidence(least_count=least_count)
-    else:
-        evidence = VerdictEvidence(
-            voids=confirmation.voids,
-            differences=confirmation.differences,
-            lacking=confirmation.lacking,
-            least_count=least_count,
-        )
+        if ruling.confirmation is not None:
+            evidence = VerdictEvidence(
+                voids=ruling.confirmation.voids,
+                differences=ruling.confirmation.differences,
+                lacking=ruling.confirmation.lacking,
+                least_count=least_count,
+            )
+    session = case.session
+    # Some stored sessions may have run another number of tests.
+    of_part = session is not None and len(case.company) < len(case.stored)
+    if cause is Cause.OTHER_ALONE and session is not None and of_part:
+        most = max(s.session.ran_count or 0 for s in case.stored)
+        evidence = replace(evidence, ran=(session.ran_count or 0, most))
     return None if evidence == VerdictEvidence() else evidence
 
 
@@ -533,7 +521,13 @@ def comparison_of(
     if confirmation is not None and confirmation.value is not None:
         choice, _ = _usual(confirmation.made_choices)
         current = _of_choice(confirmation.value, confirmation.made_choices, choice)
-    alike, of_part = _of_company(case, policy)
+    alike, of_part = case.stored, False
+    # Counts do not depend on the other tests that ran.
+    if case.session is not None and not case.counts:
+        company = case.company
+        # If too few sessions ran about as many tests, only a part of the suite ran.
+        of_part = len(company) < min(len(case.stored), policy.least_sessions)
+        alike = case.stored if of_part else company
     inside = [s for s in alike if s.choice == choice]
     used = inside if _suffices(case, inside, policy) else alike
     source = case.estimate.source if case.estimate is not None else ""
@@ -573,22 +567,6 @@ def confirmed_comparison(
     if comparison is None:
         return None
     return replace(comparison, suite=comparison_of(case, policy))
-
-
-def _of_company(case: Case, policy: Policy) -> tuple[tuple[StoredValue, ...], bool]:
-    """
-    Return the stored sessions that ran about as many tests as this run, and False.
-
-    If there are too few, return all stored sessions and True: only a part of the suite ran.
-    Counts do not depend on the other tests that ran.
-    """
-    # The first condition is the usual one, and is cheap.
-    if case.session is None or case.counts:
-        return case.stored, False
-    company = case.company
-    if len(company) == len(case.stored) or len(company) >= policy.least_sessions:
-        return company, False
-    return case.stored, True
 
 
 def reference_comparisons(

@@ -425,7 +425,19 @@ def _of_values(
     shared = [value for value in values if value.choice in both]
     sides = _side_values(case, shared, moves)
     if sides is not None and is_exact(sides.comparison):
-        return SidePair(case=case, verdict=_exact_verdict(case, sides))
+        # Equal code gives equal values.
+        comparison = sides.comparison
+        change = exact_change(comparison)
+        limit = math.inf if case.limit is None else case.limit
+        outcome, reason = by_equality(worsening_of(case, change), limit)
+        block_count = len({value.process.block for value in sides.values})
+        evidence = AgainstEvidence(
+            block_count=block_count,
+            old_values=comparison.stored[0].run_values,
+            new_values=comparison.current.run_values,
+        )
+        verdict = verdict_of(case, outcome, reason, change=change)
+        return SidePair(case=case, verdict=replace(verdict, against=evidence))
     then, now = usual_choice(old), usual_choice(new)
     times_then = totals_of(measured.of_side(Side.OLD), then.choice)
     times_now = totals_of(measured.of_side(Side.NEW), now.choice)
@@ -475,22 +487,6 @@ def _stored(record: Record) -> StoredRecord:
 
 
 # Verdicts that need no blocks.
-
-
-def _exact_verdict(case: Case, sides: SideValues) -> Verdict:
-    """Return the verdict on an exact metric. Equal code gives equal values."""
-    comparison = sides.comparison
-    change = exact_change(comparison)
-    limit = math.inf if case.limit is None else case.limit
-    outcome, reason = by_equality(worsening_of(case, change), limit)
-    block_count = len({value.process.block for value in sides.values})
-    evidence = AgainstEvidence(
-        block_count=block_count,
-        old_values=comparison.stored[0].run_values,
-        new_values=comparison.current.run_values,
-    )
-    verdict = verdict_of(case, outcome, reason, change=change)
-    return replace(verdict, against=evidence)
 
 
 def _without_values(

@@ -393,13 +393,22 @@ def loop_record(
     from pytest_gpuperf.compute.scorecard import (
         hardware_of,
         peaks_of,
+        scorecard_of,
         utilisation_of,
     )
     from pytest_gpuperf.compute.steps import estimates_of, summarize
 
     summary = summarize(loop)
-    if loop.failure is None:
-        _refuse_empty(loop)
+    recorded, warmup = len(loop.steps), loop.warmup_count
+    if loop.failure is None and recorded <= warmup:
+        message = "the loop recorded no step"
+        remedy = "put each turn of it into `with steps.step():`"
+        if recorded:
+            message = (
+                f"all {recorded} steps of the loop are for warming up (warmup={warmup})"
+            )
+            remedy = "let it run more steps, or warm up fewer"
+        raise MeasureError(message, remedy=remedy)
     ran_on = hardware_of(work, loop.units, peaks, hardware)
     utilisation = utilisation_of(summary, work, peaks, hardware)
     estimates, gaps = [*estimates_of(loop, summary)], [*_gaps_of(loop, summary)]
@@ -423,12 +432,14 @@ def loop_record(
         },
         work=work,
     )
-    return replace(
-        record,
-        void=_void_of(loop),
-        notes=tuple(_notes_of(loop)),
-        steps=_graded(summary, ran_on),
-    )
+    if summary is not None and ran_on is not None:
+        card = scorecard_of(summary, ran_on)
+        efficiency = card.efficiency
+        summary = replace(
+            summary, grade=str(card.grade), efficiency_fraction=efficiency
+        )
+    notes = tuple(_notes_of(loop))
+    return replace(record, void=_void_of(loop), notes=notes, steps=summary)
 
 
 def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
@@ -498,33 +509,6 @@ def _void_of(loop: Loop) -> Void | None:
         reason = f"no step came to its end ({first})"
         return Void(code=VoidCode.NO_WHOLE_STEP, reason=reason)
     return None
-
-
-def _refuse_empty(loop: Loop) -> None:
-    recorded, warmup = len(loop.steps), loop.warmup_count
-    if recorded > warmup:
-        return
-    if not recorded:
-        message = "the loop recorded no step"
-        remedy = "put each turn of it into `with steps.step():`"
-        raise MeasureError(message, remedy=remedy)
-    message = f"all {recorded} steps of the loop are for warming up (warmup={warmup})"
-    raise MeasureError(message, remedy="let it run more steps, or warm up fewer")
-
-
-def _graded(
-    summary: StepSummary | None, hardware: Hardware | None
-) -> StepSummary | None:
-    if summary is None or hardware is None:
-        return summary
-    from pytest_gpuperf.compute.scorecard import scorecard_of  # As in loop_record.
-
-    scorecard = scorecard_of(summary, hardware)
-    return replace(
-        summary,
-        grade=str(scorecard.grade),
-        efficiency_fraction=scorecard.efficiency,
-    )
 
 
 def _series(counted: Sequence[Step]) -> tuple[Series, ...]:

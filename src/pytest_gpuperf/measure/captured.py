@@ -166,6 +166,9 @@ def capture_values(
     declared = None if work is None else work.bytes
     names = _standard(metrics)
     paired = [(launch, _completed(launch, names, declared)) for launch in launches]
+    by_kernel: dict[str, list[tuple[CapturedLaunch, LaunchCounters]]] = {}
+    for launch, counters in paired:
+        by_kernel.setdefault(launch.kernel, []).append((launch, counters))
     whole = _whole(launches)
     estimates, gaps = [], []
     if whole is None:
@@ -182,7 +185,10 @@ def capture_values(
             gaps.append(_gap(metric, value, launches))
         else:
             estimates.append(_estimate(metric, value, unit, None))
-        estimates += _by_kernel(metric, paired)
+        for name, kernel_launches in by_kernel.items():
+            value, unit = _over(metric, kernel_launches)
+            if not isinstance(value, CounterGap):
+                estimates.append(_estimate(metric, value, unit, name))
     return tuple(estimates), tuple(gaps)
 
 
@@ -254,7 +260,14 @@ def capture_side(capture: Capture) -> CaptureSide | None:
     launches = [launch for group in kernels.values() for launch in group]
     if not launches:
         return None
-    clock_hz, clock_ratio = _mean_clocks(launches)
+    # The SM clock [Hz] and its ratio to the DRAM clock, weighted by time.
+    clocks, ratios = [], []
+    for launch in launches:
+        known = standard_counters(launch, ("duration_s", *_CLOCKS)).values
+        time_s, sm_hz, dram_hz = map(known.get, ("duration_s", *_CLOCKS))
+        if time_s and sm_hz:
+            clocks.append((time_s, sm_hz))
+            ratios += [(time_s, sm_hz / dram_hz)] if dram_hz else []
     counters = {}
     for name, group in kernels.items():
         estimates, _ = capture_values(group, COMPARED, None)
@@ -267,28 +280,10 @@ def capture_side(capture: Capture) -> CaptureSide | None:
         }
     return CaptureSide(
         device=translate.captured_facts(launches[0]),
-        clock_hz=clock_hz,
-        clock_ratio=clock_ratio,
+        clock_hz=_mean(clocks),
+        clock_ratio=_mean(ratios),
         kernels=counters,
     )
-
-
-def _mean_clocks(
-    launches: Iterable[CapturedLaunch],
-) -> tuple[float | None, float | None]:
-    """
-    Return the SM clock [Hz] and the ratio of SM to DRAM clock, weighted by time.
-
-    A value is None if not collected.
-    """
-    timed, both = [], []
-    for launch in launches:
-        values = standard_counters(launch, ("duration_s", *_CLOCKS)).values
-        time_s, sm_hz, dram_hz = map(values.get, ("duration_s", *_CLOCKS))
-        if time_s and sm_hz:
-            timed.append((time_s, sm_hz))
-            both += [(time_s, sm_hz / dram_hz)] if dram_hz else []
-    return _mean(timed), _mean(both)
 
 
 _CLOCKS = ("sm_clock_hz", "dram_clock_hz")
@@ -444,18 +439,6 @@ def _counter(
         remedy="choose one launch with kernel=",
     )
     return rate, ""
-
-
-def _by_kernel(metric: str, launches: _Launches) -> list[Estimate]:
-    by_name: dict[str, list[tuple[CapturedLaunch, LaunchCounters]]] = {}
-    for launch, counters in launches:
-        by_name.setdefault(launch.kernel, []).append((launch, counters))
-    estimates = []
-    for name, kernel_launches in by_name.items():
-        value, unit = _over(metric, kernel_launches)
-        if not isinstance(value, CounterGap):
-            estimates.append(_estimate(metric, value, unit, name))
-    return estimates
 
 
 def _gap(

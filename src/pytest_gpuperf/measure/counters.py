@@ -9,8 +9,7 @@ Counting a call in this process was tested on an H200 (collect.cupti.call_counte
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -145,9 +144,16 @@ def made_of(
         lacks: Returns whether the profiler does not know a counter, although the chip has
             it.
     """
-    named = [name for name in metrics if name not in METRICS and not lacks(name)]
-    ways = (_way(name, capability, lacks) for name in metrics if name in FORMULAS)
-    return tuple(dict.fromkeys((*named, *(counter for way in ways for counter in way))))
+    counters = [name for name in metrics if name not in METRICS and not lacks(name)]
+    for metric in metrics:
+        # The first available way to the metric counts.
+        for way in FORMULAS[metric].ways if metric in FORMULAS else ():
+            needs = (need for need in way.needs if need != DECLARED_BYTES)
+            spellings = [_spelled(need, capability, lacks) for need in needs]
+            if all(spellings):
+                counters += spellings
+                break
+    return tuple(dict.fromkeys(counters))
 
 
 def limiting_counters(capability: tuple[int, int] | None) -> tuple[str, ...]:
@@ -159,18 +165,6 @@ def limiting_counters(capability: tuple[int, int] | None) -> tuple[str, ...]:
     """
     counters = (_spelled(name, capability, lambda _: False) for name in LIMITING)
     return tuple(filter(None, counters))
-
-
-def _way(
-    metric: str, capability: tuple[int, int] | None, lacks: Callable[[str], bool]
-) -> tuple[str, ...]:
-    """Return the counters of the first available way to a metric, or () if there is none."""
-    for way in FORMULAS[metric].ways:
-        needs = (need for need in way.needs if need != DECLARED_BYTES)
-        counters = tuple(_spelled(need, capability, lacks) for need in needs)
-        if all(counters):
-            return counters
-    return ()
 
 
 def _spelled(
@@ -447,7 +441,14 @@ class CuptiCounters:
         metrics = counter_metrics(plan, self._site.config.collectors)
         if not metrics:
             return record
-        foreign = {gap.metric: gap for gap in self._of_ncu_alone(metrics)}
+        foreign = {}
+        for metric in metrics:
+            usual = made_of((metric,), self._capability)
+            if usual and not made_of((metric,), self._capability, lacks=made_by_ncu):
+                named = ", ".join(name for name in usual if made_by_ncu(name))
+                reason = f"it needs ncu, which alone makes {named}: {self._ncu.reason}"
+                absence = replace(self._ncu, reason=reason)
+                foreign[metric] = Unmeasured.of_metric(metric, absence)
         record = replace(record, unmeasured=(*record.unmeasured, *foreign.values()))
         metrics = tuple(name for name in metrics if name not in foreign)
         if not metrics:
@@ -485,15 +486,6 @@ class CuptiCounters:
         device = self._site.device()
         return None if device is None else device.compute_capability
 
-    def _of_ncu_alone(self, metrics: Sequence[str]) -> Iterator[Unmeasured]:
-        """Yield gaps for metrics that only ncu can calculate."""
-        for metric in metrics:
-            usual = made_of((metric,), self._capability)
-            if usual and not made_of((metric,), self._capability, lacks=made_by_ncu):
-                named = ", ".join(name for name in usual if made_by_ncu(name))
-                reason = f"it needs ncu, which alone makes {named}: {self._ncu.reason}"
-                yield Unmeasured.of_metric(metric, replace(self._ncu, reason=reason))
-
     def _counted(
         self, measured: MeasuredCall, counters: Sequence[str]
     ) -> CountedCall | Gap:
@@ -505,36 +497,26 @@ class CuptiCounters:
         call = Call(
             request=request, time_s=median(timing.samples), trace=observations.trace
         )
-        with self._alone():
+        # libcupti does not promise to count while recording, and every replayed kernel
+        # would be recorded.
+        recording = self._observers.activity
+        paused = recording if recording is not None and recording.is_open else None
+        if paused is not None:
+            paused.close()
+        try:
             return self._counter.count(
                 call, tuple(dict.fromkeys((*counters, DURATION)))
             )
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """
-        Pause the recording of activity during counting.
-
-        libcupti does not promise to count while recording, and every replayed kernel would
-        be recorded.
-        """
-        recording = self._observers.activity
-        if recording is None or not recording.is_open:
-            yield
-            return
-        recording.close()
-        try:
-            yield
         finally:
-            try:
-                recording.open()
-            except CollectorUnavailableError as error:
-                # Another process took CUPTI first.
-                absence = Gap.of(error)
-                self._site.lost[Source.CUPTI] = absence
-                # The run would otherwise not report a collector that has already given
-                # values.
-                self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {absence.text}")
+            if paused is not None:
+                try:
+                    paused.open()
+                except CollectorUnavailableError as error:
+                    # Another process took CUPTI first. The run would otherwise not report
+                    # a collector that has already given values.
+                    absence = Gap.of(error)
+                    self._site.lost[Source.CUPTI] = absence
+                    self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {absence.text}")
 
     def _launches(self, call: CountedCall) -> tuple[CapturedLaunch, ...]:
         demangler = native_demangler()

@@ -14,7 +14,7 @@ from pytest_gpuperf.model.environment import family_facts, family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS, gpu_metrics
-from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
+from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
@@ -74,6 +74,11 @@ def with_observations(
     if any(note.code == CAPPED for note in gated.notes):
         # The clock was read after the end of a power cap.
         times = tuple(replace(each, sm_clock_hz=None) for each in times)
+    lost = observations.void
+    # A block runs only once, so lost records of its activity void it.
+    is_block = record.kind is Kind.RANGE
+    if lost is not None and not (lost.code is VoidCode.DROPPED_RECORDS and is_block):
+        lost = None
     families = {family_of(e.metric, e.source) for e in estimates}
     by_family = {f.value: family_facts(f, facts) for f in sorted(families)}
     notes = (*record.notes, *_notes(observations, activity), *gated.notes)
@@ -88,7 +93,7 @@ def with_observations(
         utilization=() if observations.span is None else observations.span.windows,
         time_lines=() if observations.span is None else observations.span.lines,
         bound_class=_bound_class(record, observations, activity),
-        void=record.void or gated.void or _lost(record, observations),
+        void=record.void or gated.void or lost,
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -205,19 +210,6 @@ def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasu
                 reason=observations.unrepeated or reason,
                 remedy=_UNFIXED if observations.unrepeated else _NAMED,
             )
-
-
-def _lost(record: Record, observations: Observations) -> Void | None:
-    """
-    Return the void of a block that lost activity records, or None. The block ran only once.
-    """
-    void = observations.void
-    lost = (
-        void is not None
-        and void.code is VoidCode.DROPPED_RECORDS
-        and record.kind is Kind.RANGE
-    )
-    return void if lost else None
 
 
 def _notes(

@@ -234,7 +234,12 @@ class Observers:
         Yields:
             The observations. The readings are available after the block.
         """
-        observations = Observations(blind=self._blindness())
+        observations = Observations()
+        if self._site.device() is not None and self.activity is None:
+            observations.blind = _CUPTI_UNASKED
+            if self._asked(Source.CUPTI):
+                gaps = {**self._site.absent, **self._site.lost}
+                observations.blind = gaps.get(Source.CUPTI)
         span = None
         if self._site.config.telemetry is not None and self._site.device() is not None:
             span = self._time_lines.begin()
@@ -411,14 +416,6 @@ class Observers:
         self._opened.clear()
 
     # State and resources.
-
-    def _blindness(self) -> Gap | None:
-        """Return the gap of GPU activity, or None if CUPTI records the activity."""
-        if self._site.device() is None or self.activity is not None:
-            return None
-        if not self._asked(Source.CUPTI):
-            return _CUPTI_UNASKED
-        return {**self._site.absent, **self._site.lost}.get(Source.CUPTI)
 
     def _asked(self, name: str) -> bool:
         collectors = self._site.config.collectors

@@ -39,7 +39,7 @@ from pytest_gpuperf.model.record import (
     RecordKey,
     Role,
 )
-from pytest_gpuperf.model.sample import CoreSpeed, ReferenceSamples, Series, Unmeasured
+from pytest_gpuperf.model.sample import ReferenceSamples, Series, Unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -293,7 +293,14 @@ class References:
         """
         try:
             if name not in self._workloads:
-                self._workloads[name] = made = self._made(name)
+                made: Workload = _python_loop
+                if name == "copy":
+                    made = _copy()
+                elif name == "numpy":
+                    made = _numpy(self._modules["numpy"])
+                elif name == "array":
+                    made = _array()
+                self._workloads[name] = made
                 for _ in range(_WARMUP_CALLS):
                     made()
             workload = self._workloads[name]
@@ -309,13 +316,6 @@ class References:
             )
             self._workloads[name] = gap
             return [ReferenceSamples(workload=name, gap=gap)]
-
-    def _made(self, name: str) -> Workload:
-        if name == "python":
-            return _python_loop
-        if name == "copy":
-            return _copy()
-        return _numpy(self._modules["numpy"]) if name == "numpy" else _array()
 
     def _timed(
         self, name: str, workload: Workload, share_ns: float
@@ -415,10 +415,16 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
         return maker.record(
             key, Kind.REFERENCE, (), facts=maker.facts, unmeasured=unmeasured
         )
+    pairs = [
+        (median(several), part.loop_s)
+        for part in taken
+        if (several := part.samples_s or part.interrupted_s) and part.loop_s is not None
+    ]
+    core = core_speed([value for value, _ in pairs], [loop_s for _, loop_s in pairs])
     record = maker.record(
         key,
         Kind.REFERENCE,
-        (replace(median_estimate("time", counted, "host"), core=_core(taken)),),
+        (replace(median_estimate("time", counted, "host"), core=core),),
         facts=maker.facts,
         series=(
             Series(
@@ -435,16 +441,6 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
         return record
     text = f"{len(interrupted)} of {len(counted)} samples were interrupted"
     return replace(record, notes=(Note(code="interrupted", text=text),))
-
-
-def _core(taken: Sequence[ReferenceSamples]) -> CoreSpeed | None:
-    """Return the core speed over all samples of a workload, or None if unknown."""
-    pairs = [
-        (median(values), part.loop_s)
-        for part in taken
-        if (values := part.samples_s or part.interrupted_s) and part.loop_s is not None
-    ]
-    return core_speed([value for value, _ in pairs], [loop_s for _, loop_s in pairs])
 
 
 def _no_disk(reason: str) -> Gap:

@@ -384,39 +384,36 @@ class Site:
         """Return the gap of the first unmet requirement of a test, or None."""
         if self.recording is not None:
             return None
-        for name in requires:
-            absence = self._lack(name)
-            if absence is not None:
-                return Unmeasured.of_metric(name, absence)
-        return None
-
-    def _lack(self, name: str) -> Gap | None:
-        """Return the gap of an unmet requirement, or None if the requirement is met."""
-        device = self.device()
-        gaps = {**self.absent, **self.lost}
-        if name in gaps:
-            return gaps[name]
         collectors = self.config.collectors
-        if collectors and name in DEVICE_COLLECTORS and name not in collectors:
-            return Gap(
-                code=GapCode.NOT_ASKED,
-                reason=f"the {name} collector is not among those asked for",
-                remedy=f"add {name} to --gpuperf-collectors",
-            )
-        if device is None:
-            return Gap(
-                code=GapCode.NO_DEVICE,
-                reason=f"there is no GPU: {self.no_device_reason()}",
-                remedy="run it on a machine with a GPU",
-            )
-        if name.startswith("sm_"):
-            major, minor = device.compute_capability or (0, 0)
-            if (chip := f"sm_{major}{minor}") != name.rstrip("a"):
-                return Gap(
+        for name in requires:
+            device = self.device()
+            capability = None if device is None else device.compute_capability
+            major, minor = capability or (0, 0)
+            chip = f"sm_{major}{minor}"
+            gaps = {**self.absent, **self.lost}
+            if name in gaps:
+                absence = gaps[name]
+            elif collectors and name in DEVICE_COLLECTORS and name not in collectors:
+                absence = Gap(
+                    code=GapCode.NOT_ASKED,
+                    reason=f"the {name} collector is not among those asked for",
+                    remedy=f"add {name} to --gpuperf-collectors",
+                )
+            elif device is None:
+                absence = Gap(
+                    code=GapCode.NO_DEVICE,
+                    reason=f"there is no GPU: {self.no_device_reason()}",
+                    remedy="run it on a machine with a GPU",
+                )
+            elif name.startswith("sm_") and chip != name.rstrip("a"):
+                absence = Gap(
                     code=GapCode.UNSUPPORTED,
                     reason=f"this GPU is {chip}",
                     remedy=f"run it on an {name}",
                 )
+            else:
+                continue
+            return Unmeasured.of_metric(name, absence)
         return None
 
     def remark(self, about: str, *sentences: str) -> None:
@@ -701,7 +698,10 @@ def peaks_in_use(
     uuid = runtime.device_uuid()
     if uuid is None:
         return _named(cpu_peaks(declared.get(_CPU)), _CPU, declared)
-    device = _device(uuid, query)
+    device = next((device for device in query.devices if device.uuid == uuid), None)
+    split = [device for device in query.devices if device.mig]
+    if device is None and len(split) == 1:
+        device = split[0]  # A slice belongs to the only GPU that is split.
     if device is None:
         why = f"NVML does not list the GPU in use ({query.reason or uuid})"
         return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
@@ -715,19 +715,6 @@ def peaks_in_use(
     if measured.reason:
         peaks = replace(peaks, notes=(*peaks.notes, f"{measured.reason}."))
     return _named(peaks, facts.name, declared)
-
-
-def _device(uuid: str, query: DeviceQuery) -> Device | None:
-    """
-    Return the GPU in use, or None.
-
-    For a MIG slice, return its GPU if that is the only one that is split.
-    """
-    for device in query.devices:
-        if device.uuid == uuid:
-            return device
-    split = [device for device in query.devices if device.mig]
-    return split[0] if len(split) == 1 else None
 
 
 def _named(peaks: Peaks, name: str, declared: DeclaredPeaks) -> Peaks:

@@ -20,7 +20,6 @@ from pytest_gpuperf.collect.devices import bare_uuid
 from pytest_gpuperf.collect.leases import (
     Presence,
     ProcessActivity,
-    ProcessState,
     descends_from,
     exclusive,
 )
@@ -197,9 +196,15 @@ class Turns:
             and user.since_ns <= self._since_ns
             and present.is_local(user)
         }
-        return OtherUsers(
-            deltas=_without(deltas, idle), void=_void(rivals) if rivals else None
-        )
+        void = None
+        if rivals:
+            named = ", ".join(f"process {user.pid} ({user.test})" for user in rivals)
+            void = Void(
+                code=VoidCode.FOREIGN_PROCESS,
+                reason=f"{named} measured on the same GPU",
+                remedy="take turns: --gpuperf-lock=exclusive",
+            )
+        return OtherUsers(deltas=_without(deltas, idle), void=void)
 
     def close(self) -> None:
         """Withdraw everything announced to other processes."""
@@ -275,15 +280,6 @@ def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None
     left = tuple(pid for pid in deltas.foreign_pids if pid not in idle)
     sharing = Sharing.FOREIGN if left else Sharing.ALONE
     return replace(deltas, sharing=sharing, foreign_pids=left)
-
-
-def _void(rivals: list[ProcessState]) -> Void:
-    named = ", ".join(f"process {rival.pid} ({rival.test})" for rival in rivals)
-    return Void(
-        code=VoidCode.FOREIGN_PROCESS,
-        reason=f"{named} measured on the same GPU",
-        remedy="take turns: --gpuperf-lock=exclusive",
-    )
 
 
 # The answers: continue, or take no more samples in this measurement.

@@ -191,7 +191,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             f"store {{sessions}} with --gpuperf-update=new, or {_BY_REVISION}"
         ),
         (Reason.OTHER_KERNEL, None): (
-            "pin the kernel, as by a fixed autotuning configuration, store more "
+            "pin the kernel, for example in the autotuning configuration, store more "
             f"sessions, or {_BY_REVISION}"
         ),
         (Reason.INCOMPLETE_RUN, None): "run all the selected tests to their end",
@@ -217,11 +217,11 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             f"measure it in more processes with --gpuperf-runs=5, or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE): (
-            "sessions of this machine differ by more than a stored baseline can see "
-            f"through: measure where nothing else runs, or {_BY_REVISION}"
+            "sessions of this machine differ too much for a stored baseline: "
+            f"measure where nothing else runs, or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SEEN_BEFORE): (
-            "find what makes it take one of several times, as threads, a disk or a cache; "
+            "find the cause of the different times, such as threads, a disk or a cache; "
             f"or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE): (
@@ -246,7 +246,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             f"runs, or {_BY_REVISION}"
         ),
         (Reason.SLOWER_IN_SUITE, None): (
-            "find the test that slows it down, and make that one clean up; if the machine "
+            "find the test that slows it down, and make it clean up; if the machine "
             "was busy, run the suite again"
         ),
     }
@@ -261,14 +261,14 @@ _OF_GAPS: Mapping[GapCode, str] = MappingProxyType(
 _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
     {
         VoidCode.OTHER_TRACER: (
-            "fresh processes did not run as the suite did",
+            "fresh processes ran with other tracers or modes than the suite",
             (
                 "measure without a tracer or profiler, and set what changes all code, as "
                 "PYTHONMALLOC, before pytest starts"
             ),
         ),
         VoidCode.OTHER_MACHINE: (
-            "an xdist worker measured it elsewhere than where fresh processes run",
+            "an xdist worker measured it on another machine than the fresh processes",
             _ON_ITS_MACHINE,
         ),
         VoidCode.OTHER_DEVICE: (
@@ -277,7 +277,7 @@ _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
         ),
         VoidCode.OTHER_FACTS: (
             "fresh processes measured under other conditions than the suite",
-            "make what differs equal in both",
+            "make the conditions equal",
         ),
     }
 )
@@ -292,10 +292,10 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
             "name one collector for both sides with --gpuperf-collectors"
         ),
         (Reason.OTHER_KERNEL, None): (
-            "pin the kernel, as by a fixed autotuning configuration"
+            "pin the kernel, for example in the autotuning configuration"
         ),
         (Reason.OTHER_KERNEL, Cause.KERNEL_PER_SIDE): (
-            "pin the kernel, as by a fixed autotuning configuration; if the change picks "
+            "pin the kernel, for example in the autotuning configuration; if the change picks "
             "another one on purpose, limit its time"
         ),
         # Nothing is stored, so nothing needs updating.
@@ -306,7 +306,7 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
         (Reason.SIDE_WITHOUT_VALUE, Cause.NEW_SIDE): _ALONE,
         (Reason.SIDE_WITHOUT_VALUE, Cause.BOTH_SIDES): _ALONE,
         (Reason.SIDE_WITHOUT_VALUE, Cause.NOT_REACHED): (
-            "make {ended_in}, which runs before it, come to its end, or deselect that one"
+            "let {ended_in}, which runs before it, finish, or deselect it"
         ),
         (Reason.SIDE_WITHOUT_VALUE, Cause.NEVER_TOGETHER): (
             "let several processes run it at once, as by a free port or by tmp_path"
@@ -318,7 +318,7 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
             "give it more time with --gpuperf-budget"
         ),
         (Reason.BLOCKS_DIFFER, Cause.BLOCKS_SPENT): (
-            "measure it where less else runs, or give it a wider limit"
+            "measure it on a quieter machine, or set a wider limit"
         ),
         (Reason.BLOCKS_DIFFER, Cause.BLOCKS_HOPELESS): "{quieter}",
         (Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY): (
@@ -357,8 +357,8 @@ _NOTHING = VerdictEvidence()
 _SHOWN_SESSIONS = 3
 _OF_CAUSES = {
     Cause.SHARED_MOVE: (
-        "most tests of its class moved alike: by a change that they share, or by the "
-        "machine"
+        "most tests of its class moved by the same amount: by a shared change, or by "
+        "the machine"
     ),
     Cause.OLD_SIDE: "the revision gave no value",
     Cause.NEW_SIDE: "the working tree gave no value",
@@ -370,9 +370,7 @@ _OF_CAUSES = {
         "fresh process gives a 0"
     ),
 }
-USUAL_INTERVAL = (
-    "the interval is the usual one of such a value: no 3 comparable sessions are stored"
-)
+USUAL_INTERVAL = "the interval is the usual one for such a value: fewer than 3 comparable sessions are stored"
 # Sentences of causes outside the code.
 _OF_OTHERS: Mapping[Cause | None, str] = {
     Cause.OTHER_ALONE: (
@@ -497,9 +495,7 @@ def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
     )
     if limit is not None and limit <= _USEFUL_LIMIT:
         least = display.change(limit, signed=False)
-        quieter = (
-            f"measure it where less else runs, or give it a limit of {least} or more"
-        )
+        quieter = f"measure it on a quieter machine, or set a limit of {least} or more"
     return remedy.format(
         of_what=_WHICH.get(",".join(evidence.differences), "of this machine"),
         facts=",".join(evidence.differences),

@@ -251,5 +251,5 @@ def test_an_undecided_search_says_what_would_decide(repository: Repository) -> N
     assert ended.returncode == 3, ended.stderr
     assert "undecided whether there is a regression" in ended.stdout
     assert "the budget of 12 s was spent after" in ended.stdout
-    assert "measure where less else runs, or time more work" in ended.stdout
+    assert "measure on a quieter machine, or time more work" in ended.stdout
     assert repository.is_clean()

@@ -183,9 +183,9 @@ PLAINLY = (
     "PYTHONMALLOC, before pytest starts"
 )
 OVER = "measure it again when that is over"
-PIN = "pin the kernel, as by a fixed autotuning configuration"
+PIN = "pin the kernel, for example in the autotuning configuration"
 BY_REVISION = "compare it with a revision on this machine (--gpuperf-against=9be01d4)"
-ALIKE = "most tests of its class moved alike: by a change that they share, or by the machine"
+ALIKE = "most tests of its class moved by the same amount: by a shared change, or by the machine"
 ON_ITS_MACHINE = (
     "start pytest on that machine by itself, without an xdist worker; one store holds the "
     "sessions of all machines"
@@ -523,7 +523,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             differences={"tracer": ("coverage", "none")},
         ),
         (
-            "fresh processes did not run as the suite did",
+            "fresh processes ran with other tracers or modes than the suite",
             "tracer: coverage -> none",
         ),
         PLAINLY,
@@ -537,7 +537,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             differences={"machine": ("h100-3", "head-1")},
         ),
         (
-            "an xdist worker measured it elsewhere than where fresh processes run",
+            "an xdist worker measured it on another machine than the fresh processes",
             "machine: h100-3 -> head-1",
         ),
         ON_ITS_MACHINE,
@@ -562,8 +562,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             "fresh processes used another GPU than the suite",
             "fresh processes measured under other conditions than the suite",
         ),
-        "choose one GPU for all processes; make what differs equal in both",
-        "choose one GPU for all processes; make what differs equal in both",
+        "choose one GPU for all processes; make the conditions equal",
+        "choose one GPU for all processes; make the conditions equal",
     ),
     (
         verdict(Reason.INCOMPLETE_RUN, voids=(BUSY,)),
@@ -607,7 +607,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             ),
         ),
         (
-            "find what makes it take one of several times, as threads, a disk or a "
+            "find the cause of the different times, such as threads, a disk or a "
             f"cache; or {BY_ANY_REVISION}"
         ),
         "name more run files",
@@ -643,8 +643,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE),
         (),
         (
-            "sessions of this machine differ by more than a stored baseline can see "
-            f"through: measure where nothing else runs, or {BY_ANY_REVISION}"
+            "sessions of this machine differ too much for a stored baseline: "
+            f"measure where nothing else runs, or {BY_ANY_REVISION}"
         ),
         "name more run files",
     ),
@@ -696,7 +696,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.SLOWER_IN_SUITE),
         (),
         (
-            "find the test that slows it down, and make that one clean up; if the machine was busy, run the suite again"
+            "find the test that slows it down, and make it clean up; if the machine was busy, run the suite again"
         ),
         "",
     ),
@@ -764,7 +764,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             "the processes were ended in an earlier test",
             "the process was not heard of for 30 s in t.py::test_a, and was ended",
         ),
-        "make t.py::test_a, which runs before it, come to its end, or deselect that one",
+        "let t.py::test_a, which runs before it, finish, or deselect it",
         "",
     ),
     (
@@ -782,7 +782,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.BLOCKS_DIFFER, Cause.BLOCKS_SPENT, against=BESIDE),
         (),
-        "measure it where less else runs, or give it a wider limit",
+        "measure it on a quieter machine, or set a wider limit",
         "",
     ),
     (
@@ -792,7 +792,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             against=AgainstEvidence(block_count=8, decidable_limit=0.143),
         ),
         (),
-        "measure it where less else runs, or give it a limit of 14.3 % or more",
+        "measure it on a quieter machine, or set a limit of 14.3 % or more",
         "",
     ),
     (
