@@ -93,7 +93,10 @@ def write_all(contents: Mapping[Path, bytes], *, sync: bool = True) -> None:
         OSError: A file cannot be written. `filename` is its path.
     """
     targets = {path: os.path.realpath(path) for path in contents}
-    waiting = {path: _temporary(target) for path, target in targets.items()}
+    waiting = {}
+    for path, target in targets.items():
+        folder, name = os.path.split(target)
+        waiting[path] = os.path.join(folder, f".{name}.{os.getpid()}{TEMPORARY}")
     current: _Path = ""  # A file, or at last its folder.
     try:
         for path, content in contents.items():
@@ -114,11 +117,6 @@ def write_all(contents: Mapping[Path, bytes], *, sync: bool = True) -> None:
         if isinstance(error, OSError):
             error.filename = os.fspath(current)
         raise
-
-
-def _temporary(target: str) -> str:
-    folder, name = os.path.split(target)
-    return os.path.join(folder, f".{name}.{os.getpid()}{TEMPORARY}")
 
 
 def _write_new(path: str, content: bytes, *, like: str, sync: bool) -> None:

@@ -812,7 +812,10 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
     """
     sessions = (comparison.current, *comparison.stored)
     is_log = all(value > 0 for session in sessions for value in session.run_values)
-    now, *then = map(_log_mean if is_log else _mean, sessions)
+    now, *then = [
+        fmean(map(math.log, each.run_values)) if is_log else mean(each.run_values)
+        for each in sessions
+    ]
     several = [then]
     if len(then) > _LEAST_OTHERS:
         then.sort()
@@ -826,11 +829,6 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
         relative_change(now, middle) if middle else (None if now else 0.0)
         for middle in means
     ]
-
-
-def _log_mean(session: SessionValue) -> float:
-    first, *rest = session.run_values
-    return fmean(map(math.log, session.run_values)) if rest else math.log(first)
 
 
 def _mean(session: SessionValue) -> float:

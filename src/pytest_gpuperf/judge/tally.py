@@ -159,10 +159,16 @@ def tally(run: Run) -> Tally:
         run.against.only_new if run.against is not None else ()
     )
     ungated = _ungated(run, rest - one_sided)
+    open_ = {
+        test_id: undecided
+        for test_id, several in by_test.items()
+        if (undecided := [each for each in several if each.outcome in _OPEN])
+        and verdicts[test_id].outcome in JUDGED
+    }
     return Tally(
         expected_count=max(completeness.expected_count, known_count),
         verdicts=verdicts,
-        open_beside=_open_beside(by_test, verdicts),
+        open_beside={test_id: worst(several) for test_id, several in open_.items()},
         asserted_count=len(asserted),
         broken_count=len(broken),
         ungated_count=len(ungated),
@@ -178,17 +184,6 @@ def tally(run: Run) -> Tally:
         xfailed_count=len(expected),
         noise_fraction=_noise_fraction(run),
     )
-
-
-def _open_beside(
-    by_test: Mapping[str, Sequence[Verdict]], verdicts: Mapping[str, Verdict]
-) -> dict[str, Verdict]:
-    open_beside: dict[str, Verdict] = {}
-    for test_id, several in by_test.items():
-        undecided = [verdict for verdict in several if verdict.outcome in _OPEN]
-        if undecided and verdicts[test_id].outcome in JUDGED:
-            open_beside[test_id] = worst(undecided)
-    return open_beside
 
 
 def _ungated(run: Run, test_ids: AbstractSet[str]) -> set[str]:

@@ -405,7 +405,10 @@ def _again(
                 texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
                 failures |= {test_id: text for test_id, text in texts.items() if text}
         suite.failed_fresh.update(failures)
-        _complain_of_none(suite, role, runs)
+        # Not if the launcher prevented them from beginning a test.
+        none = role is not Role.ALONE and not any(run.began for run in runs)
+        if none and runs[0].refusal is None:
+            suite.complain(none_began(len(runs), not_begun(suite.command, runs[0])))
     suite.add(_alike(suite, records) if role is Role.REPEAT else records)
     suite.drop_unsteady()
     return {
@@ -416,13 +419,6 @@ def _again(
         )
         for test_id in test_ids
     }
-
-
-def _complain_of_none(suite: Suite, role: Role, runs: Sequence[ChildRun]) -> None:
-    """Fail a run whose fresh processes began no test, unless the launcher prevented that."""
-    none = not any(run.began for run in runs)
-    if none and role is not Role.ALONE and runs[0].refusal is None:
-        suite.complain(none_began(len(runs), not_begun(suite.command, runs[0])))
 
 
 def _alike(suite: Suite, records: Sequence[Record]) -> list[Record]:

@@ -35,7 +35,7 @@ from pytest_gpuperf.model.run import (
     Scope,
     TestPlace,
 )
-from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Source
+from pytest_gpuperf.model.sample import ReferenceSamples, Source
 from pytest_gpuperf.model.verdict import FAILING, Cause, Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory, slug_of, slugs_of_machine
 from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -517,9 +517,18 @@ class Suite:
         verdicts = self._of_test(node_id) or measured.verdicts
         values: list[tuple[str, object]] = []
         for record in measured.records:
-            for estimate in record.estimates:
-                if estimate.kernel is None:
-                    values += _value_properties(record.key, estimate, verdicts)
+            about = [v for v in verdicts if v.key == record.key]
+            for first in record.estimates:
+                if first.kernel is not None:
+                    continue
+                unit = f" [{first.unit}]" if first.unit else ""
+                name = f"{_named(record.key, first.metric)}{unit}"
+                judged = judged_value(first, about)
+                if judged is None or math.isclose(judged, first.value):
+                    values.append((f"gpuperf.{name}", first.value))
+                else:
+                    values.append((f"gpuperf.{name}", judged))
+                    values.append((f"gpuperf.first.{name}", first.value))
         for v in verdicts:
             if not v.decides:  # Shown in reports only.
                 continue
@@ -736,14 +745,3 @@ def _named(key: RecordKey, metric: str) -> str:
     if key.name == metric and metric not in METRICS:
         return metric
     return f"{key.name} {metric}".strip()
-
-
-def _value_properties(
-    key: RecordKey, first: Estimate, verdicts: Sequence[Verdict]
-) -> list[tuple[str, object]]:
-    unit = f" [{first.unit}]" if first.unit else ""
-    name = f"{_named(key, first.metric)}{unit}"
-    judged = judged_value(first, [v for v in verdicts if v.key == key])
-    if judged is None or math.isclose(judged, first.value):
-        return [(f"gpuperf.{name}", first.value)]
-    return [(f"gpuperf.{name}", judged), (f"gpuperf.first.{name}", first.value)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Record
@@ -110,7 +110,10 @@ def roofline(record: Record) -> RooflineFigure | None:
     if not standings:
         return None
     slope = max(one.slope for one in standings)
-    flats = _distinct(one.flat for one in standings)
+    flats: list[float] = []
+    for one in sorted(standings, key=lambda one: -one.flat):
+        if not flats or flats[-1] > one.flat * _ALIKE:
+            flats.append(one.flat)
     low = min(min(one.intensity, one.ridge) for one in standings)
     across = LogAxis(
         low / 4,
@@ -147,7 +150,14 @@ def roofline(record: Record) -> RooflineFigure | None:
         ),
         sources=tuple(dict.fromkeys(a.source for a in _attainments(record))),
         points=tuple(_point(one, across, up) for one in standings),
-        across=tuple(_labelled_ticks(across)),
+        across=tuple(
+            (
+                css_percent(x),
+                display.exactly(tick, ""),
+                "end" if x > _NEAR_EDGE else "middle",
+            )
+            for tick, x in zip(across.ticks, map(across.at, across.ticks), strict=True)
+        ),
         up=tuple((up.at(tick), display.exactly(tick, "FLOP/s")) for tick in up.ticks),
     )
 
@@ -155,13 +165,6 @@ def roofline(record: Record) -> RooflineFigure | None:
 def place_text(attained: Attainment) -> str:
     """Return the place of a call or a kernel under its roofs as text, or "" without a place."""
     return next((one.text for one in _standing(attained, "", _CALL_PX)), "")
-
-
-def _labelled_ticks(across: LogAxis) -> Iterator[tuple[str, str, str]]:
-    for tick in across.ticks:
-        x = across.at(tick)
-        anchor = "end" if x > _NEAR_EDGE else "middle"
-        yield css_percent(x), display.exactly(tick, ""), anchor
 
 
 def _attainments(record: Record) -> Iterator[Attainment]:
@@ -214,14 +217,6 @@ def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
         number=one.number,
         radius=one.radius,
     )
-
-
-def _distinct(flats: Iterable[float]) -> list[float]:
-    roofs: list[float] = []
-    for flat in sorted(flats, reverse=True):
-        if not roofs or roofs[-1] > flat * _ALIKE:
-            roofs.append(flat)
-    return roofs
 
 
 def _compute_name(record: Record, flat: float) -> str:
