@@ -72,10 +72,12 @@ def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
         OSError: The file cannot be written. It is unchanged, and nothing is left behind.
     """
     os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
-    write_all({path: content}, sync=sync)
+    # The folder is not synchronized: to open the folder of a project would look as if the
+    # tests had listed it.
+    _replace({path: content}, sync=sync)
 
 
-def write_all(contents: Mapping[Path, bytes], *, sync: bool = True) -> None:
+def write_all(contents: Mapping[Path, bytes]) -> None:
     """
     Replace files atomically.
 
@@ -87,17 +89,21 @@ def write_all(contents: Mapping[Path, bytes], *, sync: bool = True) -> None:
         contents: The new content of each file. If a path is a link, its target is
             replaced. A replaced file keeps its mode.
 
-        sync: Wait until the contents are on the disk.
-
     Raises:
         OSError: A file cannot be written. `filename` is its path.
     """
+    _replace(contents, sync=True)
+    for folder in {os.path.dirname(os.path.realpath(path)) for path in contents}:
+        _sync_folder(folder)
+
+
+def _replace(contents: Mapping[Path, bytes], *, sync: bool) -> None:
     targets = {path: os.path.realpath(path) for path in contents}
     waiting = {}
     for path, target in targets.items():
         folder, name = os.path.split(target)
         waiting[path] = os.path.join(folder, f".{name}.{os.getpid()}{TEMPORARY}")
-    current: _Path = ""  # A file, or at last its folder.
+    current: _Path = ""
     try:
         for path, content in contents.items():
             current = path
@@ -105,10 +111,6 @@ def write_all(contents: Mapping[Path, bytes], *, sync: bool = True) -> None:
         for path, target in targets.items():
             current = path
             _put(waiting[path], target)
-        for folder in {os.path.dirname(target) for target in targets.values()}:
-            if sync:
-                current = folder
-                _sync_folder(folder)
     # Ctrl-C must not leave temporary files either.
     except BaseException as error:
         for temporary in waiting.values():

@@ -87,7 +87,7 @@ def test_declared_counters_are_counted_here(
 
     assert "1 failed, 2 passed" in said
     assert "dram__bytes.sum <= 70 B" in said
-    sentence = f"cupti: counters are of cupti 13.5 in this process: {NO_NCU}"
+    sentence = f"cupti: counters come from cupti 13.5 in this process: {NO_NCU}"
     assert sentence in said
     assert project.report()["header"]["sentences"].count(sentence) == 1
     assert project.outcomes() >= {("test_within", "passed"), ("test_beyond", "failed")}

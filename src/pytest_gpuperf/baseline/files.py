@@ -128,7 +128,9 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     try:
         disk.write_all(contents)
     except OSError as error:
-        raise _unusable("written", error, Path(error.filename)) from error
+        raise _unusable(
+            "written", error, Path(error.filename or next(iter(contents)))
+        ) from error
 
 
 def write_new(path: Path, text: bytes) -> None:

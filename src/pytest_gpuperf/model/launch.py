@@ -83,6 +83,18 @@ class CapturedLaunch(ProfiledLaunch, frozen=True, kw_only=True):
     One profiled launch with its metrics.
 
     Attributes:
+        index: As in `ProfiledLaunch`, like the next five.
+
+        kernel: The function's base name.
+
+        demangled: The whole demangled name.
+
+        measured: False if profiling this launch failed.
+
+        workload: `kernel`, or another profiled workload.
+
+        domains: The open NVTX ranges by domain.
+
         nvtx: The names of the open NVTX ranges by domain: the push/pop stack, outermost
             first, then the start/end ranges. Empty if ncu ran without `--nvtx`.
 
