@@ -11,9 +11,9 @@ count as a changed input. Torch and CuPy call it `out`:
 
     gpuperf.measure(torch.matmul, a, b, out=c)
 
-`launches.count` needs `pytest-gpuperf[cupti]`. `registers` and `dram.bytes` need Nsight
-Compute on PATH and the counters that the marker requests. `energy` needs a GPU that
-counts it.
+`launches.count` needs `pytest-gpuperf[cupti]`. `registers` and `dram.bytes` need the
+counters that the marker requests: Nsight Compute or CUPTI counts the bytes, and only
+Nsight Compute the registers. `energy` needs a GPU that counts it.
 
 `gpuperf.device` is the GPU that is measured. When a recording is judged on a machine
 without a GPU, it is `"cpu"`: nothing is measured, NumPy replaces the frameworks, and the

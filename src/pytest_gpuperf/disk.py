@@ -59,10 +59,10 @@ def read_regular(path: _Path, *, most_bytes: int) -> bytes:
 
 def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
     """
-    Replace a file atomically. Missing folders are created.
+    Replace a file atomically.
 
     Args:
-        path: The file. If it is a link, the target is replaced.
+        path: The file. If it is a link, the link is replaced.
 
         content: The new content.
 
@@ -71,10 +71,9 @@ def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
     Raises:
         OSError: The file cannot be written. It is unchanged, and nothing is left behind.
     """
-    os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
     # The folder is not synchronized: to open the folder of a project would look as if the
     # tests had listed it.
-    _replace({path: content}, sync=sync)
+    _replace({os.fspath(path): content}, sync=sync)
 
 
 def write_all(contents: Mapping[Path, bytes]) -> None:
@@ -92,32 +91,32 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
     Raises:
         OSError: A file cannot be written. `filename` is its path.
     """
-    _replace(contents, sync=True)
-    for folder in {os.path.dirname(os.path.realpath(path)) for path in contents}:
+    targets = {os.path.realpath(path): text for path, text in contents.items()}
+    _replace(targets, sync=True)
+    for folder in set(map(os.path.dirname, targets)):
         _sync_folder(folder)
 
 
-def _replace(contents: Mapping[Path, bytes], *, sync: bool) -> None:
-    targets = {path: os.path.realpath(path) for path in contents}
+def _replace(contents: Mapping[str, bytes], *, sync: bool) -> None:
     waiting = {}
-    for path, target in targets.items():
-        folder, name = os.path.split(target)
+    for path in contents:
+        folder, name = os.path.split(path)
         waiting[path] = os.path.join(folder, f".{name}.{os.getpid()}{TEMPORARY}")
-    current: _Path = ""
+    current = ""
     try:
         for path, content in contents.items():
             current = path
-            _write_new(waiting[path], content, like=targets[path], sync=sync)
-        for path, target in targets.items():
+            _write_new(waiting[path], content, like=path, sync=sync)
+        for path, temporary in waiting.items():
             current = path
-            _put(waiting[path], target)
+            _put(temporary, path)
     # Ctrl-C must not leave temporary files either.
     except BaseException as error:
         for temporary in waiting.values():
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         if isinstance(error, OSError):
-            error.filename = os.fspath(current)
+            error.filename = current
         raise
 
 
@@ -162,7 +161,7 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: _Path, *, timeout_s: float, mode: int = -1) -> Iterator[None]:
+def locked(path: _Path, *, timeout_s: float) -> Iterator[None]:
     """
     Hold an exclusive lock on a file while the block runs.
 
@@ -170,8 +169,6 @@ def locked(path: _Path, *, timeout_s: float, mode: int = -1) -> Iterator[None]:
         path: The lock file. It is never removed, because that would admit two holders.
 
         timeout_s: Time limit for getting the lock from another process [s], >= 0.
-
-        mode: The permissions of a new lock file, or -1 for those that the umask leaves.
 
     Raises:
         TimeoutError: Another process held the lock for the whole time.
@@ -182,11 +179,12 @@ def locked(path: _Path, *, timeout_s: float, mode: int = -1) -> Iterator[None]:
     # Imported here, because most runs lock nothing.
     from filelock import FileLock
 
-    guard = FileLock(path, timeout=timeout_s, mode=mode)
+    guard = FileLock(path, timeout=timeout_s)
     try:
         guard.acquire()
     except NotImplementedError as error:
-        raise OSError(errno.ENOLCK, str(error), os.fspath(path)) from error
+        why = f"the file system has no locks ({error})"
+        raise OSError(errno.ENOLCK, why, os.fspath(path)) from error
     try:
         yield
     finally:

@@ -51,17 +51,60 @@ def test_a_write_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
 
 @POSIX
 def test_a_link_is_followed_and_the_mode_kept(tmp_path: Path) -> None:
-    """The target is replaced, and the link stays a link."""
+    """The target of a store's link is replaced, and the link stays a link."""
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"old")
     target.chmod(0o640)
     link.symlink_to(target)
 
-    write_whole(link, b"new", sync=False)
+    write_all({link: b"new"})
 
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
     assert target.stat().st_mode & 0o777 == 0o640
+
+
+@POSIX
+def test_a_link_that_another_user_placed_is_replaced(tmp_path: Path) -> None:
+    """A cache's file in a shared folder leads to no other file."""
+    victim, path = tmp_path / "victim", tmp_path / "a"
+    victim.write_bytes(b"precious")
+    path.symlink_to(victim)
+
+    write_whole(path, b"new", sync=False)
+
+    assert not path.is_symlink()
+    assert path.read_bytes() == b"new"
+    assert victim.read_bytes() == b"precious"
+
+
+@POSIX
+def test_two_names_of_one_file_are_one_file(tmp_path: Path) -> None:
+    """The later content stays."""
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+
+    write_all({tmp_path / "a": b"1", tmp_path / "b": b"2"})
+
+    assert (tmp_path / "a").read_bytes() == b"2"
+    assert names_in(tmp_path) == ["a", "b"]
+
+
+def test_a_missing_folder_is_not_created(tmp_path: Path) -> None:
+    """What was removed during a run stays removed."""
+    with pytest.raises(FileNotFoundError):
+        write_whole(tmp_path / "gone" / "a", b"new")
+
+    assert names_in(tmp_path) == []
+
+
+@POSIX
+def test_a_new_lock_file_is_no_program(tmp_path: Path) -> None:
+    """Versions of filelock differ in the mode that they are given."""
+    with locked(tmp_path / "a.lock", timeout_s=1):
+        mode = (tmp_path / "a.lock").stat().st_mode
+
+    assert not mode & 0o7133
 
 
 @POSIX
@@ -204,7 +247,7 @@ def test_a_lock_has_one_holder(tmp_path: Path) -> None:
             raise AssertionError
         holder.communicate()
 
-    with locked(path, timeout_s=1, mode=0o600):
+    with locked(path, timeout_s=1):
         assert path.exists()
     assert path.exists()
 

@@ -149,13 +149,20 @@ def write_new(path: Path, text: bytes) -> None:
         raise _unusable("written", error, path) from error
 
 
-def sweep(folder: Path) -> None:
+def sweep(folder: Path, of_file: str = "") -> None:
     """
-    Remove temporary files of killed runs. The caller must hold the folder's lock.
+    Remove temporary files of killed runs. The caller must hold the lock.
 
     .gitignore keeps them out of diffs until then.
+
+    Args:
+        folder: The folder.
+
+        of_file: The name of the only file whose temporary files are removed, or "".
     """
     for path in listed(folder, f"*{TEMPORARY}"):
+        if of_file and not path.name.startswith(f".{of_file}."):
+            continue
         # A temporary file that stays is harmless.
         with contextlib.suppress(OSError):
             path.unlink()
@@ -165,6 +172,8 @@ def _unusable(action: str, error: OSError, path: Path) -> BaselineError:
     reason = error.strerror or str(error)
     if error.errno == errno.EFBIG and action == "read":
         remedy = "name another store, or split it: a folder has a file per module"
+    elif error.errno == errno.ENOLCK:
+        remedy = "name a store on a local disk"
     elif error.errno in _FULL:
         remedy = "free space on the disk and store again; stored sessions are intact"
     elif error.errno in _SHUT:

@@ -628,7 +628,9 @@ class SingleFileStore(_FileStore):
             sections[slug] = applied(sections.get(slug, {}), numbered)
             changed = encode(sections, keyed_by="slug")
             if changed != text:
-                write_files({self._path: changed})
+                file = self._path.resolve()
+                sweep(file.parent, file.name)
+                write_files({file: changed})
 
     def accept_edits(self) -> Repair:
         """Give edited lines a new checksum, and remove unreadable lines."""

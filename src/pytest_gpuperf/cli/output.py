@@ -259,9 +259,10 @@ def read_input(path: str, *, remedy: str) -> bytes:
     try:
         content = read_regular(path, most_bytes=_LARGEST_BYTES)
     except OSError as error:
-        message = f"it cannot be read ({error.strerror})"
+        message = error.strerror or str(error)
         remedy += ", or - for standard input"
         if error.errno not in {errno.EINVAL, errno.EFBIG}:
+            message = f"it cannot be read ({message})"
             remedy = "check the path and its permissions"
         raise RecordError(message, path=path, remedy=remedy) from error
     return _utf8(content)

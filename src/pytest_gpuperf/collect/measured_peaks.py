@@ -103,7 +103,8 @@ def store_peaks(
     }
     text = json.dumps({"schema": _SCHEMA, "gpus": entries}, indent=1, sort_keys=True)
     try:
-        write_whole(file, f"{text}\n".encode())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, f"{text}\n".encode(), sync=False)
     except OSError as error:
         message = f"{file}: it cannot be written ({error.strerror})"
         raise CollectError(

@@ -200,13 +200,6 @@ def hide_own_frames(error: BaseException) -> None:
         frame.tb_next = following
 
 
-def _forget_our_cause(error: GpuPerfError) -> None:
-    cause = error.__cause__
-    if cause is not None and not any(map(_is_users, _frames(cause))):
-        error.__cause__ = None
-        error.__suppress_context__ = True
-
-
 def _frames(error: BaseException) -> list[TracebackType]:
     """Return the frames of a traceback, outermost first."""
     frames, traceback = [], error.__traceback__

@@ -140,7 +140,8 @@ class Block(Frozen, frozen=True, kw_only=True):
         Args:
             gates: The compared metrics of each test, by id, with their limits.
         """
-        return frozenset.intersection(*(_silent(run, gates) for run in self.runs))
+        first, *rest = (_silent(run, gates) for run in self.runs)
+        return first.intersection(*rest)
 
 
 def _silent(
@@ -150,7 +151,7 @@ def _silent(
     for record in run.records:
         test_id = record.key.test_id
         measured.add(test_id)
-        given = {estimate.metric for estimate in record.estimates}
+        given = {e.metric for e in record.estimates if e.kernel is None}
         given.update(gap.metric for gap in record.unmeasured)
         if given.intersection(gates.get(test_id, ())):
             compared.add(test_id)

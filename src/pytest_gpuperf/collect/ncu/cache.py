@@ -189,7 +189,8 @@ class Cache:
             for name, content in files.items():
                 path = Path(cwd or "") / places[name]
                 try:
-                    write_whole(path, content)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_whole(path, content, sync=False)
                 except OSError as error:
                     message = f"{path}: it cannot be written ({error.strerror})"
                     raise CollectError(message, remedy="give another output") from error
