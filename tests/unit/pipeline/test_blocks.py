@@ -534,16 +534,20 @@ def test_a_side_that_hangs_outside_of_tests_has_the_other_sides_time(
 
     assert block.ended_in == frozenset()
     assert block.ended_outside is not None
-    side, reason = block.ended_outside
-    assert side is OLD
+    assert block.ended_outside[0] is OLD
     did = "did not end within" if closes else "was not heard of for"
-    found = re.fullmatch(
-        rf"the process {did} ([\d.]+) s {re.escape(place)}, "
-        r"where the new side took [\d.e+-]+ s, and was ended",
-        reason,
-    )
-    assert found, reason
-    assert 60 <= float(found[1]) < 1000
+    waits_s = []
+    for index in (0, 1):
+        reason = runs[OLD, index].ended_outside
+        found = re.fullmatch(
+            rf"the process {did} ([\d.]+) s {re.escape(place)}, "
+            r"where the new side took [\d.e+-]+ s, and was ended",
+            reason,
+        )
+        assert found, reason
+        waits_s.append(float(found[1]))
+    # Either may be ended first, and the second one does not get the whole time again.
+    assert 60 <= max(waits_s) < 1000
     for index in (0, 1):
         assert runs[OLD, index].records == ()
         assert measured_by(runs[NEW, index]) == list(TESTS)
