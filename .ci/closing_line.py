@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from tested import again, unstable
+
 OUTCOMES = ("passed", "failed", "skipped")
 WITHOUT_TESTS = ("imports", "lint", "types")
 
@@ -43,6 +45,8 @@ def main() -> int:
         if silent or any(step["retcode"] for step in steps):
             failed_environments.append(name)
         print(_line(name, facts, counts))
+        for test in unstable(args.junit / f"{name}.xml"):
+            print(f"{name:10} unstable, passed only alone: {test}")
 
     print(f"tested on {len(pythons)} interpreters: {', '.join(sorted(pythons))}")
     if len(pythons) < args.interpreters:
@@ -77,10 +81,15 @@ def _chosen(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _counts(path: Path) -> Counter[str]:
-    """Count outcomes; one that is not there counts nothing."""
+    """Count outcomes of a file and of its second run, or nothing without the file."""
     if not path.exists():
         return Counter()
-    return Counter(_outcome(case) for case in ET.parse(path).iter("testcase"))
+    counts = Counter(map(_outcome, ET.parse(path).iter("testcase")))
+    if again(path).exists():
+        second = Counter(map(_outcome, ET.parse(again(path)).iter("testcase")))
+        counts["failed"] -= second["passed"]
+        counts["passed"] += second["passed"]
+    return counts
 
 
 def _outcome(case: ET.Element) -> str:
