@@ -327,6 +327,8 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
 
         uses_fixture: Whether the test takes the fixture. Without the fixture, its call
             is one range.
+
+        accept: Codes of doubts about the work of its calls that are accepted.
     """
 
     limits: tuple[Limit, ...] = ()
@@ -339,6 +341,7 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
     iterations: int | None = None
     requires: tuple[str, ...] = ()
     uses_fixture: bool = True
+    accept: tuple[str, ...] = ()
 
     @property
     def judged(self) -> tuple[str, ...]:

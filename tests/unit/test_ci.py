@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 def run(folder: Path, source: str) -> tuple[int, str]:
     (folder / "test_it.py").write_text(source, "utf-8")
-    argv = [sys.executable, TESTED, "pytest", "-p", "no:gpuperf", "-q"]
+    argv = [sys.executable, str(TESTED), "pytest", "-p", "no:gpuperf", "-q"]
     argv += [f"--junit-xml={folder / 'it.xml'}", "test_it.py"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout

@@ -24,6 +24,7 @@ from pytest_gpuperf.config import (
 )
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.model.metric import METRICS, is_counter
+from pytest_gpuperf.model.record import WORK_DOUBTS
 from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import CacheMode, Source
 from pytest_gpuperf.model.work import Work
@@ -49,9 +50,10 @@ _KEYWORDS = (
     "iterations",
     "requires",
     "records",
+    "accept",
 )
 # Keywords that add up. For other keywords the closest marker wins.
-_ADDED_UP = ("limits", "counters", "records")
+_ADDED_UP = ("limits", "counters", "records", "accept")
 _GRADES = tuple(Grade.__members__)
 _REQUIREMENTS = ("gpu", Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML)
 _CHIP = re.compile(r"sm_\d{2,3}a?")
@@ -127,6 +129,7 @@ class _MarkerReader:
             cache=self._checked(keywords, "cache", _cache),
             iterations=self._checked(keywords, "iterations", _iterations),
             requires=self._checked(keywords, "requires", _requirements) or (),
+            accept=self._checked(keywords, "accept", _accepted) or (),
             uses_fixture=uses_fixture,
         )
         if not uses_fixture:
@@ -308,6 +311,13 @@ def _records(values: tuple[object, ...]) -> frozenset[str]:
     remedy = 'write the name that is passed to record: "ttft"'
     _refuse(wrong, "not a name that gpuperf.record takes", remedy)
     return frozenset(str(value) for value in values)
+
+
+def _accepted(values: tuple[object, ...]) -> tuple[str, ...]:
+    wrong = [value for value in values if value not in WORK_DOUBTS]
+    allowed = ", ".join(sorted(WORK_DOUBTS))
+    _refuse(wrong, "not a doubt that can be accepted", f"write {allowed}")
+    return tuple(str(value) for value in dict.fromkeys(values))
 
 
 def _requirements(value: object) -> tuple[str, ...]:

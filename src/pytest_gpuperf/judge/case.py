@@ -77,6 +77,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
 
         usual_sessions: Stored sessions of a baseline unless another number is requested.
 
+        disk_shift: Slowdown of the disk beyond which a slowdown of a test that waits for
+            it shows nothing [fraction].
+
         blind_limits: Largest detectable change, as a multiple of the limit, with which a
             value is still called unchanged. For limits set by the user.
 
@@ -98,6 +101,8 @@ class Policy(Frozen, frozen=True, kw_only=True):
     control_count: int = 8
     noisy_spread: float = 0.2
     usual_sessions: int = 5
+    # A disk with a budget of operations became 5 times as slow when it was spent.
+    disk_shift: float = 0.5
     blind_limits: float = 2.0
     blind_fraction: float = 0.5
     selected: bool = True

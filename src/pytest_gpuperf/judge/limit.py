@@ -43,7 +43,15 @@ from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Family
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord, VoidCode
+from pytest_gpuperf.model.record import (
+    WORK_DOUBTS,
+    Kind,
+    Note,
+    Record,
+    RecordKey,
+    StoredRecord,
+    VoidCode,
+)
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF, Bands
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -413,6 +421,40 @@ def confirm_limit(
         return replace(verdict, cause=Cause.ENDED_EARLY) if ended_early else verdict
     spread = spread_of(limit.metric, record)
     return judge_limit(limit, record, spread=spread, retest=retest)
+
+
+def doubted(verdict: Verdict, records: Sequence[Record]) -> Verdict:
+    """
+    Return an undecided verdict if a limit is kept only by a call whose work is in doubt.
+
+    A limit that a call with all the work keeps, too, stays passed.
+
+    Args:
+        verdict: The verdict on a limit.
+
+        records: The records of the test.
+    """
+    limit = verdict.limit
+    if limit is None or verdict.outcome is not Outcome.PASSED:
+        return verdict
+
+    def decides(note: Note) -> bool:
+        if not note.doubt or note.code not in WORK_DOUBTS:
+            return False
+        if note.full_s is None or limit.metric != "time":
+            return True
+        return not _HOLDS[limit.operator](note.full_s, limit.threshold)
+
+    record = next(record for record in records if record.key == verdict.key)
+    lines = [f"{note.text} ({note.code})" for note in filter(decides, record.notes)]
+    if not lines:
+        return verdict
+    return replace(
+        verdict,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=Reason.IN_DOUBT,
+        evidence=VerdictEvidence(lines=tuple(lines)),
+    )
 
 
 def straddles(verdict: Verdict) -> bool:

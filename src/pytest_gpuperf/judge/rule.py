@@ -28,7 +28,7 @@ from pytest_gpuperf.model.environment import Session, family_of, same_company
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS, Better, Family
-from pytest_gpuperf.model.record import Kind, SessionValue, VoidCode
+from pytest_gpuperf.model.record import BoundClass, Kind, SessionValue, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
@@ -217,6 +217,9 @@ def _doubt_of(
     if alike:
         return Cause.SEEN_BEFORE, VerdictEvidence(alike=alike)
     text = text_of_oversubscription(case, ruling.confirmation)
+    shift = ruling.change.machine_shift
+    if case.bound_class is BoundClass.DISK and (shift or 0.0) > policy.disk_shift:
+        text = f"the disk is {1 + (shift or 0.0):.3g} times as slow as in the stored sessions"
     if text:
         return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
     return None

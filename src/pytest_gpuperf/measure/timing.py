@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.collect.timing.readings import HOST_PRECISION, use_is_known
+from pytest_gpuperf.collect.timing.results import differ
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.config import Lock, Plan
 from pytest_gpuperf.errors import ConfigError, MeasureError
 from pytest_gpuperf.measure.observers import MeasuredCall, Observations, Observers
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey
+from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, RecordKey
 from pytest_gpuperf.model.sample import CacheMode, Source, Unmeasured
 
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ class TimingMeasurer:
             record = self._measured(
                 key, call, plan=plan, work=declared, use_unknown=use_unknown
             )
-        return record, lambda: timing.result
+        return _accepted(record, plan), lambda: timing.result
 
     @contextlib.contextmanager
     def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
@@ -384,10 +385,12 @@ class TimingMeasurer:
                 self._use_unknown(plan.work, timing, plan, request)
                 for timing, request in zip(timings, requests, strict=True)
             ]
+            differing = _differing(requests, timings)
             # The results are not needed, and must not occupy memory during the next call.
             timings = [replace(timing, result=None) for timing in timings]
             pair = self._machine.maker().compared(key, *timings)
             pair = self._with_observations(pair, observations, timings[0])
+            pair = replace(pair, notes=(*pair.notes, *differing))
             a, b = (
                 self._measured(
                     side,
@@ -401,7 +404,7 @@ class TimingMeasurer:
                     key.sides, requests, timings, unknowns, strict=True
                 )
             )
-            return pair, a, b
+            return _accepted(pair, plan), _accepted(a, plan), _accepted(b, plan)
 
     def _measuring(self, key: RecordKey) -> contextlib.AbstractContextManager[None]:
         """
@@ -500,3 +503,27 @@ class TimingMeasurer:
         with_value = {estimate.metric for estimate in record.estimates}
         gaps = tuple(gap for gap in record.unmeasured if gap.metric not in with_value)
         return replace(record, unmeasured=gaps)
+
+
+def _accepted(record: Record, plan: Plan) -> Record:
+    """Return the record without the doubts that the test accepts. Their notes stay."""
+    if not plan.accept:
+        return record
+    notes = (
+        replace(note, doubt=note.doubt and note.code not in plan.accept)
+        for note in record.notes
+    )
+    return replace(record, notes=tuple(notes))
+
+
+def _differing(
+    requests: Sequence[TimedCall], timings: Sequence[Timing]
+) -> tuple[Note, ...]:
+    """Return a doubt if two functions return different results for the same inputs."""
+    if any(request.setup or len(request.inputs or "1") > 1 for request in requests):
+        return ()
+    codes = {note.code for timing in timings for note in timing.notes}
+    if "outputs-differ" in codes or not differ(*(timing.result for timing in timings)):
+        return ()
+    text = "the two functions return different results, so they may do different work"
+    return (Note(code="sides-differ", text=text, doubt=True),)

@@ -103,6 +103,21 @@ class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
         )
 
 
+# Doubts that a call did the work that its test means. With `--gpuperf-strict` a limit is
+# not kept by such a value, unless the marker accepts the doubt.
+WORK_DOUBTS = frozenset(
+    {
+        "background-work",
+        "lazy-result",
+        "leaves-garbage",
+        "less-work",
+        "sides-differ",
+        "swallowed-error",
+        "used-up",
+    }
+)
+
+
 class Note(Frozen, frozen=True, kw_only=True):
     """
     A note about a measurement, for its reader.
@@ -114,11 +129,15 @@ class Note(Frozen, frozen=True, kw_only=True):
 
         doubt: Whether the value may belong to something other than intended. A reader
             must not miss such a note.
+
+        full_s: Time of a call that does all the work [s], or None if unknown or not in
+            doubt.
     """
 
     code: str
     text: str
     doubt: bool = False
+    full_s: float | None = None
 
 
 class VoidCode(str, Enum):

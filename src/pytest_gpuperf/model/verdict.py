@@ -46,6 +46,7 @@ class Reason(str, Enum):
     BEYOND_LIMIT = "beyond-limit"
     STRADDLES_LIMIT = "straddles-limit"
     ABOVE_THE_ROOF = "above-the-roof"
+    IN_DOUBT = "in-doubt"
     NOT_MEASURED = "not-measured"
     CHILD_GAVE_NO_VALUE = "child-gave-no-value"
     NOTHING_STORED = "nothing-stored"

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge import limit, regression
 from pytest_gpuperf.judge.case import Case, Confirmation, Reference, Retest, case_of
-from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
+from pytest_gpuperf.judge.limit import (
+    confirm_limit,
+    doubted,
+    lacking,
+    lost_alone,
+    straddles,
+)
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_change
@@ -251,7 +257,7 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
     for measured in suite.results.values():
         if measured.body_failed:
             continue
-        verdicts += [
+        decided = [
             confirm_limit(
                 verdict,
                 measured.records,
@@ -261,6 +267,9 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
             )
             for verdict in measured.verdicts
         ]
+        if suite.config.strict:
+            decided = [doubted(verdict, measured.records) for verdict in decided]
+        verdicts += decided
         lacks = lacking(measured)
         # The skip already says that values are missing.
         if measured.skipped:

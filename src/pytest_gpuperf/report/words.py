@@ -45,6 +45,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
             "The value is above the roof: the data fit in a cache, or the declared work "
             "is wrong."
         ),
+        Reason.IN_DOUBT: "The calls may not have done the work that the test means.",
         Reason.NOT_MEASURED: "The metric could not be measured here.",
         Reason.CHILD_GAVE_NO_VALUE: (
             "The test gave no value when it ran alone in a fresh process."
@@ -167,6 +168,10 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         ),
         (Reason.ABOVE_THE_ROOF, Cause.OF_A_LOOP): (
             "check hardware=, or the bytes that its work declares"
+        ),
+        (Reason.IN_DOUBT, None): (
+            "let each call do the whole work, or accept the doubt by its code in the marker "
+            "(accept=)"
         ),
         (Reason.NOT_MEASURED, None): "measure it, or remove its limit",
         (Reason.NOT_MEASURED, Cause.NOTHING_TIMED): "time a call, and declare its work",

@@ -583,16 +583,17 @@ def test_garbage_is_collected_between_samples(
             nonlocal count
             count -= 1
 
-    def fn() -> bool:
+    def fn() -> tuple[bool, int]:
         clock.advance(MS)
         for _ in range(1000):
             Cycle()
         alive.append(count)
-        return gc.isenabled()
+        return gc.isenabled(), gc.get_threshold()[0]
 
     timing = host.measure(TimedCall(fn=fn), stop=StopAt(49))
 
-    assert timing.result is False
+    # It looks enabled to code that behaves differently while it is measured.
+    assert timing.result == (True, 0)
     assert max(alive) < 20_000
 
 
@@ -838,7 +839,7 @@ def test_a_sample_that_waited_by_itself_counts(
     waited = 4 * among_three
     assert seen == collections.Counter({0.006: waited, 0.001: 12 - waited})
     assert timing.discarded_count == 0
-    assert codes(timing) == []
+    assert codes(timing) == (["waits"] if among_three > 1 else [])
 
 
 def test_who_gives_the_processor_up_for_a_moment_is_interrupted_as_others_are(

@@ -20,13 +20,13 @@ from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.against import Block, changed_test, look_at, same_files
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.judge.limit import doubted, judge_limit
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import settle, with_suite
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
+from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
@@ -76,6 +76,20 @@ def changed_void() -> Void:
     void = contract.void(lambda _: SameWork(same=False, reason=reason))
     assert void is not None
     return void
+
+
+def doubtful() -> Verdict:
+    """Return the verdict on a limit that only the time of a cached result meets."""
+    text = (
+        "with parser.cache as before the first call, a call takes 85.3 times as long:"
+        " later calls had less to do; give setup= that starts anew"
+    )
+    note = Note(code="less-work", text=text, doubt=True, full_s=2.1e-3)
+    value = estimate(24.6 * US)
+    key = runs.key(GEMM)
+    record = Record(key=key, kind=Kind.MEASURE, estimates=(value,), notes=(note,))
+    verdict = judge_limit(parse_limit("time <= 100 us"), record)
+    return for_pytest(doubted(verdict, [record]))
 
 
 def skip(verdict: Verdict) -> str:
@@ -167,6 +181,7 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
         held("roofline.fraction >= 80 %", estimate(1.31, "roofline.fraction")),
         "test_copy",
     ),
+    Reason.IN_DOUBT: lambda: block(doubtful(), "test_parse"),
     Reason.NOTHING_STORED: lambda: block(judged(case(183 * US, ()))),
     Reason.FINGERPRINT_DIFFERS: lambda: block(
         judged(

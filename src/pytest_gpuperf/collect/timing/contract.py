@@ -251,7 +251,7 @@ class Contract:
             if evidence:
                 text = f"{longer}, and {evidence}: it may have consumed its input"
                 text = f"{text}; {_SETUP} a fresh object"
-                return Note(code="used-up", text=text, doubt=True)
+                return Note(code="used-up", text=text, doubt=True, full_s=first_call_s)
         if first_call_s > max(_FIRST_S, _FIRST_RATIO * usual_s):
             text = f"{longer}: its work may be cached, or its input consumed"
             return Note(code="long-first-call", text=text)

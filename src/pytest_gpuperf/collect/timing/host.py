@@ -15,6 +15,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from math import inf
 from types import TracebackType
@@ -176,8 +177,8 @@ class HostCollector:
             raise MeasureError(message, remedy="give both the same number, or none")
         with self._instruments() as instruments:
             samplers = (
-                CallSampler(first, instruments),
-                CallSampler(second, instruments),
+                CallSampler(first, instruments, paired=True),
+                CallSampler(second, instruments, paired=True),
             )
             for sampler in samplers:
                 sampler.warm_up()
@@ -257,8 +258,10 @@ class HostCollector:
             # The median step between two readings. A clock that never moved has none.
             self._resolution_ns = statistics.median_low(steps_ns) if steps_ns else 1
             self._cpu_clock_is_fine = _cpu_clock_is_fine(self._clock)
-        collecting = gc.isenabled()
-        gc.disable()
+        # Code that asks for `gc.isenabled` is not told that it is measured.
+        thresholds = gc.get_threshold()
+        collecting = gc.isenabled() and thresholds[0] > 0
+        gc.set_threshold(0)
         try:
             yield Instruments(
                 clock=self._clock,
@@ -268,11 +271,12 @@ class HostCollector:
                 timers=Timers(self._timers, self._sm_clock_hz),
                 core_loop=self._core_loop,
                 originals=Originals(self._runtime.free_bytes),
-                sweep=_sweep if collecting else _leave,
+                sweep=partial(_sweep, self._clock.now_ns, *thresholds)
+                if collecting
+                else _leave,
             )
         finally:
-            if collecting:
-                gc.enable()
+            gc.set_threshold(*thresholds)
 
 
 @final
@@ -499,15 +503,18 @@ def _sample_by_turns(
         sampler.accept(reading)
 
 
-def _sweep() -> None:
+def _sweep(now_ns: Callable[[], int], young_due: int, older_due: int, _: int) -> int:
     young_count, older_count, _ = gc.get_count()
-    young_due, older_due, _ = gc.get_threshold()
-    if young_count > young_due > 0:
-        gc.collect(1 if older_count > older_due else 0)
+    if young_count <= young_due:
+        return 0
+    begun_ns = now_ns()
+    gc.collect(1 if older_count > older_due else 0)
+    return now_ns() - begun_ns
 
 
-def _leave() -> None:
+def _leave() -> int:
     """Collect nothing, because the collector was disabled before the measurement."""
+    return 0
 
 
 def _cpu_clock_is_fine(clock: Clock) -> bool:

@@ -6,6 +6,7 @@ import statistics
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 from math import ceil, inf
@@ -29,6 +30,7 @@ from pytest_gpuperf.collect.timing.contract import (
     refuse_result,
 )
 from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
+from pytest_gpuperf.collect.timing.doubts import LESS_WORK, Doubts
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     RUNNING_FRACTION,
@@ -106,7 +108,8 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         originals: Copies of the arguments.
 
-        sweep: Collects garbage if it is due. Never called in a sample.
+        sweep: Collects garbage if it is due, and returns the time that it took [ns].
+            Never called in a sample.
     """
 
     clock: Clock
@@ -116,7 +119,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     timers: Timers
     core_loop: CoreLoop
     originals: Originals
-    sweep: Callable[[], None]
+    sweep: Callable[[], int]
 
     @property
     def now_ns(self) -> Callable[[], int]:
@@ -159,6 +162,8 @@ class CallSampler:
 
         instruments: The clock, device and timers.
 
+        paired: Whether the call is one of two that are compared.
+
     Attributes:
         readings: Accepted samples, in the order they were taken.
 
@@ -170,7 +175,9 @@ class CallSampler:
             slow calls before it.
     """
 
-    def __init__(self, request: TimedCall, instruments: Instruments) -> None:
+    def __init__(
+        self, request: TimedCall, instruments: Instruments, *, paired: bool = False
+    ) -> None:
         __tracebackhide__ = True
         refuse_function(request.fn)
         self.readings: list[Reading] = []
@@ -182,8 +189,13 @@ class CallSampler:
         # A fixed number of calls leaves none for a call on the original content.
         fixed = request.iterations is not None
         self._contract = Contract(request, None if fixed else instruments.originals)
+        self._doubts = (
+            None if fixed else Doubts(request, instruments.clock, paired=paired)
+        )
         self._next_call = calls(request)
         self._synchronize: Callable[[], None] | None = None
+        # Time of collecting garbage, and the calls that left it.
+        self._swept_ns = self._called_count = 0
         # The wait of the warm-up.
         self._watched: Callable[[], None] | None = None
         self._settle: Callable[[object], None] | None = settle
@@ -202,8 +214,9 @@ class CallSampler:
         self._waits_before: int | None = None
         # None if the samples do not show the speed of the core.
         self._core_loop: CoreLoop | None = None
-        # Count before the first sample.
+        # Counts before the first sample.
         self._waits_count: int | None = None
+        self._blocks_count: int | None = None
         self._waiting_notes: tuple[Note, ...] = ()
         # Contention during the samples, or None if the calls use one thread.
         self._contention: CoreContention | None = None
@@ -311,6 +324,9 @@ class CallSampler:
         self._contention = CoreContention(instruments.clock) if has_threads else None
         self._core_loop = instruments.core_loop if self._tells_interruptions else None
         self._waits_count = instruments.clock.waits_count()
+        self._blocks_count = instruments.clock.blocks_count()
+        if self._doubts is not None:
+            self._doubts.begin()
 
     @property
     def on_device(self) -> bool:
@@ -429,7 +445,10 @@ class CallSampler:
         void = self._contract.void(partial(self._compare, samples, chosen))
         # A device compiles its kernels in the first call.
         alone_s = None if self.on_device and not chosen.unused else self.first_call_s
-        notes = self._contract.notes(samples, self._output, alone_s)
+        notes = [*self._contract.notes(samples, self._output, alone_s)]
+        used_up = any(note.code == "used-up" for note in notes)
+        if void is None and not used_up:
+            notes += self._doubtful(samples, chosen)
         counted = [self.readings[place] for place in chosen.places]
         traced = tracer_notes(self._instruments.clock)
         loops_s = [r.core_loop_s for r in counted if r.core_loop_s is not None]
@@ -455,16 +474,27 @@ class CallSampler:
                 *chosen.notes,
                 *notes,
                 *self._sample_notes(samples, best),
-                *self._waiting_notes,
+                *(
+                    self._waiting_notes
+                    or self._waited_notes(len(counted), mostly_waits)
+                ),
                 *(() if self._contention is None else self._contention.notes()),
                 *traced,
             ),
             void=void,
         )
 
+    def _waited_notes(self, count: int, mostly_waits: bool) -> tuple[Note, ...]:  # noqa: FBT001 - of one caller
+        """Return notes on samples that waited, although the calls of the warm-up did not."""
+        if not mostly_waits or self.on_device:
+            return ()
+        calls_count = count * self._batch_count
+        disk = uses_disk(self._instruments.clock, self._blocks_count, calls_count)
+        return (_WAITED, USES_DISK) if disk else (_WAITED,)
+
     def single_s(
         self,
-        call: Callable[[], object],
+        next_call: Callable[[], Callable[[], object]],
         chosen: CountedSamples,
         prepare: Callable[[], object],
     ) -> float:
@@ -473,7 +503,7 @@ class CallSampler:
         refused.
 
         Args:
-            call: The function with its arguments.
+            next_call: Returns the function with its arguments.
 
             chosen: The sources of the samples.
 
@@ -481,11 +511,11 @@ class CallSampler:
         """
         __tracebackhide__ = True
 
-        def next_call() -> Callable[[], object]:
+        def prepared() -> Callable[[], object]:
             prepare()
-            return call
+            return next_call()
 
-        self._next_call, self._batch_count = next_call, 1
+        self._next_call, self._batch_count = prepared, 1
         reading = self.sample()
         if reading is None:
             return inf
@@ -513,22 +543,65 @@ class CallSampler:
         if len(pool) > 1:
             # Each entry may have a time of its own.
             usual_s = 0.0
-        output, batch_count = self._output, self._batch_count
-
-        def probe_of(entry: int) -> _SingleCalls:
-            call = calls(replace(request, inputs=request.inputs and (pool[entry],)))()
-            return _SingleCalls(
-                partial(self.single_s, call, chosen),
-                call,
-                usual_s=usual_s,
-                calls_count=1 if self.on_device else batch_count,
-                now_ns=self._instruments.now_ns,
+        with self._extra_calls() as calls_count:
+            return compare_work(
+                changed,
+                lambda entry: self._probe(
+                    replace(request, inputs=request.inputs and (pool[entry],)),
+                    chosen,
+                    usual_s=usual_s,
+                    calls_count=calls_count,
+                ),
             )
 
-        # The calls below are not samples.
+    def _doubtful(
+        self, samples: Sequence[float], chosen: CountedSamples
+    ) -> Iterator[Note]:
+        __tracebackhide__ = True
+        if self._doubts is None:
+            return
+        with self._extra_calls() as calls_count:
+            yield from self._doubts.notes(
+                self._output,
+                samples,
+                is_faster=self.first_call_s
+                > LESS_WORK * statistics.median(r.wall_s for r in self.readings),
+                garbage_s=self._swept_ns / NS_PER_S / self._called_count,
+                calls_count=calls_count,
+                probe=lambda: self._probe(
+                    self._request, chosen, usual_s=0.0, calls_count=calls_count
+                ),
+            )
+
+    def _probe(
+        self,
+        request: TimedCall,
+        chosen: CountedSamples,
+        *,
+        usual_s: float,
+        calls_count: int,
+    ) -> _SingleCalls:
+        next_call = calls(request)
+        return _SingleCalls(
+            partial(self.single_s, next_call, chosen),
+            next_call,
+            usual_s=usual_s,
+            calls_count=1 if self.on_device else calls_count,
+            now_ns=self._instruments.now_ns,
+        )
+
+    @contextmanager
+    def _extra_calls(self) -> Iterator[int]:
+        """
+        Keep the output and the batch of the samples during calls that are no samples.
+
+        Yields:
+            The number of calls behind each sample.
+        """
+        output, batch_count = self._output, self._batch_count
         self._core_loop, self._trials_left = None, 0
         try:
-            return compare_work(changed, probe_of)
+            yield batch_count
         finally:
             self._output, self._batch_count = output, batch_count
 
@@ -636,7 +709,8 @@ class CallSampler:
         self._output = None
         call = self._next_call()
         instruments = self._instruments
-        instruments.sweep()
+        self._swept_ns += instruments.sweep()
+        self._called_count += self._batch_count
         if self._flush is not None:
             self._flush()
         if self._synchronize is not None:
@@ -723,7 +797,7 @@ class _SingleCalls:
     Args:
         single_s: Times a call after a preparation [s] (CallSampler.single_s).
 
-        call: The function with its arguments.
+        next_call: Returns the function with its arguments.
 
         usual_s: The median of the samples [s], or 0 if it is unknown for these
             arguments.
@@ -737,7 +811,7 @@ class _SingleCalls:
     def __init__(
         self,
         single_s: Callable[[Callable[[], object]], float],
-        call: Callable[[], object],
+        next_call: Callable[[], Callable[[], object]],
         *,
         usual_s: float,
         calls_count: int,
@@ -745,7 +819,7 @@ class _SingleCalls:
     ) -> None:
         self.usual_s = usual_s
         self._single_s = single_s
-        self._call = call
+        self._next_call = next_call
         self._calls_count = calls_count
         self._now_ns = now_ns
 
@@ -761,7 +835,7 @@ class _SingleCalls:
         end_ns = self._now_ns() + _SINGLE_CALLS_NS
         while len(times_ns) < self._calls_count and self._now_ns() < end_ns:
             prepare()
-            times_ns.append(_timed_alone(self._call, self._now_ns))
+            times_ns.append(_timed_alone(self._next_call(), self._now_ns))
         # The quarters cut off hold interrupted calls, and steps of a coarse clock.
         quarter = len(times_ns) // 4
         middle_ns = sorted(times_ns)[quarter : len(times_ns) - quarter]
@@ -871,6 +945,10 @@ _WAITS = Note(
     code="waits",
     text="no warm-up call ran without waiting (for I/O, a lock or a timer), so all"
     " samples count",
+)
+_WAITED = Note(
+    code="waits",
+    text="most samples waited (for I/O, a lock or a timer), the calls of the warm-up did not",
 )
 
 

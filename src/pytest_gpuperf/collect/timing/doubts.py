@@ -1,0 +1,178 @@
+"""Doubts about the work of repeated calls: less than in the first call, promised, or elsewhere.
+
+The samples do not show whether each call did the work that the test means. The signs are
+looked for after the samples, and only where something has changed, so that most
+measurements take no extra call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.timing.hidden import Holder, forgets, holders
+from pytest_gpuperf.collect.timing.results import promised, swallowed
+from pytest_gpuperf.collect.timing.same_work import Probe
+from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.record import Note
+
+# A call with the content of the first one may take this many times as long.
+LESS_WORK = 3
+# Collecting the garbage of a call takes longer than the call.
+_GARBAGE_RATIO = 2
+# Each content is timed at least so often, because a busy machine interrupts some calls.
+_TURNS = 3
+# Less processor time of other threads is that of services, as of a progress bar.
+_BACKGROUND_S = 0.05
+# Longer calls are not made again.
+_MOST_CALL_S = 1.0
+_NAMED = 3  # places in a note
+_ROUND = 100  # a ratio with three figures needs no point
+
+
+class Doubts:
+    """
+    The signs that calls of one measurement did other work than meant.
+
+    Args:
+        request: The call, before it is made for the first time.
+
+        clock: The clock.
+
+        paired: Whether another function is measured beside it, which may do its work.
+    """
+
+    def __init__(self, request: TimedCall, clock: Clock, *, paired: bool) -> None:
+        self._request = request
+        self._clock = clock
+        self._paired = paired
+        self._holders = holders(request)
+        self._others_ns = 0
+
+    def begin(self) -> None:
+        """Note the processor time of other threads before the first sample."""
+        if self._request.setup is not None:
+            self._others_ns = self._other_threads_ns()
+
+    def notes(
+        self,
+        output: object,
+        samples: Sequence[float],
+        *,
+        is_faster: bool,
+        garbage_s: float,
+        calls_count: int,
+        probe: Callable[[], Probe],
+    ) -> Iterator[Note]:
+        """
+        Yield a note for each sign, which all are doubts.
+
+        Args:
+            output: The last timed output.
+
+            samples: The samples [s], >= 1 of them.
+
+            is_faster: Whether the samples are far shorter than the very first call.
+
+            garbage_s: Time of collecting the garbage of a call [s].
+
+            calls_count: Calls behind each sample, >= 1.
+
+            probe: Returns what calls the function again.
+        """
+        request = self._request
+        given = chain(request.args, request.kwargs.values())
+        what = promised(output, given)
+        if what:
+            text = (
+                f"the call returns {what}, whose work may not be done yet; measure a"
+                " function that uses the whole result"
+            )
+            yield Note(code="lazy-result", text=text, doubt=True)
+        usual_s = sorted(samples)[len(samples) // 2]
+        if usual_s > _MOST_CALL_S:
+            return
+        if output is None:
+            name = _swallowed(probe(), request.fn)
+            if name:
+                text = f"the call catches its own {name} and returns None: it may do no work"
+                yield Note(code="swallowed-error", text=text, doubt=True)
+        if request.setup is not None:
+            yield from self._background(calls_count * sum(samples))
+        if usual_s + garbage_s > _GARBAGE_RATIO * usual_s:
+            text = (
+                f"it takes {garbage_s / usual_s:.3g} times as long to collect the garbage"
+                " of a call, which is no part of its time"
+            )
+            full_s = usual_s + garbage_s
+            yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
+        if self._paired or is_faster:
+            changed = [holder for holder in self._holders if not holder.is_same]
+            if changed:
+                yield from _less_work(changed, probe(), usual_s)
+
+    def _other_threads_ns(self) -> int:
+        return self._clock.process_cpu_ns() - self._clock.thread_cpu_ns()
+
+    def _background(self, samples_s: float) -> Iterator[Note]:
+        """Yield a doubt if other threads worked longer than they can in the samples."""
+        others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
+        most_s = LESS_WORK * samples_s * (os.cpu_count() or 1)
+        if others_s > max(most_s, _BACKGROUND_S):
+            text = (
+                f"other threads worked for {others_s:.3g} s, the samples took"
+                f" {samples_s:.3g} s: the work may be done between them"
+            )
+            yield Note(code="background-work", text=text, doubt=True)
+
+
+def _less_work(
+    changed: Sequence[Holder], probe: Probe, usual_s: float
+) -> Iterator[Note]:
+    """Yield a doubt if calls take far longer with the content before the first call."""
+    # What a cache has forgotten is found again by the next call.
+    written = [holder.now() for holder in changed if not forgets(holder)]
+
+    def put_back() -> None:
+        for holder in changed:
+            holder.put_back()
+
+    def write_again() -> None:
+        for holder in written:
+            holder.put_back()
+
+    try:
+        full_s = probe.time_s(put_back)
+        for _ in range(_TURNS):
+            if full_s <= LESS_WORK * usual_s:
+                return
+            usual_s = max(usual_s, probe.time_s(write_again))
+            full_s = min(full_s, probe.time_s(put_back))
+    except GpuPerfError:
+        # The device failed.
+        raise
+    except Exception:  # noqa: BLE001 - the function's, which has been measured
+        return
+    finally:
+        write_again()
+    if LESS_WORK * usual_s < full_s < float("inf"):
+        named = ", ".join(holder.place for holder in changed[:_NAMED])
+        ratio = full_s / usual_s
+        text = (
+            f"with {named} as before the first call, a call takes"
+            f" {ratio:{',.0f' if ratio >= _ROUND else '.3g'}} times as long: later calls"
+            " had less to do; give setup= that starts anew"
+        )
+        yield Note(code="less-work", text=text, doubt=True, full_s=full_s)
+
+
+def _swallowed(probe: Probe, fn: object) -> str:
+    try:
+        return swallowed(probe.call, fn)
+    except GpuPerfError:
+        raise
+    except Exception:  # noqa: BLE001 - the function's, which has been measured
+        return ""

@@ -1,0 +1,119 @@
+"""Doubts about the work of a call: shown always, undecided when strict, accepted by a marker."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import Project, lines
+
+HEAD = """
+    import time
+
+    import pytest
+
+    def promise(items):
+        time.sleep(0.002)
+        return map(abs, items)
+
+    KEPT = {}
+
+    def remember():
+        if "x" not in KEPT:
+            time.sleep(0.05)
+            KEPT["x"] = 7
+        time.sleep(0.001)
+        return KEPT["x"]
+
+    def add(a, b):
+        time.sleep(0.001)
+        return a + b
+
+    def forget(a, b):
+        return a
+
+"""
+
+
+def test_a_doubt_is_shown_and_undecided_when_strict(project: Project) -> None:
+    """A value that may be of no work meets no limit."""
+    project.write(
+        HEAD
+        + """
+    @pytest.mark.gpuperf(limits=["time <= 1 s"])
+    def test_it(gpuperf):
+        gpuperf.measure(promise, [1, 2])
+    """
+    )
+    mild, strict = project.run(), project.run("--gpuperf-strict")
+
+    assert (mild.ret, strict.ret) == (0, 1)
+    assert lines(mild, "the call returns a map, whose work may not be done yet")
+    assert lines(strict, "1 inconclusive (in doubt)")
+
+
+def test_an_accepted_doubt_is_none(project: Project) -> None:
+    """Its note stays, and is shown with -v."""
+    project.write(
+        HEAD
+        + """
+    @pytest.mark.gpuperf(limits=["time <= 1 s"], accept="lazy-result")
+    def test_it(gpuperf):
+        gpuperf.measure(promise, [1, 2])
+    """
+    )
+    quiet, verbose = project.run("--gpuperf-strict"), project.run("-v")
+
+    assert (quiet.ret, verbose.ret) == (0, 0)
+    assert not lines(quiet, "the call returns a map")
+    assert lines(verbose, "the call returns a map")
+
+
+@pytest.mark.parametrize(("limit", "status"), [("20 ms", 1), ("1 s", 0)])
+def test_a_limit_that_all_the_work_meets_is_met(
+    project: Project, limit: str, status: int
+) -> None:
+    """Code that keeps results by design passes without a word in its marker."""
+    project.write(
+        HEAD
+        + f"""
+    @pytest.mark.gpuperf(limits=["time <= {limit}"])
+    def test_it(gpuperf):
+        gpuperf.measure(remember)
+    """
+    )
+    ended = project.run("--gpuperf-strict")
+
+    assert ended.ret == status
+    assert lines(ended, "with KEPT as before the first call")
+
+
+def test_a_speedup_over_other_work_is_undecided(project: Project) -> None:
+    """A function that returns something else may be faster for that reason."""
+    project.write(
+        HEAD
+        + """
+    @pytest.mark.gpuperf(limits=["speedup >= 2"])
+    def test_it(gpuperf):
+        gpuperf.compare(forget, add, 1, 2)
+    """
+    )
+    ended = project.run("--gpuperf-strict")
+
+    assert ended.ret == 1
+    assert lines(ended, "the two functions return different results")
+
+
+def test_an_unknown_doubt_is_a_mistake(project: Project) -> None:
+    """The message has all codes."""
+    project.write(
+        HEAD
+        + """
+    @pytest.mark.gpuperf(accept=["cached"])
+    def test_it(gpuperf):
+        gpuperf.measure(remember)
+    """
+    )
+    ended = project.run()
+
+    assert ended.ret == 2
+    assert lines(ended, "'cached': not a doubt that can be accepted; write")

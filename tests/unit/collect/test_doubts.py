@@ -1,0 +1,657 @@
+"""Rules of doubts: a call that does less than the first one is told, an honest one is not.
+
+Each mistake has an honest twin. Work is time of a clock that only these functions move.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import functools
+import io
+import itertools
+import sqlite3
+import subprocess
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pytest
+
+from fakes.clock import FakeClock
+from pytest_gpuperf.collect.base import TimedCall, Timing
+from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.collect.timing.host import HostCollector
+from pytest_gpuperf.collect.timing.results import differ
+from pytest_gpuperf.model.record import WORK_DOUBTS
+
+SHUFFLED = [5, 3, 4, 1, 2]
+# A namespace of the standard library, so that no doubt looks for the clock in it.
+AT = SimpleNamespace(clock=FakeClock())
+
+
+def work(microseconds: int) -> None:
+    AT.clock.advance(1000 * microseconds)
+
+
+def sort(items: Any) -> None:
+    """Sort a list in place, in no time if it is sorted already."""
+    work(50 if list(items) == sorted(items) else 1000)
+    items[:] = (
+        type(items)(items.typecode, sorted(items))
+        if isinstance(items, array)
+        else sorted(items)
+    )
+
+
+def take_all(items: Any) -> int:
+    """Empty a container, in a time that grows with its items."""
+    count = len(items)
+    work(50 + 400 * count)
+    items.clear()
+    return count
+
+
+@dataclass
+class Box:
+    """An object of the project."""
+
+    items: list[int] = field(default_factory=SHUFFLED.copy)
+    kept: Any = None
+    count: int = 0
+
+    @functools.cached_property
+    def ordered(self) -> list[int]:
+        work(1000)
+        return sorted(self.items)
+
+    def read(self) -> list[int]:
+        work(50)
+        return self.ordered
+
+    def sort(self) -> None:
+        sort(self.items)
+
+    def remember(self) -> Any:
+        work(50)
+        if self.kept is None:
+            work(1000)
+            self.kept = sorted(self.items)
+        return self.kept
+
+    def __call__(self) -> None:
+        self.sort()
+
+    def counts(self) -> int:
+        work(500)
+        self.count += 1
+        return self.count
+
+
+class Table:
+    """A class that all its objects keep results in."""
+
+    results: ClassVar[dict[str, int]] = {}
+
+    def get(self) -> int:
+        work(50)
+        if "x" not in self.results:
+            work(1000)
+            self.results["x"] = 7
+        return self.results["x"]
+
+
+def of_global(kind: Callable[[Sequence[int]], Any]) -> Callable[[], Callable[[], None]]:
+    """Return a maker of a function that sorts what its closure holds."""
+
+    def make() -> Callable[[], None]:
+        held = kind(SHUFFLED)
+
+        def call() -> None:
+            sort(held)
+
+        return call
+
+    return make
+
+
+def emptying(kind: Callable[[Sequence[int]], Any]) -> Callable[[], Callable[[], int]]:
+    def make() -> Callable[[], int]:
+        held = kind(SHUFFLED)
+        return lambda: take_all(held)
+
+    return make
+
+
+def by_default() -> Callable[[], None]:
+    def call(held: list[int] = SHUFFLED.copy()) -> None:  # noqa: B008 - the mistake
+        sort(held)
+
+    return call
+
+
+def by_keyword_default() -> Callable[[], None]:
+    def call(*, held: list[int] = SHUFFLED.copy()) -> None:  # noqa: B008 - the mistake
+        sort(held)
+
+    return call
+
+
+def by_helper() -> Callable[[], None]:
+    held = SHUFFLED.copy()
+
+    def helper() -> None:
+        sort(held)
+
+    def call() -> None:
+        work(10)
+        helper()
+
+    return call
+
+
+def by_inner_code() -> Callable[[], list[int]]:
+    held = SHUFFLED.copy()
+    return lambda: [take_all(each) for each in (held, held.copy())]
+
+
+def cached_in(store: Any) -> Callable[[], Callable[[], int]]:
+    def make() -> Callable[[], int]:
+        held = store()
+
+        def call() -> int:
+            work(50)
+            if "x" not in held:
+                work(1000)
+                held["x"] = 7
+            return int(held["x"])
+
+        return call
+
+    return make
+
+
+def cached_in_function() -> Callable[[], int]:
+    def call() -> int:
+        work(50)
+        if not hasattr(call, "kept"):
+            work(1000)
+            call.kept = 7  # type: ignore[attr-defined] # a common place for a result
+        return 7
+
+    return call
+
+
+def cached_helper() -> Callable[[], int]:
+    @functools.lru_cache
+    def helper(number: int) -> int:
+        work(1000)
+        return number
+
+    def call() -> int:
+        work(50)
+        return helper(7)
+
+    return call
+
+
+def cached_itself() -> Callable[[], int]:
+    @functools.cache
+    def call() -> int:
+        work(1000)
+        return 7
+
+    def called() -> int:
+        work(50)
+        return call()
+
+    return called
+
+
+def cached_by_class() -> Callable[[], int]:
+    Table.results.clear()
+    return Table().get
+
+
+LESS_WORK: dict[str, Callable[[], Callable[..., object]]] = {
+    "a list of a closure": of_global(list),
+    "an array": of_global(functools.partial(array, "l")),
+    "an array of numpy": of_global(np.array),
+    "a bytearray": of_global(bytearray),
+    "a deque": emptying(collections.deque),
+    "a set": emptying(set),
+    "a default": by_default,
+    "a keyword's default": by_keyword_default,
+    "a helper's list": by_helper,
+    "a comprehension's list": by_inner_code,
+    "a list of an object": lambda: Box().sort,
+    "a callable object": Box,
+    "a partial's object": lambda: functools.partial(Box.sort, Box()),
+    "a cached property": lambda: Box().read,
+    "a remembered result": lambda: Box().remember,
+    "a dict": cached_in(dict),
+    "an ordered dict": cached_in(collections.OrderedDict),
+    "a defaultdict": cached_in(lambda: collections.defaultdict(int)),
+    "an attribute of a function": cached_in_function,
+    "a cache of a helper": cached_helper,
+    "a cache of a function": cached_itself,
+    "a dict of a class": cached_by_class,
+}
+
+
+def spending(call: Callable[[], object]) -> Callable[[], object]:
+    """Return a function that takes half a millisecond and returns the result of a call."""
+
+    def spend() -> object:
+        work(500)
+        return call()
+
+    return spend
+
+
+@dataclass
+class Holding:
+    """A result with an iterator in an attribute."""
+
+    rows: Iterator[int]
+
+
+class Lazy(list[int]):
+    """A list that is sorted when it is read."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(super().__iter__()))
+
+
+class LazyTable:
+    """A table by the protocol of dask."""
+
+    def __dask_graph__(self) -> None: ...
+
+
+class LazyFrame:
+    """A table as polars has it."""
+
+    def collect(self) -> None: ...
+    def explain(self) -> None: ...
+
+
+def never_done() -> object:
+    return concurrent.futures.Future()
+
+
+def cursor() -> object:
+    return sqlite3.connect(":memory:").execute("select 1")
+
+
+LAZY: dict[str, Callable[[], object]] = {
+    "a map": lambda: map(abs, SHUFFLED),
+    "a zip": lambda: zip(SHUFFLED, SHUFFLED, strict=True),
+    "a filter": lambda: filter(None, SHUFFLED),
+    "a generator in a tuple": lambda: ((n for n in SHUFFLED), 5),
+    "an iterator in a dict": lambda: {"rows": iter(SHUFFLED)},
+    "an iterator in an object": lambda: Holding(iter(SHUFFLED)),
+    "a future": never_done,
+    "futures": lambda: [never_done() for _ in range(3)],
+    "a cursor": cursor,
+    "a list that sorts itself": lambda: Lazy(SHUFFLED),
+    "a lazy table": LazyTable,
+    "a lazy frame": LazyFrame,
+}
+
+
+def fail(kind: type[Exception]) -> None:
+    raise kind
+
+
+def swallowing(kind: type[Exception]) -> Callable[[], object]:
+    def call() -> None:
+        work(500)
+        try:
+            fail(kind)
+        except Exception:  # noqa: BLE001 - the mistake
+            return
+
+    return call
+
+
+SWALLOWED = {kind.__name__: kind for kind in (AttributeError, NameError, TypeError)}
+
+
+def filling() -> Callable[[], None]:
+    out = [0] * 5
+
+    def call() -> None:
+        work(500)
+        out[:] = SHUFFLED
+
+    return call
+
+
+def pool() -> Callable[[], int]:
+    free = [bytearray(10) for _ in range(10)]
+
+    def call() -> int:
+        work(500)
+        taken = [free.pop() for _ in range(5)]
+        free.extend(taken)
+        return len(taken)
+
+    return call
+
+
+def growing() -> Callable[[], None]:
+    log: list[int] = []
+
+    def call() -> None:
+        work(500)
+        log.append(len(log))
+
+    return call
+
+
+def warm() -> Callable[[], int]:
+    """A cache that was filled before the first call."""
+    call = cached_in(dict)()
+    call()
+    return call
+
+
+def slow_start() -> Callable[[], int]:
+    """A first call that is slow because the machine is."""
+    times = AT.clock.taking(5_000_000, then_ns=500_000)
+    return spending(times)  # type: ignore[return-value] # it returns the number of the call
+
+
+def caught() -> Callable[[], int]:
+    def call() -> int:
+        work(500)
+        missing = 0
+        for number in SHUFFLED:
+            try:
+                _ = dict[int, int]()[number]
+            except KeyError:
+                missing += 1
+        return missing
+
+    return call
+
+
+def optional() -> Callable[[], None]:
+    def call() -> None:
+        work(500)
+        try:
+            fail(ImportError)
+        except ImportError:
+            return
+
+    return call
+
+
+def done() -> object:
+    future: concurrent.futures.Future[int] = concurrent.futures.Future()
+    future.set_result(1)
+    return future
+
+
+def ended() -> object:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process
+
+
+class Pair(NamedTuple):
+    """A result with names."""
+
+    x: int
+    y: int
+
+
+class Plain(list[int]):
+    """A list with a method of its own."""
+
+    def first(self) -> int:
+        return self[0]
+
+
+HONEST: dict[str, Callable[[], Callable[..., object]]] = {
+    "a sorted copy": lambda: spending(lambda: sorted(SHUFFLED)),
+    "an output buffer": filling,
+    "a pool": pool,
+    "a growing log": growing,
+    "a counter": lambda: Box().counts,
+    "a warm cache": warm,
+    "a slow start": slow_start,
+    "a cache of another package": lambda: spending(lambda: hash("abc")),
+    "caught errors": caught,
+    "an optional import": optional,
+    "a list of an iterator": lambda: spending(lambda: list(map(abs, SHUFFLED))),
+    "a generator": lambda: spending(lambda: sum(n for n in SHUFFLED)),
+    "an open file": lambda: spending(lambda: io.BytesIO(b"x")),
+    "an endless counter": lambda: spending(itertools.count),
+    "a finished future": lambda: spending(done),
+    "finished futures": lambda: spending(lambda: [done(), done()]),
+    "an ended process": lambda: spending(ended),
+    "a namedtuple": lambda: spending(lambda: Pair(1, 2)),
+    "a counter of items": lambda: spending(lambda: collections.Counter("abc")),
+    "a subclass of a list": lambda: spending(lambda: Plain(SHUFFLED)),
+    "an array of numpy": lambda: spending(lambda: np.arange(5)),
+    "a function": lambda: spending(lambda: len),
+    "a dict": lambda: spending(lambda: {"a": [1]}),
+    "None": lambda: spending(lambda: None),
+    "a fetched row": lambda: spending(lambda: cursor().fetchone()),  # type: ignore[attr-defined] # a cursor
+    "a draw": lambda: spending(np.random.default_rng(1).random),
+    "a set": lambda: spending(lambda: {1, 2}),
+    "an exception": lambda: spending(lambda: ValueError("x")),
+    "a class": lambda: spending(lambda: Box),
+    "an object": lambda: spending(Box),
+}
+
+
+class Enough:
+    """A stop rule that has enough after ten samples."""
+
+    def enough(self, values: Sequence[float]) -> bool:
+        return True
+
+
+@pytest.fixture
+def host() -> HostCollector:
+    """A collector on a new clock that stands still."""
+    AT.clock = FakeClock()
+    return HostCollector(AT.clock, NoDevice())
+
+
+def doubts(timing: Timing) -> list[str]:
+    return [note.code for note in timing.notes if note.code in WORK_DOUBTS]
+
+
+@pytest.mark.parametrize("name", LESS_WORK)
+def test_later_calls_with_less_to_do_are_doubted(
+    host: HostCollector, name: str
+) -> None:
+    """The note has the time of a call that finds all as the first one did."""
+    timing = host.measure(TimedCall(fn=LESS_WORK[name]()), stop=Enough())
+    (note,) = [note for note in timing.notes if note.code in WORK_DOUBTS]
+
+    assert note.code == ("used-up" if name in {"a deque", "a set"} else "less-work")
+    assert note.doubt
+    assert note.full_s == pytest.approx(timing.first_call_s)
+    assert timing.void is None
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_a_promise_is_doubted(host: HostCollector, name: str) -> None:
+    """Its work may be done after the clock, or never."""
+    timing = host.measure(TimedCall(fn=spending(LAZY[name])), stop=Enough())
+
+    assert doubts(timing) == ["lazy-result"]
+
+
+def test_a_running_child_is_a_promise(host: HostCollector) -> None:
+    """Its work goes on after the call."""
+    argv = [sys.executable, "-c", "input()"]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> object:
+        work(500)
+        started.append(subprocess.Popen(argv, stdin=subprocess.PIPE))
+        return started[-1]
+
+    timing = host.measure(TimedCall(fn=start), stop=Enough())
+    for process in started:
+        process.communicate(b"\n")
+
+    assert doubts(timing) == ["lazy-result"]
+
+
+@pytest.mark.parametrize("name", SWALLOWED)
+def test_a_swallowed_mistake_is_doubted(host: HostCollector, name: str) -> None:
+    """A function that returns None after an error of its own may do nothing."""
+    timing = host.measure(TimedCall(fn=swallowing(SWALLOWED[name])), stop=Enough())
+    (note,) = [note for note in timing.notes if note.code in WORK_DOUBTS]
+
+    assert note.code == "swallowed-error"
+    assert name in note.text
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_work_is_not_doubted(host: HostCollector, name: str) -> None:
+    """Also where it changes what it holds."""
+    timing = host.measure(TimedCall(fn=HONEST[name]()), stop=Enough())
+
+    assert doubts(timing) == []
+    assert timing.void is None
+
+
+def test_a_setup_that_returns_the_same_object_is_doubted(host: HostCollector) -> None:
+    """Only the first call gets it as it was."""
+    held = SHUFFLED.copy()
+    request = TimedCall(fn=sort, setup=lambda: (held,))
+    timing = host.measure(request, stop=Enough())
+
+    assert doubts(timing) == ["less-work"]
+
+
+def test_a_setup_that_returns_a_new_object_is_not_doubted(host: HostCollector) -> None:
+    """Each call gets it as it was."""
+    timing = host.measure(
+        TimedCall(fn=sort, setup=lambda: (SHUFFLED.copy(),)), stop=Enough()
+    )
+
+    assert doubts(timing) == []
+
+
+def test_what_a_test_holds_is_left_as_the_samples_left_it() -> None:
+    """The test goes on with it."""
+    AT.clock = FakeClock()
+    box = Box()
+    HostCollector(AT.clock, NoDevice()).measure(
+        TimedCall(fn=box.remember), stop=Enough()
+    )
+
+    assert box.kept == sorted(SHUFFLED)
+
+
+def test_a_function_that_raises_on_its_first_content_is_left_alone(
+    host: HostCollector,
+) -> None:
+    """It was measured, and one more call is not the test's."""
+    held: list[int] = []
+
+    def call() -> None:
+        if not held and AT.clock.now_ns():
+            message = "only once"
+            raise ValueError(message)
+        work(50 if held else 1000)
+        held.append(1)
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == []
+    assert held
+
+
+def test_a_fixed_number_of_calls_gets_no_other(host: HostCollector) -> None:
+    """All ranks of a job call equally often."""
+    calls: list[None] = []
+
+    def call() -> None:
+        work(50 if calls else 1000)
+        calls.append(None)
+
+    host.measure(TimedCall(fn=call, iterations=3), stop=Enough())
+
+    assert len(calls) == 4 + 3
+
+
+def test_work_of_other_threads_between_samples_is_doubted(host: HostCollector) -> None:
+    """A queue that a thread fills while no sample runs is read in no time."""
+
+    def setup() -> tuple[()]:
+        AT.clock.advance(10_000_000)
+        AT.clock.others_ns += 9_000_000
+        return ()
+
+    timing = host.measure(TimedCall(fn=lambda: work(20), setup=setup), stop=Enough())
+
+    assert "background-work" in doubts(timing)
+
+
+def test_the_doubt_of_a_shared_cache_is_told_of_the_side_that_reads_it(
+    host: HostCollector,
+) -> None:
+    """The other function of a comparison does its work."""
+    kept: dict[str, int] = {}
+
+    def slow() -> int:
+        work(1000)
+        kept["x"] = 7
+        return 7
+
+    def fast() -> int:
+        work(50)
+        if "x" not in kept:
+            work(1000)
+        return 7
+
+    a, b = host.interleave(TimedCall(fn=fast), TimedCall(fn=slow), stop=Enough())
+
+    assert doubts(a) == ["less-work"]
+    assert doubts(b) == []
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "is_different"),
+    [
+        (1, 2, True),
+        (1.0, 1.0 + 1e-9, False),
+        (float("nan"), 1.0, False),
+        ("a", "b", True),
+        ([1, 2], (1, 2), False),
+        ([1, 2], [2, 1], True),
+        ([1, 2], [1, 2, 3], True),
+        ({"a": 1}, {"a": 1}, False),
+        ({"a": 1}, {"b": 1}, True),
+        ({"a": [1]}, {"a": [2]}, True),
+        (None, [1], False),
+        (object(), object(), False),
+        (np.ones(3), np.ones(3), False),
+        (np.ones(3), np.ones(4), True),
+        (np.ones(3), np.zeros(3), True),
+        (np.ones(3, "f4"), np.ones(3, "f4") + np.float32(1e-5), False),
+        (np.ones(3, "f2"), np.ones(3, "f2") + np.float16(1e-2), False),
+        (np.array(["a"]), np.array(["b"]), False),
+        (np.array([]), np.array([]), False),
+    ],
+)
+def test_results_differ_by_more_than_rounding(
+    a: object, b: object, is_different: bool
+) -> None:
+    """What cannot be compared is not said to differ."""
+    assert differ(a, b) is is_different
+    assert differ(b, a) is is_different
