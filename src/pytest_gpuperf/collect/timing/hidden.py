@@ -13,8 +13,16 @@ import os
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 
 from pytest_gpuperf.collect.base import TimedCall
@@ -28,7 +36,12 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CACHED = type(functools.lru_cache(len))
 _EMPTY = CellType()
-_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), ModuleType})
+_PLAIN = frozenset(
+    {
+        *(bool, int, float, complex, str, bytes, type(None)),
+        *(ModuleType, BuiltinFunctionType),
+    }
+)
 _ARGUMENT = "an argument"
 
 
@@ -91,80 +104,81 @@ def holders(request: TimedCall) -> list[Holder]:
     # Kept alive, so that no other object gets the id of one that was looked at.
     seen: dict[int, object] = {}
     left_bytes = _MOST_BYTES
+    ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
     for place, value in pending:
         if type(value) in _PLAIN or id(value) in seen or len(seen) > _MOST_PLACES:
             continue
         seen[id(value)] = value
-        pending += _reached(place, value)
-        for inner, held in _held(place, value):
-            kind = _kind_of(held)
-            if kind is None or id(held) in found:
+        for name, item in _look(place, value, pending):
+            kind = _KINDS.get(type(item))
+            if type(item) is ndarray:
+                kind = _array_kind(item)
+            if kind is None or id(item) in found:
                 continue
-            left_bytes -= getattr(held, "nbytes", sys.getsizeof(held))
+            left_bytes -= getattr(item, "nbytes", sys.getsizeof(item))
             if left_bytes < 0:
                 return list(found.values())
-            found[id(held)] = Holder(inner, held, kind, kind.copied(held))
+            found[id(item)] = Holder(name, item, kind, kind.copied(item))
     return list(found.values())
 
 
-def _reached(place: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any callable
-    """Yield the functions and objects behind a callable."""
+def _look(  # noqa: PLR0911 - a way for each kind of object
+    place: str,
+    value: Any,  # noqa: ANN401 - any object
+    pending: list[tuple[str, Any]],
+) -> Sequence[tuple[str, Any]]:
+    """Return what a value holds by name, and add what it reaches to the pending values."""
     kind = type(value)
-    if kind is functools.partial:
-        yield place, value.func
-        yield from ((_ARGUMENT, item) for item in value.args)
-        yield from ((_ARGUMENT, item) for item in value.keywords.values())
-    elif kind is MethodType:
-        yield place, value.__func__
-        yield "self", value.__self__
-    elif kind is _CACHED:
-        yield place, value.__wrapped__
-    elif kind is FunctionType:
-        yield from _variables(value)
-    elif is_projects(kind.__module__):
-        yield place, vars(kind).get("__call__")
-
-
-def _held(place: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any object
-    """Yield a container itself, or the attributes of an object of the project."""
-    if _kind_of(value) is not None:
-        # An argument is read by its contract.
-        if place != _ARGUMENT or type(value) is _CACHED:
-            yield place or value.__name__, value
-        return
-    owner = type(value)
-    if owner is FunctionType or owner is type:
-        owner = value
-    if not is_projects(owner.__module__):
-        return
-    name = place or owner.__name__
-    if owner is not value:
-        yield from (
-            (f"{owner.__name__}.{each}", held) for each, held in vars(owner).items()
+    if kind is FunctionType:
+        if not is_projects(value.__module__):
+            return ()
+        pending += _variables(value)
+        return (
+            ("the attributes of a function", value.__dict__),
+            *value.__dict__.items(),
         )
-    attributes = getattr(value, "__dict__", {})
-    if type(attributes) is dict:
-        yield f"the attributes of {name}", attributes
-    yield from ((f"{name}.{each}", held) for each, held in attributes.items())
+    if kind is functools.partial:
+        pending.append((place, value.func))
+        pending += [
+            (_ARGUMENT, item) for item in (*value.args, *value.keywords.values())
+        ]
+        return ()
+    if kind is MethodType:
+        pending += [(place, value.__func__), ("self", value.__self__)]
+        return ()
+    if kind is _CACHED:
+        pending.append((place, value.__wrapped__))
+        return ((place or value.__name__, value),)
+    if kind is type:
+        return [*vars(value).items()] if is_projects(value.__module__) else ()
+    if not is_projects(kind.__module__):
+        # An argument is read by its contract.
+        return () if place == _ARGUMENT else ((place, value),)
+    pending.append((place, vars(kind).get("__call__")))
+    name = place or kind.__name__
+    own: Mapping[str, Any] = {}
+    with suppress(AttributeError):
+        # No code of the object's class runs, so a proxy is not resolved.
+        own = object.__getattribute__(value, "__dict__")
+    return (
+        (f"the attributes of {name}", own),
+        *[(f"{name}.{each}", item) for each, item in own.items()],
+        *[(f"{kind.__name__}.{each}", item) for each, item in vars(kind).items()],
+    )
 
 
-def _variables(function: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 - a function
-    """Yield the values of the variables that a function of the project names."""
-    if not is_projects(function.__module__):
-        return
-    code, known = function.__code__, function.__globals__
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        if cell != _EMPTY:
-            yield name, cell.cell_contents
-    yield from (("a default", value) for value in function.__defaults__ or ())
-    yield from (function.__kwdefaults__ or {}).items()
-    codes = [code]
-    for inner in codes:
+def _variables(function: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a function
+    """Return the values of the variables that a function names."""
+    codes, known = [function.__code__], function.__globals__
+    found = [("a default", value) for value in function.__defaults__ or ()]
+    found += (function.__kwdefaults__ or {}).items()
+    cells = zip(codes[0].co_freevars, function.__closure__ or (), strict=True)
+    found += [(name, cell.cell_contents) for name, cell in cells if cell != _EMPTY]
+    for code in codes:
         # Comprehensions and lambdas have their own code.
-        codes += [each for each in inner.co_consts if type(each) is CodeType]
-        for name in inner.co_names:
-            if name in known:
-                yield name, known[name]
+        codes += [each for each in code.co_consts if type(each) is CodeType]
+        found += [(name, known[name]) for name in code.co_names if name in known]
+    return found
 
 
 @functools.cache
@@ -176,15 +190,9 @@ def is_projects(module: str | None) -> bool:
     return not any(folder in file for folder in _INSTALLED)
 
 
-def _kind_of(value: object) -> _Kind | None:
-    kind = _KINDS.get(type(value))
-    if kind is None and type(value).__name__ == "ndarray":
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and type(value) is numpy.ndarray:
-            array_: Any = value
-            plain = array_.flags.writeable and not array_.dtype.hasobject
-            return _NUMPY if plain else None
-    return kind
+def _array_kind(value: Any) -> _Kind | None:  # noqa: ANN401 - any object
+    """Return the kind of an array of numpy, or None if it cannot be written."""
+    return _NUMPY if value.flags.writeable and not value.dtype.hasobject else None
 
 
 def _same_items(value: Any, copy: Any) -> bool:  # noqa: ANN401 - a list or a deque

@@ -565,7 +565,7 @@ class CallSampler:
                 self._output,
                 samples,
                 is_faster=self.first_call_s
-                > LESS_WORK * statistics.median(r.wall_s for r in self.readings),
+                > LESS_WORK * statistics.median([r.wall_s for r in self.readings]),
                 garbage_s=self._swept_ns / NS_PER_S / self._called_count,
                 calls_count=calls_count,
                 probe=lambda: self._probe(
