@@ -117,3 +117,35 @@ def test_an_unknown_doubt_is_a_mistake(project: Project) -> None:
 
     assert ended.ret == 2
     assert lines(ended, "'cached': not a doubt that can be accepted; write")
+
+
+@pytest.mark.parametrize(
+    ("bound", "asked"),
+    [
+        ("100", "did you mean 100 us (100e-6)?"),
+        ("900000", "did you mean 900000 ns (900000e-9)?"),
+        ("2500", "did you mean 2500 us (2500e-6)?"),
+        ("1", ""),
+        ("0.1", ""),
+        ("float('inf')", ""),
+    ],
+)
+def test_an_assert_in_another_unit_is_asked_about(
+    project: Project, bound: str, asked: str
+) -> None:
+    """Times are in seconds, so `time <= 100` allows a call of 2 ms to become 50,000 slower."""
+    project.write(
+        HEAD
+        + f"""
+    @pytest.mark.gpuperf(iterations=5)
+    def test_it(gpuperf):
+        perf = gpuperf.measure(time.sleep, 0.002)
+        assert perf.time <= {bound}
+        assert perf.time < {bound}
+    """
+    )
+    ended = project.run()
+
+    assert ended.ret == 0
+    assert bool(lines(ended, "did you mean")) is bool(asked)
+    assert len(lines(ended, asked)) == 1 if asked else True
