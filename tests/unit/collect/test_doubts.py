@@ -593,6 +593,22 @@ def test_a_fixed_number_of_calls_gets_no_other(host: HostCollector) -> None:
     assert len(calls) == 4 + 3
 
 
+def test_a_first_call_that_compiles_is_not_repeated(host: HostCollector) -> None:
+    """It took more than a second, and would again."""
+    compiled: dict[str, int] = {}
+
+    def call() -> None:
+        if not compiled:
+            work(1_500_000)
+            compiled["x"] = 1
+        work(500)
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == []
+    assert AT.clock.now_ns() < 1.6e9
+
+
 def test_work_of_other_threads_between_samples_is_doubted(host: HostCollector) -> None:
     """A queue that a thread fills while no sample runs is read in no time."""
 

@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.record import Note
 
 # A call with the content of the first one may take this many times as long.
-LESS_WORK = 3
+_LESS_WORK = 3
 # Collecting the garbage of a call takes longer than the call.
 _GARBAGE_RATIO = 2
 # Each content is timed at least so often, because a busy machine interrupts some calls.
@@ -62,7 +62,8 @@ class Doubts:
         output: object,
         samples: Sequence[float],
         *,
-        is_faster: bool,
+        first_call_s: float,
+        wall_s: float,
         garbage_s: float,
         calls_count: int,
         probe: Callable[[], Probe],
@@ -75,7 +76,9 @@ class Doubts:
 
             samples: The samples [s], >= 1 of them.
 
-            is_faster: Whether the samples are far shorter than the very first call.
+            first_call_s: Time of the very first call [s].
+
+            wall_s: The median of the samples by the host's clock [s].
 
             garbage_s: Time of collecting the garbage of a call [s].
 
@@ -109,7 +112,9 @@ class Doubts:
             )
             full_s = usual_s + garbage_s
             yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
-        if self._paired or is_faster:
+        is_faster = first_call_s > _LESS_WORK * wall_s
+        # A longer first call compiles, and would do so again.
+        if (self._paired or is_faster) and first_call_s <= _MOST_CALL_S:
             changed = [holder for holder in self._holders if not holder.is_same]
             if changed:
                 yield from _less_work(changed, probe(), usual_s)
@@ -120,7 +125,7 @@ class Doubts:
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
         others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
-        most_s = LESS_WORK * samples_s * (os.cpu_count() or 1)
+        most_s = _LESS_WORK * samples_s * (os.cpu_count() or 1)
         if others_s > max(most_s, _BACKGROUND_S):
             text = (
                 f"other threads worked for {others_s:.3g} s, the samples took"
@@ -147,7 +152,7 @@ def _less_work(
     try:
         full_s = probe.time_s(put_back)
         for _ in range(_TURNS):
-            if full_s <= LESS_WORK * usual_s:
+            if full_s <= _LESS_WORK * usual_s:
                 return
             usual_s = max(usual_s, probe.time_s(write_again))
             full_s = min(full_s, probe.time_s(put_back))
@@ -158,7 +163,7 @@ def _less_work(
         return
     finally:
         write_again()
-    if LESS_WORK * usual_s < full_s < float("inf"):
+    if _LESS_WORK * usual_s < full_s < float("inf"):
         named = ", ".join(holder.place for holder in changed[:_NAMED])
         ratio = full_s / usual_s
         text = (

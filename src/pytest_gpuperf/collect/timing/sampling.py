@@ -30,7 +30,7 @@ from pytest_gpuperf.collect.timing.contract import (
     refuse_result,
 )
 from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
-from pytest_gpuperf.collect.timing.doubts import LESS_WORK, Doubts
+from pytest_gpuperf.collect.timing.doubts import Doubts
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     RUNNING_FRACTION,
@@ -564,8 +564,8 @@ class CallSampler:
             yield from self._doubts.notes(
                 self._output,
                 samples,
-                is_faster=self.first_call_s
-                > LESS_WORK * statistics.median([r.wall_s for r in self.readings]),
+                first_call_s=self.first_call_s,
+                wall_s=statistics.median([r.wall_s for r in self.readings]),
                 garbage_s=self._swept_ns / NS_PER_S / self._called_count,
                 calls_count=calls_count,
                 probe=lambda: self._probe(
