@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import argparse
 
 # Also the order of the answers.
-_PAGES = ("messages", "metrics", "reference", "glossary")
+_PAGES = ("messages", "metrics", "reference", "measuring-well", "glossary")
 _HEADING = re.compile(r"(#+) (.*)")
 _CODE = re.compile(r"`([^`]+)`")
 # A point of a list that begins with names alone.
@@ -166,8 +166,8 @@ def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:
         f"did you mean {' or '.join(like)}?"
         if like
         else (
-            "name a reason or an error (docs/messages.md), a metric, an option or a word of "
-            "the glossary"
+            "name a reason or an error (docs/messages.md), a metric, an option, a note or a "
+            "word of the glossary"
         )
     )
     raise ConfigError(message, remedy=remedy)
