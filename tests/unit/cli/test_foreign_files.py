@@ -44,6 +44,11 @@ STARTS = [
     ("list.json", f"[{EVENT}, {EVENT}".encode(), CHROME),
     ("a.json.gz", b"\x1f\x8b\x08\x08\0\0\0\0", "compressed with gzip"),
     ("b.json.gz", gzip.compress(b'{"traceEvents":[]}'), f"gzip; it is {CHROME}"),
+    (
+        "a.hsaco",
+        b"\x7fELF\x02\x01\x01\x40" + bytes(8) + b"\x03\0\xe0\0",
+        "a code object of AMD: only code of NVIDIA's GPUs is read",
+    ),
     ("c.zip", b"PK\x03\x04\x14\0", "a zip archive"),
     ("c.zst", b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
     (
@@ -246,6 +251,20 @@ def test_readings_are_sent_to_the_command_that_reads_them(
 def test_what_no_tool_of_the_table_wrote_is_unknown(text: bytes) -> None:
     """A key further inside is not the file's own, and no text takes long."""
     assert foreign(text) is None
+
+
+@pytest.mark.parametrize("start", [b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n"])
+def test_a_binary_is_sent_to_the_command_that_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: bytes
+) -> None:
+    """Which looks into it, and only then says that it has no kernel."""
+    path = tmp_path / "lib"
+    path.write_bytes(start + bytes(100))
+
+    assert cli.main(["compare", str(path), str(path)]) == 4
+    assert "print its kernels with gpuperf show FILE" in capsys.readouterr().err
+    cli.main(["show", str(path)])
+    assert "it is a compiled binary" not in capsys.readouterr().err
 
 
 def test_a_large_file_is_known_by_its_first_bytes(

@@ -32,6 +32,7 @@ _ELF_MAGIC = b"\x7fELF"
 _FATBIN_MAGIC = b"\x50\xed\x55\xba"
 _CONTAINER_MAGICS = (_ELF_MAGIC, _FATBIN_MAGIC, b"!<arch>\n", b"MZ")
 _MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
+_MACHINE_AMD = 224  # EM_AMDGPU
 _TYPE_RELOCATABLE = 1
 _SECTION_WITHOUT_BYTES = 8  # SHT_NOBITS
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
@@ -40,11 +41,13 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 
 def _file_kind(head: bytes) -> str:
     """Return the kind of a file. A "container" may hold a fatbin or cubins."""
-    if head.startswith(_ELF_MAGIC) and head[18:20] == struct.pack("<H", _MACHINE_CUDA):
+    machine = None
+    if head.startswith(_ELF_MAGIC):
+        machine = int.from_bytes(head[18:20], "little")
+    if machine == _MACHINE_CUDA:
         return "cubin"
-    if head.startswith(_CONTAINER_MAGICS):
-        return "container"
-    return "other"
+    is_read = head.startswith(_CONTAINER_MAGICS) and machine != _MACHINE_AMD
+    return "container" if is_read else "other"
 
 
 def _is_whole(content: bytes) -> bool:

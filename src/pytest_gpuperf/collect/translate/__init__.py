@@ -73,7 +73,7 @@ class _Kind(NamedTuple):
 
 
 def _begins(pattern: bytes) -> bytes:
-    return rb"(?si)\A" + pattern
+    return rb"(?s)\A" + pattern
 
 
 def _line(pattern: bytes) -> bytes:
@@ -129,6 +129,20 @@ _KINDS = (
         _NSYS,
     ),
     _Kind(
+        _begins(rb"\x7fELF.{14}\xe0\0"),
+        "a code object of AMD",
+        "only code of NVIDIA's GPUs is read",
+        "print its registers with llvm-readelf --notes FILE",
+        makes_runs=False,
+    ),
+    _Kind(
+        _begins(rb"(?:\x7fELF|\x50\xed\x55\xba|!<arch>\n|MZ.\0)"),
+        "a compiled binary",
+        "",
+        "print its kernels with gpuperf show FILE",
+        makes_runs=False,
+    ),
+    _Kind(
         _begins(rb"PK\x03\x04"),
         "a zip archive",
         "",
@@ -150,7 +164,7 @@ _KINDS = (
         makes_runs=False,
     ),
     _Kind(
-        _begins(rb"\s*<(?:!doctype html|html)\b"),
+        _begins(rb"\s*<(?i:!doctype html|html)\b"),
         "an HTML page",
         "",
         "name the file that the page was made of",
@@ -164,7 +178,7 @@ _KINDS = (
     _Kind(
         _line(rb"(?:==(?:PROF|WARNING|ERROR)== | {4}Section: [^\n]+\n {4}-{4})"),
         "text that ncu printed",
-        _VALUES,
+        "",
         _REPORT,
     ),
     _Kind(
