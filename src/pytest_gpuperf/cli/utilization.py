@@ -104,6 +104,8 @@ def utilization(arguments: argparse.Namespace) -> int:
 
     Raises:
         CaptureFormatError: The file holds no readings.
+
+        RecordError: Another tool wrote the file, or the file is a damaged run.
     """
     weights = PRESETS.get(arguments.weights) or parse_weights(arguments.weights)
     sources = _sources(arguments.file, arguments.interval)
