@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,9 @@ from pytest_gpuperf.baseline.history import (
     stored_record,
     with_alone,
 )
-from pytest_gpuperf.baseline.store import Store, open_store, storing_command
+from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.cli.output import GOOD, print_table, read_run
-from pytest_gpuperf.cli.stored_tests import StoredTests
+from pytest_gpuperf.cli.stored_tests import StoredTests, opened
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, ConfigError
@@ -48,6 +47,7 @@ from pytest_gpuperf.report.lines import Column, document
 if TYPE_CHECKING:
     import argparse
 
+    from pytest_gpuperf.baseline.store import Store
     from pytest_gpuperf.model.run import Run
 
 # Selects all sessions if given in place of their names.
@@ -100,7 +100,7 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
 
 def listed(arguments: argparse.Namespace) -> int:
     """Print the sessions of a store."""
-    store = _opened(arguments.store)
+    store = opened(arguments.store)
     sessions = _sessions(_content(arguments.store, store, arguments.test))
     tests = {key.test_id for session in sessions for key in session.keys} - {REFERENCES}
     count = display.plural(len(sessions), "session")
@@ -126,7 +126,7 @@ def listed(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print the series of some tests."""
-    store = _opened(arguments.store)
+    store = opened(arguments.store)
     content = _content(arguments.store, store, arguments.test)
     series = _series_of(content, arguments.metrics)
     metrics = {metric for _, _, metric, _ in series}
@@ -157,7 +157,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 def drop(arguments: argparse.Namespace) -> int:
     """Remove sessions of some or all tests from a store."""
-    store = _opened(arguments.store)
+    store = opened(arguments.store)
     content = _content(arguments.store, store, arguments.test)
     ids = _chosen(arguments.sessions, _sessions(content), arguments.store)
     count = 0
@@ -169,7 +169,7 @@ def drop(arguments: argparse.Namespace) -> int:
         ]
         store.write(slug, changes)
         count += sum(change.key.test_id != REFERENCES for change in changes)
-    left = len(_sessions(_content(arguments.store, _opened(arguments.store), ())))
+    left = len(_sessions(_content(arguments.store, opened(arguments.store), ())))
     remark = (
         f"removed {display.plural(len(ids), 'session')} of "
         f"{display.plural(count, 'measurement')}; {display.plural(left, 'session')} left"
@@ -188,7 +188,7 @@ def drop(arguments: argparse.Namespace) -> int:
 
 def rename(arguments: argparse.Namespace) -> int:
     """Move the sessions of renamed tests to the new ids."""
-    store = _opened(arguments.store)
+    store = opened(arguments.store)
     whole = {slug: store.load(slug) for slug in store.slugs()}
     ids = sorted({key.test_id for series in whole.values() for key in series})
     stored = StoredTests([i for i in ids if i != REFERENCES], arguments.store)
@@ -233,7 +233,7 @@ def rename(arguments: argparse.Namespace) -> int:
 
 def restore(arguments: argparse.Namespace) -> int:
     """Put back the sessions of removed tests that a run dropped."""
-    store = _opened(arguments.store)
+    store = opened(arguments.store)
     aside = {slug: series for slug, series in store.aside().items() if series}
     if not aside:
         message = f"no run has dropped anything from {arguments.store} of late"
@@ -271,7 +271,7 @@ def accept(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             message, remedy="name a file of --gpuperf-json, or add --edited alone"
         )
-    store = _opened(arguments.store)
+    store = opened(arguments.store)
     if arguments.edited:
         repair = store.accept_edits()
         remarks = []
@@ -296,11 +296,6 @@ def accept(arguments: argparse.Namespace) -> int:
         remarks=remarks,
         content=document("baseline accept", content),
     )
-
-
-def _opened(place: str) -> Store:
-    """Open a store. A relative path starts from the current folder."""
-    return open_store(place, Path.cwd())
 
 
 def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:

@@ -34,12 +34,6 @@ CAPTURE_START = b'{"schema":"pytest-gpuperf/capture/1",'
 # Given in place of a file: standard input, or standard output.
 STANDARD_STREAM = "-"
 
-# The first bytes of a text that name its encoding.
-_MARKS = (
-    (b"\xef\xbb\xbf", "utf-8"),
-    (b"\xff\xfe", "utf-16-le"),
-    (b"\xfe\xff", "utf-16-be"),
-)
 # Indentation of the lines below a title.
 _INDENT = "  "
 _ERASE = "\r\x1b[K"
@@ -228,7 +222,9 @@ def name_of(path: str) -> str:
     return "standard input" if path == STANDARD_STREAM else path
 
 
-def read_input(path: str, *, remedy: str) -> bytes:
+def read_input(
+    path: str, *, remedy: str, takes_runs: bool = True, takes_readings: bool = False
+) -> bytes:
     """
     Return the bytes of a file, or of standard input for `-`.
 
@@ -239,10 +235,21 @@ def read_input(path: str, *, remedy: str) -> bytes:
 
         remedy: The remedy if the path is not a regular file, or the file is too large.
 
+        takes_runs: False if the command takes no run, so that `remedy` replaces the
+            advice to measure one.
+
+        takes_readings: True if the command takes readings of GPUs.
+
     Raises:
-        RecordError: The path is not a regular file, or the file is too large or cannot
-            be read. Standard input is closed, or empty.
+        RecordError: The path is not a regular file, another tool wrote it, or the file
+            is too large or cannot be read. Standard input is closed, or empty.
     """
+    refuse = partial(
+        refuse_foreign,
+        path,
+        instead="" if takes_runs else remedy,
+        takes_readings=takes_readings,
+    )
     if path == STANDARD_STREAM:
         if sys.stdin is None:  # Closed by the caller: `<&-`.
             message, remedy = (
@@ -255,7 +262,9 @@ def read_input(path: str, *, remedy: str) -> bytes:
             message = "standard input is empty"
             remedy = "pipe a file into it; only one argument can be -"
             raise RecordError(message, path="", remedy=remedy)
+        refuse(content)
         return _utf8(content)
+    refuse()  # Before a trace of gigabytes is read.
     try:
         content = read_regular(path, most_bytes=_LARGEST_BYTES)
     except OSError as error:
@@ -270,7 +279,9 @@ def read_input(path: str, *, remedy: str) -> bytes:
 
 def _utf8(content: bytes) -> bytes:
     """Return text as UTF-8 if the first bytes name an encoding, as PowerShell writes it."""
-    for mark, encoding in _MARKS:
+    from pytest_gpuperf.collect.translate import MARKS
+
+    for mark, encoding in MARKS:
         if content.startswith(mark):
             # Content that cannot be decoded is not text.
             with contextlib.suppress(UnicodeDecodeError):
@@ -278,13 +289,45 @@ def _utf8(content: bytes) -> bytes:
     return content
 
 
-def start_of(path: str) -> bytes:
-    """Return the first 64 bytes of a file, or b"" if unreadable or not a regular file."""
+def refuse_foreign(
+    path: str,
+    content: bytes | None = None,
+    *,
+    instead: str = "",
+    takes_readings: bool = False,
+) -> None:
+    """
+    Refuse a file of another tool.
+
+    Args:
+        path: The file, or `-` for standard input.
+
+        content: The content, or None to read the first bytes of the file.
+
+        instead: The remedy in place of the advice to measure a run, or "" to keep the
+            advice.
+
+        takes_readings: True if readings of GPUs are not refused.
+
+    Raises:
+        RecordError: Another tool wrote the file. The message names the kind of file.
+    """
+    from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+
+    known = foreign(start_of(path, FOREIGN_BYTES) if content is None else content)
+    if known is None or (takes_readings and known.has_readings):
+        return
+    remedy = instead if instead and known.makes_runs else known.remedy
+    raise RecordError(known.message, path=name_of(path), remedy=remedy)
+
+
+def start_of(path: str, size_bytes: int = 64) -> bytes:
+    """Return the first bytes of a file, or b"" if unreadable or not a regular file."""
     # The caller opens the file again and reports the error.
     with contextlib.suppress(OSError, ValueError):
         if regular_size_bytes(path):
             with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
-                return file.read(64)
+                return file.read(size_bytes)
     return b""
 
 
@@ -307,11 +350,11 @@ def is_capture(path: str) -> bool:
 
 def read_run(path: str) -> Run:
     """Return the run of a JSON file, or of standard input for `-`."""
-    text = read_input(path, remedy="name a file written by --gpuperf-json")
-    return run_of(text, name_of(path))
+    remedy = "give a file written by --gpuperf-json"
+    return run_of(read_input(path, remedy=remedy), name_of(path), remedy=remedy)
 
 
-def run_of(text: bytes, name: str) -> Run:
+def run_of(text: bytes, name: str, *, remedy: str) -> Run:
     """
     Return the run of a JSON text.
 
@@ -320,25 +363,12 @@ def run_of(text: bytes, name: str) -> Run:
 
         name: The file, for messages.
 
+        remedy: The remedy for a text that is not a run.
+
     Raises:
-        RecordError: The text is not a run. The message names the kind of the file if
-            known.
+        RecordError: The text is not a run.
     """
     from pytest_gpuperf.model.codec import decode_run
 
-    try:
-        with told_on_terminals(f"reading {name}"):
-            return decode_run(text, path=name)
-    except RecordError as error:
-        raise recognised(error, text, name) from error
-
-
-def recognised(error: RecordError, content: bytes, name: str) -> RecordError:
-    """Return an error that names the tool that wrote a file, or the given error if unknown."""
-    from pytest_gpuperf.collect.translate import foreign
-
-    known = foreign(content)
-    if known is None:
-        return error
-    message, remedy = known
-    return RecordError(message, path=name, remedy=remedy)
+    with told_on_terminals(f"reading {name}"):
+        return decode_run(text, path=name, remedy=remedy)

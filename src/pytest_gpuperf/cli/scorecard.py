@@ -14,7 +14,6 @@ from pytest_gpuperf.cli.output import (
     name_of,
     print_bytes,
     read_input,
-    recognised,
     refuse_together,
     say,
 )
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     import argparse
 
 _MEASURED = "add --policy=measured"
+_FILES = f"name a JSON file, as {SITE}/scorecard.html shows"
 
 # Fields that a scorecard has too (bottleneck, wall_coverage) do not identify a profile.
 _PROFILE_FIELDS = frozenset(
@@ -120,12 +120,13 @@ def _reference_scorecard(path: str) -> TrainingScorecard:
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
     """Return the decoded content of a JSON file. Errors name the file."""
-    name, content = name_of(path), read_input(path, remedy="name a JSON file")
+    content = read_input(path, remedy=_FILES, takes_runs=False)
     try:
         return decode(load_json(content))
     except RecordError as error:
-        named = RecordError(error.message, path=name, remedy=error.remedy)
-        raise recognised(named, content, name) from error
+        raise RecordError(
+            error.message, path=name_of(path), remedy=error.remedy
+        ) from error
 
 
 def _parity_profile(obj: object) -> ParityProfile:

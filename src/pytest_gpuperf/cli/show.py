@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.launch import CapturedLaunch
 
-_BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n")  # ELF, fatbin, archive.
+# ELF, fatbin, archive, a program or library of Windows.
+_BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n", b"MZ")
 _FOLDER = (
     "name a file in it; of a recording show the launches (--launches), or judge it again: "
     "pytest --gpuperf-replay={0}"

@@ -1,4 +1,4 @@
-"""The tests of a store, by the ids of pytest and by the stored keys."""
+"""A named store, and its tests by the ids of pytest and by the stored keys."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ from collections.abc import Collection, Iterator
 from os.path import normpath
 from pathlib import Path
 
+from pytest_gpuperf.baseline.store import Store, open_store
+from pytest_gpuperf.cli.output import refuse_foreign
 from pytest_gpuperf.collect.checkout import checkout_of
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.checkout import is_of
+
+
+def opened(place: str) -> Store:
+    """
+    Open a store.
+
+    Args:
+        place: The name of the store. A relative path starts from the current folder.
+
+    Raises:
+        BaselineError: There is no store of that name.
+
+        RecordError: Another tool wrote the file.
+    """
+    refuse_foreign(place, instead="name a store that --gpuperf-update has written")
+    return open_store(place, Path.cwd())
 
 
 class StoredTests:

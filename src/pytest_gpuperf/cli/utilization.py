@@ -18,7 +18,7 @@ from pytest_gpuperf.cli.output import (
     say,
 )
 from pytest_gpuperf.collect.replay import read_recording
-from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES
 from pytest_gpuperf.collect.translate.dcgm import (
     Moment,
     Telemetry,
@@ -104,6 +104,8 @@ def utilization(arguments: argparse.Namespace) -> int:
 
     Raises:
         CaptureFormatError: The file holds no readings.
+
+        RecordError: Another tool wrote the file, or the file is a damaged run.
     """
     weights = PRESETS.get(arguments.weights) or parse_weights(arguments.weights)
     sources = _sources(arguments.file, arguments.interval)
@@ -144,12 +146,13 @@ def utilization(arguments: argparse.Namespace) -> int:
 def _sources(file: str, interval_s: float) -> list[_Source]:
     if file != STANDARD_STREAM and is_folder(file):
         return list(_of_records(read_recording(file).records.values()))
-    name, content = name_of(file), read_input(file, remedy=_READINGS)
+    name = name_of(file)
+    content = read_input(file, remedy=_READINGS, takes_runs=False, takes_readings=True)
     if content.lstrip().startswith((b"{", b"[")):
-        return list(_of_records(run_of(content, name).records))
-    known = foreign(content)
-    if known is not None or b"\0" in content[:FOREIGN_BYTES]:
-        message, _ = known or ("it is not text", "")
+        run = run_of(content, name, remedy=_READINGS)
+        return list(_of_records(run.records))
+    if b"\0" in content[:FOREIGN_BYTES]:
+        message = "it is not text"
         raise CaptureFormatError(message, remedy=_READINGS, path=name)
     text = content.decode("utf-8", "replace")
     if is_smi_table(text):

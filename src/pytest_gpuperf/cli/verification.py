@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.store import open_store, storing_command
+from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
-from pytest_gpuperf.cli.stored_tests import StoredTests
+from pytest_gpuperf.cli.stored_tests import StoredTests, opened
 from pytest_gpuperf.errors import BaselineMissingError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import REFERENCES
@@ -162,7 +161,7 @@ def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
             message = "--machine says whose tests of a baseline are expected"
             raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
         return {}
-    store = open_store(arguments.expect_from, Path.cwd())
+    store = opened(arguments.expect_from)
     slugs = store.slugs()
     unknown = [name for name in arguments.machine if name not in slugs]
     if unknown:

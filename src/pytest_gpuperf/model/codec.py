@@ -111,7 +111,7 @@ def encode_run(run: Run) -> bytes:
     return b"".join((*parts, b"\n}\n"))
 
 
-def decode_run(text: bytes, *, path: str = "") -> Run:
+def decode_run(text: bytes, *, path: str = "", remedy: str = _REMEDY) -> Run:
     """
     Parse the JSON text of a run.
 
@@ -119,6 +119,8 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
         text: JSON [UTF-8].
 
         path: The file, for messages.
+
+        remedy: The remedy for a text that is not a run.
 
     Raises:
         RecordError: The text is not JSON, or a field is wrong. The error names the
@@ -131,33 +133,33 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
             run = msgspec.json.decode(text, type=Run)
     except _UNREADABLE as error:
         # A wrong schema explains the mistake best.
-        _check_schema(_schema_of(text, path), path)
+        _check_schema(_schema_of(text, path, remedy), path, remedy)
         raise _named(error, path) from error
-    _check_schema(run.schema, path)
+    _check_schema(run.schema, path, remedy)
     return run
 
 
-def _schema_of(text: bytes, path: str) -> object:
+def _schema_of(text: bytes, path: str, remedy: str) -> object:
     """
     Return the schema of a text. Raises RecordError if it is not JSON or names no
     schema.
     """
     if not text.strip():
-        raise RecordError("it is empty", path=path, remedy=_REMEDY)
+        raise RecordError("it is empty", path=path, remedy=remedy)
     try:
         loose = msgspec.json.decode(text)
     except _UNREADABLE as error:
         message = f"it is not JSON ({error})"
-        raise RecordError(message, path=path, remedy=_REMEDY) from error
+        raise RecordError(message, path=path, remedy=remedy) from error
     schema = loose.get("schema") if isinstance(loose, dict) else None
     if schema is None:
         raise RecordError(
-            "it is not a run: it names no schema", path=path, remedy=_REMEDY
+            "it is not a run: it names no schema", path=path, remedy=remedy
         )
     return schema
 
 
-def _check_schema(schema: object, path: str) -> None:
+def _check_schema(schema: object, path: str, remedy: str) -> None:
     """Raise if the schema has another version, or is not a schema of runs."""
     if isinstance(schema, str) and schema in _READABLE:
         return
@@ -166,10 +168,9 @@ def _check_schema(schema: object, path: str) -> None:
         raise SchemaVersionError(schema=named, supported=SCHEMA_VERSION, path=path)
     store = named.startswith(_BASELINES)
     kind = "a store of baselines" if store else f"of schema {named!r}"
-    remedy = f"{_REMEDY}; a store is listed by gpuperf baseline list"
-    raise RecordError(
-        f"it is {kind}, not a run", path=path, remedy=remedy if store else _REMEDY
-    )
+    if store:
+        remedy += "; a store is listed by gpuperf baseline list"
+    raise RecordError(f"it is {kind}, not a run", path=path, remedy=remedy)
 
 
 def to_text(value: object) -> str:

@@ -20,6 +20,24 @@ METRICS = {
     "launch__registers_per_thread": (DOUBLE, 32.0, "register/thread"),
     "launch__grid_size": (DOUBLE, 64.0, ""),
 }
+FMA = "sass_thread_inst_executed_op_ffma_pred_on.sum"
+# what a roofline of a launch needs besides
+ROOFS = {
+    "sm__cycles_elapsed.avg.per_second": (DOUBLE, 1e9, "cycle/second"),
+    "dram__cycles_elapsed.avg.per_second": (DOUBLE, 1e9, "cycle/second"),
+    "dram__bytes.sum": (DOUBLE, 1e6, "byte"),
+    "dram__bytes.sum.peak_sustained": (DOUBLE, 512.0, "byte/cycle"),
+    f"sm__{FMA}.peak_sustained": (DOUBLE, 1e4, "inst/cycle"),
+    **{
+        f"smsp__{FMA}.per_cycle_elapsed".replace("ffma", op): (DOUBLE, 9.0, "inst")
+        for op in ("fadd", "fmul", "ffma")
+    },
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed": (
+        DOUBLE,
+        0.0,
+        "%",
+    ),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +106,7 @@ def test_a_capture_is_a_page(tmp_path: Path) -> None:
     assert text.index("launch 1</span></h4>") < text.index("launch 0</span></h4>")
     assert "a &amp; b" in text
     assert "a & b" not in text
+    assert _is_folded(text) == [False]
     assert "judged" not in text.partition("<header")[2].partition("<main")[0]
 
 
@@ -101,6 +120,35 @@ def test_several_captures_are_one_page(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "<h1>2 captures: 2 captured launches.</h1>" in text
     assert all(Path(file).name in text for file in files)
+    assert _is_folded(text) == [True, True]
+
+
+def test_a_page_begins_with_the_table_of_kernels(tmp_path: Path) -> None:
+    """Open for each capture, above the roofline, the launches and the values."""
+    counted = launch("gemm", 1e6)
+    counted["metrics"] = {**METRICS, TIME: (DOUBLE, 1e6, "ns"), **ROOFS}
+    files = [written(tmp_path / f"{name}.ncu-rep", [[counted]]) for name in "ab"]
+    page = tmp_path / "page.html"
+
+    assert cli.main(["report", *files, "-o", str(page)]) == 0
+
+    text = page.read_text(encoding="utf-8")
+    _, *panels = re.split(r'<details class="t [^>]*>', text)
+    assert text.count('<details class="t ') == len(re.findall(_OPEN, text)) == 2
+    for panel in panels:
+        parts = ("1 kernel<", ">Roofline ", "Launches, ", "Measured")
+        places = [panel.index(part) for part in parts]
+        assert places == sorted(places)
+    assert "Close all</button>" in text
+
+
+_OPEN = r'<details class="t [^>]* open>'
+
+
+def _is_folded(text: str) -> list[bool]:
+    """Return for each capture whether its launches are folded."""
+    heads = re.findall(r"<details class=\"more\"( open)?><summary>Launches, ", text)
+    return [not is_open for is_open in heads]
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,129 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import re
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from fakes import runs
+from fakes.runner import FakeRunner
 from pytest_gpuperf import cli
+from pytest_gpuperf.collect.binary.read import read_cubins
 from pytest_gpuperf.collect.ncu.text import check_file
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, Foreign, foreign
 from pytest_gpuperf.errors import CaptureFormatError
+from pytest_gpuperf.model.codec import encode_run
 
-NSYS = "of Nsight Systems: it has the times of kernels, and none of their counters"
-TORCH = "a trace of PyTorch's profiler"
-# how files begin that real tools wrote: Nsight Systems 2023.4, PyTorch's profiler, gzip
+TIMES = "it has the times of kernels, and none of their counters"
+NSYS = f"of Nsight Systems: {TIMES}"
+TORCH = f"a trace of PyTorch's profiler: {TIMES}"
+CHROME = f"a Chrome trace: {TIMES}"
+EVENT = '{"name": "k", "ph": "X", "ts": 1, "dur": 2, "pid": 1, "tid": 1}'
+NCU_CSV = '"ID","Process ID","Process Name","Host Name","Kernel Name"\n"0","66","a",'
+NCU_TEXT = """[66] python3@127.0.0.1
+  gemm(int) (32, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 8.0
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ----------- ------------
+    Metric Name             Metric Unit Metric Value
+"""
+PROTON = '[{"children": [{"children": [], "frame": {"name": "k"}, "metrics": {}}]}, {}]'
+NVBENCH = '{"meta": {"argv": [], "version": {"json": {}, "nvbench": {}}}, "devices": []'
+SERVED = '{"backend": "vllm", "total_input_tokens": 1, "request_throughput": 1.0}'
+# how files begin that real tools wrote
 STARTS = [
     ("a.nsys-rep", b"NVIDIA Tegra Profiler Report 2023@4@4@54-234433681190v0.\n", NSYS),
     ("a.qdstrm", b"U3w[END]NVIDIA Nsight Systems Stream 2023.4.4.54\n\xdc\x14", NSYS),
     ("a.json", b'{\n  "schemaVersion": 1,\n  "deviceProperties": [\n', TORCH),
-    ("b.json", b'{"displayTimeUnit":"ms","traceEvents":[{"ph":"M"}]}', TORCH),
+    ("b.json", b'{"displayTimeUnit":"ms","traceEvents":[{"ph":"M"}]}', CHROME),
+    ("list.json", f"[{EVENT}, {EVENT}".encode(), CHROME),
     ("a.json.gz", b"\x1f\x8b\x08\x08\0\0\0\0", "compressed with gzip"),
-    ("c.json", b'{"machine_info": {"node": "x"}}', "a run of pytest-benchmark"),
+    ("b.json.gz", gzip.compress(b'{"traceEvents":[]}'), f"gzip; it is {CHROME}"),
+    (
+        "a.hsaco",
+        b"\x7fELF\x02\x01\x01\x40" + bytes(8) + b"\x03\0\xe0\0",
+        "a code object of AMD: only code of NVIDIA's GPUs is read",
+    ),
+    ("c.zip", b"PK\x03\x04\x14\0", "a zip archive"),
+    ("c.zst", b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
+    (
+        "pointer",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+        "a pointer of Git LFS: the file that it stands for is not here",
+    ),
+    ("page.html", b'<!doctype html>\n<html lang="en">', "an HTML page"),
+    ("raw.csv", NCU_CSV.encode(), "a table that ncu --csv printed"),
+    ("bom.csv", b"\xef\xbb\xbf" + NCU_CSV.encode(), "a table that ncu --csv"),
+    ("powershell.csv", NCU_CSV.encode("utf-16"), "a table that ncu --csv printed"),
+    ("dos.csv", NCU_CSV.replace("\n", "\r\n").encode(), "a table that ncu --csv"),
+    ("log.csv", b"==PROF== Connected\n" + NCU_CSV.encode(), "a table that ncu --csv"),
+    ("ncu.txt", NCU_TEXT.encode(), "text that ncu printed"),
+    ("ncu.log", b"hello\n==PROF== Connected to process 66\n", "text that ncu printed"),
+    ("nvprof.txt", b"==66== NVPROF is profiling process 66\n", "text that nvprof"),
+    ("kern_sum.csv", b"Time (%),Total Time (ns),Instances,Name\n", "nsys stats"),
+    ("kern_sum.txt", b"\n ** CUDA GPU Summary (cuda_gpu_sum):\n", "nsys stats"),
+    ("in.ptx", b"// by NVVM\n\n.version 8.2\n\n.target sm_90a\n", "it is PTX"),
+    ("nvcc.log", b"1>ptxas info    : 0 bytes gmem\n", "the output of ptxas"),
+    (
+        "c.json",
+        b'{"machine_info": {"node": "x"}, "commit_info": {}}',
+        "a run of pytest-benchmark",
+    ),
+    ("nvbench.json", NVBENCH.encode(), "a result of nvbench"),
+    (
+        "google.json",
+        b'{"context": {"date": "", "num_cpus": 4}, "benchmarks": [',
+        "a result of Google Benchmark",
+    ),
+    (
+        "eval.json",
+        b'{"1": [{"sample_id": 0, "compiled": true, "correctness": true}]}',
+        "a result of KernelBench",
+    ),
+    (
+        "times.json",
+        b'{"level1": {"1_a.py": {"mean": 2, "num_trials": 9, "hardware": "L40S"}}}',
+        "a result of KernelBench",
+    ),
+    ("serve.json", SERVED.encode(), "a benchmark of vLLM"),
+    (
+        "latency.json",
+        b'{"avg_latency": 1.0, "latencies": [1.0], "percentiles": {}}',
+        "a benchmark of vLLM",
+    ),
+    (
+        "throughput.json",
+        b'{"elapsed_time": 1, "num_requests": 1, "tokens_per_second": 1}',
+        "a benchmark of vLLM",
+    ),
+    ("a.hatchet", PROTON.encode(), f"a profile of Triton's proton: {TIMES}"),
+    (
+        "gpustat.json",
+        b'{"hostname": "x", "query_time": "2026", "gpus": [{"index": 0}]}',
+        "the output of gpustat: it has one reading of each GPU",
+    ),
+    (
+        "prometheus.json",
+        b'{"status":"success","data":{"resultType":"vector","result":[]}}',
+        "an answer of Prometheus",
+    ),
+]
+NAMES = [name for name, *_ in STARTS]
+# what gpuperf utilization reads
+READINGS = [
+    (
+        "smi.csv",
+        "timestamp, index, utilization.gpu [%]\n2026/01/01 00:00:00.000, 0, 9 %\n",
+    ),
+    ("dmon.txt", "#Entity   GRACT\nID\nGPU 0     0.100\n"),
+    (
+        "page.txt",
+        '# HELP DCGM_FI_DEV_GPU_UTIL Busy.\nDCGM_FI_DEV_GPU_UTIL{gpu="0"} 9\n',
+    ),
 ]
 # the system refuses to look at it, as in a folder without permission
 NOWHERE = "x" * 300
@@ -28,15 +132,26 @@ COMMANDS = [
     ("show",),
     ("show", "--format=json"),
     ("compare", "old.json"),
+    ("report", "--output=out.html"),
     ("export", "--to=csv"),
+    ("verify",),
+    ("baseline", "list"),
+    ("verify", "run.json", "--expect-from"),
     ("utilization",),
     ("scorecard", "--throughput=1", "--hardware=gb10"),
+    ("scorecard", "profile.json", "--throughput=1", "--hardware"),
     ("parity", "old.json"),
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize(("name", "start", "told"), STARTS)
+@pytest.mark.parametrize(
+    ("command", "name", "start", "told"),
+    [
+        pytest.param(command, *start, id=" ".join((*command, start[0])))
+        for command in COMMANDS
+        for start in (STARTS if command == ("show",) else STARTS[::6])
+    ],
+)
 def test_a_file_of_another_tool_is_named_as_such(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -48,6 +163,7 @@ def test_a_file_of_another_tool_is_named_as_such(
 ) -> None:
     """By what it begins with, with what to do instead, and without its bytes."""
     monkeypatch.chdir(tmp_path)
+    Path("run.json").write_bytes(encode_run(runs.gpu_run()))
     for path in (Path(name), Path("old.json")):
         path.write_bytes(start)
 
@@ -55,7 +171,150 @@ def test_a_file_of_another_tool_is_named_as_such(
     said = capsys.readouterr().err
     assert told in said
     assert "\n    remedy: " in said
-    assert len(said) < 500
+    assert len(said) < 700
+
+
+@pytest.mark.parametrize(("name", "start", "told"), STARTS, ids=NAMES)
+def test_a_fixture_names_a_file_of_another_tool(
+    tmp_path: Path, name: str, start: bytes, told: str
+) -> None:
+    """`gpuperf.capture` and `gpuperf.binary` know what the commands know."""
+    path = tmp_path / name
+    path.write_bytes(start)
+    readers = (check_file, partial(read_cubins, runner=FakeRunner()))
+
+    for read in readers:
+        with pytest.raises(CaptureFormatError, match=re.escape(told)):
+            read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [*((name, start) for name, start, _ in STARTS), ("other.json", b'{"a": 1}')],
+    ids=[*NAMES, "other.json"],
+)
+def test_no_run_is_advised_where_readings_are_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, start: bytes
+) -> None:
+    """A run that was measured again has no readings of the GPU's past."""
+    path = tmp_path / name
+    path.write_bytes(start)
+
+    assert cli.main(["utilization", str(path)]) == 4
+    remedy = capsys.readouterr().err.partition("remedy: ")[2]
+    assert remedy
+    assert "gpuperf-json" not in remedy
+    assert "gpuperf.measure" not in remedy
+
+
+@pytest.mark.parametrize("command", [("show",), ("scorecard", "--throughput=1")])
+@pytest.mark.parametrize(("name", "text"), READINGS)
+def test_readings_are_sent_to_the_command_that_reads_them(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    name: str,
+    text: str,
+) -> None:
+    """And it does read them."""
+    path = tmp_path / name
+    path.write_text(text)
+    options = ["--hardware=gb10"] if command[0] == "scorecard" else []
+
+    assert cli.main([*command, str(path), *options]) == 4
+    assert "remedy: print it with gpuperf utilization FILE" in capsys.readouterr().err
+    assert cli.main(["utilization", str(path)]) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"records": [{"parameters": {"traceEvents": 1, "machine_info": 2}}]}',
+        b'{"records": [{"test": "a[{\\"traceEvents\\": 1}]"}]}',
+        b'{"a": "traceEvents"}',
+        b'{"phases": [], "machine_info": {"node": "x"}, "elapsed_time": 1}',
+        b'{"a":' * 20_000,
+        b"[" * FOREIGN_BYTES,
+        b'{"' + rb"\"" * FOREIGN_BYTES,
+        b'{"a":"' + b"\\" * FOREIGN_BYTES,
+        b" " * FOREIGN_BYTES + b"{",
+        b"\t\n" * FOREIGN_BYTES,
+        b".version 1\n" + b"\n" * FOREIGN_BYTES,
+        b"," * FOREIGN_BYTES,
+        bytes(range(256)) * 256,
+        "\ud800".encode("utf-16-le", "surrogatepass"),
+        b"\xff\xfe\x00",
+        b"",
+    ],
+    ids=range(16),
+)
+def test_what_no_tool_of_the_table_wrote_is_unknown(text: bytes) -> None:
+    """A key further inside is not the file's own, and no text takes long."""
+    assert foreign(text) is None
+
+
+@pytest.mark.parametrize("start", [b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n"])
+def test_a_binary_is_sent_to_the_command_that_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: bytes
+) -> None:
+    """Which looks into it, and only then says that it has no kernel."""
+    path = tmp_path / "lib"
+    path.write_bytes(start + bytes(100))
+
+    assert cli.main(["compare", str(path), str(path)]) == 4
+    assert "print its kernels with gpuperf show FILE" in capsys.readouterr().err
+    cli.main(["show", str(path)])
+    assert "it is a compiled binary" not in capsys.readouterr().err
+
+
+def test_a_large_file_is_known_by_its_first_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not read, and its kind says more than its size."""
+    for name, start in (("a.json", b'{"traceEvents":['), ("a.nsys-rep", STARTS[0][1])):
+        path = tmp_path / name
+        path.write_bytes(start)
+        os.truncate(path, 3_000_000_000)
+
+        assert cli.main(["show", str(path)]) == 4
+        assert TIMES in capsys.readouterr().err
+        path.unlink()
+
+
+def test_a_compressed_file_is_uncompressed_no_further_than_its_start() -> None:
+    """Megabytes of blanks take a few bytes."""
+    blanks = b" " * 10_000_000
+    near, far = (
+        foreign(gzip.compress(text))
+        for text in (b'{"traceEvents":[' + blanks, blanks + b'{"traceEvents":[]}')
+    )
+
+    assert near is not None
+    assert CHROME in near.message
+    assert far is not None
+    assert far.message == "it is compressed with gzip"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"schema": "pytest-gpuperf/run/3"}', READINGS[0][1].encode(), b"NVR\0"],
+)
+def test_a_compressed_file_that_is_read_is_uncompressed(content: bytes) -> None:
+    """Neither its kind nor the advice to measure would help."""
+    assert foreign(gzip.compress(content)) == Foreign(
+        "it is compressed with gzip",
+        "uncompress it: gunzip < FILE > NEW",
+        makes_runs=False,
+        has_readings=False,
+    )
+
+
+def test_a_profile_may_say_more_than_is_read(tmp_path: Path) -> None:
+    """Keys of its own do not make another tool's file of it."""
+    path = tmp_path / "step.json"
+    path.write_text('{"avg_step_ms": 10, "machine_info": {}, "context": {"a": 1}}')
+
+    assert cli.main(["scorecard", str(path), "--throughput=1", "--hardware=gb10"]) == 0
 
 
 @pytest.mark.parametrize(

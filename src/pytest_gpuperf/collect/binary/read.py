@@ -23,16 +23,16 @@ from pytest_gpuperf.collect.binary.tools import (
 from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
-
-_HEAD_BYTES = 4096
 
 _ELF_MAGIC = b"\x7fELF"
 _FATBIN_MAGIC = b"\x50\xed\x55\xba"
 _CONTAINER_MAGICS = (_ELF_MAGIC, _FATBIN_MAGIC, b"!<arch>\n", b"MZ")
 _MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
+_MACHINE_AMD = 224  # EM_AMDGPU
 _TYPE_RELOCATABLE = 1
 _SECTION_WITHOUT_BYTES = 8  # SHT_NOBITS
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
@@ -41,15 +41,13 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 
 def _file_kind(head: bytes) -> str:
     """Return the kind of a file. A "container" may hold a fatbin or cubins."""
-    if not head:
-        return "empty"
-    if head.startswith(_ELF_MAGIC) and head[18:20] == struct.pack("<H", _MACHINE_CUDA):
+    machine = None
+    if head.startswith(_ELF_MAGIC):
+        machine = int.from_bytes(head[18:20], "little")
+    if machine == _MACHINE_CUDA:
         return "cubin"
-    if head.startswith(_CONTAINER_MAGICS):
-        return "container"
-    if b".version" in head and b".target" in head:
-        return "ptx"
-    return "other"
+    is_read = head.startswith(_CONTAINER_MAGICS) and machine != _MACHINE_AMD
+    return "container" if is_read else "other"
 
 
 def _is_whole(content: bytes) -> bool:
@@ -171,11 +169,6 @@ _DRIVER_SHARED_BYTES = 1024
 _DRIVER_SHARED_FROM = (9, 0)
 
 _GIVE = "give a cubin, a fatbin or a program that holds one"
-_REFUSED = {
-    "empty": ("is empty", "compile or copy it again"),
-    "ptx": ("is PTX", "compile it for a chip: ptxas -arch=sm_90 in.ptx -o out.cubin"),
-    "other": ("is not a cubin and has none", _GIVE),
-}
 
 
 class Cubin(Frozen, frozen=True, kw_only=True):
@@ -322,10 +315,18 @@ def _at_least(value: int | None, least: int, name: str) -> int | None:
 
 
 def _refuse_by_head(image: Image) -> None:
-    kind = _file_kind(_head(image))
-    if kind in _REFUSED:
-        problem, remedy = _REFUSED[kind]
-        raise CaptureFormatError(problem, remedy=remedy, path=image.label)
+    head = _head(image)
+    if not head:
+        raise CaptureFormatError(
+            "is empty", remedy="compile or copy it again", path=image.label
+        )
+    kind = _file_kind(head)
+    if kind == "other":
+        message, remedy = "is not a cubin and has none", _GIVE
+        known = foreign(head)
+        if known is not None:
+            message, remedy = known.message, known.remedy
+        raise CaptureFormatError(message, remedy=remedy, path=image.label)
     if kind == "cubin":
         content = image.content
         if content is None and image.path is not None:
@@ -335,14 +336,14 @@ def _refuse_by_head(image: Image) -> None:
 
 def _head(image: Image) -> bytes:
     if image.content is not None or image.path is None:
-        return (image.content or b"")[:_HEAD_BYTES]
+        return (image.content or b"")[:FOREIGN_BYTES]
     # A pipe would block forever.
     if image.path.exists() and not image.path.is_file():
         message = "is a folder or a device"
         raise CaptureFormatError(message, remedy=_GIVE, path=image.label)
     try:
         with image.path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
+            return file.read(FOREIGN_BYTES)
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise CaptureFormatError(message, remedy=_GIVE, path=image.label) from error

@@ -22,6 +22,7 @@ from pytest_gpuperf.collect.ncu.metrics import (
 from pytest_gpuperf.errors import ConfigError
 
 _SUM: tuple[Sub, ...] = (MetricCounterRollUp.SUM,)
+_CACHE = "L1/TEX cache"
 
 
 class ChipUnit(str, Enum):
@@ -37,33 +38,33 @@ class _Access:
     One kind of access to memory.
 
     Attributes:
-        pretty: Its name in results.
+        NAME: Its name in results, behind that of the cache.
 
         op: The ending of its counters' names.
     """
 
-    pretty: ClassVar[str]
+    NAME: ClassVar[str]
     op: ClassVar[str]
 
 
 class _GlobalLoad(_Access):
     """Loads from global memory."""
 
-    pretty = "L1/TEX cache global load"
+    NAME = "global load"
     op = "global_op_ld"
 
 
 class _GlobalStore(_Access):
     """Stores to global memory."""
 
-    pretty = "L1/TEX cache global store"
+    NAME = "global store"
     op = "global_op_st"
 
 
 class _LocalStore(_Access):
     """Stores to local memory, including spilled registers."""
 
-    pretty = "L1/TEX cache local store"
+    NAME = "local store"
     op = "local_op_st"
 
 
@@ -103,7 +104,7 @@ class _Instructions:
             qualifier=f"executed_op_{memory}_{op}",
         )
         # Results of 1.0.x have the key with the blank, even without a mode.
-        pretty = f"{cls.access.pretty} instructions {mode or ''}"
+        pretty = f"{_CACHE} {cls.access.NAME} instructions {mode or ''}"
         return MetricCounter(str(name), pretty, subs)
 
 
@@ -128,7 +129,7 @@ class _Counted:
             quantity=cls.quantity,
             qualifier=f"pipe_lsu_mem_{cls.access.op}{lookup}",
         )
-        words = (cls.access.pretty, cls.quantity, suffix)
+        words = (_CACHE, cls.access.NAME, cls.quantity, suffix)
         return MetricCounter(str(name), " ".join(w for w in words if w), subs)
 
 
@@ -171,8 +172,12 @@ class _SectorsThat(_Counted):
 class L1TEXCache:
     """The L1 and texture cache: instructions, requests, sectors and wavefronts."""
 
+    NAME = _CACHE
+
     class GlobalLoad:
         """Loads from global memory."""
+
+        NAME = _GlobalLoad.NAME
 
         class Instructions(_Instructions):
             """Warp instructions."""
@@ -212,6 +217,8 @@ class L1TEXCache:
     class GlobalStore:
         """Stores to global memory."""
 
+        NAME = _GlobalStore.NAME
+
         class Instructions(_Instructions):
             """Warp instructions."""
 
@@ -231,10 +238,28 @@ class L1TEXCache:
     class LocalStore:
         """Stores to local memory, including spilled registers."""
 
+        NAME = _LocalStore.NAME
+
         class Instructions(_Instructions):
             """Warp instructions."""
 
             access = _LocalStore
+
+
+# The same classes by flat names.
+L1TEXCacheGlobalLoad = L1TEXCache.GlobalLoad
+L1TEXCacheGlobalLoadInstructions = L1TEXCacheGlobalLoad.Instructions
+L1TEXCacheGlobalLoadRequests = L1TEXCacheGlobalLoad.Requests
+L1TEXCacheGlobalLoadSectorHits = L1TEXCacheGlobalLoad.SectorHits
+L1TEXCacheGlobalLoadSectorMisses = L1TEXCacheGlobalLoad.SectorMisses
+L1TEXCacheGlobalLoadSectors = L1TEXCacheGlobalLoad.Sectors
+L1TEXCacheGlobalLoadWavefronts = L1TEXCacheGlobalLoad.Wavefronts
+L1TEXCacheGlobalStore = L1TEXCache.GlobalStore
+L1TEXCacheGlobalStoreInstructions = L1TEXCacheGlobalStore.Instructions
+L1TEXCacheGlobalStoreRequests = L1TEXCacheGlobalStore.Requests
+L1TEXCacheGlobalStoreSectors = L1TEXCacheGlobalStore.Sectors
+L1TEXCacheLocalStore = L1TEXCache.LocalStore
+L1TEXCacheLocalStoreInstructions = L1TEXCacheLocalStore.Instructions
 
 
 class _LaunchSize:

@@ -350,6 +350,11 @@ class MetricDeviceAttribute(Metric, frozen=True):
             force_setattr(self, "name", f"{self.PREFIX}{self.name}")
         super().__post_init__()
 
+    @property
+    def full_name(self) -> str:
+        """The name as Nsight Compute spells it, which is `name`, too."""
+        return self.name
+
 
 class MetricCorrelation(Metric, frozen=True):
     """A metric with one value for each opcode or address, as `sass__inst_executed_per_opcode`."""

@@ -152,16 +152,18 @@ def check_file(file: str, *, otherwise: str = "") -> None:
         raise _refusal(file, message, "rename it, or read it through a link")
     if not start:
         raise _refusal(file, "it is empty", "profile again: ncu did not finish it")
+    if not start.startswith(MAGIC):
+        known = foreign(start)
+        if known is not None:
+            raise _refusal(file, known.message, known.remedy)
+        message, remedy = _NO_REPORT
+        raise _refusal(file, message, "; ".join(filter(None, (remedy, otherwise))))
     if state.st_size > _LARGEST_BYTES:
         raise _refusal(
             file,
             f"it has {state.st_size / 1e6:.0f} MB, more than {_LARGEST_BYTES / 1e6:.0f}",
             "profile fewer launches into one report, as with --launch-count",
         )
-    if not start.startswith(MAGIC):
-        message, remedy = _NO_REPORT
-        unknown = message, "; ".join(filter(None, (remedy, otherwise)))
-        raise _refusal(file, *(foreign(start) or unknown))
 
 
 def _check_end(file: str, finished: Finished) -> None:

@@ -46,6 +46,7 @@ class CapturesPage(Page):
     """
 
     noun = "capture"
+    opens = True
 
     def __init__(self, reports: Sequence[CapturedReport]) -> None:
         self._reports = {report.record.key: report for report in reports}
@@ -63,7 +64,6 @@ class CapturesPage(Page):
         )
         records = tuple(report.record for report in reports)
         super().__init__(Run(schema=SCHEMA_VERSION, header=header, records=records))
-        self.opens = len(records) == 1
 
     @property
     def headline(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_gpuperf.collect import ncu
 from pytest_gpuperf.collect.ncu.factories import (
     ChipUnit,
     L1TEXCache,
@@ -146,3 +147,28 @@ def test_what_there_is_not_is_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ConfigError, match="is not an allowed value") as caught:
         make()
     assert "write one of" in caught.value.remedy
+
+
+def test_the_key_of_a_result_has_the_names_of_cache_and_access() -> None:
+    """So that a reader of results can be written without spelling them."""
+    names = [access.NAME for access in (Load, Store, Local)]
+
+    assert L1TEXCache.NAME == "L1/TEX cache"
+    assert names == ["global load", "global store", "local store"]
+    for access in (Load, Store, Local):
+        (key,) = access.Instructions.create().labels()
+        assert key.startswith(f"{L1TEXCache.NAME} {access.NAME} instructions")
+
+
+def test_each_class_of_the_cache_has_a_flat_name() -> None:
+    """The words of its place, without dots; nothing else begins like them."""
+    flat: dict[str, type] = {"L1TEXCache": L1TEXCache}
+    for access in (Load, Store, Local):
+        flat[f"L1TEXCache{access.__name__}"] = access
+        for kind in vars(access).values():
+            if isinstance(kind, type):
+                flat[f"L1TEXCache{access.__name__}{kind.__name__}"] = kind
+
+    public = {n: getattr(ncu, n) for n in ncu.__all__ if n.startswith("L1TEXCache")}
+    assert public == flat
+    assert len(flat) == 14

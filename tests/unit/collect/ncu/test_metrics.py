@@ -232,6 +232,7 @@ def test_an_attribute_may_have_its_whole_name() -> None:
     whole = MetricDeviceAttribute("device__attribute_display_name")
 
     assert whole == MetricDeviceAttribute("display_name")
+    assert whole.full_name == "device__attribute_display_name"
 
 
 @pytest.mark.parametrize(
