@@ -329,6 +329,10 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
             is one range.
 
         accept: Codes of doubts about the work of its calls that are accepted.
+
+        make: Returns new arguments from a seed, or None.
+
+        reference: Returns the right result for the same arguments, or None.
     """
 
     limits: tuple[Limit, ...] = ()
@@ -342,6 +346,8 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
     uses_fixture: bool = True
     accept: tuple[str, ...] = ()
+    make: Callable[[int], object] | None = None
+    reference: Callable[..., object] | None = None
 
     @property
     def judged(self) -> tuple[str, ...]:

@@ -71,6 +71,11 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
         check: Called with the first and the last timed output. An exception passes
             through, and a false value other than None is an AssertionError.
 
+        make: Returns arguments as `setup` would, from a seed. After the samples, the
+            function is called with some of them, or None for no such call.
+
+        reference: Returns the right result for the same arguments, or None if unknown.
+
         cache: "cold" to flush the device's L2 before every sample, or "warm".
 
         cache_asked: Whether the test requested the mode, so that it is not the default.
@@ -93,6 +98,8 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
     setup: Callable[[], object] | None = None
     inputs: Sequence[object] | None = None
     check: Callable[[object], object] | None = None
+    make: Callable[[int], object] | None = None
+    reference: Callable[..., object] | None = None
     cache: str = CacheMode.COLD
     cache_asked: bool = False
     iterations: int | None = None

@@ -51,6 +51,8 @@ _KEYWORDS = (
     "requires",
     "records",
     "accept",
+    "make",
+    "reference",
 )
 # Keywords that add up. For other keywords the closest marker wins.
 _ADDED_UP = ("limits", "counters", "records", "accept")
@@ -130,6 +132,8 @@ class _MarkerReader:
             iterations=self._checked(keywords, "iterations", _iterations),
             requires=self._checked(keywords, "requires", _requirements) or (),
             accept=self._checked(keywords, "accept", _accepted) or (),
+            make=self._checked(keywords, "make", _function),
+            reference=self._checked(keywords, "reference", _function),
             uses_fixture=uses_fixture,
         )
         if not uses_fixture:
@@ -311,6 +315,13 @@ def _records(values: tuple[object, ...]) -> frozenset[str]:
     remedy = 'write the name that is passed to record: "ttft"'
     _refuse(wrong, "not a name that gpuperf.record takes", remedy)
     return frozenset(str(value) for value in values)
+
+
+def _function(value: object) -> Callable[..., object]:
+    if not callable(value):
+        remedy = "give a function, not what it returns"
+        raise ConfigError(f"{_shown(value)} cannot be called", remedy=remedy)
+    return value
 
 
 def _accepted(values: tuple[object, ...]) -> tuple[str, ...]:

@@ -111,9 +111,11 @@ WORK_DOUBTS = frozenset(
         "lazy-result",
         "leaves-garbage",
         "less-work",
+        "new-content",
         "sides-differ",
         "swallowed-error",
         "used-up",
+        "wrong-result",
     }
 )
 

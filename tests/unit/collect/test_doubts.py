@@ -609,6 +609,70 @@ def test_a_first_call_that_compiles_is_not_repeated(host: HostCollector) -> None
     assert AT.clock.now_ns() < 1.6e9
 
 
+def shuffled(seed: int) -> list[int]:
+    return [(number * (seed | 1)) % 101 for number in range(1, 30)]
+
+
+def sort_copy(items: list[int]) -> list[int]:
+    work(50 if items == sorted(items) else 1000)
+    return sorted(items)
+
+
+def unsorted(items: list[int]) -> list[int]:
+    work(100)
+    return items
+
+
+def remembered(items: list[int]) -> list[int]:
+    """Know the answer for one input."""
+    work(100)
+    return list(range(1, 30)) if items[0] == 1 else sorted(items)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "codes"),
+    [
+        (sort_copy, list(range(1, 30)), ["new-content"]),
+        (sort_copy, shuffled(7), []),
+        (remembered, shuffled(1), []),
+        (unsorted, list(range(1, 30)), ["wrong-result"]),
+    ],
+    ids=["sorted by an earlier test", "honest", "fast", "sorts nothing"],
+)
+def test_new_arguments_show_what_old_ones_hide(
+    host: HostCollector, fn: Callable[..., object], args: list[int], codes: list[str]
+) -> None:
+    """`make` gives arguments that the function has not seen, `reference` the right result."""
+    request = TimedCall(fn=fn, args=(args,), make=shuffled_once, reference=sorted)
+    timing = host.measure(request, stop=Enough())
+
+    assert doubts(timing) == codes
+
+
+def shuffled_once(seed: int) -> tuple[list[int]]:
+    return (shuffled(seed),)
+
+
+@pytest.mark.parametrize(
+    ("reference", "codes"), [(sorted, []), (list, ["wrong-result"])]
+)
+def test_a_reference_gets_the_arguments_of_the_test(
+    host: HostCollector, reference: Callable[..., object], codes: list[str]
+) -> None:
+    """Without `make` the last timed output is compared."""
+    request = TimedCall(fn=sort_copy, args=([3, 1, 2],), reference=reference)
+
+    assert doubts(host.measure(request, stop=Enough())) == codes
+
+
+def test_a_fixed_number_of_calls_is_not_checked(host: HostCollector) -> None:
+    """The note says so, because the marker asks for a check."""
+    request = TimedCall(fn=sort_copy, args=([3, 1],), reference=list, iterations=5)
+    timing = host.measure(request, stop=Enough())
+
+    assert "not-checked" in [note.code for note in timing.notes]
+
+
 def test_work_of_other_threads_between_samples_is_doubted(host: HostCollector) -> None:
     """A queue that a thread fills while no sample runs is read in no time."""
 

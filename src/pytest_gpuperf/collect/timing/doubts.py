@@ -8,15 +8,17 @@ measurements take no extra call.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.hidden import Holder, forgets, holders
-from pytest_gpuperf.collect.timing.results import promised, swallowed
+from pytest_gpuperf.collect.timing.results import differ, promised, swallowed
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Note
 
 # A call with the content of the first one may take this many times as long.
@@ -29,6 +31,8 @@ _TURNS = 3
 _BACKGROUND_S = 0.05
 # Longer calls are not made again.
 _MOST_CALL_S = 1.0
+# Arguments of `make` are not known before the run.
+_SEED_BITS = 31
 _NAMED = 3  # places in a note
 _ROUND = 100  # a ratio with three figures needs no point
 
@@ -66,7 +70,7 @@ class Doubts:
         wall_s: float,
         garbage_s: float,
         calls_count: int,
-        probe: Callable[[], Probe],
+        probe_of: Callable[[TimedCall], Probe],
     ) -> Iterator[Note]:
         """
         Yield a note for each sign, which all are doubts.
@@ -84,7 +88,7 @@ class Doubts:
 
             calls_count: Calls behind each sample, >= 1.
 
-            probe: Returns what calls the function again.
+            probe_of: Returns what calls a function again.
         """
         request = self._request
         given = chain(request.args, request.kwargs.values())
@@ -99,10 +103,13 @@ class Doubts:
         if usual_s > _MOST_CALL_S:
             return
         if output is None:
-            name = _swallowed(probe(), request.fn)
+            name = _swallowed(probe_of(request), request.fn)
             if name:
                 text = f"the call catches its own {name} and returns None: it may do no work"
                 yield Note(code="swallowed-error", text=text, doubt=True)
+        yield from self._of_reference(output)
+        if request.make is not None:
+            yield from self._on_new_content(request.make, probe_of, usual_s)
         if request.setup is not None:
             yield from self._background(calls_count * sum(samples))
         if usual_s + garbage_s > _GARBAGE_RATIO * usual_s:
@@ -117,7 +124,48 @@ class Doubts:
         if (self._paired or is_faster) and first_call_s <= _MOST_CALL_S:
             changed = [holder for holder in self._holders if not holder.is_same]
             if changed:
-                yield from _less_work(changed, probe(), usual_s)
+                yield from _less_work(changed, probe_of(request), usual_s)
+
+    @calls_the_test
+    def _of_reference(self, output: object) -> Iterator[Note]:
+        """Yield a doubt if the function returns something else than its reference."""
+        __tracebackhide__ = True
+        request, words = self._request, ""
+        if request.reference is None:
+            return
+        if request.make is not None:
+            seed = secrets.randbits(_SEED_BITS)
+            args, kwargs = arguments(_new(request), request.make(seed))
+            output = request.fn(*args, **kwargs)
+            args, kwargs = arguments(_new(request), request.make(seed))
+            words = f" for make({seed})"
+        elif request.setup is None and request.inputs is None:
+            args, kwargs = request.args, dict(request.kwargs)
+        else:
+            return
+        if differ(output, request.reference(*args, **kwargs)):
+            text = f"the function does not return what its reference returns{words}"
+            yield Note(code="wrong-result", text=text, doubt=True)
+
+    def _on_new_content(
+        self,
+        make: Callable[[int], object],
+        probe_of: Callable[[TimedCall], Probe],
+        usual_s: float,
+    ) -> Iterator[Note]:
+        """Yield a doubt if calls with new arguments take far longer."""
+        __tracebackhide__ = True
+        new = replace(
+            _new(self._request), setup=lambda: make(secrets.randbits(_SEED_BITS))
+        )
+        probe = probe_of(new)
+        new_s = min(probe.time_s(_nothing) for _ in range(_TURNS))
+        if _LESS_WORK * usual_s < new_s < float("inf"):
+            text = (
+                f"a call with new arguments of make= takes {_times(new_s / usual_s)} times"
+                " as long"
+            )
+            yield Note(code="new-content", text=text, doubt=True, full_s=new_s)
 
     def _other_threads_ns(self) -> int:
         return self._clock.process_cpu_ns() - self._clock.thread_cpu_ns()
@@ -165,10 +213,9 @@ def _less_work(
         write_again()
     if _LESS_WORK * usual_s < full_s < float("inf"):
         named = ", ".join(holder.place for holder in changed[:_NAMED])
-        ratio = full_s / usual_s
         text = (
             f"with {named} as before the first call, a call takes"
-            f" {ratio:{',.0f' if ratio >= _ROUND else '.3g'}} times as long: later calls"
+            f" {_times(full_s / usual_s)} times as long: later calls"
             " had less to do; give setup= that starts anew"
         )
         yield Note(code="less-work", text=text, doubt=True, full_s=full_s)
@@ -181,3 +228,16 @@ def _swallowed(probe: Probe, fn: object) -> str:
         raise
     except Exception:  # noqa: BLE001 - the function's, which has been measured
         return ""
+
+
+def _new(request: TimedCall) -> TimedCall:
+    """Return a request whose arguments are given later."""
+    return replace(request, args=(), setup=None, inputs=None)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:{',.0f' if ratio >= _ROUND else '.3g'}}"
+
+
+def _nothing() -> None:
+    """Prepare nothing."""

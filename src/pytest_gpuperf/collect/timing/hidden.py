@@ -45,7 +45,7 @@ _PLAIN = frozenset(
 _ARGUMENT = "an argument"
 
 
-class _Kind(NamedTuple):
+class _Copying(NamedTuple):
     """How the content of a type is copied, compared with a copy, and put back."""
 
     copied: Callable[[Any], Any]
@@ -69,7 +69,7 @@ class Holder(NamedTuple):
 
     place: str
     value: Any
-    kind: _Kind
+    kind: _Copying
     before: Any
 
     @property
@@ -190,7 +190,7 @@ def is_projects(module: str | None) -> bool:
     return not any(folder in file for folder in _INSTALLED)
 
 
-def _array_kind(value: Any) -> _Kind | None:  # noqa: ANN401 - any object
+def _array_kind(value: Any) -> _Copying | None:  # noqa: ANN401 - any object
     """Return the kind of an array of numpy, or None if it cannot be written."""
     return _NUMPY if value.flags.writeable and not value.dtype.hasobject else None
 
@@ -221,23 +221,23 @@ def _misses(function: Any) -> int:  # noqa: ANN401 - a function with a cache
     return int(function.cache_info().misses)
 
 
-_PAIRS = _Kind(operator.methodcaller("copy"), _same_pairs, _put_back_hashed)
-_FLAT = _Kind(operator.itemgetter(slice(None)), operator.eq, _put_back_items)
-_NUMPY = _Kind(
+_PAIRS = _Copying(operator.methodcaller("copy"), _same_pairs, _put_back_hashed)
+_FLAT = _Copying(operator.itemgetter(slice(None)), operator.eq, _put_back_items)
+_NUMPY = _Copying(
     operator.methodcaller("copy", "K"),
     lambda value, copy: value.tobytes() == copy.tobytes(),
     lambda value, copy: value.__setitem__(..., copy),
 )
 # By exact type: a subclass may hold more than its items.
-_KINDS: dict[type, _Kind] = {
-    list: _Kind(list.copy, _same_items, _put_back_items),
-    deque: _Kind(deque.copy, _same_items, _put_back_deque),
-    set: _Kind(set.copy, operator.eq, _put_back_hashed),
+_KINDS: dict[type, _Copying] = {
+    list: _Copying(list.copy, _same_items, _put_back_items),
+    deque: _Copying(deque.copy, _same_items, _put_back_deque),
+    set: _Copying(set.copy, operator.eq, _put_back_hashed),
     bytearray: _FLAT,
     array: _FLAT,
     **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _PAIRS),
     # The results of a cache cannot be put back, but they can be forgotten.
-    _CACHED: _Kind(
+    _CACHED: _Copying(
         _misses, lambda f, before: _misses(f) == before, lambda f, _: f.cache_clear()
     ),
 }

@@ -568,8 +568,8 @@ class CallSampler:
                 wall_s=statistics.median([r.wall_s for r in self.readings]),
                 garbage_s=self._swept_ns / NS_PER_S / self._called_count,
                 calls_count=calls_count,
-                probe=lambda: self._probe(
-                    self._request, chosen, usual_s=0.0, calls_count=calls_count
+                probe_of=lambda request: self._probe(
+                    request, chosen, usual_s=0.0, calls_count=calls_count
                 ),
             )
 
@@ -770,6 +770,11 @@ class CallSampler:
                 " one sample"
             )
             yield Note(code="short-call", text=text)
+        if self._doubts is None and (request.make or request.reference):
+            text = (
+                "iterations= fixes the number of calls: make= and reference= had none"
+            )
+            yield Note(code="not-checked", text=text)
         count = len(samples)
         if not self.is_slow or count >= _INTERVAL_LEAST:
             return
