@@ -68,8 +68,9 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
         inputs: A pool of arguments that rotates from sample to sample, with items as
             `setup` would return them, or None for `args` and `kwargs`.
 
-        check: Called with the first and the last timed output. An exception passes
-            through, and a false value other than None is an AssertionError.
+        check: Called with the first, the last and some other timed outputs. An
+            exception passes through, and a false value other than None is an
+            AssertionError.
 
         make: Returns arguments as `setup` would, from a seed. After the samples, the
             function is called with some of them, or None for no such call.

@@ -114,6 +114,7 @@ WORK_DOUBTS = frozenset(
         "new-content",
         "sides-differ",
         "swallowed-error",
+        "uneven-calls",
         "used-up",
         "wrong-result",
     }

@@ -463,6 +463,13 @@ class Enough:
         return True
 
 
+class Forty:
+    """A stop rule that wants 40 samples."""
+
+    def enough(self, values: Sequence[float]) -> bool:
+        return len(values) >= 40
+
+
 @pytest.fixture
 def host() -> HostCollector:
     """A collector on a new clock that stands still."""
@@ -609,8 +616,56 @@ def test_a_first_call_that_compiles_is_not_repeated(host: HostCollector) -> None
     assert AT.clock.now_ns() < 1.6e9
 
 
+@pytest.mark.parametrize(("period", "codes"), [(4, ["uneven-calls"]), (40, [])])
+def test_slow_calls_with_a_period_are_doubted(
+    host: HostCollector, period: int, codes: list[str]
+) -> None:
+    """The median leaves them out, and their work is that of the calls between."""
+    numbers = itertools.count(1)
+
+    def call() -> int:
+        number = next(numbers)
+        work(50 if number % period else 50 * 2 * period)
+        return 7
+
+    timing = host.measure(TimedCall(fn=call), stop=Forty())
+
+    assert doubts(timing) == codes
+
+
+def test_slow_calls_without_a_period_are_not_doubted(host: HostCollector) -> None:
+    """A busy machine interrupts some."""
+    times = AT.clock.taking(
+        *[50_000] * 5, *[450_000, 50_000, 50_000] * 2, then_ns=50_000
+    )
+
+    assert doubts(host.measure(TimedCall(fn=times), stop=Enough())) == []
+
+
+def test_any_result_may_be_checked(host: HostCollector) -> None:
+    """The first, the last and some between, which the function cannot know."""
+    checked: list[Any] = []
+    numbers = itertools.count()
+
+    def call() -> int:
+        work(500)
+        return next(numbers)
+
+    request = TimedCall(fn=call, check=checked.append)
+    places: set[tuple[int, ...]] = set()
+    for _ in range(5):
+        checked.clear()
+        timing = host.measure(request, stop=Forty())
+        first, *between, last = checked
+        assert last - first == len(timing.samples) - 1
+        assert 2 <= len(between) <= len(timing.samples)
+        places.add(tuple(each - first for each in between))
+
+    assert len(places) > 1
+
+
 def shuffled(seed: int) -> list[int]:
-    return [(number * (seed | 1)) % 101 for number in range(1, 30)]
+    return [number * 37 % 101 + seed for number in range(1, 30)]
 
 
 def sort_copy(items: list[int]) -> list[int]:
@@ -624,9 +679,9 @@ def unsorted(items: list[int]) -> list[int]:
 
 
 def remembered(items: list[int]) -> list[int]:
-    """Know the answer for one input."""
+    """Return the answer for one input, whatever the input is."""
     work(100)
-    return list(range(1, 30)) if items[0] == 1 else sorted(items)
+    return sorted(shuffled(1))
 
 
 @pytest.mark.parametrize(
@@ -634,10 +689,10 @@ def remembered(items: list[int]) -> list[int]:
     [
         (sort_copy, list(range(1, 30)), ["new-content"]),
         (sort_copy, shuffled(7), []),
-        (remembered, shuffled(1), []),
+        (remembered, shuffled(1), ["wrong-result"]),
         (unsorted, list(range(1, 30)), ["wrong-result"]),
     ],
-    ids=["sorted by an earlier test", "honest", "fast", "sorts nothing"],
+    ids=["sorted by an earlier test", "honest", "knows it", "sorts nothing"],
 )
 def test_new_arguments_show_what_old_ones_hide(
     host: HostCollector, fn: Callable[..., object], args: list[int], codes: list[str]

@@ -109,13 +109,17 @@ class Contract:
 
     def first_output(self, output: object) -> None:
         """Check and remember the first timed output."""
-        self._check(output, "first")
+        self._check(output, "the first")
         if self._comparable:
             self._first = _output_digest(output)
 
+    def some_output(self, output: object) -> None:
+        """Check a timed output between the first and the last."""
+        self._check(output, "a later")
+
     def last_output(self, output: object) -> None:
         """Check the last timed output."""
-        self._check(output, "last")
+        self._check(output, "the last")
 
     def void(
         self, compare: Callable[[Sequence[Argument]], SameWork] = not_compared
@@ -275,7 +279,7 @@ class Contract:
             return
         accepted = self._request.check(output)
         if accepted is not None and not accepted:
-            message = f"check refused the {which} timed output"
+            message = f"check refused {which} timed output"
             raise AssertionError(message)
 
 

@@ -7,8 +7,10 @@ measurements take no extra call.
 
 from __future__ import annotations
 
+import operator
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
@@ -31,6 +33,10 @@ _TURNS = 3
 _BACKGROUND_S = 0.05
 # Longer calls are not made again.
 _MOST_CALL_S = 1.0
+# The least number of equal distances between slow calls, and their share of all.
+_PERIODS, _PERIODIC = 3, 0.8
+# The mean of calls over their median, where the slow ones count.
+_UNEVEN = 1.5
 # Arguments of `make` are not known before the run.
 _SEED_BITS = 31
 _NAMED = 3  # places in a note
@@ -112,6 +118,7 @@ class Doubts:
             yield from self._on_new_content(request.make, probe_of, usual_s)
         if request.setup is not None:
             yield from self._background(calls_count * sum(samples))
+        yield from _uneven(samples, usual_s)
         if usual_s + garbage_s > _GARBAGE_RATIO * usual_s:
             text = (
                 f"it takes {garbage_s / usual_s:.3g} times as long to collect the garbage"
@@ -180,6 +187,22 @@ class Doubts:
                 f" {samples_s:.3g} s: the work may be done between them"
             )
             yield Note(code="background-work", text=text, doubt=True)
+
+
+def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
+    """Yield a doubt if each n-th call does the work of the calls between."""
+    places = [i for i, s in enumerate(samples) if s > _LESS_WORK * usual_s]
+    gaps = Counter(map(operator.sub, places[1:], places))
+    period, count = gaps.most_common(1)[0] if gaps else (0, 0)
+    mean_s = sum(samples) / len(samples)
+    # Interruptions have no period.
+    if count < max(_PERIODS, _PERIODIC * len(places)) or mean_s < _UNEVEN * usual_s:
+        return
+    text = (
+        f"each {period}th call takes more than {_LESS_WORK} times as long, and the median"
+        f" leaves it out: the mean is {mean_s:.3g} s"
+    )
+    yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
 
 
 def _less_work(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import statistics
 import sys
 from collections import deque
@@ -194,6 +195,8 @@ class CallSampler:
         )
         self._next_call = calls(request)
         self._synchronize: Callable[[], None] | None = None
+        # The next sample whose result is checked, and the last one.
+        self._check_at, self._checked_count = 1, 0
         # Time of collecting garbage, and the calls that left it.
         self._swept_ns = self._called_count = 0
         # The wait of the warm-up.
@@ -273,6 +276,7 @@ class CallSampler:
         """Make the first call part of the warm-up again, outside of any pair of calls."""
         if self.readings:
             self.readings.clear()
+            self._check_at, self._checked_count = 1, 0
             self._warmup_count = 1
 
     def begin_anew(self) -> None:
@@ -280,6 +284,7 @@ class CallSampler:
         __tracebackhide__ = True
         self._warmup_count += self._batch_count * len(self.readings)
         self.readings.clear()
+        self._check_at, self._checked_count = 1, 0
         self.discarded_count = 0
         if self.is_cold:
             self.is_cold, self._trials_left = False, 0
@@ -414,8 +419,15 @@ class CallSampler:
         self.readings.append(reading)
         if self._contention is not None:
             self._contention.look()
-        if len(self.readings) == 1:
-            self._contract.first_output(self._output)
+        count = len(self.readings)
+        if count == self._check_at:
+            if count == 1:
+                self._contract.first_output(self._output)
+            else:
+                self._contract.some_output(self._output)
+            self._checked_count = count
+            # The function cannot know which of its results are checked.
+            self._check_at += 1 + secrets.randbelow(count)
 
     def look(self) -> None:
         """Find the changed arguments now, before calls of a second function change more."""
@@ -438,7 +450,7 @@ class CallSampler:
         if not chosen.places:
             message = "every sample was taken at an SM clock far below the median"
             raise MeasureError(message, remedy="let the GPU cool, or lock its clock")
-        if len(self.readings) > 1:
+        if len(self.readings) > self._checked_count:
             self._contract.last_output(self._output)
         best, *other_sources = chosen.sources
         samples = chosen.values(self.readings, best)
