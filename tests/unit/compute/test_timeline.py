@@ -106,11 +106,27 @@ def test_a_product_is_known_by_its_gpu() -> None:
     """A model's name reaches the readings of its GPU only."""
     some = [full(gpu_index=gpu, temperature_celsius=94.0) for gpu in (0, 1)]
 
-    found = compute_all(some, Scoring(model_names={1: "NVIDIA H200"}))
+    found = compute_all(some, Scoring(model_names={("", 1, ""): "NVIDIA H200"}))
 
     assert [(c.model_name, c.health.value) for c in found] == [
         (None, "HOT"),
         ("NVIDIA H200", "OK"),
+    ]
+
+
+def test_hosts_are_told_apart() -> None:
+    """GPU 0 of two hosts are two GPUs, each with its own product, health and time."""
+    some = [full(hostname=host, temperature_celsius=94.0) for host in "ba"]
+    scoring = Scoring(model_names={("b", 0, ""): "NVIDIA H200"})
+
+    assert worst_health(some, scoring) == {
+        ("a", 0, ""): Health.HOT,
+        ("b", 0, ""): Health.OK,
+    }
+    found = summarise_all(some, scoring)
+    assert [(s.hostname, s.gpu, s.reading_count) for s in found] == [
+        ("a", ("a", 0, ""), 1),
+        ("b", ("b", 0, ""), 1),
     ]
 
 
@@ -446,10 +462,10 @@ def test_the_worst_health_of_each_gpu_counts() -> None:
     ]
 
     assert worst_health(some) == {
-        (0, ""): Health.CRIT,
-        (1, ""): Health.WARN,
-        (2, ""): Health.HOT,
-        (3, ""): Health.OK,
+        ("", 0, ""): Health.CRIT,
+        ("", 1, ""): Health.WARN,
+        ("", 2, ""): Health.HOT,
+        ("", 3, ""): Health.OK,
     }
 
 
