@@ -76,7 +76,7 @@ _READERS = (
     (is_smi_table, smi_records),
 )
 _UNKNOWN = "n/a"
-_INSTANCE = re.compile(r"[GC]I\d+")  # Of a GPU that the readings do not name.
+_INSTANCE = re.compile(r"(?P<gpu>.*/)?(?P<instance>[GC]I\w+)")
 _ROW = (
     "monotonic_s",
     "gpu_index",
@@ -143,11 +143,7 @@ def utilization(arguments: argparse.Namespace) -> int:
     for source, scoring in scored:
         health = worst_health(source.telemetry.records, scoring)
         busy += [
-            _Busy(
-                title=source.title,
-                summary=summary,
-                health=health[summary.gpu],
-            )
+            _Busy(title=source.title, summary=summary, health=health[summary.gpu])
             for summary in summarise_all(source.telemetry.records, scoring)
         ]
     return print_table(
@@ -291,11 +287,14 @@ def _gpus(busy: Sequence[_Busy]) -> tuple[str, ...]:
 
 
 def _number(summary: WindowSummary) -> str:
-    """Return the index of a GPU, and the instance if it is one of the GPU."""
-    _, slash, instance = summary.gpu_uuid.rpartition("/")
-    if slash:
-        return f"{summary.gpu_index}/{instance}"
-    return instance if _INSTANCE.fullmatch(instance) else str(summary.gpu_index)
+    """Return the index of a GPU and the instance, or the instance of an unknown GPU."""
+    match = _INSTANCE.fullmatch(summary.gpu_uuid)
+    if match is None:
+        return str(summary.gpu_index)
+    is_of_gpu = match["gpu"] is not None
+    return (
+        f"{summary.gpu_index}/{match['instance']}" if is_of_gpu else match["instance"]
+    )
 
 
 def _classes(gpu: _Busy) -> str:
@@ -322,9 +321,7 @@ def _facts(gpu: _Busy) -> dict[str, object]:
         "workload_class": None if judged is None else judged.workload_class.label,
         "bottleneck": None if judged is None else judged.bottleneck.value,
         "health": gpu.health.value,
-        "memory_used_fraction": None
-        if average is None
-        else average.memory_used_fraction,
+        "memory_used_fraction": average and average.memory_used_fraction,
         "missing": [] if average is None else list(average.missing),
         "reading_count": summary.reading_count,
         "duration_s": summary.end_s - summary.start_s,

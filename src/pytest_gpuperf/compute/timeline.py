@@ -252,7 +252,7 @@ def summarise_all(
     Summarise the activity of all GPUs over all readings.
 
     The first reading describes the time before it: as long as between the first two
-    moments, or one second if there is a single moment.
+    moments of a GPU, or one second if no GPU has two moments.
 
     Args:
         records: Readings of any GPUs, each GPU's in order, at least one.
@@ -262,10 +262,19 @@ def summarise_all(
     Returns:
         One summary per GPU, ordered by host, index and uuid.
     """
-    moments = sorted({record.monotonic_s for record in records})
-    period_s = moments[1] - moments[0] if len(moments) > 1 else _LONE_READING_S
+    moments = {record.monotonic_s for record in records}
+    # A tool may read one GPU some milliseconds after the other.
+    first_s: dict[GpuKey, float] = {}
+    periods_s: dict[GpuKey, float] = {}
+    for record in records:
+        elapsed_s = record.monotonic_s - first_s.setdefault(
+            record.gpu, record.monotonic_s
+        )
+        if elapsed_s > 0:
+            periods_s.setdefault(record.gpu, elapsed_s)
+    period_s = min(periods_s.values(), default=_LONE_READING_S)
     return summarise(
-        records, start_s=moments[0] - period_s, end_s=moments[-1], scoring=scoring
+        records, start_s=min(moments) - period_s, end_s=max(moments), scoring=scoring
     )
 
 

@@ -452,25 +452,27 @@ def test_a_line_ends_as_on_any_system(end: str) -> None:
 
 
 def test_instances_are_told_apart_in_dmon() -> None:
-    """Each is of the GPU whose row is above it, and none takes another's place."""
+    """Eight numbers are of each GPU, and none takes another's place."""
     found = dmon(
         "# Entity  SMACT\n      Id\n"
-        "    GPU 0  0.9\n  GPU-I 0  0.5\n  GPU-I 1  0.4\n    GPU 1  0.8\n"
-        "  GPU-I 2  0.3\n GPU-CI 0  0.2\n    GPU 0  0.7\n  GPU-I 0  0.6",
+        "    GPU 0  0.9\n    GPU 1  0.8\n  GPU-I 0  0.5\n  GPU-I 7  0.4\n"
+        "  GPU-I 8  0.3\n GPU-CI 9  0.2\n    GPU 0  0.7\n  GPU-I 0  0.6\n"
+        " GPU-I 8  0.1",
         uuids={0: "GPU-a", 1: "GPU-b"},
     )
 
     assert [(r.gpu_uuid, r.sm_active_fraction) for r in found.records] == [
         ("GPU-a", 0.9),
-        ("GPU-a/GI0", 0.5),
-        ("GPU-a/GI1", 0.4),
         ("GPU-b", 0.8),
-        ("GPU-b/GI2", 0.3),
-        ("GPU-b/CI0", 0.2),
+        ("GPU-a/GI0", 0.5),
+        ("GPU-a/GI7", 0.4),
+        ("GPU-b/GI8", 0.3),
+        ("GPU-b/CI9", 0.2),
         ("GPU-a", 0.7),
         ("GPU-a/GI0", 0.6),
+        ("GI8", 0.1),
     ]
-    assert [r.monotonic_s for r in found.records] == [100.0] * 6 + [100.1] * 2
+    assert [r.monotonic_s for r in found.records] == [100.0] * 6 + [100.1] * 3
 
 
 def test_an_instance_without_its_gpu_is_a_gpu_of_its_own() -> None:

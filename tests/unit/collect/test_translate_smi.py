@@ -188,7 +188,7 @@ def test_a_table_of_processes_is_named() -> None:
     with pytest.raises(CaptureFormatError, match="a table of processes") as caught:
         read(text)
     assert "nvidia-smi --query-gpu=timestamp,index," in caught.value.remedy
-    words = "none of its columns is a reading: index, driver_version"
+    words = "none of its columns is a reading: 'index, driver_version'"
     with pytest.raises(CaptureFormatError, match=words):
         read("index, driver_version\n0, 580.1\n")
 
@@ -214,6 +214,14 @@ def test_times_that_go_back_are_told() -> None:
     assert read(head + rows).notes == ()
     (note,) = read(head + rows + rows).notes
     assert note.endswith("several machines (add uuid to --query-gpu): line 4")
+
+
+def test_a_cut_head_is_no_table() -> None:
+    """Whatever is left of it, there is no row below."""
+    found = smi_records("timestamp, index, temper", start=START, interval_s=0.5)
+
+    assert found.records == ()
+    assert found.notes[0].endswith("left out: 'timestamp, index, temper' (line 1)")
 
 
 def test_messages_around_a_table_are_left_out() -> None:

@@ -437,6 +437,21 @@ def test_the_period_is_between_moments_not_between_readings() -> None:
     assert [s.sample_class_s for s in summarise_all(some)] == [{HEAVY: 2.0}] * 2
 
 
+def test_gpus_that_are_read_one_after_the_other_have_one_period() -> None:
+    """nvidia-smi reads the second GPU 2 ms after the first: that is not a period."""
+    some = [
+        reading(second + late_s, gpu_index=gpu)
+        for second, reading in ((5.0, heavy), (6.0, idle))
+        for gpu, late_s in ((0, 0.0), (1, 0.002))
+    ]
+    first, second = summarise_all(some)
+
+    assert first.sample_class_s == {HEAVY: 1.0, IDLE: 1.0}
+    assert second.sample_class_s == pytest.approx({HEAVY: 1.002, IDLE: 1.0})
+    lone_s = [s.end_s - s.start_s for s in summarise_all(some[:2])]
+    assert lone_s == pytest.approx([1.002] * 2)
+
+
 def test_a_lone_reading_describes_a_second() -> None:
     """There is no other one to tell how often the GPU was read."""
     (summary,) = summarise_all([heavy(5.0)])

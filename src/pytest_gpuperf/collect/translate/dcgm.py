@@ -240,6 +240,8 @@ _STOPPED = "dmon was stopped"
 _ROW = re.compile(r"(?P<kind>[A-Za-z][\w-]*)\s+(?P<id>\d+)(?P<values>(?:\s.*)?)")
 # dmon's name of a MIG instance, and the name in the id of a GPU.
 _INSTANCES = {"GPU-I": "GI", "GPU-CI": "CI"}
+# dcgm_structs.h, DCGM_MAX_INSTANCES_PER_GPU: instances 8 to 15 are of GPU 1.
+_INSTANCES_PER_GPU = 8
 _ORPHANS = (
     "instances without a row of their GPU are shown as GPUs of their own "
     "(dcgmi dmon -i 0,i:0,i:1 has the rows of GPU 0, too)"
@@ -314,8 +316,6 @@ class _Dmon:
     tick: int = 0
     # The entities already seen in this tick.
     entities: set[tuple[str, int]] = field(default_factory=set)
-    # The GPU of the most recent GPU row.
-    gpu_index: int | None = None
 
     def take_header(self, names: Iterable[str]) -> None:
         """Set the columns by name."""
@@ -365,19 +365,17 @@ class _Dmon:
         if entity in self.entities:
             self.tick += 1
             self.entities.clear()
-            self.gpu_index = None
         self.entities.add(entity)
         if kind == "GPU":
-            self.gpu_index = number
             return "", number, self.uuids.get(number, "")
         if kind not in _INSTANCES:
             reason = "rows that belong to no GPU of the text"
             self.left_out.setdefault(reason, []).append(f"{kind} {number} ({where})")
             return None
         instance = f"{_INSTANCES[kind]}{number}"
-        if self.gpu_index is not None:
-            uuid = self.uuids.get(self.gpu_index, "")
-            return "", self.gpu_index, f"{uuid}/{instance}"
+        gpu_index = number // _INSTANCES_PER_GPU
+        if ("GPU", gpu_index) in self.entities:
+            return "", gpu_index, f"{self.uuids.get(gpu_index, '')}/{instance}"
         orphans = self.left_out.setdefault(_ORPHANS, [])
         if instance not in orphans:
             orphans.append(instance)

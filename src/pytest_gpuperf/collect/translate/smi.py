@@ -89,9 +89,15 @@ MONITOR = "nvidia-smi dmon --gpm-metrics=1,2,5,10"
 # The other outputs of nvidia-smi: a pattern of one of their lines, and what they are.
 _OTHERS = (
     (r"#.*\bgpu\s+pid\b", "it is the output of nvidia-smi pmon, which has processes"),
-    (r"<(?:!DOCTYPE )?nvidia_smi_log", "it is the output of nvidia-smi -q -x"),
-    (r"=+NVSMI LOG=+", "it is the output of nvidia-smi -q"),
-    (r"\|\s*NVIDIA-SMI\s", "it is the table that nvidia-smi prints without options"),
+    (
+        r"<(?:!DOCTYPE )?nvidia_smi_log",
+        "it is the output of nvidia-smi -q -x, which is not read",
+    ),
+    (r"=+NVSMI LOG=+", "it is the output of nvidia-smi -q, which is not read"),
+    (
+        r"\|\s*NVIDIA-SMI\s",
+        "it is the table that nvidia-smi prints without options, which is not read",
+    ),
     (r"GPU \d+: .*\(UUID: ", "it is the list of nvidia-smi -L, which has no readings"),
 )
 
@@ -137,8 +143,8 @@ def smi_records(
     table = _Table(times=Times(start=start, interval_s=interval_s))
     remedy = "give the unchanged output of nvidia-smi --format=csv"
     left_out = read_lines(text, table.take, path=path, remedy=remedy)
-    if not table.has_readings:
-        message = f"none of its columns is a reading: {', '.join(table.names)}"
+    if table.names and not table.has_readings:
+        message = f"none of its columns is a reading: {quoted(', '.join(table.names))}"
         if not _PROCESS_COLUMNS.isdisjoint(table.names):
             message = "it is a table of processes, without readings of GPUs"
         raise CaptureFormatError(message, remedy=f"record GPUs: {QUERY}", path=path)

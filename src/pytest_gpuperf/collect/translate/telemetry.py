@@ -122,6 +122,9 @@ def read_lines(
 
         remedy: The remedy if lines between two rows cannot be read.
 
+    Returns:
+        The lines that are left out, by reason.
+
     Raises:
         CaptureFormatError: Lines between the first and the last row cannot be read, or
             there is no row. The message lists the first 20 lines.
