@@ -442,6 +442,27 @@ def test_a_last_line_without_an_end_is_left_out() -> None:
     assert said(record) == {"temperature_celsius": 60.0}
 
 
+def test_a_row_that_was_cut_may_go_on_with_a_head() -> None:
+    """A monitor that is killed and started again adds to its log where the cut is."""
+    text = "#Entity SMACT TENSO\nID\nGPU 0 0.1 0.2\n"
+    found = dmon(f"{text}GPU 0 0.1 0.{text}")
+
+    assert [r.tensor_active_fraction for r in found.records] == [0.2, 0.2]
+    assert found.notes == (
+        (
+            "rows that were cut before a tool was started again, left out: "
+            "'GPU 0 0.1 0.' (line 4)"
+        ),
+    )
+    page = '# HELP DCGM_FI_DEV_GPU_TEMP t\nDCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n'
+    cut = 'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 3'
+    records = exporter(f"{page}{cut}{page}").records
+    assert [(r.monotonic_s, said(r)) for r in records] == [
+        (100.0, {"temperature_celsius": 60.0}),
+        (100.1, {"temperature_celsius": 60.0}),
+    ]
+
+
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_a_line_ends_as_on_any_system(end: str) -> None:
     """And no character inside of a label ends it."""

@@ -19,6 +19,9 @@ LeftOut = dict[str, list[str]]  # The omitted items and their positions, by reas
 _MOST_LISTED = 20
 _MOST_QUOTED = 100  # Characters of a line.
 _CUT = "the last line has no line end, so it may be cut and is left out"
+_GLUED = "rows that were cut before a tool was started again, left out"
+_LEAST_HEAD = 10  # Characters of a header, by which it is found behind a cut row.
+_MOST_HEADS = 100
 _ABOVE, _BELOW = "lines above the rows, left out", "lines below the rows, left out"
 
 _DAY_S = 86_400.0
@@ -110,13 +113,14 @@ def read_lines(
     Pass the lines of a tool's output to a reader.
 
     Tools print warnings above their first row and errors below the last one. Such lines
-    are left out. A last line without a line end may be cut and is left out, too.
+    are left out. A last line without a line end may be cut and is left out, too, as is a
+    row that was cut and goes on with the header of the next run.
 
     Args:
         text: The output.
 
-        take: Reads a line, given with its position. It returns True for a row, and raises
-            ValueError or csv.Error for a line that it cannot read.
+        take: Reads a line, given with its position. It returns True for a row, False for
+            a header or a comment, and raises ValueError or csv.Error for any other line.
 
         path: The name of the text, for the message.
 
@@ -136,14 +140,22 @@ def read_lines(
         left_out[_CUT] = [f"{quoted(cut)} (line {len(lines) + 1})"]
     first = last = 0
     faults: list[tuple[int, str, str]] = []
-    for number, line in enumerate(lines, 1):
+    heads: set[str] = set()
+    for number, line in enumerate(map(str.strip, lines), 1):
+        where = f"line {number}"
         try:
-            is_row = take(line.strip(), f"line {number}")
+            if take(line, where):
+                first, last = first or number, number
+            elif len(line) >= _LEAST_HEAD and len(heads) < _MOST_HEADS:
+                heads.add(line)
         except (ValueError, csv.Error) as error:
-            faults.append((number, line, str(error)))
-            continue
-        if is_row:
-            first, last = first or number, number
+            head = max(filter(line.endswith, heads), key=len, default=None)
+            if head is None:
+                faults.append((number, line, str(error)))
+                continue
+            take(head, where)
+            row = quoted(line.removesuffix(head))
+            left_out.setdefault(_GLUED, []).append(f"{row} ({where})")
     mistakes = [
         f"line {number}: {message}"
         for number, _, message in faults
@@ -151,15 +163,18 @@ def read_lines(
     ]
     if mistakes:
         raise CaptureFormatError(_listed(mistakes, "; "), remedy=remedy, path=path)
-    for number, line, _ in faults:
-        reason = _ABOVE if number < first else _BELOW
-        left_out.setdefault(reason, []).append(f"{quoted(line)} (line {number})")
-    # A tool's message has many lines. The first one tells what it is.
-    for reason in (_ABOVE, _BELOW):
-        told = left_out.get(reason, [])
-        if len(told) > 1:
-            left_out[reason] = [told[0], f"and {len(told) - 1} more"]
-    return left_out
+    above = [(number, line) for number, line, _ in faults if number < first]
+    below = [(number, line) for number, line, _ in faults if number > last]
+    return left_out | _message(_ABOVE, above) | _message(_BELOW, below)
+
+
+def _message(reason: str, lines: Sequence[tuple[int, str]]) -> LeftOut:
+    """Return the first line of a tool's message, which tells what it is."""
+    if not lines:
+        return {}
+    (number, line), *rest = lines
+    more = [f"and {len(rest)} more"] if rest else []
+    return {reason: [f"{quoted(line)} (line {number})", *more]}
 
 
 def _listed(items: Sequence[str], separator: str) -> str:
