@@ -174,7 +174,7 @@ def _sources(file: str, interval_s: float) -> list[_Source]:
 
 def _translated(text: str, interval_s: float, name: str) -> Telemetry:
     """
-    Return the readings of a tool's output, which is recognized by its first known line.
+    Return the readings of a tool's output, recognized by the first known line.
 
     Raises:
         CaptureFormatError: The text is of another tool, or damaged.
@@ -271,7 +271,7 @@ def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
 
 
 def _gpus(busy: Sequence[_Busy]) -> tuple[str, ...]:
-    """Return a name for each GPU, with its id where two are alike on one host."""
+    """Return the names of GPUs, with the ids of GPUs of the same name and host."""
     names = [_number(gpu.summary) for gpu in busy]
     places = [
         (gpu.title, gpu.summary.hostname, name)

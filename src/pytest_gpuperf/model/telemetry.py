@@ -253,7 +253,7 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
 
     @property
     def gpu(self) -> GpuKey:
-        """What tells the readings of one GPU or instance from those of all others."""
+        """The key of all readings of the GPU or the instance."""
         return self.hostname, self.gpu_index, self.gpu_uuid
 
     def __post_init__(self) -> None:

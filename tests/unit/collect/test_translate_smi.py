@@ -125,11 +125,11 @@ def test_a_gpu_is_known_by_what_does_not_change(
         ),
         (
             "name, power.draw\nNVIDIA A100, 1 W\nNVIDIA H100, 2 W\n",
-            "line 3 is of NVIDIA H100, others of NVIDIA A100",
+            "line 3 has NVIDIA H100, others have NVIDIA A100",
         ),
         (
             "name, serial, power.draw\nNVIDIA A100, [N/A], 1 W\nRTX, [N/A], 2 W\n",
-            "line 3 is of RTX, others of NVIDIA A100",
+            "line 3 has RTX, others have NVIDIA A100",
         ),
         (
             "timestamp, serial, power.draw\n"
@@ -138,7 +138,7 @@ def test_a_gpu_is_known_by_what_does_not_change(
         ),
         (
             "index, name, power.draw\n0, NVIDIA A100, 1 W\n0, NVIDIA H100, 2 W\n",
-            "line 3 is of NVIDIA H100, others of NVIDIA A100",
+            "line 3 has NVIDIA H100, others have NVIDIA A100",
         ),
         (
             "timestamp, power.draw\n"
@@ -173,7 +173,7 @@ def test_one_gpu_that_is_read_often_is_no_burst(gaps_ms: list[int]) -> None:
     assert {record.gpu for record in telemetry.records} == {("", 0, "")}
     assert telemetry.notes == (
         (
-            "no column says which GPU a row is of, so all rows are read as rows of one "
+            "no column names the GPU of a row, so all rows are read as rows of one "
             "GPU (add index to --query-gpu): GPU 0"
         ),
     )

@@ -249,7 +249,7 @@ _ORPHANS = (
 
 
 def is_dmon(line: str) -> bool:
-    """Return True if a line without its time is a header or a row of `dcgmi dmon`."""
+    """Return True if an unstamped line is a header or a row of `dcgmi dmon`."""
     return (line[:1] == "#" and line[1:].lstrip().lower().startswith("entity")) or (
         line.split(maxsplit=1)[:1] in (["GPU"], *([kind] for kind in _INSTANCES))
         and _ROW.fullmatch(line) is not None
@@ -360,7 +360,7 @@ class _Dmon:
         return True
 
     def _gpu(self, kind: str, number: int, where: str) -> GpuKey | None:
-        """Return the GPU or the instance of a row, or None if it is of neither."""
+        """Return the GPU or the instance of a row, or None for any other entity."""
         entity = kind, number
         if entity in self.entities:
             self.tick += 1
@@ -605,7 +605,7 @@ class _Pages:
     def records(
         self, start: Moment, interval_s: float
     ) -> tuple[tuple[CanonicalRecord, ...], LeftOut]:
-        """Return the records, and what is left out of them."""
+        """Return the records and the omissions, by reason."""
         stamps = [e.stamp_s for e in self.entities if e.stamp_s is not None]
         first_s = min(stamps, default=0.0)
         # Pages of several hosts may stand side by side: each host counts its own.
@@ -621,9 +621,9 @@ class _Pages:
                     f"differ in {', '.join(sorted(names))} alone" if names else "repeat"
                 )
                 reason = f"lines that {what} and have different values, left out"
-                told = left_out.setdefault(reason, [])
-                if (item := f"{source.names[0]} ({gpu})") not in told:
-                    told.append(item)
+                items = left_out.setdefault(reason, [])
+                if (item := f"{source.names[0]} ({gpu})") not in items:
+                    items.append(item)
             values, notes = readings(gathered.known())
             for note in notes:
                 left_out.setdefault(note, []).append(gpu)

@@ -76,7 +76,7 @@ _NUMBERED = (
     "rows (add index to --query-gpu)"
 )
 _ONE_GPU = (
-    "no column says which GPU a row is of, so all rows are read as rows of one GPU "
+    "no column names the GPU of a row, so all rows are read as rows of one GPU "
     "(add index to --query-gpu)"
 )
 # One query has the rows of all GPUs at once: short gaps, and a long one to the next query.
@@ -103,13 +103,13 @@ _OTHERS = (
 
 
 def other_output(line: str) -> str | None:
-    """Return what an output of nvidia-smi without readings is, by a line, or None."""
+    """Return what an unread output of nvidia-smi is, given a line, or None if unknown."""
     found = (what for pattern, what in _OTHERS if re.match(pattern, line))
     return next(found, None)
 
 
 def is_smi_table(line: str) -> bool:
-    """Return True if a line without its time is the header of a table of nvidia-smi."""
+    """Return True if an unstamped line is the header of a table of nvidia-smi."""
     names = _names(line)
     known = _KNOWN | _PROCESS_COLUMNS if len(names) > 1 else {*_COLUMNS}
     return not known.isdisjoint(names) and not any(re.search(r"\s", n) for n in names)
@@ -239,7 +239,7 @@ class _Table:
         if any(_stated(values, name) for name in _IDS):
             return
         if model != known_model:
-            self.mixed = f"{where} is of {model}, others of {known_model}"
+            self.mixed = f"{where} has {model}, others have {known_model}"
         if moment is None:
             return
         times_s = self.nameless_s.setdefault(gpu, [])
@@ -267,13 +267,13 @@ class _Table:
         if gpu_id not in self.ids:
             self.ids.append(gpu_id)
             reason = _NUMBERED if gpu_id else _ONE_GPU
-            told = f"{len(self.ids) - 1} is {gpu_id}" if gpu_id else "GPU 0"
-            self.left_out.setdefault(reason, []).append(told)
+            item = f"{len(self.ids) - 1} is {gpu_id}" if gpu_id else "GPU 0"
+            self.left_out.setdefault(reason, []).append(item)
         return "", self.ids.index(gpu_id), gpu_id
 
 
 def _stated(values: Mapping[str, str], name: str) -> str:
-    """Return a cell, or "" if the table does not have it or says that it is absent."""
+    """Return a cell, or "" if the column or the value is absent."""
     text = values.get(name, "")
     return "" if _is_absent(text) else text
 
@@ -315,7 +315,7 @@ def _is_absent(text: str) -> bool:
 
 def _in_bursts(times_s: Sequence[float]) -> bool:
     """
-    Return True if rows come in bursts of one size, as those of several GPUs do.
+    Return True if rows come in bursts of equal size, as the rows of several GPUs do.
 
     Args:
         times_s: The times of the rows [s].
@@ -412,7 +412,7 @@ _ABSENT = {"-", "\N{EN DASH}", "n/a"}
 
 
 def is_monitor(line: str) -> bool:
-    """Return True if a line without its time is the header of `nvidia-smi dmon`."""
+    """Return True if an unstamped line is the header of `nvidia-smi dmon`."""
     names = _monitor_cells(line)
     if line[:1] != "#" or "gpu" not in names or "pid" in names:
         return False

@@ -1,4 +1,4 @@
-"""Readings of GPUs from the printed lines of a tool: rows, times and what is left out."""
+"""Readings of GPUs from the printed lines of a tool: rows, times and omitted lines."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def read_lines(
 
 
 def _message(reason: str, lines: Sequence[tuple[int, str]]) -> LeftOut:
-    """Return the first line of a tool's message, which tells what it is."""
+    """Quote the first line of a tool's message, and count the others."""
     if not lines:
         return {}
     (number, line), *rest = lines
@@ -217,7 +217,7 @@ class Times:
 
     def of_stamp(self, text: str) -> Moment:
         """
-        Return the moment of a row from its time. Without a time zone, it is UTC.
+        Return the moment of a row from the time at the row. Without a zone, UTC is assumed.
 
         Raises:
             ValueError: The text is not a time.
@@ -239,7 +239,7 @@ class Times:
         return moment if period_s else replace(moment, unix_s=stamp_s)
 
     def _seconds(self, match: re.Match[str]) -> tuple[float, float]:
-        """Return a time [s], and the period after which it begins again, or 0 [s]."""
+        """Return a time [s] and the period of repetition [s], or 0 without repetition."""
         if match["unix"]:
             return float(match["unix"]), 0.0
         time_s = int(match["hour"]) * 3600.0 + int(match["minute"]) * 60.0
@@ -260,7 +260,7 @@ class Times:
 
     def apart(self, records: Sequence[CanonicalRecord]) -> tuple[CanonicalRecord, ...]:
         """
-        Return the records with the readings of one second spread evenly over the second.
+        Return the records, with readings of the same second spread evenly over the second.
 
         `ts` and `nvidia-smi dmon` write whole seconds, and a tool may read more often.
 
