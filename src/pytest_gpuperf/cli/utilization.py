@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import (
@@ -54,7 +54,7 @@ from pytest_gpuperf.model.telemetry import (
     Health,
 )
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.escape import csv_cell
+from pytest_gpuperf.report.escape import csv_cell, prose
 from pytest_gpuperf.report.lines import Column, document
 
 if TYPE_CHECKING:
@@ -149,7 +149,9 @@ def utilization(arguments: argparse.Namespace) -> int:
     return print_table(
         arguments.format,
         title="utilization",
-        table=_columns(busy),
+        table=_columns(
+            busy, prose if arguments.format == "markdown" else display.escape
+        ),
         remarks=_remarks(busy),
         content=document("utilization", {"gpus": [_facts(gpu) for gpu in busy]}),
     )
@@ -228,21 +230,23 @@ def _remarks(busy: Sequence[_Busy]) -> list[str]:
     return [f"score, class and bottleneck n/a: no reading of {names}; {remedy}"]
 
 
-def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
+def _columns(
+    busy: Sequence[_Busy], escaped: Callable[[str], str]
+) -> tuple[Column, ...]:
     averages = [gpu.judged for gpu in busy]
     hosts = [gpu.summary.hostname for gpu in busy]
     return (
         Column(
             head="test",
-            cells=tuple(display.escape(gpu.title) for gpu in busy),
+            cells=tuple(escaped(gpu.title) for gpu in busy),
             shrinks=True,
         ),
         Column(
             head="host",
-            cells=tuple(display.escape(h) if len({*hosts}) > 1 else "" for h in hosts),
+            cells=tuple(escaped(h) if len({*hosts}) > 1 else "" for h in hosts),
             shrinks=True,
         ),
-        Column(head="GPU", cells=_gpus(busy)),
+        Column(head="GPU", cells=tuple(map(escaped, _gpus(busy)))),
         Column(
             head="score",
             cells=tuple(f"{a.real_util:.1f}" if a else "" for a in averages),
@@ -270,20 +274,18 @@ def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
     )
 
 
-def _gpus(busy: Sequence[_Busy]) -> tuple[str, ...]:
-    """Return the names of GPUs, with the ids of GPUs of the same name and host."""
+def _gpus(busy: Sequence[_Busy]) -> Iterator[str]:
+    """Yield the names of GPUs, with the ids of GPUs of the same name and host."""
     names = [_number(gpu.summary) for gpu in busy]
     places = [
         (gpu.title, gpu.summary.hostname, name)
         for gpu, name in zip(busy, names, strict=True)
     ]
     counts = Counter(places)
-    cells = []
     for gpu, name, place in zip(busy, names, places, strict=True):
         model = gpu.average.model_name if gpu.average is not None else None
         gpu_id = gpu.summary.gpu_uuid if counts[place] > 1 else None
-        cells.append(display.escape(" ".join(filter(None, (name, model, gpu_id)))))
-    return tuple(cells)
+        yield " ".join(filter(None, (name, model, gpu_id)))
 
 
 def _number(summary: WindowSummary) -> str:

@@ -135,6 +135,17 @@ def test_gpus_that_are_alike_have_their_ids(
     assert fractions == [0.25, 0.5]
 
 
+def test_names_of_a_file_are_text_in_markdown(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A bar of a host's or product's name ends no cell."""
+    path = tmp_path / "page.txt"
+    path.write_text(HOSTS.replace('"x"', '"x|<b>"').replace("A100", "A|100"))
+    _, markdown = shown(capfdbinary, str(path), "--format=markdown")
+
+    assert r"| x\|\<b\> | 0 NVIDIA A\|100 |" in markdown
+
+
 def test_an_instance_alone_has_no_index(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

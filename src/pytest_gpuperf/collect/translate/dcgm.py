@@ -18,7 +18,7 @@ from pytest_gpuperf.collect.translate.telemetry import (
     Moment,
     Telemetry,
     Times,
-    quoted,
+    excerpt,
     read_lines,
     record_at,
     sentences,
@@ -341,7 +341,7 @@ class _Dmon:
             return False
         match = _ROW.fullmatch(line)
         if match is None:
-            message = f"{quoted(line)} is not an entity and its values"
+            message = f"{excerpt(line)} is not an entity and its values"
             raise ValueError(message)
         words = match["values"].split()
         if self.columns is None:
@@ -506,19 +506,19 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
         """
         match = _SERIES.fullmatch(line)
         if match is None:
-            message = f"{quoted(line)} is not a name, labels and value"
+            message = f"{excerpt(line)} is not a name, labels and value"
             raise ValueError(message)
         try:
             float(match["value"])
         except ValueError:
-            message = f"{quoted(match['value'])} is not a number"
+            message = f"{excerpt(match['value'])} is not a number"
             raise ValueError(message) from None
         labels: dict[str, str] = {}
         text, place = match["labels"] or "", 0
         while text[place:].strip():
             label = _LABEL.match(text, place)
             if label is None:
-                message = f"{quoted(text[place:])} is not a label"
+                message = f"{excerpt(text[place:])} is not a label"
                 raise ValueError(message)
             labels[label[1]] = re.sub(
                 r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), label[2]

@@ -23,7 +23,7 @@ from pytest_gpuperf.collect.translate.telemetry import (
     Moment,
     Telemetry,
     Times,
-    quoted,
+    excerpt,
     read_lines,
     record_at,
     sentences,
@@ -144,7 +144,7 @@ def smi_records(
     remedy = "give the unchanged output of nvidia-smi --format=csv"
     left_out = read_lines(text, table.take, path=path, remedy=remedy)
     if table.names and not table.has_readings:
-        message = f"none of its columns is a reading: {quoted(', '.join(table.names))}"
+        message = f"none of its columns is a reading: {excerpt(', '.join(table.names))}"
         if not _PROCESS_COLUMNS.isdisjoint(table.names):
             message = "it is a table of processes, without readings of GPUs"
         raise CaptureFormatError(message, remedy=f"record GPUs: {QUERY}", path=path)
@@ -261,7 +261,7 @@ class _Table:
         index = values.get("index")
         if index is not None:
             if not index.isdecimal():
-                message = f"{quoted(index)} is not the index of a GPU"
+                message = f"{excerpt(index)} is not the index of a GPU"
                 raise ValueError(message)
             return "", int(index), gpu_id
         if gpu_id not in self.ids:
@@ -493,7 +493,7 @@ class _Monitor:
             raise ValueError(message)
         values = dict(zip(self.names, cells, strict=True))
         if not values["gpu"].isdecimal():
-            message = f"{quoted(values['gpu'])} is not the index of a GPU"
+            message = f"{excerpt(values['gpu'])} is not the index of a GPU"
             raise ValueError(message)
         gpu_index = int(values["gpu"])
         moment = self._moment(values, gpu_index, stamp if self.is_stamped else "")
@@ -517,7 +517,7 @@ class _Monitor:
                 continue
             known[_MONITOR_COLUMNS[name]] = value = number(text)
             if value is None and text not in _ABSENT:
-                message = f"{quoted(text)} is not a number"
+                message = f"{excerpt(text)} is not a number"
                 raise ValueError(message)
         found, notes = readings(known)
         for note in notes:

@@ -101,7 +101,7 @@ def sentences(left_out: LeftOut) -> tuple[str, ...]:
     )
 
 
-def quoted(line: str) -> str:
+def excerpt(line: str) -> str:
     """Return the beginning of a line for a message."""
     return repr(line.strip()[:_MOST_QUOTED])
 
@@ -137,7 +137,7 @@ def read_lines(
     *lines, cut = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     left_out: LeftOut = {}
     if cut.strip():
-        left_out[_CUT] = [f"{quoted(cut)} (line {len(lines) + 1})"]
+        left_out[_CUT] = [f"{excerpt(cut)} (line {len(lines) + 1})"]
     first = last = 0
     faults: list[tuple[int, str, str]] = []
     heads: set[str] = set()
@@ -154,7 +154,7 @@ def read_lines(
                 faults.append((number, line, str(error)))
                 continue
             take(head, where)
-            row = quoted(line.removesuffix(head))
+            row = excerpt(line.removesuffix(head))
             left_out.setdefault(_GLUED, []).append(f"{row} ({where})")
     mistakes = [
         f"line {number}: {message}"
@@ -174,7 +174,7 @@ def _message(reason: str, lines: Sequence[tuple[int, str]]) -> LeftOut:
         return {}
     (number, line), *rest = lines
     more = [f"and {len(rest)} more"] if rest else []
-    return {reason: [f"{quoted(line)} (line {number})", *more]}
+    return {reason: [f"{excerpt(line)} (line {number})", *more]}
 
 
 def _listed(items: Sequence[str], separator: str) -> str:
