@@ -427,8 +427,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "file FILE",
-        "what dcgmi dmon, dcgm-exporter or nvidia-smi --format=csv printed, a run's JSON "
-        "file or a recording; - for standard input",
+        "what dcgmi dmon, dcgm-exporter, nvidia-smi dmon or nvidia-smi --format=csv "
+        "printed, a run's JSON file or a recording; - for standard input",
         file_name,
     ),
     _Argument(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import (
@@ -20,13 +22,21 @@ from pytest_gpuperf.cli.output import (
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.translate import FOREIGN_BYTES
 from pytest_gpuperf.collect.translate.dcgm import (
-    Moment,
-    Telemetry,
     dmon_records,
     exporter_records,
     is_dmon,
+    is_exporter,
 )
-from pytest_gpuperf.collect.translate.smi import is_smi_table, smi_records
+from pytest_gpuperf.collect.translate.smi import (
+    MONITOR,
+    QUERY,
+    is_monitor,
+    is_smi_table,
+    monitor_records,
+    other_output,
+    smi_records,
+)
+from pytest_gpuperf.collect.translate.telemetry import Moment, Telemetry, split_stamp
 from pytest_gpuperf.compute.timeline import (
     Scoring,
     WindowSummary,
@@ -44,7 +54,7 @@ from pytest_gpuperf.model.telemetry import (
     Health,
 )
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.escape import csv_cell
+from pytest_gpuperf.report.escape import csv_cell, prose
 from pytest_gpuperf.report.lines import Column, document
 
 if TYPE_CHECKING:
@@ -55,11 +65,18 @@ if TYPE_CHECKING:
 # The time of readings without a time.
 _START = Moment(monotonic_s=0.0, unix_s=0.0)
 _READINGS = (
-    "name the output of dcgmi dmon, dcgm-exporter or nvidia-smi --format=csv with its "
-    "head, or a run that was measured with --gpuperf-telemetry"
+    "name the output of dcgmi dmon, dcgm-exporter, nvidia-smi dmon or nvidia-smi "
+    "--format=csv with its head, or a run that was measured with --gpuperf-telemetry"
 )
-_EXPORTER = "DCGM_FI_"
+# What recognizes a tool by a line, and what reads its output.
+_READERS = (
+    (is_exporter, exporter_records),
+    (is_dmon, dmon_records),
+    (is_monitor, monitor_records),
+    (is_smi_table, smi_records),
+)
 _UNKNOWN = "n/a"
+_INSTANCE = re.compile(r"(?P<gpu>.*/)?(?P<instance>[GC]I\w+)")
 _ROW = (
     "monotonic_s",
     "gpu_index",
@@ -110,7 +127,8 @@ def utilization(arguments: argparse.Namespace) -> int:
     weights = PRESETS.get(arguments.weights) or parse_weights(arguments.weights)
     sources = _sources(arguments.file, arguments.interval)
     if not any(source.telemetry.records for source in sources):
-        message = "it has no reading of a GPU"
+        notes = (note for source in sources for note in source.telemetry.notes)
+        message = "; ".join(("it has no reading of a GPU", *notes))
         raise CaptureFormatError(
             message, remedy=_READINGS, path=name_of(arguments.file)
         )
@@ -127,17 +145,15 @@ def utilization(arguments: argparse.Namespace) -> int:
     for source, scoring in scored:
         health = worst_health(source.telemetry.records, scoring)
         busy += [
-            _Busy(
-                title=source.title,
-                summary=summary,
-                health=health[summary.gpu_index, summary.gpu_uuid],
-            )
+            _Busy(title=source.title, summary=summary, health=health[summary.gpu])
             for summary in summarise_all(source.telemetry.records, scoring)
         ]
     return print_table(
         arguments.format,
         title="utilization",
-        table=_columns(busy),
+        table=_columns(
+            busy, prose if arguments.format == "markdown" else display.escape
+        ),
         remarks=_remarks(busy),
         content=document("utilization", {"gpus": [_facts(gpu) for gpu in busy]}),
     )
@@ -148,23 +164,39 @@ def _sources(file: str, interval_s: float) -> list[_Source]:
         return list(_of_records(read_recording(file).records.values()))
     name = name_of(file)
     content = read_input(file, remedy=_READINGS, takes_runs=False, takes_readings=True)
-    if content.lstrip().startswith((b"{", b"[")):
+    begin = content.lstrip()
+    # A line of text may begin with a time in brackets.
+    is_stamped = all(split_stamp(begin.partition(b"\n")[0].decode("utf-8", "replace")))
+    if begin.startswith((b"{", b"[")) and not is_stamped:
         run = run_of(content, name, remedy=_READINGS)
         return list(_of_records(run.records))
     if b"\0" in content[:FOREIGN_BYTES]:
         message = "it is not text"
         raise CaptureFormatError(message, remedy=_READINGS, path=name)
     text = content.decode("utf-8", "replace")
-    if is_smi_table(text):
-        telemetry = smi_records(text, start=_START, interval_s=interval_s, path=name)
-    elif _EXPORTER in text and "{" in text:
-        telemetry = exporter_records(text, start=_START, path=name)
-    elif text.strip() and not is_dmon(text):
-        message = "it is the output of none of the tools that are read"
-        raise CaptureFormatError(message, remedy=_READINGS, path=name)
-    else:
-        telemetry = dmon_records(text, start=_START, interval_s=interval_s, path=name)
-    return [_Source(title="", telemetry=telemetry)]
+    return [_Source(title="", telemetry=_translated(text, interval_s, name))]
+
+
+def _translated(text: str, interval_s: float, name: str) -> Telemetry:
+    """
+    Return the readings of a tool's output, recognized by the first known line.
+
+    Raises:
+        CaptureFormatError: The text is of another tool, or damaged.
+    """
+    other = None
+    for line in io.StringIO(text):
+        _, bare = split_stamp(line.strip())
+        for is_of_tool, read in _READERS:
+            if is_of_tool(bare):
+                return read(text, start=_START, interval_s=interval_s, path=name)
+        other = other or other_output(bare)
+    remedy = _READINGS
+    if other is not None:
+        remedy = f"record with {QUERY}, or with {MONITOR} (Hopper and later)"
+    elif text.strip():
+        other = "it is the output of none of the tools that are read"
+    raise CaptureFormatError(other or "it is empty", remedy=remedy, path=name)
 
 
 def _of_records(records: Iterable[Record]) -> Iterator[_Source]:
@@ -195,19 +227,29 @@ def _remarks(busy: Sequence[_Busy]) -> list[str]:
     if not missing:
         return []
     names = ", ".join(missing)
-    remedy = "dcgmi dmon -e 1001,1002,1004,1005 has them"
+    remedy = (
+        f"dcgmi dmon -e 1001,1002,1004,1005 has them, or {MONITOR} (Hopper and later)"
+    )
     return [f"score, class and bottleneck n/a: no reading of {names}; {remedy}"]
 
 
-def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
+def _columns(
+    busy: Sequence[_Busy], escaped: Callable[[str], str]
+) -> tuple[Column, ...]:
     averages = [gpu.judged for gpu in busy]
+    hosts = [gpu.summary.hostname for gpu in busy]
     return (
         Column(
             head="test",
-            cells=tuple(display.escape(gpu.title) for gpu in busy),
+            cells=tuple(escaped(gpu.title) for gpu in busy),
             shrinks=True,
         ),
-        Column(head="GPU", cells=tuple(map(_gpu, busy))),
+        Column(
+            head="host",
+            cells=tuple(escaped(h) if len({*hosts}) > 1 else "" for h in hosts),
+            shrinks=True,
+        ),
+        Column(head="GPU", cells=tuple(map(escaped, _gpus(busy)))),
         Column(
             head="score",
             cells=tuple(f"{a.real_util:.1f}" if a else "" for a in averages),
@@ -235,10 +277,29 @@ def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
     )
 
 
-def _gpu(gpu: _Busy) -> str:
-    average = gpu.average
-    model = average.model_name if average is not None else None
-    return display.escape(" ".join(filter(None, (str(gpu.summary.gpu_index), model))))
+def _gpus(busy: Sequence[_Busy]) -> Iterator[str]:
+    """Yield the names of GPUs, with the ids of GPUs of the same name and host."""
+    names = [_number(gpu.summary) for gpu in busy]
+    places = [
+        (gpu.title, gpu.summary.hostname, name)
+        for gpu, name in zip(busy, names, strict=True)
+    ]
+    counts = Counter(places)
+    for gpu, name, place in zip(busy, names, places, strict=True):
+        model = gpu.average.model_name if gpu.average is not None else None
+        gpu_id = gpu.summary.gpu_uuid if counts[place] > 1 else None
+        yield " ".join(filter(None, (name, model, gpu_id)))
+
+
+def _number(summary: WindowSummary) -> str:
+    """Return the index of a GPU and the instance, or the instance of an unknown GPU."""
+    match = _INSTANCE.fullmatch(summary.gpu_uuid)
+    if match is None:
+        return str(summary.gpu_index)
+    is_of_gpu = match["gpu"] is not None
+    return (
+        f"{summary.gpu_index}/{match['instance']}" if is_of_gpu else match["instance"]
+    )
 
 
 def _classes(gpu: _Busy) -> str:
@@ -257,6 +318,7 @@ def _facts(gpu: _Busy) -> dict[str, object]:
     summary, average, judged = gpu.summary, gpu.average, gpu.judged
     return {
         "test": gpu.title or None,
+        "hostname": summary.hostname or None,
         "gpu_index": summary.gpu_index,
         "gpu_uuid": summary.gpu_uuid,
         "model_name": None if average is None else average.model_name,
@@ -264,6 +326,7 @@ def _facts(gpu: _Busy) -> dict[str, object]:
         "workload_class": None if judged is None else judged.workload_class.label,
         "bottleneck": None if judged is None else judged.bottleneck.value,
         "health": gpu.health.value,
+        "memory_used_fraction": average and average.memory_used_fraction,
         "missing": [] if average is None else list(average.missing),
         "reading_count": summary.reading_count,
         "duration_s": summary.end_s - summary.start_s,
@@ -276,7 +339,8 @@ def _facts(gpu: _Busy) -> dict[str, object]:
 def _csv(scored: Iterable[tuple[_Source, Scoring]]) -> bytes:
     stream = io.StringIO()
     rows = csv.writer(stream, lineterminator="\n")
-    rows.writerow(("test", *_ROW, *READINGS))
+    plain = [name for name in READINGS if name not in _ROW]
+    rows.writerow(("test", *_ROW, *plain, "hostname"))
     for source, scoring in scored:
         for computed in compute_all(source.telemetry.records, scoring):
             record = computed.record
@@ -291,6 +355,7 @@ def _csv(scored: Iterable[tuple[_Source, Scoring]]) -> bytes:
             )
             scores = (*judged, computed.health.value, computed.memory_used_fraction)
             names = (record.monotonic_s, record.gpu_index, csv_cell(record.gpu_uuid))
-            readings = (getattr(record, name) for name in READINGS)
-            rows.writerow((csv_cell(source.title), *names, *scores, *readings))
+            readings = (getattr(record, name) for name in plain)
+            host = csv_cell(record.hostname)
+            rows.writerow((csv_cell(source.title), *names, *scores, *readings, host))
     return stream.getvalue().encode()

@@ -26,6 +26,7 @@ from pytest_gpuperf.model.telemetry import (
     CanonicalRecord,
     ClockReason,
     ComputedRecord,
+    GpuKey,
     Health,
     TimeLine,
     UtilizationWindow,
@@ -60,7 +61,6 @@ _DRAWN = (
 _WORST_FIRST = (Health.CRIT, Health.WARN, Health.HOT, Health.OK)
 # The time that a lone reading describes: the default period of samplers.
 _LONE_READING_S = 1.0
-_Key = tuple[int, str]  # Index and uuid of a GPU, or of an instance of a GPU.
 
 
 class Scoring(Frozen, frozen=True, kw_only=True):
@@ -73,12 +73,12 @@ class Scoring(Frozen, frozen=True, kw_only=True):
         preset_name: Name of the weights. None for the name of the preset with these weights,
             or `custom`.
 
-        model_names: Product names, by GPU index.
+        model_names: Product names, by GPU.
     """
 
     weights: Weights = PRESETS["ai"]
     preset_name: str | None = None
-    model_names: Mapping[int, str] = {}
+    model_names: Mapping[GpuKey, str] = {}
 
     def computed(
         self, record: CanonicalRecord, previous: CanonicalRecord | None
@@ -89,7 +89,7 @@ class Scoring(Frozen, frozen=True, kw_only=True):
             previous=previous,
             weights=self.weights,
             preset_name=self.preset_name,
-            model_name=self.model_names.get(record.gpu_index),
+            model_name=self.model_names.get(record.gpu),
         )
 
 
@@ -146,6 +146,8 @@ class WindowSummary(Frozen, frozen=True, kw_only=True):
 
         average: The average reading, judged as one reading. Its `workload_class` is the class
             of the average. None if no reading describes the window.
+
+        hostname: Name of the GPU's machine, or empty if not reported.
     """
 
     gpu_index: int
@@ -160,6 +162,12 @@ class WindowSummary(Frozen, frozen=True, kw_only=True):
     real_util: ReadingLevel | None
     levels: Mapping[str, ReadingLevel]
     average: ComputedRecord | None
+    hostname: str = ""
+
+    @property
+    def gpu(self) -> GpuKey:
+        """The key of the GPU's readings."""
+        return self.hostname, self.gpu_index, self.gpu_uuid
 
 
 def compute_all(
@@ -179,9 +187,9 @@ def compute_all(
         without a count of replays.
     """
     scoring = scoring or Scoring()
-    previous: dict[_Key, CanonicalRecord] = {}
+    previous: dict[GpuKey, CanonicalRecord] = {}
     for record in records:
-        key = record.gpu_index, record.gpu_uuid
+        key = record.gpu
         yield scoring.computed(record, previous.get(key))
         previous[key] = record
 
@@ -213,7 +221,7 @@ def summarise(
         scoring: Weights and names, by default those of `compute`.
 
     Returns:
-        One summary per GPU, ordered by index and uuid.
+        One summary per GPU, ordered by host, index and uuid.
 
     Raises:
         ValueError: The window ends before it begins.
@@ -222,10 +230,10 @@ def summarise(
         message = f"a window from {start_s!r} to {end_s!r} ends before it begins"
         raise ValueError(message)
     scoring = scoring or Scoring()
-    windows: dict[_Key, _Window] = {}
-    previous: dict[_Key, CanonicalRecord] = {}
+    windows: dict[GpuKey, _Window] = {}
+    previous: dict[GpuKey, CanonicalRecord] = {}
     for record in records:
-        key = record.gpu_index, record.gpu_uuid
+        key = record.gpu
         window = windows.setdefault(key, _Window(start_s=start_s, end_s=end_s))
         before = previous.get(key)
         since_s = start_s if before is None else before.monotonic_s
@@ -244,7 +252,7 @@ def summarise_all(
     Summarise the activity of all GPUs over all readings.
 
     The first reading describes the time before it: as long as between the first two
-    moments, or one second if there is a single moment.
+    moments of a GPU, or one second if no GPU has two moments.
 
     Args:
         records: Readings of any GPUs, each GPU's in order, at least one.
@@ -252,18 +260,27 @@ def summarise_all(
         scoring: Weights and names, by default those of `compute`.
 
     Returns:
-        One summary per GPU, ordered by index and uuid.
+        One summary per GPU, ordered by host, index and uuid.
     """
-    moments = sorted({record.monotonic_s for record in records})
-    period_s = moments[1] - moments[0] if len(moments) > 1 else _LONE_READING_S
+    moments = {record.monotonic_s for record in records}
+    # A tool may read one GPU some milliseconds after the other.
+    first_s: dict[GpuKey, float] = {}
+    periods_s: dict[GpuKey, float] = {}
+    for record in records:
+        elapsed_s = record.monotonic_s - first_s.setdefault(
+            record.gpu, record.monotonic_s
+        )
+        if elapsed_s > 0:
+            periods_s.setdefault(record.gpu, elapsed_s)
+    period_s = min(periods_s.values(), default=_LONE_READING_S)
     return summarise(
-        records, start_s=moments[0] - period_s, end_s=moments[-1], scoring=scoring
+        records, start_s=min(moments) - period_s, end_s=max(moments), scoring=scoring
     )
 
 
 def worst_health(
     records: Iterable[CanonicalRecord], scoring: Scoring | None = None
-) -> dict[tuple[int, str], Health]:
+) -> dict[GpuKey, Health]:
     """
     Return the worst health of each GPU over all readings.
 
@@ -273,11 +290,11 @@ def worst_health(
         scoring: Weights and names, by default those of `compute`.
 
     Returns:
-        The health by index and uuid.
+        The health by GPU.
     """
-    worst: dict[_Key, Health] = {}
+    worst: dict[GpuKey, Health] = {}
     for computed in compute_all(records, scoring):
-        key = computed.gpu_index, computed.gpu_uuid
+        key = computed.record.gpu
         states = (computed.health, worst.get(key, Health.OK))
         worst[key] = min(states, key=_WORST_FIRST.index)
     return worst
@@ -306,7 +323,7 @@ def window_summary(
         scoring: Weights and names, by default those of `compute`.
 
     Returns:
-        One window per GPU with a reading, ordered by index and uuid.
+        One window per GPU with a reading, ordered by host, index and uuid.
 
     Raises:
         ValueError: The window ends before it begins.
@@ -439,7 +456,7 @@ class _Window:
             if value is not None:
                 self.last[name] = value
 
-    def summary(self, key: _Key, scoring: Scoring) -> WindowSummary:
+    def summary(self, key: GpuKey, scoring: Scoring) -> WindowSummary:
         """Summarise the readings."""
         levels = {name: series.level() for name, series in self.series.items()}
         average = None
@@ -449,8 +466,9 @@ class _Window:
             record = replace(self.newest, **(means | self.last))
             average = scoring.computed(record, self.before)
         return WindowSummary(
-            gpu_index=key[0],
-            gpu_uuid=key[1],
+            hostname=key[0],
+            gpu_index=key[1],
+            gpu_uuid=key[2],
             start_s=self.start_s,
             end_s=self.end_s,
             reading_count=len(self.parts_s),
@@ -488,9 +506,9 @@ def time_lines(
 
         longest_s: Longest time that one reading can describe [s].
     """
-    by_gpu: dict[_Key, list[CanonicalRecord]] = {}
+    by_gpu: dict[GpuKey, list[CanonicalRecord]] = {}
     for record in records:
-        by_gpu.setdefault((record.gpu_index, record.gpu_uuid), []).append(record)
+        by_gpu.setdefault(record.gpu, []).append(record)
     lines = []
     for readings in by_gpu.values():
         inside = [r for r in readings if start_s <= r.monotonic_s <= end_s]

@@ -256,7 +256,6 @@ INPUTS = (
 )
 _STANDS_IN = "gpu_busy_fraction"  # Needed only if graphics is absent.
 _inputs = attrgetter(*INPUTS)
-_gpu = attrgetter("gpu_index", "gpu_uuid")
 
 
 def compute(
@@ -326,10 +325,11 @@ def compute(
     workload = CLASSES[held.index(True)]
     rate = _replay_rate(record, previous)
     used, free = record.memory_used_bytes, record.memory_free_bytes
-    reserved = record.memory_reserved_bytes
-    total = used_fraction = None
+    reserved, total = record.memory_reserved_bytes, record.memory_total_bytes
     if used is not None and free is not None and reserved is not None:
         total = used + free + reserved
+    used_fraction = record.memory_used_fraction
+    if used is not None and total is not None:
         used_fraction = used / total if total > 0 else None
     return ComputedRecord(
         record=record,
@@ -395,7 +395,7 @@ def _replay_rate(
     record: CanonicalRecord, previous: CanonicalRecord | None
 ) -> float | None:
     """Return PCIe replays per second, or None without two usable readings."""
-    if previous is None or _gpu(previous) != _gpu(record):
+    if previous is None or previous.gpu != record.gpu:
         return None
     count, before = record.pcie_replay_count, previous.pcie_replay_count
     elapsed_s = record.monotonic_s - previous.monotonic_s

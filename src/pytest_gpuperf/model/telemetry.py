@@ -18,6 +18,7 @@ __all__ = [
     "ClockReason",
     "ComputedRecord",
     "DeviceDeltas",
+    "GpuKey",
     "Health",
     "SecondPass",
     "Sharing",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 Weights = tuple[float, float, float, float]  # For sm, tensor, dram and graphics.
+GpuKey = tuple[str, int, str]  # Hostname, index and uuid of a GPU or of an instance.
 
 
 class BottleneckCategory(str, Enum):
@@ -116,7 +118,8 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
     Attributes:
         gpu_index: Index in the driver's order, from 0.
 
-        gpu_uuid: Permanent id of the GPU or its instance, or empty if not reported.
+        gpu_uuid: Permanent id of the GPU, as its UUID, bus id or serial number, or empty
+            if not reported. The id of a MIG instance ends with `/GI` and its number.
 
         monotonic_s: Time of the reading, by a monotonic clock [s]. Only differences are
             meaningful.
@@ -194,8 +197,15 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
 
         memory_reserved_bytes: Device memory reserved by the driver [B].
 
+        memory_total_bytes: All device memory [B].
+
+        memory_used_fraction: Device memory in use, of all that is not reserved, 0 to 1.
+
         clock_reasons: Reasons for a lowered clock, or empty if there were none. Not a
             number, so not in `READINGS`.
+
+        hostname: Name of the GPU's machine, or empty if not reported. Not a number, so
+            not in `READINGS`.
     """
 
     gpu_index: int
@@ -236,7 +246,15 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
     memory_used_bytes: float | None = None
     memory_free_bytes: float | None = None
     memory_reserved_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    memory_used_fraction: float | None = None
     clock_reasons: frozenset[ClockReason] | None = None
+    hostname: str = ""
+
+    @property
+    def gpu(self) -> GpuKey:
+        """The key of all readings of the GPU or the instance."""
+        return self.hostname, self.gpu_index, self.gpu_uuid
 
     def __post_init__(self) -> None:
         """Reject values that are not finite numbers."""
@@ -253,7 +271,7 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
         refuse(list(not_finite("telemetry", stated(fields))))
 
 
-READINGS = CanonicalRecord.__struct_fields__[4:-1]
+READINGS = CanonicalRecord.__struct_fields__[4:-2]
 _NUMBERS = (
     "monotonic_s",
     "unix_s",
@@ -290,10 +308,11 @@ class ComputedRecord(Frozen, frozen=True, kw_only=True):
 
         health: Health of the GPU.
 
-        memory_total_bytes: Total memory [B], or None if a part of it is absent.
+        memory_total_bytes: The sum of used, free and reserved memory [B]. If one of them
+            is absent, the reported total, or None if that is absent, too.
 
-        memory_used_fraction: Used over total memory, 0 to 1, or None if the total is
-            absent or zero.
+        memory_used_fraction: Used over total memory, 0 to 1. Without a total, the
+            reported fraction. None if both are absent, or if the total is zero.
 
         pcie_replay_rate_per_s: PCIe packets sent again [1/s], or None if the previous
             reading is absent or higher than this one.

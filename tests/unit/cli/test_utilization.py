@@ -29,6 +29,11 @@ DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{gpu="0",UUID="GPU-a",modelName="NVIDIA H200"} 0.
 DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",UUID="GPU-a",modelName="NVIDIA H200"} 0.38
 DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="0",UUID="GPU-a",modelName="NVIDIA H200"} 0.99
 """
+MONITOR = """\
+# gpu    pwr  gtemp     sm   gract  smutil  mmaact    dram
+# Idx      W      C      %   GPM:%   GPM:%   GPM:%   GPM:%
+    0    456     60     99      99      93      61      38
+"""
 SMI = "timestamp, index, utilization.gpu [%], temperature.gpu\n2025/03/01 12:00:00.000, 0, 98 %, 99\n"
 
 
@@ -39,7 +44,18 @@ def shown(
     return code, capfdbinary.readouterr().out.decode()
 
 
-@pytest.mark.parametrize("text", [DMON, EXPORTER])
+@pytest.mark.parametrize(
+    "text",
+    [
+        DMON,
+        EXPORTER,
+        MONITOR,
+        "".join(f"Nov 27 16:33:07 {line}\n" for line in DMON.splitlines()),
+        "".join(f"[2025-11-27 16:33:07] {line}\n" for line in MONITOR.splitlines()),
+        f"WARNING: name, index and uuid are set\n\n{DMON}",
+        f"# HELP DCGM_FI_PROF_SM_ACTIVE GPU activity\n{EXPORTER}",
+    ],
+)
 def test_each_tool_is_known_by_its_first_lines(
     tmp_path: Path, text: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -57,6 +73,100 @@ def test_each_tool_is_known_by_its_first_lines(
         _, content = shown(capfdbinary, str(path), f"--format={form}")
         assert "71.4" in content
         assert "100 % tensor-heavy compute" in content
+
+
+HOSTS = """\
+DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a",Hostname="x",modelName="NVIDIA A100"} 94
+DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-b",Hostname="y",modelName="NVIDIA H100"} 94
+DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-b",Hostname="y",GPU_I_ID="3"} 94
+"""
+
+
+def test_hosts_and_instances_are_told_apart(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """In every format: 94 degrees are hot for an A100, and not for an H100."""
+    path = tmp_path / "page.txt"
+    path.write_text(HOSTS)
+
+    _, text = shown(capfdbinary, str(path))
+    rows = [line.split() for line in text.splitlines()[2:5]]
+    assert [(r[0], r[1], r[-2]) for r in rows] == [
+        ("x", "0", "HOT"),
+        ("y", "0", "OK"),
+        ("y", "0/GI3", "OK"),
+    ]
+    _, content = shown(capfdbinary, str(path), "--format=json")
+    gpus = json.loads(content)["gpus"]
+    assert [(g["hostname"], g["gpu_uuid"], g["model_name"]) for g in gpus] == [
+        ("x", "GPU-a", "NVIDIA A100"),
+        ("y", "GPU-b", "NVIDIA H100"),
+        ("y", "GPU-b/GI3", "NVIDIA H100"),
+    ]
+    _, markdown = shown(capfdbinary, str(path), "--format=markdown")
+    assert "| y | 0/GI3 NVIDIA H100 |" in markdown
+    _, content = shown(capfdbinary, str(path), "--format=csv")
+    read = [*csv.DictReader(io.StringIO(content))]
+    assert [(r["hostname"], r["gpu_uuid"], r["health"]) for r in read] == [
+        ("x", "GPU-a", "HOT"),
+        ("y", "GPU-b", "OK"),
+        ("y", "GPU-b/GI3", "OK"),
+    ]
+    path.write_text(HOSTS.splitlines(keepends=True)[0])
+    assert "host" not in shown(capfdbinary, str(path))[1]
+
+
+def test_gpus_that_are_alike_have_their_ids(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Tables of two hosts in one file, each with a GPU 0; the memory has a fraction."""
+    path = tmp_path / "smi.csv"
+    row = "0, GPU-{}, NVIDIA H200, {} MiB, 100 MiB\n"
+    path.write_text(
+        f"index, uuid, name, memory.used, memory.total\n"
+        f"{row.format('a', 25)}{row.format('b', 50)}"
+    )
+    _, text = shown(capfdbinary, str(path))
+    _, content = shown(capfdbinary, str(path), "--format=json")
+
+    assert "0 NVIDIA H200 GPU-a " in text
+    assert "0 NVIDIA H200 GPU-b " in text
+    fractions = [gpu["memory_used_fraction"] for gpu in json.loads(content)["gpus"]]
+    assert fractions == [0.25, 0.5]
+
+
+def test_names_of_a_file_are_text_in_markdown(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A bar of a host's or product's name ends no cell."""
+    path = tmp_path / "page.txt"
+    path.write_text(HOSTS.replace('"x"', '"x|<b>"').replace("A100", "A|100"))
+    _, markdown = shown(capfdbinary, str(path), "--format=markdown")
+
+    assert r"| x\|\<b\> | 0 NVIDIA A\|100 |" in markdown
+
+
+def test_an_instance_alone_has_no_index(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Its number is its own: nothing says which GPU it is of."""
+    path = tmp_path / "dmon.txt"
+    path.write_text(DMON.replace("GPU ", "GPU-I "))
+    _, text = shown(capfdbinary, str(path))
+
+    assert [line.split()[0] for line in text.splitlines()[2:4]] == ["GI0", "GI1"]
+
+
+def test_a_file_without_a_reading_tells_what_was_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The only row of it may be cut."""
+    path = tmp_path / "smi.csv"
+    path.write_text(SMI.strip())
+
+    assert cli.main(["utilization", str(path)]) == 4
+    told = capsys.readouterr().err
+    assert "it has no reading of a GPU; the last line has no line end" in told
 
 
 def test_a_reading_without_counters_has_no_class(
@@ -124,6 +234,10 @@ def test_a_run_says_it_of_each_test(
         (b"a b\n1 2\n", "it is the output of none of the tools that are read"),
         (b"<html>\n</html>\n", "it is an HTML page"),
         (b"0, NVIDIA H200, 98 %\n", "name the output of dcgmi dmon, dcgm-exporter"),
+        (b"# gpu     pid  type    sm\n", "it is the output of nvidia-smi pmon"),
+        (b"==============NVSMI LOG==============\n", "nvidia-smi -q"),
+        (b"| NVIDIA-SMI 580.95 |\n", "remedy: record with nvidia-smi --query-gpu="),
+        (b"[12:00:00] x\n", "it is the output of none of the tools that are read"),
         (b"", "empty"),
     ],
 )

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from pytest_gpuperf.collect.nvml.library import GPM_METRICS, gpm_readings
 from pytest_gpuperf.collect.translate.dcgm import (
     Field,
-    Moment,
-    Telemetry,
     dmon_records,
     exporter_records,
     field_named,
     number,
 )
+from pytest_gpuperf.collect.translate.telemetry import Moment, Telemetry
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model import CanonicalRecord
 from pytest_gpuperf.model.telemetry import READINGS
@@ -27,11 +26,11 @@ START = Moment(monotonic_s=100.0, unix_s=1.75e9)
 
 
 def dmon(text: str, **how: Any) -> Telemetry:
-    return dmon_records(text, start=START, interval_s=0.1, **how)
+    return dmon_records(f"{text}\n", start=START, interval_s=0.1, **how)
 
 
 def exporter(text: str) -> Telemetry:
-    return exporter_records(text, start=START)
+    return exporter_records(f"{text}\n", start=START, interval_s=0.1)
 
 
 def one(text: str, **how: Any) -> CanonicalRecord:
@@ -117,9 +116,18 @@ FIELDS: list[tuple[int | None, tuple[str, ...], str, str, str, Any]] = [
     ),
     (204, ("DEV_MEM_COPY_UTIL",), "MCUTL", "40", "memory_busy_fraction", 0.4),
     (230, ("DEV_XID_ERRORS", "DEV_XID_ERROR"), "XIDER", "79", "last_xid", 79),
+    (250, ("DEV_FB_TOTAL",), "FBTTL", "81559", "memory_total_bytes", 81559 * 2.0**20),
     (251, ("DEV_FB_FREE",), "FBFRE", "2651", "memory_free_bytes", 2651 * 2.0**20),
     (252, ("DEV_FB_USED",), "FBUSD", "141120", "memory_used_bytes", 141120 * 2.0**20),
     (253, ("DEV_FB_RESERVED",), "FBRSV", "609", "memory_reserved_bytes", 609 * 2.0**20),
+    (
+        254,
+        ("DEV_FB_USED_PERCENT", "DEV_FB_USED_RATIO"),
+        "FBUSP",
+        "0.92",
+        "memory_used_fraction",
+        0.92,
+    ),
     (
         393,
         ("DEV_UNCORRECTABLE_REMAPPED_ROWS", "DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),
@@ -348,37 +356,161 @@ def test_a_row_may_say_its_time() -> None:
     assert times == [(1760000000.5, 100.0), (1760000002.0, 101.5)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Nov 27 23:59:59", "Nov 28 00:00:01"),
+        ("Dec 31 23:59:59", "Jan  1 00:00:01"),
+        ("Feb 29 23:59:59", "Mar  1 00:00:01"),
+        ("Feb 28 23:59:59", "Mar  1 00:00:01"),
+        ("23:59:59", "00:00:01"),
+        ("2025-09-08T23:59:59", "2025-09-09T00:00:01"),
+        ("2025-09-08 23:59:59", "2025-09-09 00:00:01"),
+        ("[2025-09-08 23:59:59]", "[2025-09-09 00:00:01]"),
+        ("2025-09-08T23:59:59.25+0200", "2025-09-08T22:00:01.25Z"),
+        ("Mon Sep  8 23:59:59 UTC 2025", "Tue Sep  9 00:00:01 UTC 2025"),
+        ("Mon Sep  8 23:59:59 2025:", "Tue Sep  9 00:00:01 2025:"),
+    ],
+)
+def test_each_line_may_begin_with_its_time(first: str, second: str) -> None:
+    """As `ts` and `date` write it, over midnight and the end of a year."""
+    found = dmon(
+        f"{first} #Entity SMACT\n{first} ID\n{first}\n"
+        f"{first} GPU 0 0.1\n{second} GPU 0 0.2"
+    )
+
+    assert [r.monotonic_s for r in found.records] == [100.0, 102.0]
+    assert found.notes == ()
+
+
+def test_readings_of_one_second_are_spread_over_it() -> None:
+    """`ts` writes whole seconds: five readings are not one reading and four of no time."""
+    rows = "".join(
+        f"00:00:0{second} GPU {gpu} 0.1\n"
+        for second in (0, 0, 0, 0, 1, 2, 2)
+        for gpu in (0, 1)
+    )
+    found = dmon(f"#Entity SMACT\n{rows}")
+
+    times = [100.0, 100.25, 100.5, 100.75, 101.0, 102.0, 102.5]
+    for gpu in (0, 1):
+        mine = [r.monotonic_s for r in found.records if r.gpu_index == gpu]
+        assert mine == times
+
+
+def test_times_with_a_fraction_are_kept() -> None:
+    """Two readings of one moment are not moved where the clock is finer than a second."""
+    found = dmon("#Entity SMACT\n1.5 GPU 0 0.1\n1.5 GPU 0 0.2\n2 GPU 0 0.3")
+
+    assert [r.monotonic_s for r in found.records] == [100.0, 100.0, 100.5]
+
+
+WARNING = "WARNING: CUDA_VISIBLE_DEVICES is set.\n\nStatus: Error\n"
+
+
+def test_what_a_tool_prints_around_its_rows_is_left_out() -> None:
+    """The first line of it is quoted: it may say that a GPU is lost."""
+    rows = "#Entity SMACT\nGPU 0 0.1\nGPU 0 0.2\n"
+    found = dmon(f"{WARNING}{rows}Error: GPU is lost\n{WARNING}")
+
+    assert [r.sm_active_fraction for r in found.records] == [0.1, 0.2]
+    assert found.notes == (
+        (
+            "lines above the rows, left out: "
+            "'WARNING: CUDA_VISIBLE_DEVICES is set.' (line 1), and 1 more"
+        ),
+        "lines below the rows, left out: 'Error: GPU is lost' (line 7), and 2 more",
+    )
+    with pytest.raises(CaptureFormatError, match=r"line 4: 'Status: Error' is not"):
+        dmon(f"#Entity SMACT\nGPU 0 0.1\n\nStatus: Error\n{rows}")
+
+
+def test_a_last_line_without_an_end_is_left_out() -> None:
+    """Its last number may be the beginning of a number."""
+    text = "#Entity SMACT\nGPU 0 0.1\nGPU 0 0."
+    found = dmon_records(text, start=START, interval_s=0.1)
+
+    assert [r.sm_active_fraction for r in found.records] == [0.1]
+    assert found.notes == (
+        (
+            "the last line has no line end, so it may be cut and is left out: "
+            "'GPU 0 0.' (line 3)"
+        ),
+    )
+    page = 'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\nDCGM_FI_DEV_POWER_USAGE{gpu="0"} 3'
+    (record,) = exporter_records(page, start=START, interval_s=0.1).records
+    assert said(record) == {"temperature_celsius": 60.0}
+
+
+def test_a_row_that_was_cut_may_go_on_with_a_head() -> None:
+    """A monitor that is killed and started again adds to its log where the cut is."""
+    text = "#Entity SMACT TENSO\nID\nGPU 0 0.1 0.2\n"
+    found = dmon(f"{text}GPU 0 0.1 0.{text}")
+
+    assert [r.tensor_active_fraction for r in found.records] == [0.2, 0.2]
+    assert found.notes == (
+        (
+            "rows that were cut before a tool was started again, left out: "
+            "'GPU 0 0.1 0.' (line 4)"
+        ),
+    )
+    page = '# HELP DCGM_FI_DEV_GPU_TEMP t\nDCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n'
+    cut = 'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 3'
+    records = exporter(f"{page}{cut}{page}").records
+    assert [(r.monotonic_s, said(r)) for r in records] == [
+        (100.0, {"temperature_celsius": 60.0}),
+        (100.1, {"temperature_celsius": 60.0}),
+    ]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_a_line_ends_as_on_any_system(end: str) -> None:
+    """And no character inside of a label ends it."""
+    page = f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",pod="a\u2028b"}} 60{end}'
+    (record,) = exporter_records(page, start=START, interval_s=0.1).records
+
+    assert said(record) == {"temperature_celsius": 60.0}
+
+
 def test_instances_are_told_apart_in_dmon() -> None:
-    """Each is of the GPU whose row is above it, and none takes another's place."""
+    """Eight numbers are of each GPU, and none takes another's place."""
     found = dmon(
         "# Entity  SMACT\n      Id\n"
-        "    GPU 0  0.9\n  GPU-I 0  0.5\n  GPU-I 1  0.4\n    GPU 1  0.8\n"
-        "  GPU-I 2  0.3\n GPU-CI 0  0.2\n    GPU 0  0.7\n  GPU-I 0  0.6",
+        "    GPU 0  0.9\n    GPU 1  0.8\n  GPU-I 0  0.5\n  GPU-I 7  0.4\n"
+        "  GPU-I 8  0.3\n GPU-CI 9  0.2\n    GPU 0  0.7\n  GPU-I 0  0.6\n"
+        " GPU-I 8  0.1",
         uuids={0: "GPU-a", 1: "GPU-b"},
     )
 
     assert [(r.gpu_uuid, r.sm_active_fraction) for r in found.records] == [
         ("GPU-a", 0.9),
-        ("GPU-a/GPU-I0", 0.5),
-        ("GPU-a/GPU-I1", 0.4),
         ("GPU-b", 0.8),
-        ("GPU-b/GPU-I2", 0.3),
-        ("GPU-b/GPU-CI0", 0.2),
+        ("GPU-a/GI0", 0.5),
+        ("GPU-a/GI7", 0.4),
+        ("GPU-b/GI8", 0.3),
+        ("GPU-b/CI9", 0.2),
         ("GPU-a", 0.7),
-        ("GPU-a/GPU-I0", 0.6),
+        ("GPU-a/GI0", 0.6),
+        ("GI8", 0.1),
     ]
-    assert [r.monotonic_s for r in found.records] == [100.0] * 6 + [100.1] * 2
+    assert [r.monotonic_s for r in found.records] == [100.0] * 6 + [100.1] * 3
 
 
-def test_an_instance_without_its_gpu_is_left_out_with_a_sentence() -> None:
-    """Nothing is guessed, and nothing goes silently."""
-    found = dmon("#Entity SMACT\nGPU-I 0 0.5\nSwitch 1 0.5\nGPU-I 0 0.5")
+def test_an_instance_without_its_gpu_is_a_gpu_of_its_own() -> None:
+    """Its GPU is not guessed; a row of anything else is left out with a sentence."""
+    found = dmon("#Entity SMACT\nGPU-I 3 0.5\nSwitch 1 0.5\nGPU-I 4 0.6\nGPU-I 3 0.7")
 
-    assert found.records == ()
-    (note,) = found.notes
-    assert note == (
-        "rows that belong to no GPU of the text: "
-        "GPU-I 0 (line 2), Switch 1 (line 3), GPU-I 0 (line 4)"
+    assert [(r.gpu_index, r.gpu_uuid, r.sm_active_fraction) for r in found.records] == [
+        (3, "GI3", 0.5),
+        (4, "GI4", 0.6),
+        (3, "GI3", 0.7),
+    ]
+    assert found.notes == (
+        (
+            "instances without a row of their GPU are shown as GPUs of their own "
+            "(dcgmi dmon -i 0,i:0,i:1 has the rows of GPU 0, too): GI3, GI4"
+        ),
+        "rows that belong to no GPU of the text: Switch 1 (line 3)",
     )
 
 
@@ -472,8 +604,8 @@ def test_nvlink_has_a_second_source(
 def test_all_mistakes_of_a_text_of_dmon_are_told() -> None:
     """Each with the number of its line, in one error."""
     text = (
-        "GPU 0 1\n#Entity SMACT\nGPU 0 0.1\nGPU 0 0.1 0.2\n"
-        "Error setting watches. Result: -6\n"
+        "\n#Entity SMACT\nGPU 0 0.1\nGPU 0 0.1 0.2\n"
+        "Error setting watches. Result: -6\nGPU 0 0.1"
     )
 
     with pytest.raises(CaptureFormatError) as caught:
@@ -481,10 +613,15 @@ def test_all_mistakes_of_a_text_of_dmon_are_told() -> None:
 
     message = str(caught.value)
     assert caught.value.path == "a.txt"
-    assert "line 1: values without a header above them" in message
     assert "line 4: 2 values under 1 names" in message
     assert "line 5: 'Error setting watches. Result: -6' is not an entity" in message
     assert "line 3" not in message
+
+
+def test_rows_without_a_head_are_a_mistake() -> None:
+    """Nobody can tell what the values are."""
+    with pytest.raises(CaptureFormatError, match="line 1: values without a header"):
+        dmon("GPU 0 1")
 
 
 def test_very_many_mistakes_are_counted() -> None:
@@ -501,7 +638,7 @@ EXPORTER = r"""
 # TYPE DCGM_FI_PROF_SM_ACTIVE gauge
 DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-a",device="nvidia0",modelName="NVIDIA H200",Hostname="n\"1\\}"} 0.930000
 DCGM_FI_PROF_SM_UTIL_RATIO{gpu="1",UUID="GPU-b",modelName="NVIDIA H200"} NaN
-DCGM_FI_DEV_GPU_TEMP{ gpu = "0", UUID = "GPU-a", } 61
+DCGM_FI_DEV_GPU_TEMP{ gpu = "0", UUID = "GPU-a", hostname = "n\"1\\}" } 61
 DCGM_FI_DEV_GPU_TEMP{device="nvidia3",uuid="GPU-d"} 50
 DCGM_FI_DEV_VGPU_LICENSE_STATUS{gpu="0",UUID="GPU-a"} 0
 go_goroutines 12
@@ -519,7 +656,10 @@ def test_a_text_of_the_exporter_is_one_record_for_each_gpu() -> None:
         (3, "GPU-d", {"temperature_celsius": 50.0}),
     ]
     assert {(r.monotonic_s, r.unix_s) for r in found.records} == {(100.0, 1.75e9)}
-    assert found.model_names == {0: "NVIDIA H200", 1: "NVIDIA H200"}
+    assert found.model_names == {
+        ('n"1\\}', 0, "GPU-a"): "NVIDIA H200",
+        ("", 1, "GPU-b"): "NVIDIA H200",
+    }
     assert found.notes == ()
 
 
@@ -589,8 +729,86 @@ def test_lines_that_contradict_each_other_are_no_reading() -> None:
         {"temperature_celsius": 60.0, "memory_used_bytes": 2.0**20}
     ]
     assert found.notes == (
-        "two lines with the same labels have different values: DEV_POWER_USAGE (GPU 0)",
+        (
+            "lines that differ in pod alone and have different values, left out: "
+            "DEV_POWER_USAGE (GPU 0)"
+        ),
     )
+
+
+def test_hosts_are_told_apart_in_the_exporter() -> None:
+    """By whichever label names them; a model is of a host's own GPU and its instances."""
+    line = 'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="GPU-{}",{}}} 60\n'
+    found = exporter(
+        line.format("a", 'Hostname="x",instance="1:9400",modelName="NVIDIA A100"')
+        + line.format("b", 'hostname="y",modelName="NVIDIA H100"')
+        + line.format("b", 'hostname="y",GPU_I_ID="1"')
+        + line.format("c", 'instance="2:9400"')
+    )
+
+    assert [record.gpu for record in found.records] == [
+        ("x", 0, "GPU-a"),
+        ("y", 0, "GPU-b"),
+        ("y", 0, "GPU-b/GI1"),
+        ("2:9400", 0, "GPU-c"),
+    ]
+    assert found.model_names == {
+        ("x", 0, "GPU-a"): "NVIDIA A100",
+        ("y", 0, "GPU-b"): "NVIDIA H100",
+        ("y", 0, "GPU-b/GI1"): "NVIDIA H100",
+    }
+
+
+PAGE = """\
+# HELP DCGM_FI_DEV_GPU_TEMP GPU temperature
+# TYPE DCGM_FI_DEV_GPU_TEMP gauge
+DCGM_FI_DEV_GPU_TEMP{{gpu="0",Hostname="{host}"}} {}
+DCGM_FI_DEV_GPU_TEMP{{gpu="1",Hostname="{host}"}} {}
+# HELP DCGM_FI_DEV_POWER_USAGE Power draw
+DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="{host}"}} {}
+"""
+
+
+@pytest.mark.parametrize("comments", [True, False])
+def test_pages_are_read_one_after_the_other(comments: bool) -> None:
+    """With and without comments, and each host has its own times."""
+    pages = (
+        PAGE.format(60, 50, 300, host="a"),
+        PAGE.format(61, 51, 310, host="a"),
+        PAGE.format(70, 71, 400, host="b"),
+        PAGE.format(62, 52, 320, host="a"),
+    )
+    lines = [line for page in pages for line in page.splitlines()]
+    found = exporter("\n".join(line for line in lines if comments or line[0] != "#"))
+
+    assert found.notes == ()
+    assert [
+        (r.hostname, r.gpu_index, r.monotonic_s, r.temperature_celsius, r.power_watts)
+        for r in found.records
+    ] == [
+        ("a", 0, 100.0, 60.0, 300.0),
+        ("a", 1, 100.0, 50.0, None),
+        ("a", 0, 100.1, 61.0, 310.0),
+        ("a", 1, 100.1, 51.0, None),
+        ("b", 0, 100.0, 70.0, 400.0),
+        ("b", 1, 100.0, 71.0, None),
+        ("a", 0, 100.2, 62.0, 320.0),
+        ("a", 1, 100.2, 52.0, None),
+    ]
+
+
+def test_a_gpu_that_comes_later_begins_its_page() -> None:
+    """The comments tell where a page begins, though its first line is new."""
+    line = '# HELP DCGM_FI_DEV_GPU_TEMP x\n{}DCGM_FI_DEV_GPU_TEMP{{gpu="1"}} {}\n'
+    found = exporter(
+        line.format("", 50) + line.format('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n', 51)
+    )
+
+    assert [(r.gpu_index, r.monotonic_s) for r in found.records] == [
+        (1, 100.0),
+        (0, 100.1),
+        (1, 100.1),
+    ]
 
 
 def test_what_cannot_be_is_left_out_of_the_exporter_too() -> None:
@@ -604,17 +822,18 @@ def test_all_mistakes_of_a_text_of_the_exporter_are_told() -> None:
     """Each with the number of its line, in one error."""
     with pytest.raises(CaptureFormatError) as caught:
         exporter(
-            'DCGM_FI_DEV_GPU_TEMP{gpu="0"} sixty\n'
             'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n'
+            'DCGM_FI_DEV_GPU_TEMP{gpu="0"} sixty\n'
             "DCGM_FI_DEV_GPU_TEMP{gpu=0} 60\n"
             "<html>\n"
+            'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 61\n'
         )
 
     message = str(caught.value)
-    assert "line 1: 'sixty' is not a number" in message
+    assert "line 2: 'sixty' is not a number" in message
     assert "line 3: 'gpu=0' is not a label" in message
     assert "line 4: '<html>' is not a name, labels and value" in message
-    assert "line 2" not in message
+    assert "line 1" not in message
 
 
 def test_a_name_that_is_not_ours_is_no_field() -> None:

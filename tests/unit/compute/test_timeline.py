@@ -106,11 +106,27 @@ def test_a_product_is_known_by_its_gpu() -> None:
     """A model's name reaches the readings of its GPU only."""
     some = [full(gpu_index=gpu, temperature_celsius=94.0) for gpu in (0, 1)]
 
-    found = compute_all(some, Scoring(model_names={1: "NVIDIA H200"}))
+    found = compute_all(some, Scoring(model_names={("", 1, ""): "NVIDIA H200"}))
 
     assert [(c.model_name, c.health.value) for c in found] == [
         (None, "HOT"),
         ("NVIDIA H200", "OK"),
+    ]
+
+
+def test_hosts_are_told_apart() -> None:
+    """GPU 0 of two hosts are two GPUs, each with its own product, health and time."""
+    some = [full(hostname=host, temperature_celsius=94.0) for host in "ba"]
+    scoring = Scoring(model_names={("b", 0, ""): "NVIDIA H200"})
+
+    assert worst_health(some, scoring) == {
+        ("a", 0, ""): Health.HOT,
+        ("b", 0, ""): Health.OK,
+    }
+    found = summarise_all(some, scoring)
+    assert [(s.hostname, s.gpu, s.reading_count) for s in found] == [
+        ("a", ("a", 0, ""), 1),
+        ("b", ("b", 0, ""), 1),
     ]
 
 
@@ -421,6 +437,21 @@ def test_the_period_is_between_moments_not_between_readings() -> None:
     assert [s.sample_class_s for s in summarise_all(some)] == [{HEAVY: 2.0}] * 2
 
 
+def test_gpus_that_are_read_one_after_the_other_have_one_period() -> None:
+    """nvidia-smi reads the second GPU 2 ms after the first: that is not a period."""
+    some = [
+        reading(second + late_s, gpu_index=gpu)
+        for second, reading in ((5.0, heavy), (6.0, idle))
+        for gpu, late_s in ((0, 0.0), (1, 0.002))
+    ]
+    first, second = summarise_all(some)
+
+    assert first.sample_class_s == {HEAVY: 1.0, IDLE: 1.0}
+    assert second.sample_class_s == pytest.approx({HEAVY: 1.002, IDLE: 1.0})
+    lone_s = [s.end_s - s.start_s for s in summarise_all(some[:2])]
+    assert lone_s == pytest.approx([1.002] * 2)
+
+
 def test_a_lone_reading_describes_a_second() -> None:
     """There is no other one to tell how often the GPU was read."""
     (summary,) = summarise_all([heavy(5.0)])
@@ -446,10 +477,10 @@ def test_the_worst_health_of_each_gpu_counts() -> None:
     ]
 
     assert worst_health(some) == {
-        (0, ""): Health.CRIT,
-        (1, ""): Health.WARN,
-        (2, ""): Health.HOT,
-        (3, ""): Health.OK,
+        ("", 0, ""): Health.CRIT,
+        ("", 1, ""): Health.WARN,
+        ("", 2, ""): Health.HOT,
+        ("", 3, ""): Health.OK,
     }
 
 

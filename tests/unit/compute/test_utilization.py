@@ -274,7 +274,8 @@ def test_the_unit_of_memory_is_of_no_account(
     one: utilization.CanonicalRecord, power: int
 ) -> None:
     """The used fraction is the same in bytes as in any power of two of them."""
-    parts = ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes")
+    kinds = ("used", "free", "reserved", "total")
+    parts = [f"memory_{kind}_bytes" for kind in kinds]
     scaled: dict[str, Any] = {
         name: None if getattr(one, name) is None else getattr(one, name) * 2**power
         for name in parts
@@ -288,13 +289,48 @@ def test_the_unit_of_memory_is_of_no_account(
 
 def test_zero_memory_has_a_total_and_no_fraction() -> None:
     """Nothing of nothing is not a fraction; a missing part leaves no total either."""
+    unstated = {"memory_total_bytes": None, "memory_used_fraction": None}
     found = compute(full())
-    partly = compute(full(memory_reserved_bytes=None))
+    partly = compute(full(memory_reserved_bytes=None, **unstated))
     least = compute(full(memory_used_bytes=1.0))
 
     assert least.memory_used_fraction == 1.0
     assert (found.memory_total_bytes, found.memory_used_fraction) == (0.0, None)
     assert (partly.memory_total_bytes, partly.memory_used_fraction) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("readings", "total", "fraction"),
+    [
+        # The parts are exact, so what the source states besides them is not needed.
+        (
+            {"used": 30.0, "free": 60.0, "reserved": 10.0, "total": 99.0},
+            100.0,
+            0.3,
+        ),
+        ({"used": 30.0, "free": 60.0, "total": 120.0}, 120.0, 0.25),
+        ({"used": 30.0, "total": 0.0}, 0.0, None),
+        ({"used": 30.0}, None, 0.9),
+        ({"total": 120.0}, 120.0, 0.9),
+    ],
+)
+def test_a_stated_total_or_fraction_stands_in(
+    readings: dict[str, float], total: float | None, fraction: float | None
+) -> None:
+    """Where a part of the memory is absent, first the total, then the fraction."""
+    given = {f"memory_{kind}_bytes": value for kind, value in readings.items()}
+    found = compute(record(memory_used_fraction=0.9, **given))
+
+    assert (found.memory_total_bytes, found.memory_used_fraction) == (total, fraction)
+
+
+def test_replays_of_another_host_are_not_the_previous_ones() -> None:
+    """GPU 0 of one host is not GPU 0 of another one."""
+    before = record(pcie_replay_count=1, hostname="a", monotonic_s=0.0)
+    later = record(pcie_replay_count=5, hostname="b")
+
+    assert compute(later, previous=before).health is Health.OK
+    assert compute(replace(later, hostname="a"), previous=before).health is Health.WARN
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,11 @@ NUMBERS = ("monotonic_s", "unix_s", *READINGS)
 
 def test_only_the_gpu_and_the_time_are_needed() -> None:
     """Every reading is None until a source says it."""
-    assert len(READINGS) == 34
+    assert len(READINGS) == 36
     assert {getattr(RECORD, name) for name in READINGS} == {None}
-    assert CanonicalRecord.__struct_fields__[4:] == (*READINGS, "clock_reasons")
-    assert RECORD.clock_reasons is None
+    others = ("clock_reasons", "hostname")
+    assert CanonicalRecord.__struct_fields__[4:] == (*READINGS, *others)
+    assert (RECORD.clock_reasons, RECORD.hostname) == (None, "")
 
 
 def test_a_stored_zero_is_not_an_absent_value() -> None:

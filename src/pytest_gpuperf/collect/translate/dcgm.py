@@ -12,12 +12,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import isfinite
-from typing import Any
 
-from pytest_gpuperf.errors import CaptureFormatError
+from pytest_gpuperf.collect.translate.telemetry import (
+    LeftOut,
+    Moment,
+    Telemetry,
+    Times,
+    excerpt,
+    read_lines,
+    record_at,
+    sentences,
+    split_stamp,
+)
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.quantity import MiB
-from pytest_gpuperf.model.telemetry import CanonicalRecord
+from pytest_gpuperf.model.telemetry import CanonicalRecord, GpuKey
 
 Value = float | int | bool
 
@@ -35,12 +44,13 @@ _BLANKS = frozenset(
 
 
 class DcgmUnit(Enum):
-    """The unit of a field's number."""
+    """The unit of a field's number, of DCGM or of nvidia-smi."""
 
     RATIO = "ratio"
     PERCENT = "percent"
     NVLINK = "1000 KiB/s"
     BYTES_PER_S = "B/s"
+    MIB_PER_S = "MiB/s"
     MILLIJOULES = "mJ"
     MHZ = "MHz"
     MIB = "MiB"
@@ -55,6 +65,7 @@ _CONVERT: Mapping[DcgmUnit, Callable[[float], Value]] = {
     DcgmUnit.PERCENT: lambda v: min(1.0, max(0.0, v / 100.0)),
     DcgmUnit.NVLINK: lambda v: max(0.0, v * _NVLINK_BYTES_PER_S),
     DcgmUnit.BYTES_PER_S: float,
+    DcgmUnit.MIB_PER_S: lambda v: v * MiB,
     DcgmUnit.MILLIJOULES: lambda v: v / 1000.0,
     DcgmUnit.MHZ: lambda v: v * _MHZ,
     DcgmUnit.MIB: lambda v: v * MiB,  # DCGM calls it MB.
@@ -75,7 +86,7 @@ _MAY_BE_NEGATIVE = {
 
 class Field(Frozen, frozen=True, kw_only=True):
     """
-    A field of DCGM.
+    A field of DCGM, or a column of `nvidia-smi dmon`.
 
     Attributes:
         reading: The field of a CanonicalRecord, or a name for one of two halves of it.
@@ -84,7 +95,7 @@ class Field(Frozen, frozen=True, kw_only=True):
 
         number: DCGM's own number, or None if the field has only a name.
 
-        names: DCGM's names, old and new, without `DCGM_FI_`.
+        names: DCGM's names, old and new, without `DCGM_FI_`, or nvidia-smi's.
 
         tag: The column header in `dcgmi dmon`, or "" if unknown.
     """
@@ -167,9 +178,11 @@ _TABLE = """
 203  GPUTL percent     gpu_busy_fraction DEV_GPU_UTIL DEV_GPU_UTIL_RATIO
 204  MCUTL percent     memory_busy_fraction DEV_MEM_COPY_UTIL
 230  XIDER count       last_xid DEV_XID_ERRORS DEV_XID_ERROR
+250  FBTTL mib         memory_total_bytes DEV_FB_TOTAL
 251  FBFRE mib         memory_free_bytes DEV_FB_FREE
 252  FBUSD mib         memory_used_bytes DEV_FB_USED
 253  FBRSV mib         memory_reserved_bytes DEV_FB_RESERVED
+254  FBUSP ratio       memory_used_fraction DEV_FB_USED_PERCENT DEV_FB_USED_RATIO
 393  URMPS count       uncorrectable_remapped_row_count
     DEV_UNCORRECTABLE_REMAPPED_ROWS DEV_ROW_REMAP_UNCORRECTABLE_TOTAL
 394  CRMPS count       correctable_remapped_row_count
@@ -222,59 +235,24 @@ _BY_NAME = {
 }
 
 
-LeftOut = dict[str, list[str]]  # The omitted items and their positions, by reason.
-# Limit of the listed mistakes of a text, and of the positions listed for a reason.
-_MOST_LISTED = 20
 # The last line of dmon after Ctrl-C.
 _STOPPED = "dmon was stopped"
-_ROW = re.compile(
-    r"(?:(?P<stamp>\d+(?:\.\d+)?)\s+)?"
-    r"(?P<kind>[A-Za-z][\w-]*)\s+(?P<id>\d+)(?P<values>(?:\s.*)?)"
+_ROW = re.compile(r"(?P<kind>[A-Za-z][\w-]*)\s+(?P<id>\d+)(?P<values>(?:\s.*)?)")
+# dmon's name of a MIG instance, and the name in the id of a GPU.
+_INSTANCES = {"GPU-I": "GI", "GPU-CI": "CI"}
+# dcgm_structs.h, DCGM_MAX_INSTANCES_PER_GPU: instances 8 to 15 are of GPU 1.
+_INSTANCES_PER_GPU = 8
+_ORPHANS = (
+    "instances without a row of their GPU are shown as GPUs of their own "
+    "(dcgmi dmon -i 0,i:0,i:1 has the rows of GPU 0, too)"
 )
 
 
-class Moment(Frozen, frozen=True, kw_only=True):
-    """
-    A time on two clocks.
-
-    Attributes:
-        monotonic_s: Time on a clock that never goes back [s].
-
-        unix_s: Time since 1970 [s].
-    """
-
-    monotonic_s: float
-    unix_s: float
-
-    def after(self, elapsed_s: float) -> Moment:
-        """Return the moment `elapsed_s` seconds later."""
-        return Moment(
-            monotonic_s=self.monotonic_s + elapsed_s, unix_s=self.unix_s + elapsed_s
-        )
-
-
-class Telemetry(Frozen, frozen=True, kw_only=True):
-    """
-    The records of a text.
-
-    Attributes:
-        records: In the order of the text.
-
-        model_names: The product names by GPU index, if the text has them.
-
-        notes: One sentence for each reason to leave something out.
-    """
-
-    records: tuple[CanonicalRecord, ...]
-    model_names: Mapping[int, str]
-    notes: tuple[str, ...]
-
-
-def is_dmon(text: str) -> bool:
-    """Return True if any line of a text is a header or a row of `dcgmi dmon`."""
-    lines = map(str.strip, text.splitlines())
-    return any(
-        line.lower().startswith("#entity") or _ROW.fullmatch(line) for line in lines
+def is_dmon(line: str) -> bool:
+    """Return True if an unstamped line is a header or a row of `dcgmi dmon`."""
+    return (line[:1] == "#" and line[1:].lstrip().lower().startswith("entity")) or (
+        line.split(maxsplit=1)[:1] in (["GPU"], *([kind] for kind in _INSTANCES))
+        and _ROW.fullmatch(line) is not None
     )
 
 
@@ -291,12 +269,11 @@ def dmon_records(
     Return the records of the output of `dcgmi dmon`.
 
     Args:
-        text: Its lines, whole or cut. A row may begin with its time in seconds since
-            1970, as `ts %.s` writes it.
+        text: Its lines, whole or cut. A line may begin with its time, as `ts` writes it.
 
         start: The time of the first rows, if rows have no time.
 
-        interval_s: The time between two rows of a GPU [s].
+        interval_s: The time between two rows of a GPU [s], if rows have no time.
 
         fields: Numbers or names of the requested fields, in order, or None to use the
             header of the text.
@@ -306,59 +283,24 @@ def dmon_records(
         path: The name of the text, for the message.
 
     Returns:
-        One record for each row of a GPU or of an instance. The UUID of an instance is the
-        GPU's UUID with the instance appended.
+        One record for each row of a GPU or of an instance. The id of an instance is the
+        GPU's UUID with the instance appended. Without a row of its GPU, it is the instance
+        alone, and the number of the instance stands for the index of the GPU.
 
     Raises:
         CaptureFormatError: Some lines have another format. The message lists them by
             number.
     """
-    reader = _Dmon(start=start, interval_s=interval_s, uuids=uuids or {})
+    reader = _Dmon(times=Times(start=start, interval_s=interval_s), uuids=uuids or {})
     if fields is not None:
         reader.take_header(fields)
-    for line_number, line in enumerate(text.splitlines(), 1):
-        reader.take(line_number, line.strip())
-    refuse_mistakes(reader.mistakes, path)
+    left_out = read_lines(
+        text, reader.take, path=path, remedy="give the unchanged output of dcgmi dmon"
+    )
     return Telemetry(
-        records=tuple(reader.records), model_names={}, notes=sentences(reader.left_out)
-    )
-
-
-def record_at(
-    moment: Moment, gpu_index: int, gpu_uuid: str, values: Mapping[str, Any]
-) -> CanonicalRecord:
-    """Return a record of readings by name."""
-    return CanonicalRecord(
-        gpu_index=gpu_index,
-        gpu_uuid=gpu_uuid,
-        monotonic_s=moment.monotonic_s,
-        unix_s=moment.unix_s,
-        **values,
-    )
-
-
-def sentences(left_out: LeftOut) -> tuple[str, ...]:
-    """Return a sentence for each reason to leave something out."""
-    return tuple(
-        f"{reason}: {_listed(items, ', ')}" for reason, items in left_out.items()
-    )
-
-
-def refuse_mistakes(
-    mistakes: Sequence[str], path: str, *, tool: str = "dcgmi dmon or dcgm-exporter"
-) -> None:
-    """
-    Raise an exception if a tool's text has invalid lines.
-
-    Raises:
-        CaptureFormatError: There are such lines. The message lists the first 20.
-    """
-    if not mistakes:
-        return
-    raise CaptureFormatError(
-        _listed(mistakes, "; "),
-        remedy=f"give the unchanged output of {tool}",
-        path=path,
+        records=reader.times.apart(reader.records),
+        model_names={},
+        notes=sentences(left_out | reader.left_out),
     )
 
 
@@ -366,102 +308,92 @@ def refuse_mistakes(
 class _Dmon:
     """Reads the lines of dmon in order."""
 
-    start: Moment
-    interval_s: float
+    times: Times
     uuids: Mapping[int, str]
     columns: list[Field | None] | None = None
     records: list[CanonicalRecord] = field(default_factory=list)
-    mistakes: list[str] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=dict)
     tick: int = 0
     # The entities already seen in this tick.
     entities: set[tuple[str, int]] = field(default_factory=set)
-    # The GPU of the most recent GPU row.
-    gpu_index: int | None = None
-    first_stamp_s: float | None = None
 
     def take_header(self, names: Iterable[str]) -> None:
         """Set the columns by name."""
         self.columns = [field_named(name) for name in names]
 
-    def take(self, line_number: int, line: str) -> None:
-        """Read a line."""
+    def take(self, line: str, where: str) -> bool:
+        """
+        Read a line, and return True for a row of values.
+
+        Raises:
+            ValueError: The line is not of dmon.
+        """
+        stamp, line = split_stamp(line)
         words = line.lstrip("#").split()
         if not words or line.startswith(_STOPPED):
-            return
+            return False
         if line.startswith("#"):
             # Any other line of this kind is a comment.
             if words[0].lower() == "entity":
                 self.take_header(words[1:])
-        elif words[0].lower() != "id":  # The line of units begins with ID.
-            try:
-                self._take_row(f"line {line_number}", line)
-            except ValueError as error:
-                self.mistakes.append(f"line {line_number}: {error}")
-
-    def _take_row(self, where: str, line: str) -> None:
-        """
-        Read a row of values.
-
-        Raises:
-            ValueError: The line is not a row.
-        """
+            return False
+        if words[0].lower() == "id":  # The line of units begins with ID.
+            return False
         match = _ROW.fullmatch(line)
         if match is None:
-            message = f"{line[:60]!r} is not an entity and its values"
+            message = f"{excerpt(line)} is not an entity and its values"
             raise ValueError(message)
-        kind, words = match["kind"], match["values"].split()
+        words = match["values"].split()
         if self.columns is None:
             message = "values without a header above them"
             raise ValueError(message)
         if len(words) > len(self.columns):
             message = f"{len(words)} values under {len(self.columns)} names"
             raise ValueError(message)
-        entity = kind, int(match["id"])
+        gpu = self._gpu(match["kind"], int(match["id"]), where)
+        if gpu is not None:
+            moment = (
+                self.times.of_stamp(stamp) if stamp else self.times.of_row(self.tick)
+            )
+            values = self._readings(words, self.columns, f"GPU {gpu[1]} ({where})")
+            self.records.append(record_at(moment, gpu, values))
+        return True
+
+    def _gpu(self, kind: str, number: int, where: str) -> GpuKey | None:
+        """Return the GPU or the instance of a row, or None for any other entity."""
+        entity = kind, number
         if entity in self.entities:
             self.tick += 1
             self.entities.clear()
-            self.gpu_index = None
         self.entities.add(entity)
         if kind == "GPU":
-            self.gpu_index = entity[1]
-        if self.gpu_index is None or not kind.startswith("GPU"):
+            return "", number, self.uuids.get(number, "")
+        if kind not in _INSTANCES:
             reason = "rows that belong to no GPU of the text"
-            self.left_out.setdefault(reason, []).append(f"{kind} {entity[1]} ({where})")
-            return
-        uuid = self.uuids.get(self.gpu_index, "")
+            self.left_out.setdefault(reason, []).append(f"{kind} {number} ({where})")
+            return None
+        instance = f"{_INSTANCES[kind]}{number}"
+        gpu_index = number // _INSTANCES_PER_GPU
+        if ("GPU", gpu_index) in self.entities:
+            return "", gpu_index, f"{self.uuids.get(gpu_index, '')}/{instance}"
+        orphans = self.left_out.setdefault(_ORPHANS, [])
+        if instance not in orphans:
+            orphans.append(instance)
+        return "", number, instance
+
+    def _readings(
+        self, words: Sequence[str], columns: Sequence[Field | None], where: str
+    ) -> dict[str, Value | None]:
         values, notes = readings(
             {
                 column: number(word)
-                for column, word in zip(self.columns, words, strict=False)
+                for column, word in zip(columns, words, strict=False)
                 if column is not None
             }
         )
         for note in notes:
-            self.left_out.setdefault(note, []).append(f"GPU {self.gpu_index} ({where})")
-        self.records.append(
-            record_at(
-                self._moment(match["stamp"]),
-                self.gpu_index,
-                uuid if kind == "GPU" else f"{uuid}/{kind}{entity[1]}",
-                values,
-            )
-        )
-
-    def _moment(self, stamp: str | None) -> Moment:
-        if stamp is None:
-            return self.start.after(self.tick * self.interval_s)
-        stamp_s = float(stamp)
-        if self.first_stamp_s is None:
-            self.first_stamp_s = stamp_s
-        elapsed_s = stamp_s - self.first_stamp_s
-        return Moment(monotonic_s=self.start.monotonic_s + elapsed_s, unix_s=stamp_s)
-
-
-def _listed(items: Sequence[str], separator: str) -> str:
-    more = len(items) - _MOST_LISTED
-    rest = [f"and {more} more"] if more > 0 else []
-    return separator.join([*items[:_MOST_LISTED], *rest])
+            self.left_out.setdefault(note, []).append(where)
+        return values
 
 
 _SERIES = re.compile(
@@ -471,18 +403,28 @@ _SERIES = re.compile(
 _LABEL = re.compile(r'\s*(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPES = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
 _DEVICE = re.compile(r"nvidia(\d+)")
+# Of the exporter, of its later versions, and of Prometheus.
+_HOST_LABELS = ("Hostname", "hostname", "instance")
+
+
+def is_exporter(line: str) -> bool:
+    """Return True if a line is of dcgm-exporter: a series of DCGM, or a comment on one."""
+    return "DCGM_FI_" in line and (line[:1] == "#" or "{" in line)
 
 
 def exporter_records(
-    text: str, *, start: Moment, path: str = "dcgm-exporter"
+    text: str, *, start: Moment, interval_s: float, path: str = "dcgm-exporter"
 ) -> Telemetry:
     """
     Return the records of the output of dcgm-exporter.
 
     Args:
-        text: In the text format of Prometheus or OpenMetrics.
+        text: One page or several pages, one after the other, in the text format of
+            Prometheus or OpenMetrics.
 
-        start: The time of the text, or of its earliest line if lines have times.
+        start: The time of the first page, or of the earliest line if lines have times.
+
+        interval_s: The time between two pages [s], if lines have no times.
 
         path: The name of the text, for the message.
 
@@ -492,39 +434,33 @@ def exporter_records(
     Raises:
         CaptureFormatError: Lines have another format. The message lists their numbers.
     """
-    mistakes: list[str] = []
-    left_out: LeftOut = {}
-    entities: dict[_Entity, _Gathered] = {}
-    model_names: dict[int, str] = {}
-    for line_number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            series = _FieldSeries.read(line.strip())
-        except ValueError as error:
-            mistakes.append(f"line {line_number}: {error}")
-            continue
-        if series.field is None:
-            continue
-        entity = series.entity()
-        where = f"{series.field.names[0]} (line {line_number})"
-        if entity is None:
-            left_out.setdefault("lines without a label of a GPU", []).append(where)
-            continue
-        if "modelName" in series.labels:
-            model_names[entity.gpu_index] = series.labels["modelName"]
-        gathered = entities.setdefault(entity, _Gathered())
-        gathered.take(series.field, series.value)
-    refuse_mistakes(mistakes, path)
-    return _gathered_records(entities, start, model_names, left_out)
+    pages = _Pages()
+    remedy = "give the unchanged output of dcgm-exporter"
+    left_out = read_lines(text, pages.take, path=path, remedy=remedy)
+    records, notes = pages.records(start, interval_s)
+    return Telemetry(
+        records=records,
+        model_names={
+            record.gpu: pages.model_names[_whole_gpu(record.gpu)]
+            for record in records
+            if _whole_gpu(record.gpu) in pages.model_names
+        },
+        notes=sentences(left_out | pages.left_out | notes),
+    )
+
+
+def _whole_gpu(gpu: GpuKey) -> GpuKey:
+    """Return the GPU of an instance."""
+    hostname, gpu_index, gpu_uuid = gpu
+    return hostname, gpu_index, gpu_uuid.partition("/")[0]
 
 
 class _Entity(Frozen, frozen=True, kw_only=True):
-    """A GPU or a MIG instance, at one time."""
+    """A GPU or a MIG instance, at one time or on one page."""
 
-    gpu_index: int
-    gpu_uuid: str
+    gpu: GpuKey
     stamp_s: float | None
+    page: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -532,21 +468,30 @@ class _Gathered:
     """The values of one entity. A field with two different values has no value."""
 
     values: dict[Field, float | None] = field(default_factory=dict)
-    conflicts: set[Field] = field(default_factory=set)
+    labels: dict[Field, Mapping[str, str]] = field(default_factory=dict)
+    # The labels by which two different values of a field differ.
+    conflicts: dict[Field, frozenset[str]] = field(default_factory=dict)
 
-    def take(self, source: Field, value: float | None) -> None:
+    def take(self, series: _FieldSeries, source: Field) -> None:
         """Add a value. Equal values, as for two pods on one GPU, count once."""
         first = self.values.get(source)
-        if first is not None and value is not None and first != value:
-            self.conflicts.add(source)
-        merged = value if first is None else first
-        self.values[source] = None if source in self.conflicts else merged
+        if first is None:
+            self.values[source] = series.value
+            self.labels[source] = series.labels
+        elif series.value is not None and series.value != first:
+            differing = self.labels[source].items() ^ series.labels.items()
+            names = frozenset(name for name, _ in differing)
+            self.conflicts[source] = self.conflicts.get(source, frozenset()) | names
+
+    def known(self) -> dict[Field, float | None]:
+        """Return the values, or None for a field with different values."""
+        return self.values | dict.fromkeys(self.conflicts)
 
 
 class _FieldSeries(Frozen, frozen=True, kw_only=True):
     """One line of the exporter."""
 
-    field: Field | None
+    name: str
     labels: Mapping[str, str]
     value: float | None
     stamp_s: float | None
@@ -561,19 +506,19 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
         """
         match = _SERIES.fullmatch(line)
         if match is None:
-            message = f"{line[:60]!r} is not a name, labels and value"
+            message = f"{excerpt(line)} is not a name, labels and value"
             raise ValueError(message)
         try:
             float(match["value"])
         except ValueError:
-            message = f"{match['value'][:60]!r} is not a number"
+            message = f"{excerpt(match['value'])} is not a number"
             raise ValueError(message) from None
         labels: dict[str, str] = {}
         text, place = match["labels"] or "", 0
         while text[place:].strip():
             label = _LABEL.match(text, place)
             if label is None:
-                message = f"{text[place : place + 60]!r} is not a label"
+                message = f"{excerpt(text[place:])} is not a label"
                 raise ValueError(message)
             labels[label[1]] = re.sub(
                 r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), label[2]
@@ -582,15 +527,14 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
         stamp = match["stamp"]
         # Prometheus writes whole milliseconds, OpenMetrics seconds with a point.
         per_s = 1.0 if stamp and "." in stamp else 1000.0
-        name = match["name"]
         return cls(
-            field=field_named(name) if name.startswith("DCGM_FI_") else None,
+            name=match["name"],
             labels=labels,
             value=number(match["value"]),
             stamp_s=float(stamp) / per_s if stamp else None,
         )
 
-    def entity(self) -> _Entity | None:
+    def gpu(self) -> GpuKey | None:
         """Return the GPU or instance of the line, or None if no label names a GPU."""
         index = self.labels.get("gpu", "")
         if not index.isdecimal():
@@ -598,40 +542,98 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
             if device is None:
                 return None
             index = device[1]
+        host = next((self.labels[n] for n in _HOST_LABELS if self.labels.get(n)), "")
         uuid = self.labels.get("UUID") or self.labels.get("uuid") or ""
         instance = self.labels.get("GPU_I_ID")
-        return _Entity(
-            gpu_index=int(index),
-            gpu_uuid=f"{uuid}/GI{instance}" if instance else uuid,
-            stamp_s=self.stamp_s,
-        )
+        return host, int(index), f"{uuid}/GI{instance}" if instance else uuid
 
 
-def _gathered_records(
-    entities: Mapping[_Entity, _Gathered],
-    start: Moment,
-    model_names: Mapping[int, str],
-    left_out: LeftOut,
-) -> Telemetry:
-    stamps = [e.stamp_s for e in entities if e.stamp_s is not None]
-    first_s = min(stamps, default=0.0)
-    records = []
-    for entity, gathered in entities.items():
-        gpu = f"GPU {entity.gpu_index}"
-        for conflict in sorted(gathered.conflicts, key=lambda f: f.names):
-            reason = "two lines with the same labels have different values"
-            left_out.setdefault(reason, []).append(f"{conflict.names[0]} ({gpu})")
-        values, notes = readings(gathered.values)
-        for note in notes:
-            left_out.setdefault(note, []).append(gpu)
+@dataclass(slots=True, kw_only=True)
+class _Pages:
+    """Reads the lines of the exporter's pages in order."""
 
-        moment = start
-        if entity.stamp_s is not None:
-            moment = Moment(
-                monotonic_s=start.monotonic_s + entity.stamp_s - first_s,
-                unix_s=entity.stamp_s,
-            )
-        records.append(record_at(moment, entity.gpu_index, entity.gpu_uuid, values))
-    return Telemetry(
-        records=tuple(records), model_names=model_names, notes=sentences(left_out)
-    )
+    page: int = 0
+    # What was read of this page: its series, and the first name with a comment.
+    series: set[tuple[object, ...]] = field(default_factory=set)
+    first_comment: tuple[str, ...] = ()
+    entities: dict[_Entity, _Gathered] = field(default_factory=dict)
+    model_names: dict[GpuKey, str] = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=dict)
+
+    def take(self, line: str, where: str) -> bool:
+        """
+        Read a line, and return True for a series.
+
+        Raises:
+            ValueError: The line has another format.
+        """
+        if line.startswith("#"):
+            comment = tuple(line.lstrip("#").split()[:2])
+            self.first_comment = self.first_comment or comment
+            # A page comments on each name once.
+            if self.series and comment == self.first_comment:
+                self._turn()
+            return False
+        if not line:
+            return False
+        series = _FieldSeries.read(line)
+        key = (series.name, series.stamp_s, frozenset(series.labels.items()))
+        # A page has each series once.
+        if key in self.series:
+            self._turn()
+        self.series.add(key)
+        is_dcgm = series.name.startswith("DCGM_FI_")
+        source = field_named(series.name) if is_dcgm else None
+        if source is None:
+            return True
+        gpu = series.gpu()
+        if gpu is None:
+            item = f"{source.names[0]} ({where})"
+            reason = "lines without a label of a GPU"
+            self.left_out.setdefault(reason, []).append(item)
+            return True
+        if "modelName" in series.labels:
+            self.model_names[_whole_gpu(gpu)] = series.labels["modelName"]
+        entity = _Entity(gpu=gpu, stamp_s=series.stamp_s, page=self.page)
+        self.entities.setdefault(entity, _Gathered()).take(series, source)
+        return True
+
+    def _turn(self) -> None:
+        self.page += 1
+        self.series.clear()
+
+    def records(
+        self, start: Moment, interval_s: float
+    ) -> tuple[tuple[CanonicalRecord, ...], LeftOut]:
+        """Return the records and the omissions, by reason."""
+        stamps = [e.stamp_s for e in self.entities if e.stamp_s is not None]
+        first_s = min(stamps, default=0.0)
+        # Pages of several hosts may stand side by side: each host counts its own.
+        counts: dict[str, dict[int, int]] = {}
+        left_out: LeftOut = {}
+        records = []
+        for entity, gathered in self.entities.items():
+            gpu = f"GPU {entity.gpu[1]}"
+            for source, names in sorted(
+                gathered.conflicts.items(), key=lambda pair: pair[0].names
+            ):
+                what = (
+                    f"differ in {', '.join(sorted(names))} alone" if names else "repeat"
+                )
+                reason = f"lines that {what} and have different values, left out"
+                items = left_out.setdefault(reason, [])
+                if (item := f"{source.names[0]} ({gpu})") not in items:
+                    items.append(item)
+            values, notes = readings(gathered.known())
+            for note in notes:
+                left_out.setdefault(note, []).append(gpu)
+            pages = counts.setdefault(entity.gpu[0], {})
+            page = pages.setdefault(entity.page, len(pages))
+            moment = start.after(page * interval_s)
+            if entity.stamp_s is not None:
+                elapsed_s = entity.stamp_s - first_s
+                moment = Moment(
+                    monotonic_s=start.monotonic_s + elapsed_s, unix_s=entity.stamp_s
+                )
+            records.append(record_at(moment, entity.gpu, values))
+        return tuple(records), left_out

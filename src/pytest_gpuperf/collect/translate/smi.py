@@ -1,24 +1,37 @@
-"""Readings from tables of nvidia-smi (`--query-gpu=… --format=csv`)."""
+"""Readings from nvidia-smi: tables (`--query-gpu=… --format=csv`) and `dmon`."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from decimal import Decimal
+from itertools import pairwise
 from math import isfinite
 
 from pytest_gpuperf.collect.translate.dcgm import (
+    DcgmUnit,
+    Field,
+    Value,
+    number,
+    readings,
+)
+from pytest_gpuperf.collect.translate.telemetry import (
+    LeftOut,
     Moment,
     Telemetry,
+    Times,
+    excerpt,
+    read_lines,
     record_at,
-    refuse_mistakes,
     sentences,
+    split_stamp,
 )
+from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.quantity import MiB
-from pytest_gpuperf.model.telemetry import CanonicalRecord
+from pytest_gpuperf.model.telemetry import CanonicalRecord, GpuKey
 
 # Column name without unit -> field of a CanonicalRecord, and the factor of the unit.
 _COLUMNS: dict[str, tuple[str, float]] = {
@@ -27,6 +40,7 @@ _COLUMNS: dict[str, tuple[str, float]] = {
     "memory.used": ("memory_used_bytes", MiB),
     "memory.free": ("memory_free_bytes", MiB),
     "memory.reserved": ("memory_reserved_bytes", MiB),
+    "memory.total": ("memory_total_bytes", MiB),
     "power.draw": ("power_watts", 1.0),
     "power.draw.instant": ("power_watts", 1.0),
     "enforced.power.limit": ("power_limit_watts", 1.0),
@@ -43,17 +57,62 @@ _COUNTS = {
     "remapped_rows.uncorrectable": "uncorrectable_remapped_row_count",
     "remapped_rows.correctable": "correctable_remapped_row_count",
 }
-_IDENTITY = frozenset({"timestamp", "index", "uuid", "gpu_uuid", "name", "gpu_name"})
+# Columns that name a GPU in any order of rows. The GPUs of one board share its serial.
+_IDS = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
+_SERIALS = ("serial", "gpu_serial")
+_NAMING = {*_IDS, *_SERIALS, "timestamp", "index", "name", "gpu_name"}
+_KNOWN = {*_COLUMNS, *_COUNTS, *_NAMING}
+_PROCESS_COLUMNS = {"pid", "process_name"}
 _SHOWN = 20  # Characters of a cell that a note shows.
-_STAMP = "%Y/%m/%d %H:%M:%S.%f"
 # [N/A], [Not Supported] and [Unknown Error] mean an absent value.
 _NO_VALUES = ("[", "n/a")
+_UNREAD_COLUMNS = "columns without a reading of ours"
+_UNREAD_CELLS = "not numbers, and left out"
+_GOES_BACK = (
+    "times go back, so rows may be of several machines (add uuid to --query-gpu)"
+)
+_NUMBERED = (
+    "no column has the index of a GPU, so GPUs are numbered in the order of their first "
+    "rows (add index to --query-gpu)"
+)
+_ONE_GPU = (
+    "no column names the GPU of a row, so all rows are read as rows of one GPU "
+    "(add index to --query-gpu)"
+)
+# One query has the rows of all GPUs at once: short gaps, and a long one to the next query.
+_BURST_S, _LEAST_RATIO, _MOST_GPUS = 0.1, 5.0, 32
+QUERY = (
+    "nvidia-smi --query-gpu=timestamp,index,uuid,name,utilization.gpu,memory.used,"
+    "memory.total,temperature.gpu --format=csv -l 1"
+)
+MONITOR = "nvidia-smi dmon --gpm-metrics=1,2,5,10"
+# The other outputs of nvidia-smi: a pattern of one of their lines, and what they are.
+_OTHERS = (
+    (r"#.*\bgpu\s+pid\b", "it is the output of nvidia-smi pmon, which has processes"),
+    (
+        r"<(?:!DOCTYPE )?nvidia_smi_log",
+        "it is the output of nvidia-smi -q -x, which is not read",
+    ),
+    (r"=+NVSMI LOG=+", "it is the output of nvidia-smi -q, which is not read"),
+    (
+        r"\|\s*NVIDIA-SMI\s",
+        "it is the table that nvidia-smi prints without options, which is not read",
+    ),
+    (r"GPU \d+: .*\(UUID: ", "it is the list of nvidia-smi -L, which has no readings"),
+)
 
 
-def is_smi_table(text: str) -> bool:
-    """Return True if a text begins with the header of a table of nvidia-smi."""
-    names = _names(text.partition("\n")[0])
-    return len(names) > 1 and any(n in _COLUMNS or n in _IDENTITY for n in names)
+def other_output(line: str) -> str | None:
+    """Return what an unread output of nvidia-smi is, given a line, or None if unknown."""
+    found = (what for pattern, what in _OTHERS if re.match(pattern, line))
+    return next(found, None)
+
+
+def is_smi_table(line: str) -> bool:
+    """Return True if an unstamped line is the header of a table of nvidia-smi."""
+    names = _names(line)
+    known = _KNOWN | _PROCESS_COLUMNS if len(names) > 1 else {*_COLUMNS}
+    return not known.isdisjoint(names) and not any(re.search(r"\s", n) for n in names)
 
 
 def smi_records(
@@ -63,11 +122,12 @@ def smi_records(
     Return the records of a table of nvidia-smi.
 
     Args:
-        text: The table with its header, with units or without (`csv,nounits`).
+        text: The table with its header, with units or without (`csv,nounits`). A line may
+            begin with its time, as `ts` writes it.
 
-        start: The time of the first rows, if rows have no timestamp.
+        start: The time of the first rows, if rows have no time.
 
-        interval_s: The time between two rows of a GPU [s], if rows have no timestamp.
+        interval_s: The time between two rows of a GPU [s], if rows have no time.
 
         path: The name of the text, for the message.
 
@@ -76,114 +136,204 @@ def smi_records(
         activity, so they are absent.
 
     Raises:
-        CaptureFormatError: Some rows do not fit the table. The message lists them.
+        CaptureFormatError: Some rows do not fit the table. The message lists them. Or the
+            table is of processes, none of its columns is a reading, or its rows are of
+            several GPUs and no column tells them apart.
     """
-    head, *rows = text.splitlines()
-    table = _Table(names=_names(head), start=start, interval_s=interval_s)
-    for line_number, line in enumerate(rows, 2):
-        try:
-            table.take(_cells(line), f"line {line_number}")
-        except (ValueError, csv.Error) as error:
-            table.mistakes.append(f"line {line_number}: {error}")
-    refuse_mistakes(table.mistakes, path, tool="nvidia-smi --format=csv")
-    ours = {*_COLUMNS, *_COUNTS, *_IDENTITY}
-    left_out = {
-        "columns without a reading of ours": [n for n in table.names if n not in ours],
-        "not numbers, and left out": table.unread,
-    }
+    table = _Table(times=Times(start=start, interval_s=interval_s))
+    remedy = "give the unchanged output of nvidia-smi --format=csv"
+    left_out = read_lines(text, table.take, path=path, remedy=remedy)
+    if table.names and not table.has_readings:
+        message = f"none of its columns is a reading: {excerpt(', '.join(table.names))}"
+        if not _PROCESS_COLUMNS.isdisjoint(table.names):
+            message = "it is a table of processes, without readings of GPUs"
+        raise CaptureFormatError(message, remedy=f"record GPUs: {QUERY}", path=path)
+    in_bursts = any(map(_in_bursts, table.nameless_s.values()))
+    mixed = table.mixed or ("rows come in bursts" if in_bursts else "")
+    if mixed:
+        message = f"it has rows of several GPUs, and no column says which ({mixed})"
+        remedy = "add index and uuid to --query-gpu, as in " + QUERY
+        raise CaptureFormatError(message, remedy=remedy, path=path)
     return Telemetry(
-        records=tuple(table.records),
+        records=table.times.apart(table.records),
         model_names=table.model_names,
-        notes=sentences({reason: what for reason, what in left_out.items() if what}),
+        notes=sentences(left_out | table.left_out),
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class _Table:
-    """Reads the rows of a table in order."""
+    """Reads the lines of a table in order."""
 
-    names: list[str]
-    start: Moment
-    interval_s: float
+    times: Times
+    names: list[str] = field(default_factory=list)
+    # Whether each line begins with a time that is not nvidia-smi's own.
+    is_stamped: bool = False
+    # Whether the current header, and any header, has a reading.
+    is_of_gpus: bool = False
+    has_readings: bool = False
     records: list[CanonicalRecord] = field(default_factory=list)
-    model_names: dict[int, str] = field(default_factory=dict)
-    mistakes: list[str] = field(default_factory=list)
-    # Cells that are not numbers, with their lines.
-    unread: list[str] = field(default_factory=list)
+    model_names: dict[GpuKey, str] = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=dict)
     # Number of rows by GPU.
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: dict[GpuKey, int] = field(default_factory=dict)
     # In the order of their first rows, which numbers the GPUs if no column does.
-    uuids: list[str] = field(default_factory=list)
-    first_s: float | None = None
+    ids: list[str] = field(default_factory=list)
+    # The times of the rows of a GPU that may be several ones.
+    nameless_s: dict[GpuKey, list[float]] = field(default_factory=dict)
+    # Why rows of one GPU are of several ones, or "".
+    mixed: str = ""
 
-    def take(self, row: Sequence[str], where: str) -> None:
+    def take(self, line: str, where: str) -> bool:
         """
-        Read a row.
+        Read a line, and return True for a row of values.
 
         Raises:
             ValueError: The row does not fit the table.
+
+            csv.Error: The line is not CSV.
         """
-        # With --loop, nvidia-smi may repeat the header.
-        if not row or [_plain(cell) for cell in row] == self.names:
-            return
+        stamp, bare = split_stamp(line)
+        if is_smi_table(bare):  # With --loop, nvidia-smi may repeat the header.
+            self.is_stamped = bool(stamp)
+            self._take_header(_names(bare))
+            return False
+        if not self.is_stamped:
+            stamp, bare = "", line
+        row = _cells(bare)
+        if not row:
+            return False
+        if not self.names:
+            message = "values without a header above them"
+            raise ValueError(message)
         if len(row) != len(self.names):
             message = f"{len(row)} values under {len(self.names)} names"
             raise ValueError(message)
-        values = dict(zip(self.names, (cell.strip() for cell in row), strict=True))
-        uuid = values.get("uuid") or values.get("gpu_uuid") or ""
-        stated = values.get("index")
-        if stated is None:
-            if uuid not in self.uuids:
-                self.uuids.append(uuid)
-            index = self.uuids.index(uuid)
-        elif stated.isdecimal():
-            index = int(stated)
-        else:
-            message = f"{stated!r} is not the index of a GPU"
-            raise ValueError(message)
-        moment = self._moment(values.get("timestamp"), index)
-        model = values.get("name") or values.get("gpu_name")
-        if model:
-            self.model_names[index] = model
-        readings = self._readings(values, where)
-        self.records.append(record_at(moment, index, uuid, readings))
+        if self.is_of_gpus:
+            cells = (cell.strip() for cell in row)
+            self._take_row(dict(zip(self.names, cells, strict=True)), stamp, where)
+        return True
 
-    def _moment(self, text: str | None, index: int) -> Moment:
-        """Return the time of a row, counted from the row number if there is no timestamp."""
-        count = self.counts.get(index, 0)
-        self.counts[index] = count + 1
-        if text is None:
-            return self.start.after(count * self.interval_s)
+    def _take_header(self, names: list[str]) -> None:
+        self.names = names
+        self.is_of_gpus = not (_COLUMNS.keys() | _COUNTS.keys()).isdisjoint(names)
+        self.has_readings = self.has_readings or self.is_of_gpus
+        for name in names:
+            unread = self.left_out.get(_UNREAD_COLUMNS, [])
+            if name not in _KNOWN and name not in unread:
+                self.left_out[_UNREAD_COLUMNS] = [*unread, name]
+
+    def _take_row(self, values: Mapping[str, str], stamp: str, where: str) -> None:
+        found, unread = _table_readings(values, where)
+        stamp = values.get("timestamp", stamp)
+        has_time = "timestamp" in values or bool(stamp)
+        moment = self.times.of_stamp(stamp) if has_time else None
+        gpu = self._gpu(values)
+        count = self.counts.get(gpu, 0)
+        self.counts[gpu] = count + 1
+        self.records.append(record_at(moment or self.times.of_row(count), gpu, found))
+        if unread:
+            self.left_out.setdefault(_UNREAD_CELLS, []).extend(unread)
+        model = values.get("name") or values.get("gpu_name") or ""
+        known_model = self.model_names.setdefault(gpu, model) if model else model
+        if any(_stated(values, name) for name in _IDS):
+            return
+        if model != known_model:
+            self.mixed = f"{where} has {model}, others have {known_model}"
+        if moment is None:
+            return
+        times_s = self.nameless_s.setdefault(gpu, [])
+        if times_s and moment.monotonic_s < times_s[-1]:
+            self.left_out.setdefault(_GOES_BACK, []).append(where)
+        if "index" not in values and moment.monotonic_s in times_s[-_MOST_GPUS:]:
+            self.mixed = self.mixed or f"{where} repeats the time {stamp}"
+        times_s.append(moment.monotonic_s)
+
+    def _gpu(self, values: Mapping[str, str]) -> GpuKey:
+        """
+        Return the GPU of a row, numbered in the order of first rows without an index.
+
+        Raises:
+            ValueError: The index is not a number.
+        """
+        ids = (_stated(values, name) for name in (*_IDS, *_SERIALS))
+        gpu_id = next(filter(None, ids), "")
+        index = values.get("index")
+        if index is not None:
+            if not index.isdecimal():
+                message = f"{excerpt(index)} is not the index of a GPU"
+                raise ValueError(message)
+            return "", int(index), gpu_id
+        if gpu_id not in self.ids:
+            self.ids.append(gpu_id)
+            reason = _NUMBERED if gpu_id else _ONE_GPU
+            item = f"{len(self.ids) - 1} is {gpu_id}" if gpu_id else "GPU 0"
+            self.left_out.setdefault(reason, []).append(item)
+        return "", self.ids.index(gpu_id), gpu_id
+
+
+def _stated(values: Mapping[str, str], name: str) -> str:
+    """Return a cell, or "" if the column or the value is absent."""
+    text = values.get(name, "")
+    return "" if _is_absent(text) else text
+
+
+def _table_readings(
+    values: Mapping[str, str], where: str
+) -> tuple[dict[str, float | int | None], list[str]]:
+    """
+    Return the readings of a row, and its cells that are not numbers.
+
+    Raises:
+        ValueError: No cell is a number, so that the line is not a row.
+    """
+    found: dict[str, float | int | None] = {}
+    unread = []
+    for name, text in values.items():
+        reading, factor = _COLUMNS.get(name) or (_COUNTS.get(name), 1.0)
+        if reading is None:
+            continue
+        value: float | int | None = None
         try:
-            # nvidia-smi does not print the time zone. UTC is assumed.
-            parsed = datetime.strptime(text, _STAMP).replace(tzinfo=timezone.utc)
-        except ValueError as error:
-            message = f"{text!r} is not a time as 2025/03/01 12:00:00.000"
-            raise ValueError(message) from error
-        stamp_s = parsed.timestamp()
-        self.first_s = stamp_s if self.first_s is None else self.first_s
-        elapsed_s = stamp_s - self.first_s
-        return Moment(monotonic_s=self.start.monotonic_s + elapsed_s, unix_s=stamp_s)
+            value = _number(text, factor)
+        except ValueError:
+            unread.append(f"{name} {text[:_SHOWN]!r} ({where})")
+        if value is not None and name in _COUNTS:
+            value = int(value)
+        # Two columns may give the same reading.
+        if found.get(reading) is None:
+            found[reading] = value
+    if unread and {*found.values()} == {None}:
+        message = f"none of its values is a number: {', '.join(unread)}"
+        raise ValueError(message)
+    return found, unread
 
-    def _readings(
-        self, values: dict[str, str], where: str
-    ) -> dict[str, float | int | None]:
-        readings: dict[str, float | int | None] = {}
-        for name, text in values.items():
-            reading, factor = _COLUMNS.get(name) or (_COUNTS.get(name), 1.0)
-            if reading is None:
-                continue
-            number: float | int | None = None
-            try:
-                number = _number(text, factor)
-            except ValueError:
-                self.unread.append(f"{name} {text[:_SHOWN]!r} ({where})")
-            if number is not None and name in _COUNTS:
-                number = int(number)
-            # Two columns may give the same reading.
-            if readings.get(reading) is None:
-                readings[reading] = number
-        return readings
+
+def _is_absent(text: str) -> bool:
+    return not text or text.lower().startswith(_NO_VALUES)
+
+
+def _in_bursts(times_s: Sequence[float]) -> bool:
+    """
+    Return True if rows come in bursts of equal size, as the rows of several GPUs do.
+
+    Args:
+        times_s: The times of the rows [s].
+    """
+    gaps_s = [later_s - earlier_s for earlier_s, later_s in pairwise(times_s)]
+    short_s = [gap_s for gap_s in gaps_s if abs(gap_s) < _BURST_S]
+    long_s = [gap_s for gap_s in gaps_s if abs(gap_s) >= _BURST_S]
+    if not short_s or not long_s or min(long_s) < _LEAST_RATIO * max(short_s):
+        return False
+    sizes = [1]
+    for gap_s in gaps_s:
+        if abs(gap_s) < _BURST_S:
+            sizes[-1] += 1
+        else:
+            sizes.append(1)
+    first, *rest = sizes
+    # The last burst may be cut.
+    return 1 < first <= _MOST_GPUS and {first} >= {*rest[:-1]} and rest[-1] <= first
 
 
 def _number(text: str, factor: float) -> float | None:
@@ -193,15 +343,15 @@ def _number(text: str, factor: float) -> float | None:
     Raises:
         ValueError: The cell is not a finite number.
     """
-    if not text or text.lower().startswith(_NO_VALUES):
+    if _is_absent(text):
         return None
-    number = float(text.split(" ", maxsplit=1)[0])
-    if isfinite(number):
+    value = float(text.split(" ", maxsplit=1)[0])
+    if isfinite(value):
         # In decimal, so that 41 % is exactly 0.41.
-        number = float(Decimal(repr(number)) * Decimal(repr(factor)))
-    if not isfinite(number):
+        value = float(Decimal(repr(value)) * Decimal(repr(factor)))
+    if not isfinite(value):
         raise ValueError(text)
-    return number
+    return value
 
 
 def _names(line: str) -> list[str]:
@@ -221,3 +371,162 @@ def _plain(name: str) -> str:
     head, bracket, unit = name.rpartition("[")
     has_unit = bracket and unit.endswith("]") and "]" not in unit[:-1]
     return (head.rstrip() if has_unit else name).lower()
+
+
+# Column of dmon, unit and reading: of all GPUs, and of --gpm-metrics.
+_MONITOR_TABLE = """
+pwr   watts     power_watts
+gtemp celsius   temperature_celsius
+mtemp celsius   memory_temperature_celsius
+sm    percent   gpu_busy_fraction
+mem   percent   memory_busy_fraction
+mclk  mhz       memory_clock_hz
+pclk  mhz       sm_clock_hz
+fb    mib       memory_used_bytes
+pci   count     pcie_replay_count
+
+gract   percent   graphics_active_fraction
+smutil  percent   sm_active_fraction
+smocc   percent   sm_occupancy_fraction
+mmaact  percent   tensor_active_fraction
+dfmaact percent   tensor_dfma_active_fraction
+hmmaact percent   tensor_hmma_active_fraction
+immaact percent   tensor_imma_active_fraction
+dram    percent   dram_active_fraction
+fp64    percent   fp64_active_fraction
+fp32    percent   fp32_active_fraction
+fp16    percent   fp16_active_fraction
+pcitx   mib_per_s pcie_tx_bytes_per_s
+pcirx   mib_per_s pcie_rx_bytes_per_s
+nvltx   mib_per_s nvlink_transmitted
+nvlrx   mib_per_s nvlink_received
+"""
+_MONITOR_COLUMNS = {
+    name: Field(
+        reading=reading, unit=DcgmUnit[unit.upper()], number=None, names=(name,), tag=""
+    )
+    for name, unit, reading in map(str.split, filter(None, _MONITOR_TABLE.splitlines()))
+}
+_MONITOR_TIMES = {"date", "time"}
+_ABSENT = {"-", "\N{EN DASH}", "n/a"}
+
+
+def is_monitor(line: str) -> bool:
+    """Return True if an unstamped line is the header of `nvidia-smi dmon`."""
+    names = _monitor_cells(line)
+    if line[:1] != "#" or "gpu" not in names or "pid" in names:
+        return False
+    return {*names[: names.index("gpu")]} <= _MONITOR_TIMES
+
+
+def monitor_records(
+    text: str, *, start: Moment, interval_s: float, path: str = "nvidia-smi dmon"
+) -> Telemetry:
+    """
+    Return the records of the output of `nvidia-smi dmon`.
+
+    Args:
+        text: Its lines, with or without the columns of `-o DT`, `--gpm-metrics` and
+            `--format csv`. A line may begin with its time, as `ts` writes it.
+
+        start: The time of the first rows, if rows have no time.
+
+        interval_s: The time between two rows of a GPU [s], if rows have no time.
+
+        path: The name of the text, for the message.
+
+    Returns:
+        One record for each row.
+
+    Raises:
+        CaptureFormatError: Some lines have another format. The message lists them.
+    """
+    monitor = _Monitor(times=Times(start=start, interval_s=interval_s))
+    remedy = "give the unchanged output of nvidia-smi dmon"
+    left_out = read_lines(text, monitor.take, path=path, remedy=remedy)
+    return Telemetry(
+        records=monitor.times.apart(monitor.records),
+        model_names={},
+        notes=sentences(left_out | monitor.left_out),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Monitor:
+    """Reads the lines of dmon in order."""
+
+    times: Times
+    names: list[str] = field(default_factory=list)
+    # Whether each line begins with a time that is not dmon's own.
+    is_stamped: bool = False
+    records: list[CanonicalRecord] = field(default_factory=list)
+    left_out: LeftOut = field(default_factory=dict)
+    # Number of rows by GPU.
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def take(self, line: str, where: str) -> bool:
+        """
+        Read a line, and return True for a row of values.
+
+        Raises:
+            ValueError: The line is not of dmon.
+        """
+        stamp, bare = split_stamp(line)
+        if bare.startswith("#"):
+            # The line of units and any other of this kind are comments.
+            if is_monitor(bare):
+                self.is_stamped = bool(stamp)
+                self.names = _monitor_cells(bare)
+                read = {*_MONITOR_COLUMNS, *_MONITOR_TIMES, "gpu"}
+                unread = [name for name in self.names if name not in read]
+                if unread:
+                    self.left_out[_UNREAD_COLUMNS] = unread
+            return False
+        cells = _monitor_cells(bare if self.is_stamped else line)
+        if not cells:
+            return False
+        if not self.names:
+            message = "values without a header above them"
+            raise ValueError(message)
+        if len(cells) != len(self.names):
+            message = f"{len(cells)} values under {len(self.names)} names"
+            raise ValueError(message)
+        values = dict(zip(self.names, cells, strict=True))
+        if not values["gpu"].isdecimal():
+            message = f"{excerpt(values['gpu'])} is not the index of a GPU"
+            raise ValueError(message)
+        gpu_index = int(values["gpu"])
+        moment = self._moment(values, gpu_index, stamp if self.is_stamped else "")
+        found = self._readings(values, f"GPU {gpu_index} ({where})")
+        self.records.append(record_at(moment, ("", gpu_index, ""), found))
+        return True
+
+    def _moment(self, values: Mapping[str, str], gpu_index: int, stamp: str) -> Moment:
+        count = self.counts.get(gpu_index, 0)
+        self.counts[gpu_index] = count + 1
+        if "time" in values:
+            stamp = f"{values.get('date', '')} {values['time']}".strip()
+        return self.times.of_stamp(stamp) if stamp else self.times.of_row(count)
+
+    def _readings(
+        self, values: Mapping[str, str], where: str
+    ) -> dict[str, Value | None]:
+        known: dict[Field, float | None] = {}
+        for name, text in values.items():
+            if name not in _MONITOR_COLUMNS:
+                continue
+            known[_MONITOR_COLUMNS[name]] = value = number(text)
+            if value is None and text not in _ABSENT:
+                message = f"{excerpt(text)} is not a number"
+                raise ValueError(message)
+        found, notes = readings(known)
+        for note in notes:
+            self.left_out.setdefault(note, []).append(where)
+        return found
+
+
+def _monitor_cells(line: str) -> list[str]:
+    """Return the cells of a line of dmon, in its own format or as CSV."""
+    line = line.lstrip("#").lower()
+    cells = line.split(",") if "," in line else line.split()
+    return [cell.strip() for cell in cells]

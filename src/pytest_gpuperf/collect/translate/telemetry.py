@@ -1,0 +1,293 @@
+"""Readings of GPUs from the printed lines of a tool: rows, times and omitted lines."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from itertools import groupby
+from typing import Any
+
+from pytest_gpuperf.errors import CaptureFormatError
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.telemetry import CanonicalRecord, GpuKey
+
+LeftOut = dict[str, list[str]]  # The omitted items and their positions, by reason.
+# Limit of the listed mistakes of a text, and of the positions listed for a reason.
+_MOST_LISTED = 20
+_MOST_QUOTED = 100  # Characters of a line.
+_CUT = "the last line has no line end, so it may be cut and is left out"
+_GLUED = "rows that were cut before a tool was started again, left out"
+_LEAST_HEAD = 10  # Characters of a header, by which it is found behind a cut row.
+_MOST_HEADS = 100
+_ABOVE, _BELOW = "lines above the rows, left out", "lines below the rows, left out"
+
+_DAY_S = 86_400.0
+_MONTHS = (
+    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
+    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+)
+# As `ts` and `date` write it: `%.s`, ISO 8601, with a named month, or the time alone.
+_STAMP = re.compile(
+    rf"""\[?(?:
+    (?:(?P<year>\d{{4}})[-/]?(?P<month>\d\d)[-/]?(?P<day>\d\d)(?:T|\s+)
+      |(?:[A-Z][a-z]{{2}},?\s+)?(?P<named>{"|".join(_MONTHS)})\s+(?P<date>\d\d?)\s+)?
+    (?P<hour>\d\d?):(?P<minute>[0-5]\d):(?P<second>[0-6]\d(?:[.,]\d+)?)
+    (?:\s?(?P<zone>Z|[+-]\d\d:?\d\d))?(?:\s(?:[A-Z]{{3,4}}\s)?(?P<last>\d{{4}})(?!\d))?
+    |(?P<unix>\d+(?:\.\d+)?)
+    )\]?(?=:?(?:\s|$))""",
+    re.VERBOSE,
+)
+
+
+class Moment(Frozen, frozen=True, kw_only=True):
+    """
+    A time on two clocks.
+
+    Attributes:
+        monotonic_s: Time on a clock that never goes back [s].
+
+        unix_s: Time since 1970 [s].
+    """
+
+    monotonic_s: float
+    unix_s: float
+
+    def after(self, elapsed_s: float) -> Moment:
+        """Return the moment `elapsed_s` seconds later."""
+        return Moment(
+            monotonic_s=self.monotonic_s + elapsed_s, unix_s=self.unix_s + elapsed_s
+        )
+
+
+class Telemetry(Frozen, frozen=True, kw_only=True):
+    """
+    The records of a text.
+
+    Attributes:
+        records: In the order of the text.
+
+        model_names: The product names by GPU, if the text has them.
+
+        notes: One sentence for each reason to leave something out.
+    """
+
+    records: tuple[CanonicalRecord, ...]
+    model_names: Mapping[GpuKey, str]
+    notes: tuple[str, ...]
+
+
+def record_at(
+    moment: Moment, gpu: GpuKey, values: Mapping[str, Any]
+) -> CanonicalRecord:
+    """Return a record of readings by name."""
+    hostname, gpu_index, gpu_uuid = gpu
+    return CanonicalRecord(
+        hostname=hostname,
+        gpu_index=gpu_index,
+        gpu_uuid=gpu_uuid,
+        monotonic_s=moment.monotonic_s,
+        unix_s=moment.unix_s,
+        **values,
+    )
+
+
+def sentences(left_out: LeftOut) -> tuple[str, ...]:
+    """Return a sentence for each reason to leave something out."""
+    return tuple(
+        f"{reason}: {_listed(items, ', ')}" for reason, items in left_out.items()
+    )
+
+
+def excerpt(line: str) -> str:
+    """Return the beginning of a line for a message."""
+    return repr(line.strip()[:_MOST_QUOTED])
+
+
+def read_lines(
+    text: str, take: Callable[[str, str], bool], *, path: str, remedy: str
+) -> LeftOut:
+    """
+    Pass the lines of a tool's output to a reader.
+
+    Tools print warnings above their first row and errors below the last one. Such lines
+    are left out. A last line without a line end may be cut and is left out, too, as is a
+    row that was cut and goes on with the header of the next run.
+
+    Args:
+        text: The output.
+
+        take: Reads a line, given with its position. It returns True for a row, False for
+            a header or a comment, and raises ValueError or csv.Error for any other line.
+
+        path: The name of the text, for the message.
+
+        remedy: The remedy if lines between two rows cannot be read.
+
+    Returns:
+        The lines that are left out, by reason.
+
+    Raises:
+        CaptureFormatError: Lines between the first and the last row cannot be read, or
+            there is no row. The message lists the first 20 lines.
+    """
+    # Unlike str.splitlines, no character inside of a label ends a line.
+    *lines, cut = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    left_out: LeftOut = {}
+    if cut.strip():
+        left_out[_CUT] = [f"{excerpt(cut)} (line {len(lines) + 1})"]
+    first = last = 0
+    faults: list[tuple[int, str, str]] = []
+    heads: set[str] = set()
+    for number, line in enumerate(map(str.strip, lines), 1):
+        where = f"line {number}"
+        try:
+            if take(line, where):
+                first, last = first or number, number
+            elif len(line) >= _LEAST_HEAD and len(heads) < _MOST_HEADS:
+                heads.add(line)
+        except (ValueError, csv.Error) as error:
+            head = max(filter(line.endswith, heads), key=len, default=None)
+            if head is None:
+                faults.append((number, line, str(error)))
+                continue
+            take(head, where)
+            row = excerpt(line.removesuffix(head))
+            left_out.setdefault(_GLUED, []).append(f"{row} ({where})")
+    mistakes = [
+        f"line {number}: {message}"
+        for number, _, message in faults
+        if not first or first < number < last
+    ]
+    if mistakes:
+        raise CaptureFormatError(_listed(mistakes, "; "), remedy=remedy, path=path)
+    above = [(number, line) for number, line, _ in faults if number < first]
+    below = [(number, line) for number, line, _ in faults if number > last]
+    return left_out | _message(_ABOVE, above) | _message(_BELOW, below)
+
+
+def _message(reason: str, lines: Sequence[tuple[int, str]]) -> LeftOut:
+    """Quote the first line of a tool's message, and count the others."""
+    if not lines:
+        return {}
+    (number, line), *rest = lines
+    more = [f"and {len(rest)} more"] if rest else []
+    return {reason: [f"{excerpt(line)} (line {number})", *more]}
+
+
+def _listed(items: Sequence[str], separator: str) -> str:
+    more = len(items) - _MOST_LISTED
+    rest = [f"and {more} more"] if more > 0 else []
+    return separator.join([*items[:_MOST_LISTED], *rest])
+
+
+def split_stamp(line: str) -> tuple[str, str]:
+    """Return the time at the beginning of a line, "" without one, and the rest."""
+    match = _STAMP.match(line)
+    if match is None:
+        return "", line
+    return match[0], line[match.end() :].lstrip(": \t")
+
+
+@dataclass(slots=True, kw_only=True)
+class Times:
+    """
+    The moments of the rows of a text.
+
+    Attributes:
+        start: The moment of the first row.
+
+        interval_s: The time between two rows of a GPU without a time [s].
+    """
+
+    start: Moment
+    interval_s: float
+    first_s: float | None = None
+    previous_s: float = 0.0
+    # Added to times without a day or year after each midnight or New Year's Eve.
+    turned_s: float = 0.0
+    leaps: bool = False
+    is_whole: bool = True
+
+    def of_row(self, number: int) -> Moment:
+        """Return the moment of a row without a time, given the number of rows before."""
+        return self.start.after(number * self.interval_s)
+
+    def of_stamp(self, text: str) -> Moment:
+        """
+        Return the moment of a row from the time at the row. Without a zone, UTC is assumed.
+
+        Raises:
+            ValueError: The text is not a time.
+        """
+        match = _STAMP.fullmatch(text)
+        if match is None:
+            message = f"{text!r} is not a time as 2025/03/01 12:00:00.000"
+            raise ValueError(message)
+        stamp_s, period_s = self._seconds(match)
+        stamp_s += self.turned_s
+        if period_s and stamp_s < self.previous_s - period_s / 2:
+            self.turned_s += period_s
+            stamp_s += period_s
+        self.previous_s = stamp_s
+        self.is_whole = self.is_whole and stamp_s.is_integer()
+        if self.first_s is None:
+            self.first_s = stamp_s
+        moment = self.start.after(stamp_s - self.first_s)
+        return moment if period_s else replace(moment, unix_s=stamp_s)
+
+    def _seconds(self, match: re.Match[str]) -> tuple[float, float]:
+        """Return a time [s] and the period of repetition [s], or 0 without repetition."""
+        if match["unix"]:
+            return float(match["unix"]), 0.0
+        time_s = int(match["hour"]) * 3600.0 + int(match["minute"]) * 60.0
+        time_s += float(match["second"].replace(",", "."))
+        month, day = match["month"], match["day"] or match["date"]
+        if match["named"]:
+            month = _MONTHS.index(match["named"]) + 1
+        if not month:
+            return time_s, _DAY_S
+        year = int(match["year"] or match["last"] or 0)
+        if not year:
+            self.leaps = self.leaps or (int(month), int(day)) == (2, 29)
+            begin = date(2000 if self.leaps else 2001, 1, 1)
+            days = date(begin.year, int(month), int(day)) - begin
+            return days.total_seconds() + time_s, _DAY_S * (366 if self.leaps else 365)
+        midnight = datetime(year, int(month), int(day), tzinfo=timezone.utc)
+        return midnight.timestamp() + time_s - _zone_s(match["zone"]), 0.0
+
+    def apart(self, records: Sequence[CanonicalRecord]) -> tuple[CanonicalRecord, ...]:
+        """
+        Return the records, with readings of the same second spread evenly over the second.
+
+        `ts` and `nvidia-smi dmon` write whole seconds, and a tool may read more often.
+
+        Args:
+            records: In the order of the text.
+        """
+        if self.first_s is None or not self.is_whole:
+            return tuple(records)
+        times: dict[GpuKey, list[tuple[int, CanonicalRecord]]] = {}
+        for place, record in enumerate(records):
+            times.setdefault(record.gpu, []).append((place, record))
+        spread = list(records)
+        for readings in times.values():
+            for _, group in groupby(readings, key=lambda pair: pair[1].monotonic_s):
+                together = list(group)
+                for number, (place, record) in enumerate(together[1:], 1):
+                    later_s = number / len(together)
+                    spread[place] = replace(
+                        record,
+                        monotonic_s=record.monotonic_s + later_s,
+                        unix_s=record.unix_s + later_s,
+                    )
+        return tuple(spread)
+
+
+def _zone_s(zone: str | None) -> float:
+    if not zone or zone == "Z":
+        return 0.0
+    hours, minutes = int(zone[:3]), int(zone[0] + zone[-2:])
+    return hours * 3600.0 + minutes * 60.0
