@@ -143,7 +143,7 @@ def test_what_fresh_processes_do_not_repeat_is_shown_as_it_is_printed() -> None:
     repeated = not_repeated(again_us=(9.7, 9.9, 9.8, 9.9, 9.7))
     seen = replace(not_repeated(), cause=Cause.SEEN_BEFORE)
 
-    assert f"\n    {line}\n" in PAGE.read_text(encoding="utf-8")
+    assert f"\n`{line}`\n" in PAGE.read_text(encoding="utf-8")
     assert line.startswith(f"inconclusive {GATHER}: +1.6 … +9.3 % in 5 fresh processes")
     assert len(line) <= 100
     assert len(brief_explanation(not_repeated(), name=80 * "x")) == 100
