@@ -334,6 +334,49 @@ def test_without_confirmation_nothing_regresses(project: Project) -> None:
     assert lines(ended, "not confirmed")
 
 
+# what the suite saw is seen again in one fresh process of two
+AT_TIMES = """
+    import os
+    from pathlib import Path
+
+    import pytest
+
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("name", ["a", "b", "c"])
+    def test_x(gpuperf, name, pytestconfig):
+        value = float(os.environ.get(f"VALUE_{name}", "1"))
+        if name == "b" and pytestconfig.pluginmanager.has_plugin("gpuperf-child"):
+            try:
+                Path(os.environ["SEEN"]).touch(exist_ok=False)
+            except FileExistsError:
+                value = 1.0
+        gpuperf.record("x", value, unit="s", better="lower")
+"""
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("-v",), ("--gpuperf-strict",), ("--gpuperf-strict", "--tb=no")]
+)
+def test_what_fresh_processes_do_not_repeat_is_one_line(
+    project: Project, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Noise is no block of a dozen lines; -v shows it, and what fails explains it."""
+    project.write(AT_TIMES)
+    for value in (1.0, 1.1, 0.95):
+        project.set_values(a=value, b=value, c=value)
+        project.run("-q", "--gpuperf-update=all")
+    project.set_values(a=1.0, b=1.5, c=1.0)
+    project.environment.setenv("SEEN", str(tmp_path / "seen"))
+    ended = project.run(*TWICE, "--gpuperf-json=run.json", *options)
+    briefly = lines(ended, "x[b] x: ", "in 2 fresh processes, detectable: ", "-v: more")
+    block = lines(ended, "measured again in 2 fresh processes")
+
+    assert ended.ret == ("--gpuperf-strict" in options)
+    assert ("test_x[b]", "inconclusive") in project.outcomes()
+    assert (bool(briefly), bool(block)) == (not options, bool(options))
+
+
 def test_a_store_that_was_only_found_never_fails(project: Project) -> None:
     """`.gpuperf` at the root is shown; no test fails and none is measured again."""
     project.store()

@@ -11,7 +11,7 @@ from pytest_gpuperf.compute.advice import (
     Rule,
     recommendations,
 )
-from pytest_gpuperf.compute.stats import median, median_interval, quantile
+from pytest_gpuperf.compute.stats import median, quantile, series_interval
 from pytest_gpuperf.compute.step_bottleneck import (
     MEASURED,
     MeasuredPolicy,
@@ -449,7 +449,7 @@ def _step_time(profile: StepProfile) -> StepTime | None:
     mean = math.fsum(samples) / len(samples)
     if mean <= 0:
         return None
-    low, high = median_interval(samples) or (None, None)
+    low, high = series_interval(samples) or (None, None)
     return StepTime(
         mean_ms=mean,
         count=len(samples),

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from pytest_gpuperf.compute.stats import (
     CONFIDENCE,
     median,
-    median_interval,
+    series_interval,
     student_tail,
 )
 from pytest_gpuperf.model.change import TimeBase
@@ -465,16 +465,16 @@ def paired_ratio(
         >>> paired_ratio([2.0] * 8, [1.0] * 8, spread=0.0).low
         2.0
     """
-    ratios = [math.log(a / b) for a, b in zip(above, below, strict=False)]
-    middle = median(ratios)
-    interval = median_interval(ratios)
+    ratios = [a / b for a, b in zip(above, below, strict=False)]
+    middle = median([math.log(ratio) for ratio in ratios])
+    interval = series_interval(ratios)
     if interval is None:
         return PairedRatio(value=math.exp(middle), low=None, high=None)
     between = half_width(Spread(fraction=spread))
     return PairedRatio(
         value=math.exp(middle),
-        low=math.exp(middle - math.hypot(middle - interval[0], between)),
-        high=math.exp(middle + math.hypot(interval[1] - middle, between)),
+        low=math.exp(middle - math.hypot(middle - math.log(interval[0]), between)),
+        high=math.exp(middle + math.hypot(math.log(interval[1]) - middle, between)),
     )
 
 

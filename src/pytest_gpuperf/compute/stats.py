@@ -6,7 +6,9 @@ side of it, which for independent samples of any distribution is a binomial tail
 
     P(hold) = 1 - 2 P(Bin(n, 1/2) <= r - 1)
 
-99 % needs at least 8 samples (1 - 2/256 = 99.2 %; 7 give 98.4 %).
+99 % needs at least 8 samples (1 - 2/256 = 99.2 %; 7 give 98.4 %). Samples of one process
+resemble their neighbours, and are worth fewer independent ones: the interval of a series is
+as many ranks wider as the standard error of a mean of the series is larger.
 
 With a = atan(t / sqrt(dof)), of whole degrees of freedom, the probability of Student's t
 inside [-t, t] is a finite sum of powers of cos(a)^2 (Abramowitz and Stegun 1964, Handbook
@@ -19,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import add
 from statistics import fmean
 
 # Of every displayed interval (docs/judging.md section 2).
@@ -32,6 +35,19 @@ _LEAST_PART = 3
 # many places.
 _CHANCE = 0.001
 _SAME = 1e-9  # Values with a smaller relative difference are equal.
+# Of so many samples, one on each side may be an outlier, which would hide that the others
+# are alike.
+_EDGE = 16
+# The batches of samples whose likeness is estimated. Simulated, the interval of 200 samples
+# with a slow drift below noise of the same size holds the median in 53 of 100 cases with
+# batches of 1 alone, and in 84 with these. Larger ones made 2 of 111 measurements on a busy
+# machine +-50 % and more.
+_BATCHES = (1, 2, 4)
+_LEAST_BATCHES = 16  # The correlation of fewer is hardly more than chance.
+# A correlation must explain ln n (Schwarz) less this. Simulated, it then widens the interval
+# of independent samples by 1 to 9 % in the mean, and more of those of 10 correlated samples
+# than ln n would.
+_LENIENCY = 0.5
 # A term below half an ulp of the sum so far ends the sum.
 _NEGLIGIBLE = 1e-17
 
@@ -157,6 +173,46 @@ def median_interval(
     return ordered[rank - 1], ordered[-rank]
 
 
+def series_interval(
+    values: Sequence[float], confidence: float = CONFIDENCE
+) -> tuple[float, float] | None:
+    """
+    Return the interval of the median of samples that may be correlated.
+
+    It is the interval of `median_interval` unless neighbours are significantly alike.
+
+    Args:
+        values: Samples in the order they were taken.
+
+        confidence: Probability that the interval holds the median, above 0 and below 1.
+
+    Returns:
+        Lower and upper end, possibly outside of the samples. The lower end of positive
+        samples is positive. None with too few samples for the confidence.
+    """
+    count = len(values)
+    rank = order_rank(count, confidence)
+    if rank == 0:
+        return None
+    ordered = sorted(values)
+    # The distance of the ends from the median, in ranks. It grows by the factor up to the
+    # outliers, from where on the ends themselves move away.
+    distance = (count + 1) / 2 - rank
+    most = max(distance, (count - 1) / 2 - count // _EDGE)
+    distance *= correlation_factor(values)
+    rank = int((count + 1) / 2 - min(distance, most))
+    low, high = ordered[rank - 1], ordered[-rank]
+    if distance <= most:
+        return low, high
+    middle, stretch = _quantile_of_sorted(ordered, 0.5), distance / most
+    high = middle + stretch * (high - middle)
+    if low <= 0:
+        return middle - stretch * (middle - low), high
+    # A time stays above 0: its inverse is stretched. The smallest float is not divided.
+    share = low / middle
+    return low / (share + stretch * (1 - share)) or low, high
+
+
 def half_width_fraction(
     values: Sequence[float], confidence: float = CONFIDENCE
 ) -> float | None:
@@ -164,7 +220,7 @@ def half_width_fraction(
     Return half the width of the median's interval, relative to the median.
 
     Args:
-        values: Independent samples, in any order.
+        values: Samples in the order they were taken.
 
         confidence: Probability that the interval holds the median, above 0 and below 1.
 
@@ -172,15 +228,52 @@ def half_width_fraction(
         A fraction >= 0. None with too few samples, or with a median of 0 and an interval that
         is not 0.
     """
-    rank = order_rank(len(values), confidence)
-    if rank == 0:
+    interval = series_interval(values, confidence)
+    if interval is None:
         return None
-    ordered = sorted(values)
-    half_width = (ordered[-rank] - ordered[rank - 1]) / 2
+    half_width = (interval[1] - interval[0]) / 2
     if half_width == 0:
         return 0.0
-    middle = abs(_quantile_of_sorted(ordered, 0.5))
+    middle = abs(median(values))
     return half_width / middle if middle else None
+
+
+def correlation_factor(values: Sequence[float]) -> float:
+    """
+    Return the factor by which correlation widens the interval of a mean or a median.
+
+    Args:
+        values: Samples in the order they were taken.
+
+    Returns:
+        At least 1. 1 for fewer than 8 samples, and without significant correlation.
+
+    References:
+        Law and Kelton, Simulation Modeling and Analysis (2000), section 9.5.3: batch means;
+        Kendall, Biometrika 41 (1954): the bias; Schwarz, Annals of Statistics 6 (1978):
+        the significance.
+    """
+    if len(values) < samples_for_interval():
+        return 1.0
+    ordered, edge = sorted(values), len(values) // _EDGE
+    low, high = ordered[edge], ordered[-1 - edge]
+    span = high - low
+    if span == 0:
+        return 1.0
+    batches = [0.0 if v < low else span if v > high else v - low for v in values]
+    # The variance of the mean of a batch, then of all samples, over that of independent
+    # samples. Neighbours with correlation c have 1 + c, and a long series with correlations
+    # c, c^2, c^3 … has (1 + c) / (1 - c).
+    of_batch = largest = 1.0
+    for size in _BATCHES:
+        if size > 1:
+            batches = list(map(add, batches[::2], batches[1::2]))
+            if len(batches) < _LEAST_BATCHES:
+                break
+        alike = _neighbours_correlation(batches, len(values))
+        largest = max(largest, of_batch * (1 + alike) / (1 - alike))
+        of_batch *= 1 + alike
+    return math.sqrt(largest)
 
 
 def samples_for_interval(confidence: float = CONFIDENCE) -> int:
@@ -262,6 +355,26 @@ def _step(logs: Sequence[float], place: int) -> tuple[float, float]:
     variance = max(squares / (len(logs) - 2), _SAME**2)
     error = math.sqrt(variance * sum(1 / len(part) for part in parts))
     return abs(means[1] - means[0]) / error, means[1] - means[0]
+
+
+def _neighbours_correlation(batches: Sequence[float], sample_count: int) -> float:
+    """Return the correlation of neighbours, or 0 if it is not significant."""
+    count = len(batches)
+    middle = sum(batches) / count
+    deviation = math.dist(batches, [middle] * count)
+    if deviation == 0:
+        return 0.0
+    # The sum of the products of neighbours, by that of the squares of their differences.
+    apart = math.dist(batches[1:], batches[:-1])
+    parts = (apart, batches[0] - middle, batches[-1] - middle)
+    rest = sum((part / deviation) ** 2 for part in parts) / 2
+    # Batches about their own mean seem less alike: c is estimated as c - (1 + 4 c)/n.
+    found = 1 - rest + 1 / count
+    # The square over its variance, 1/n. "not >" sorts out what is not a number, too.
+    if not (found > 0 and found * found * count > math.log(sample_count) - _LENIENCY):
+        return 0.0
+    # Correlated samples are worth two independent ones, at least.
+    return min(found / (1 - 4 / count), (count - 2) / (count + 2))
 
 
 def _quantile_of_sorted(ordered: Sequence[float], fraction: float) -> float:

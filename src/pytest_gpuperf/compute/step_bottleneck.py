@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pytest_gpuperf.compute.limiter import limiter
 from pytest_gpuperf.compute.spread import half_width, session_spread
-from pytest_gpuperf.compute.stats import median_interval
+from pytest_gpuperf.compute.stats import series_interval
 from pytest_gpuperf.compute.steps import length_s, merged, uncovered
 from pytest_gpuperf.model.counters import CounterGap, Evidence, LimiterName
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -187,7 +187,7 @@ def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
         throughput=scorecard.throughput,
         step_ms=None if step is None else step.median_ms or step.mean_ms,
         coverage=scorecard.coverage,
-        interval=median_interval(scorecard.step_ms),
+        interval=series_interval(scorecard.step_ms),
     )
 
 

@@ -348,7 +348,7 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
 
 def median_estimate(metric: str, samples: Sequence[float], source: str) -> Estimate:
     """Return the median of samples [s]. Too few samples have no interval."""
-    low, high = stats.median_interval(samples) or (None, None)
+    low, high = stats.series_interval(samples) or (None, None)
     return Estimate(
         metric=metric,
         value=stats.median(samples),

@@ -143,8 +143,8 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
 
         label: Origin of the number.
 
-        low: Lower end of the 99 % order-statistic interval of the median [unit]. None
-            with too few samples, or if the value is exact.
+        low: Lower end of the 99 % interval of the median [unit]. None with too few
+            samples, or if the value is exact.
 
         high: Upper end of that interval [unit].
 

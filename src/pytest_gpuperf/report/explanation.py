@@ -23,6 +23,7 @@ from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
+    Cause,
     Limit,
     NextCommand,
     Outcome,
@@ -39,6 +40,8 @@ _WIDTH = 100
 _FIRST_LINE = 120
 # Characters of a test, metric or kernel name in a list.
 _NAME_WIDTH = 60
+# A shorter name does not tell tests apart.
+_LEAST_NAME = 20
 # Characters of the outcome before a test's name, and of a word after the name.
 _LABEL_WIDTH = 20
 _REPRODUCE, _ACCEPT = "reproduce", "accept"
@@ -85,6 +88,10 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 _QUIET = frozenset({Outcome.BLIND, Outcome.UNCHANGED, Outcome.PASSED})
+
+_OPEN = (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+# Causes of an undecided change that only more sessions, processes or blocks decide.
+_NEED_DATA = frozenset({None, Cause.FEW_SESSIONS, Cause.ONE_PROCESS})
 
 # Outcomes with evidence that does not show the reason.
 _UNDECIDED = frozenset(
@@ -157,6 +164,42 @@ def joint_explanation(
         yield from wrapped(text, width=width, depth=1)
     if len(texts) > _SHOWN_NAMES:
         yield from wrapped(f"{len(texts) - _SHOWN_NAMES} more", width=width, depth=1)
+
+
+def brief_explanation(verdict: Verdict, *, name: str, width: int = _WIDTH) -> str:
+    """
+    Return a line in place of the block of a change that fresh processes did not repeat.
+
+    Such a change is most often noise.
+
+    Args:
+        verdict: The judgement.
+
+        name: The measurement's name in the report.
+
+        width: Characters of the line. A long name is shortened to fit.
+
+    Returns:
+        The line. "" if the change is decided or could have been detected, if all fresh
+        processes are beyond the limit, or if more data would not help.
+    """
+    change, effects = verdict.change, verdict.confirmations
+    is_open = (verdict.outcome, verdict.reason) == _OPEN
+    if not (is_open and verdict.cause in _NEED_DATA and effects and change is not None):
+        return ""
+    effect, detectable = change.effect, change.detectable_effect
+    if effect is None or detectable is None or abs(effect) > detectable:
+        return ""
+    limit, way = verdict.threshold or 0.0, math.copysign(1.0, effect)
+    if all(way * again > limit for again in effects):
+        return ""
+    ends, processes = _again(verdict)
+    subject = "" if verdict.metric == "time" else f" {_subject(verdict)}"
+    label = words.label(verdict.outcome, verdict.reason)
+    least = display.least(detectable, (limit,))
+    rest = f":{subject} {ends} in {processes}, detectable: {least} (-v: more)"
+    room = max(_LEAST_NAME, width - len(label) - len(rest) - 1)
+    return f"{label} {shorten(name, room)}{rest}"
 
 
 def listed(texts: Iterable[str], *, most: int = _SHOWN_NAMES) -> str:
@@ -457,7 +500,18 @@ def _confirmed(verdict: Verdict) -> str:
     effects = verdict.confirmations
     if not effects:
         return ""
-    limit = verdict.threshold
+    ends, processes = _again(verdict)
+    if verdict.outcome in _UNDECIDED:
+        return f"measured again in {processes} ({ends})"
+    count = sum(_confirms(verdict, effect) for effect in effects)
+    if count < len(effects):
+        processes = f"{count} of {processes}"
+    return f"confirmed in {processes} ({ends})"
+
+
+def _again(verdict: Verdict) -> tuple[str, str]:
+    """Return the range of the changes in fresh processes, and the number of processes."""
+    effects, limit = verdict.confirmations, verdict.threshold
     limits = () if limit is None else (limit, -limit)
     low, high = min(effects), max(effects)
     ends = (
@@ -465,13 +519,7 @@ def _confirmed(verdict: Verdict) -> str:
         if low != high
         else display.change(low, limits=limits)
     )
-    processes = display.plural(len(effects), "fresh process", "fresh processes")
-    if verdict.outcome in _UNDECIDED:
-        return f"measured again in {processes} ({ends})"
-    count = sum(_confirms(verdict, effect) for effect in effects)
-    if count < len(effects):
-        processes = f"{count} of {processes}"
-    return f"confirmed in {processes} ({ends})"
+    return ends, display.plural(len(effects), "fresh process", "fresh processes")
 
 
 def _confirms(verdict: Verdict, effect: float) -> bool:

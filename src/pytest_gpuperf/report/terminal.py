@@ -17,6 +17,7 @@ from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.explanation import (
+    brief_explanation,
     explanation,
     fitted,
     joint_explanation,
@@ -27,7 +28,7 @@ from pytest_gpuperf.report.explanation import (
     store_name,
     typed_command,
 )
-from pytest_gpuperf.report.lines import Line, Style, shorten, wrapped
+from pytest_gpuperf.report.lines import STYLES, Line, Style, shorten, wrapped
 from pytest_gpuperf.report.rows import names, rows, short_id
 from pytest_gpuperf.report.summary import View, judged_line, table_lines
 
@@ -80,6 +81,8 @@ ALONE_INTERRUPTED = (
 _WIDTH = 100
 # Verdicts with the same reason share a block if there are more than this.
 _MANY_ALIKE = 3
+# Undecided changes with a line. The rest is counted.
+_MOST_BRIEF = 8
 _TESTS_MINE = "--gpuperf-against-tests=mine runs them on both sides"
 # Characters of the rules that pytest writes around the title.
 _RULES = 4
@@ -184,6 +187,15 @@ def summary(
         yield from wrapped(text, width=width, style=Style.BAD)
     below = [verdict for verdict in verdicts if not in_failures(verdict)]
     options = run.header.options if commands else None
+    # An undecided change fails a strict run, which therefore explains it.
+    if not (verbose or of_files or "gpuperf_strict" in run.header.options):
+        briefly = [brief_explanation(v, name=called[v.key], width=width) for v in below]
+        texts = list(filter(None, briefly))
+        if len(texts) > _MOST_BRIEF:
+            texts[_MOST_BRIEF:] = [f"{len(texts) - _MOST_BRIEF} more like these"]
+        for text in texts:
+            yield from wrapped(text, width=width, style=STYLES[Outcome.INCONCLUSIVE])
+        below = [v for v, text in zip(below, briefly, strict=True) if not text]
     blocks = _blocks(below, called, options=options, width=width, gravest_first=False)
     yield from itertools.chain.from_iterable(blocks)
     yield from _against_lines(run, width)

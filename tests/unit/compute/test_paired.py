@@ -43,6 +43,19 @@ def test_one_process_widens_a_ratio() -> None:
     assert known(device.low) > known(one.low)
 
 
+def test_ratios_that_are_like_their_neighbours_widen_a_ratio() -> None:
+    """The same pairs in another order say more, and the ends need not be among them."""
+    drifting = [2.0 + 0.01 * n for n in range(10)]
+    mixed = [2.0 + 0.01 * (7 * n % 10) for n in range(10)]
+    wide = paired_ratio(drifting, [1.0] * 10, spread=0.0)
+    narrow = paired_ratio(mixed, [1.0] * 10, spread=0.0)
+
+    assert ends(narrow) == pytest.approx((2.0, 2.09))
+    assert known(wide.low) < 1.97
+    assert known(wide.high) > 2.12
+    assert wide.value == narrow.value
+
+
 @pytest.mark.parametrize("spread", [0.02, 0.0])
 def test_the_ends_of_a_ratio_are_those_of_its_samples(spread: float) -> None:
     """From the middle to the smallest and to the largest of 8, widened by the spread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.stats import (
     change_point,
+    correlation_factor,
     half_width_fraction,
     mean,
     median,
@@ -22,6 +24,7 @@ from pytest_gpuperf.compute.stats import (
     quantile,
     relative_change,
     samples_for_interval,
+    series_interval,
 )
 
 numbers = st.floats(-1e12, 1e12)
@@ -184,7 +187,7 @@ def test_half_width_has_no_unit(values: list[float], factor: float) -> None:
 
 def test_half_width_is_half_the_interval_over_the_median() -> None:
     """Of 1 to 12 the median is 6.5, and held by 2 to 11; less surely by 5 to 8."""
-    values = [float(number) for number in range(12, 0, -1)]
+    values = [float(1 + 5 * number % 12) for number in range(12)]
 
     assert median_interval(values) == (2, 11)
     assert half_width_fraction(values) == 4.5 / 6.5
@@ -197,6 +200,161 @@ def test_half_width_at_a_median_of_zero() -> None:
     assert half_width_fraction([0.0] * 8) == 0.0
     assert half_width_fraction([-1.0] * 4 + [1.0] * 4) is None
     assert half_width_fraction([1.0] * 7) is None
+
+
+def _series(
+    chance: Random, count: int, correlation: float, noise: str = "normal"
+) -> list[float]:
+    """Samples about 1, of which neighbours have a correlation."""
+    own = math.sqrt(1 - correlation**2)
+    last, values = chance.gauss(0, 1), []
+    for _ in range(count):
+        last = correlation * last + own * chance.gauss(0, 1)
+        values.append(last)
+    if noise == "lognormal":
+        return [math.exp(0.3 * value) for value in values]
+    if noise == "bimodal":  # 35 % in the slower mode.
+        return [
+            1 + 0.01 * chance.gauss(0, 1) + 0.1 * (value > 0.385) for value in values
+        ]
+    return [1 + 0.02 * value for value in values]
+
+
+# The median of the bimodal noise is that of its faster mode at 0.5/0.65.
+_TRUE = {"normal": 1.0, "lognormal": 1.0, "bimodal": 1 + 0.01 * 0.7363}
+
+
+@pytest.mark.parametrize(
+    ("noise", "correlation", "count", "least"),
+    [
+        ("normal", 0.5, 20, 0.962),
+        ("normal", 0.5, 50, 0.97),
+        ("normal", 0.5, 200, 0.985),
+        # Few samples do not show how long their correlation lasts.
+        ("normal", 0.9, 10, 0.74),
+        ("normal", 0.9, 20, 0.9),
+        ("normal", 0.9, 50, 0.97),
+        ("normal", 0.9, 200, 0.985),
+        ("lognormal", 0.5, 50, 0.97),
+        ("lognormal", 0.9, 20, 0.88),
+        ("lognormal", 0.9, 200, 0.985),
+        ("bimodal", 0.5, 200, 0.98),
+        ("bimodal", 0.9, 50, 0.86),
+        ("bimodal", 0.9, 200, 0.97),
+    ],
+)
+def test_the_interval_of_correlated_samples_holds_the_median(
+    noise: str, correlation: float, count: int, least: float
+) -> None:
+    """Nearly as often as of independent samples, whose interval holds it less often."""
+    chance = Random(7)
+    series = [_series(chance, count, correlation, noise) for _ in range(600)]
+
+    def held(
+        interval_of: Callable[[Sequence[float]], tuple[float, float] | None],
+    ) -> float:
+        intervals = [interval_of(values) or (math.nan, math.nan) for values in series]
+        return sum(low <= _TRUE[noise] <= high for low, high in intervals) / 600
+
+    assert held(series_interval) >= least
+    assert held(median_interval) < least
+
+
+@pytest.mark.parametrize("noise", ["normal", "lognormal", "bimodal"])
+@pytest.mark.parametrize("count", [8, 10, 20, 50, 200])
+def test_independent_samples_pay_little_for_the_correlation_of_others(
+    noise: str, count: int
+) -> None:
+    """Their interval grows by a tenth at most in the mean, and is never narrower."""
+    chance = Random(11)
+    series = [_series(chance, count, 0.0, noise) for _ in range(600)]
+    wide = narrow = 0.0
+    for values in series:
+        low, high = series_interval(values) or (math.nan, math.nan)
+        inner = median_interval(values) or (math.nan, math.nan)
+        assert low <= inner[0] <= inner[1] <= high
+        wide, narrow = wide + high - low, narrow + inner[1] - inner[0]
+
+    assert wide <= 1.1 * narrow
+
+
+def test_a_slow_drift_below_noise_widens_the_interval() -> None:
+    """Neighbours are little alike, but the means of four are."""
+    chance = Random(3)
+    held = narrow_held = 0
+    for _ in range(300):
+        noise = _series(chance, 200, 0.0)
+        drift = _series(chance, 200, 0.98)
+        values = [a + b - 1 for a, b in zip(noise, drift, strict=True)]
+        low, high = series_interval(values) or (math.nan, math.nan)
+        held += low <= 1 <= high
+        low, high = median_interval(values) or (math.nan, math.nan)
+        narrow_held += low <= 1 <= high
+
+    assert narrow_held < 150
+    assert held > 225
+
+
+def test_samples_that_take_turns_are_not_correlated_neighbours() -> None:
+    """Only likeness widens: what alternates is at least as well known as what does not."""
+    values = [1.0, 1.1] * 20
+
+    assert series_interval(values) == median_interval(values)
+    assert correlation_factor(values) == 1.0
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 7])
+def test_few_samples_do_not_show_a_correlation(count: int) -> None:
+    """They have no interval either; one of less confidence is as it was."""
+    values = [float(number) for number in range(count)]
+
+    assert correlation_factor(values) == 1.0
+    assert series_interval(values) is None
+    assert series_interval(values, 0.5) == median_interval(values, 0.5)
+
+
+def test_a_single_outlier_does_not_hide_a_correlation() -> None:
+    """Nor is it an end of the interval."""
+    values = [1 + 0.01 * (number // 8 % 2) for number in range(64)]
+    values[40] = 1000.0
+    low, high = series_interval(values) or (math.nan, math.nan)
+
+    assert correlation_factor(values) > 1.5
+    assert 0.9 < low < high < 1.1
+
+
+def test_equal_samples_with_outliers_have_no_correlation() -> None:
+    """The rounding of a mean is not an order."""
+    values = [0.1, 0.1, 0.1, 7.0, 0.1, 0.1, 0.1, 0.1, 0.01, 0.1] * 2
+
+    assert correlation_factor(values) == 1.0
+
+
+def test_the_ends_of_few_samples_that_drift_are_outside_of_them() -> None:
+    """The lower end of times is a time; that of other numbers has any sign."""
+    times = [float(number) for number in range(1, 11)]
+    low, high = series_interval(times) or (math.nan, math.nan)
+    around_zero = [number - 5.5 for number in times]
+
+    assert 0 < low < 1
+    assert high == pytest.approx(5.5 + 4.5 * math.sqrt(5))
+    assert series_interval(around_zero) == pytest.approx((5.5 - high, high - 5.5))
+
+
+@given(
+    st.lists(st.floats(0, exclude_min=True, allow_infinity=False), min_size=8),
+    st.booleans(),
+)
+def test_the_ends_enclose_those_of_independent_samples(
+    values: list[float], is_sorted: bool
+) -> None:
+    """In any order and of any size; the lower end of positive samples is positive."""
+    values = sorted(values) if is_sorted else values
+    low, high = series_interval(values) or (math.nan, math.nan)
+    inner = median_interval(values) or (math.nan, math.nan)
+
+    assert 0 < low <= inner[0]
+    assert inner[1] <= high
 
 
 @pytest.mark.parametrize(("confidence", "count"), [(0.5, 2), (0.95, 6), (0.99, 8)])

@@ -289,6 +289,19 @@ def test_the_interval_of_a_rate_holds_the_true_rate() -> None:
     assert 970 <= held <= 999
 
 
+def test_the_interval_of_a_rate_holds_it_where_neighbours_are_alike() -> None:
+    """A clock that slows steps down for a while does so to several."""
+    chance, held = random.Random(2), 0
+    for _ in range(1000):
+        slower, times = 0.0, []
+        for _ in range(100):
+            slower = 0.8 * slower + chance.gauss(0.0, 0.06)
+            times.append(1.0 + slower)
+        low, high = rate_interval([1.0] * 100, times) or (0.0, 0.0)
+        held += low <= 1.0 <= high
+    assert held >= 970
+
+
 @pytest.mark.parametrize(
     # Abramowitz and Stegun, 26.7.5, to the third term and with 40 digits
     ("count", "quantile"),

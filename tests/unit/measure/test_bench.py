@@ -121,6 +121,22 @@ def test_a_value_that_is_only_shown_costs_few_samples(
     assert (0.1 <= sampled_s < 0.2) is is_short
 
 
+@pytest.mark.parametrize(("step", "is_enough"), [(7, True), (1, False)])
+def test_samples_that_are_like_their_neighbours_are_not_enough(
+    step: int, is_enough: bool
+) -> None:
+    """Ten within 1.5 % are enough where they vary at random, and not where they drift."""
+    clock, calls = FakeClock(), itertools.count()
+
+    def drifting() -> None:
+        clock.advance(MS + step * next(calls) % 10 * MS // 600)
+
+    bench = bench_of(site(Config(root="/"), clock))
+    record, _ = bench.measurer.timed(KEY, timed_call(PLAN, drifting, (), {}), plan=PLAN)
+
+    assert (record.estimates[0].sample_count == 10) is is_enough
+
+
 def test_a_process_that_is_switched_off_times_nothing() -> None:
     """The function runs when its result is read, once, and its record says why."""
     bench = bench_of(site(Config(root="/", disable=True)))

@@ -28,9 +28,13 @@ from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.model.verdict import Reason, Verdict
+from pytest_gpuperf.model.verdict import Cause, Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
-from pytest_gpuperf.report.explanation import explanation, longrepr_lines
+from pytest_gpuperf.report.explanation import (
+    brief_explanation,
+    explanation,
+    longrepr_lines,
+)
 from pytest_gpuperf.report.rows import rows
 from pytest_gpuperf.report.summary import table_lines
 from pytest_gpuperf.report.words import for_pytest
@@ -139,6 +143,27 @@ def test_what_is_slower_alone_is_shown_as_it_is_printed() -> None:
     judging = PAGE.with_name("judging.md")
 
     assert textwrap.indent(shown, "    ") in judging.read_text(encoding="utf-8")
+
+
+def not_repeated(*, again_us: Iterable[float] = (9.3, 9.9, 9.6, 9.2, 9.7)) -> Verdict:
+    """Return the verdict of a suspect that some fresh processes find within its limit."""
+    subject = case(10.8 * US, [us * US for us in (9.0, 9.6, 8.6)])
+    return judged(subject, confirmation(*[us * US for us in again_us]))
+
+
+def test_what_fresh_processes_do_not_repeat_is_shown_as_it_is_printed() -> None:
+    """A line, and a block where all of them are beyond the limit or the cause is known."""
+    line = brief_explanation(not_repeated(), name=GATHER)
+    repeated = not_repeated(again_us=(9.7, 9.9, 9.8, 9.9, 9.7))
+    seen = replace(not_repeated(), cause=Cause.SEEN_BEFORE)
+
+    assert f"\n`{line}`\n" in PAGE.read_text(encoding="utf-8")
+    assert line.startswith(f"inconclusive {GATHER}: +1.6 … +9.3 % in 5 fresh processes")
+    assert len(line) <= 100
+    assert len(brief_explanation(not_repeated(), name=80 * "x")) == 100
+    assert repeated.reason is Reason.NOT_SIGNIFICANT
+    for verdict in (repeated, seen, slower_alone(), judged(case(180 * US, THEN))):
+        assert brief_explanation(verdict, name=GATHER) == ""
 
 
 def left_behind() -> Verdict:

@@ -317,6 +317,42 @@ def test_an_empty_run_has_no_table() -> None:
     assert summary.judged_line(runs.run()).text == "judged 0 of 0"
 
 
+def test_many_changes_that_are_not_repeated_are_counted() -> None:
+    """Eight lines, the number of the others, and a block each with -v or in a strict run."""
+    assert runs.REGRESSED.change is not None
+    change = replace(runs.REGRESSED.change, effect=0.1, detectable_effect=0.4)
+    verdicts = tuple(
+        replace(
+            runs.REGRESSED,
+            key=runs.key(f"test_{n}"),
+            outcome=Outcome.INCONCLUSIVE,
+            reason=Reason.NOT_SIGNIFICANT,
+            change=change,
+            confirmations=(0.01, 0.12),
+            remedy=f"remedy {n}",
+        )
+        for n in range(1, 11)
+    )
+    run = runs.run((), verdicts)
+    header = replace(run.header, options={"gpuperf_strict": "True"})
+
+    def told(run: Run, *, verbose: bool = False) -> list[str]:
+        shown = screen(terminal.summary(run, width=100, verbose=verbose)).split("\n")
+        return shown[shown.index("test_10  +10.0 %      inconclusive") + 1 :]
+
+    assert told(run)[:9] == [
+        *(
+            f"inconclusive test_{n}: +1.0 … +12.0 % in 2 fresh processes, "
+            "detectable: 40.0 % (-v: more)"
+            for n in range(1, 9)
+        ),
+        "2 more like these",
+    ]
+    for shown in (told(run, verbose=True), told(replace(run, header=header))):
+        assert sum(text.startswith("inconclusive test_") for text in shown) == 10
+        assert not any("-v: more" in text for text in shown)
+
+
 def test_many_tests_of_one_reason_share_a_block() -> None:
     """A first run against a short baseline is one block, not one hundred."""
     verdicts = tuple(
