@@ -768,6 +768,7 @@ def test_the_doubt_of_a_shared_cache_is_told_of_the_side_that_reads_it(
     ("a", "b", "is_different"),
     [
         (1, 2, True),
+        (10**9, 10**9 + 1, True),
         (1.0, 1.0 + 1e-9, False),
         (float("nan"), 1.0, False),
         ("a", "b", True),

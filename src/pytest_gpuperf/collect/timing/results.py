@@ -145,7 +145,9 @@ def _traced(call: Callable[[], object], trace: Callable[..., Any]) -> None:
         sys.settrace(None)
 
 
-def differ(a: object, b: object, *, levels: int = _MOST_LEVELS) -> bool:
+def differ(  # noqa: PLR0911 - a line for each kind of result
+    a: object, b: object, *, levels: int = _MOST_LEVELS
+) -> bool:
     """
     Return True if two results are known to differ by more than rounding.
 
@@ -154,6 +156,8 @@ def differ(a: object, b: object, *, levels: int = _MOST_LEVELS) -> bool:
     """
     if a is None or b is None or a is b:
         return False
+    if isinstance(a, int) and isinstance(b, int):
+        return a != b
     if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS):
         return not _close(complex(a), complex(b))
     if isinstance(a, dict) and isinstance(b, dict):
