@@ -50,6 +50,35 @@ def test_a_test_asserts_on_instructions(mixed: Project) -> None:
     mixed.run().assert_outcomes(passed=1)
 
 
+def test_a_log_that_the_code_contradicts_decides_nothing(mixed: Project) -> None:
+    """A limit on spills passes by the true log only, not by that of another build."""
+    log = (GOLD / "kernels_sm_90.log").read_text()
+    for name, text in {
+        "true.log": log,
+        "none.log": log.replace("340 bytes", "0 bytes"),
+        "some.log": log.replace("340 bytes", "8 bytes"),
+        "more.log": log.replace(" 0 bytes spill stores", " 9 bytes spill stores"),
+    }.items():
+        (mixed.path / name).write_text(text)
+    mixed.write("""
+        import pathlib
+        import pytest
+
+        @pytest.mark.parametrize("log", ["true", "none", "some", "more"])
+        @pytest.mark.gpuperf(limits=["spills_bytes <= 680"])
+        def test_it(gpuperf, log):
+            perf = gpuperf.binary(
+                "kernels_sm_90.cubin", ptxas_log=pathlib.Path(f"{log}.log")
+            )
+            assert perf.has("spills_bytes") == (log == "true")
+    """)
+    ended = mixed.run("--gpuperf-strict")
+
+    assert lines(ended, "is of another build: void spilling<64>(float*) spills 0 B")
+    assert lines(ended, "is of another build: void spilling<64>(float*) spills 16 B")
+    ended.assert_outcomes(passed=1, failed=3)
+
+
 def test_one_session_judges_what_is_exact(mixed: Project) -> None:
     """Nothing is timed beside it, and no more sessions are asked for."""
     mixed.write("""
