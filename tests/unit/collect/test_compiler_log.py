@@ -226,6 +226,15 @@ def test_a_log_that_is_cut_anywhere_is_never_wrong() -> None:
     assert all_spills(LOG[: LOG.index("for other")])["caller"] is None
 
 
+def test_a_log_with_a_gap_is_never_wrong() -> None:
+    """A part is missing from the middle of a line to a line, or from a line on."""
+    lines = [0, *(at + 1 for at, letter in enumerate(LOG) if letter == "\n")]
+    gaps = [(cut, line) for cut in range(0, len(LOG), 5) for line in lines]
+
+    for cut, line in gaps:
+        assert is_safe(all_spills(LOG[: min(cut, line)] + LOG[max(cut, line) :]))
+
+
 def interleaved(parts: list[list[str]], chance: random.Random) -> Iterator[str]:
     """Yield the pieces of several logs, each in its order."""
     while any(parts):

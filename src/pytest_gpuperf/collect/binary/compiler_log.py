@@ -115,6 +115,7 @@ _FUNCTION = re.compile(r"Function properties for ([^\s':]+)\s*$")
 _FRAME = re.compile(
     r"(?<!\d)(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
+_REST_OF_FRAME = re.compile(r"\d bytes ")  # Of a line that was cut off before.
 _USED = re.compile(r"Used (\d+) registers(.*)")
 _BARRIERS = re.compile(r"used (\d+) barriers")
 _CUMULATIVE = re.compile(r"(?<!\d)(\d+) bytes cumulative stack size")
@@ -189,9 +190,13 @@ class _Compilations:
             else:
                 self._drop()
         elif frame := _FRAME.search(line):
+            if _REST_OF_FRAME.search(line, 0, frame.start()):
+                self._drop()
             self._frame(_whole(frame[1]), _whole(frame[2]) + _whole(frame[3]))
         elif used := _USED.search(line):
             self._used(_whole(used[1]), used[2])
+        elif self._function is not None and line.strip():
+            self._drop()  # The frame is the rest of the same message.
 
     def _is_unfinished(self) -> bool:
         return self._kernel is not None and self._kernel.registers_count is None
@@ -218,9 +223,8 @@ class _Compilations:
 
     def _used(self, registers_count: int, rest: str) -> None:
         kernel = self._kernel
-        if kernel is None or kernel.registers_count is not None:
-            return  # Of a function.
-        if kernel.frame_bytes is None or self._function is not None:
+        in_order = self._is_unfinished() and self._function is None
+        if kernel is None or kernel.frame_bytes is None or not in_order:
             self._drop()
             return
         kernel.registers_count = registers_count
