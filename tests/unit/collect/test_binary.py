@@ -76,6 +76,10 @@ def small_cubin(*, kind: int = 2) -> bytes:
     )
 
 
+REMOVED = b"cuobjdump fatal   : Support for 'sm_35' has been removed. Use 11.8.\n"
+NOT_DEFINED = b"cuobjdump fatal   : Value 'sm_35' is not defined for -arch\n"
+
+
 class FakeCuobjdump(FakeRunner):
     """cuobjdump with scripted cubins: (target, what -res-usage answers) of each."""
 
@@ -84,11 +88,13 @@ class FakeCuobjdump(FakeRunner):
         *cubins: tuple[str, Finished],
         ending: Finished | None = None,
         dropped: Sequence[str] = (),
+        removed: bytes = REMOVED,
     ) -> None:
         super().__init__()
         self.cubins = cubins
         self.ending = ending
         self.dropped = dropped
+        self.removed = removed
 
     def answer(self, call: Call) -> Finished:
         argv, cwd = call.argv, call.cwd
@@ -100,7 +106,7 @@ class FakeCuobjdump(FakeRunner):
             if asked is not None and asked in self.dropped:
                 return finished(1, stderr=NOT_DEFINED.replace(b"sm_35", asked.encode()))
             if self.dropped and asked is None:
-                return finished(1, stdout=b"Extracting\n" * 9, stderr=REMOVED)
+                return finished(1, stdout=b"Extracting\n" * 9, stderr=self.removed)
             for number, (target, _) in enumerate(self.cubins, 1):
                 if asked is not None and not target.startswith(asked):
                     continue
@@ -111,10 +117,6 @@ class FakeCuobjdump(FakeRunner):
         if "-res-usage" in argv:
             return self.cubins[int(argv[-1].split(".")[-3]) - 1][1]
         return finished(1)
-
-
-REMOVED = b"cuobjdump fatal   : Support for 'sm_35' has been removed. Use 11.8.\n"
-NOT_DEFINED = b"cuobjdump fatal   : Value 'sm_35' is not defined for -arch\n"
 
 
 def fatbin(*chips: int, of_ptx: Sequence[int] = ()) -> bytes:
@@ -603,6 +605,19 @@ def test_a_chip_that_the_tool_has_dropped_does_not_hide_the_others() -> None:
     assert targets(both) == ["sm_80"]
     (unread,) = both.unread
     assert unread == "sm_35, sm_37 are not read: this cuobjdump has dropped them"
+
+
+def test_a_chip_that_is_too_new_does_not_hide_the_others() -> None:
+    """The tool names it, and an update helps."""
+    words = b"cuobjdump fatal : Value 'sm_999' is not known\n"
+    runner = FakeCuobjdump(("sm_80", USAGE), dropped=["sm_999"], removed=words)
+    contents = read_cubins(fatbin(80, 999), runner=runner, tool="t")
+
+    assert targets(contents) == ["sm_80"]
+    assert contents.unread == ("sm_999 is not read: this cuobjdump does not know it",)
+    with pytest.raises(CollectorFailedError, match="cannot read sm_999: ") as caught:
+        read_cubins(fatbin(80, 999), runner=runner, tool="t", target="sm_999")
+    assert "update it" in caught.value.remedy
 
 
 def test_a_target_is_asked_for_alone() -> None:

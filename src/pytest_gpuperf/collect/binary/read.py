@@ -137,10 +137,10 @@ def _functions(content: bytes) -> Iterator[tuple[str, str]]:
                 yield text(link, name), text(names, sections[owner][0])
 
 
-_FATBIN_HEADER = struct.Struct("<4sHHQ")  # Magic, version, bytes of header and content.
-_FATBIN_ENTRY = struct.Struct(
-    "<HHIQQII"
-)  # Kind, bytes of header and content; the chip.
+# Magic, version, bytes of the header and of all entries.
+_FATBIN_HEADER = struct.Struct("<4sHHQ")
+# Kind, version, bytes of the header and of the content, ..., number of the chip.
+_FATBIN_ENTRY = struct.Struct("<HHIQQII")
 _FATBIN_CUBIN = 2  # 1 is PTX.
 
 
@@ -280,7 +280,7 @@ _REFUSED = {
 
 
 # cuobjdump stops at the first chip that it does not know, and names the chip.
-_UNKNOWN_CHIP = re.compile(r"'sm_\w+'")
+_UNKNOWN_CHIP = re.compile(r"'(sm_\w+)'")
 _DROPPED = "has been removed"
 
 
@@ -564,23 +564,24 @@ def _known_chips(
         CollectorFailedError: The tool failed for another reason, or knows none of the
             chips, or not the requested one.
     """
+    words = last_line(failed)
+    dropped = _DROPPED in words
+    unknown = dict.fromkeys(_UNKNOWN_CHIP.findall(words))
     cubins: dict[Path, str] = {}
-    unknown = []
-    dropped = _DROPPED in last_line(failed)
-    for chip in _chips_of(path) if _UNKNOWN_CHIP.search(last_line(failed)) else ():
+    for chip in _chips_of(path) if unknown else ():
         name = f"sm_{chip}"
         finished, found = extract_cubins(
             tool, path, into=folder / name, runner=runner, target=name
         )
-        if finished.exit_code and not _UNKNOWN_CHIP.search(last_line(finished)):
+        if not finished.exit_code:
+            cubins.update(found)
+        elif _UNKNOWN_CHIP.search(last_line(finished)):
+            unknown[name] = None
+        else:
             raise refusal(CUOBJDUMP, finished, name)
-        if finished.exit_code:
-            unknown.append(name)
-        cubins.update(found)
-    if target in unknown:
-        raise refusal(CUOBJDUMP, failed, str(target), dropped=dropped)
-    if not cubins:
-        raise refusal(CUOBJDUMP, failed, dropped=dropped)
+    if target in unknown or not cubins:
+        what = target if target in unknown else None
+        raise refusal(CUOBJDUMP, failed, what or "it", dropped=dropped)
     why = "has dropped" if dropped else "does not know"
     are, them = ("are", "them") if len(unknown) > 1 else ("is", "it")
     sentence = f"{', '.join(unknown)} {are} not read: this cuobjdump {why} {them}"

@@ -101,7 +101,7 @@ def find_tool(
 
 def last_line(finished: Finished) -> str:
     """Return the last line of a tool's output, or the exit status if there is none."""
-    lines = finished.log_tail.splitlines()
+    lines = finished.log_tail.rstrip(".").splitlines()
     return lines[-1] if lines else f"no output, exit status {finished.exit_code}"
 
 
