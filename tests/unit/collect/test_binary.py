@@ -604,7 +604,9 @@ def test_a_chip_that_the_tool_has_dropped_does_not_hide_the_others() -> None:
     assert contents.unread == ("sm_35 is not read: this cuobjdump has dropped it",)
     assert targets(both) == ["sm_80"]
     (unread,) = both.unread
-    assert unread == "sm_35, sm_37 are not read: this cuobjdump has dropped them"
+    assert unread == (
+        "sm_35 is not read: this cuobjdump has dropped it, and extracts no sm_37 beside it"
+    )
 
 
 def test_a_chip_that_is_too_new_does_not_hide_the_others() -> None:

@@ -582,9 +582,12 @@ def _known_chips(
     if target in unknown or not cubins:
         what = target if target in unknown else None
         raise refusal(CUOBJDUMP, failed, what or "it", dropped=dropped)
+    first, *others = unknown
     why = "has dropped" if dropped else "does not know"
-    are, them = ("are", "them") if len(unknown) > 1 else ("is", "it")
-    sentence = f"{', '.join(unknown)} {are} not read: this cuobjdump {why} {them}"
+    sentence = f"{first} is not read: this cuobjdump {why} it"
+    if others:
+        # Some of them can be extracted from a binary without the first one.
+        sentence += f", and extracts no {', '.join(others)} beside it"
     return cubins, (sentence,)
 
 
