@@ -8,6 +8,7 @@ import pytest
 
 from fakes.project import Project, lines
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
+from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import CollectorUnavailableError
 
 GOLD = Path(__file__).parents[1] / "gold" / "binary"
@@ -48,6 +49,59 @@ def test_a_test_asserts_on_instructions(mixed: Project) -> None:
     """)
 
     mixed.run().assert_outcomes(passed=1)
+
+
+def test_what_is_not_read_of_a_library_is_told(mixed: Project) -> None:
+    """A limit on all kernels must not seem to cover code that the tool cannot read."""
+    tool = find_tool(CUOBJDUMP)
+    known = ProcessRunner().run([tool, "--help"], timeout_s=60.0).stdout
+    if b"'sm_35'" in known:
+        pytest.skip(f"{tool} reads sm_35")
+    library = bytearray((GOLD / "kernels.fatbin").read_bytes())
+    chip = library.index((80).to_bytes(4, "little"))
+    library[chip : chip + 4] = (35).to_bytes(4, "little")
+    (mixed.path / "old.fatbin").write_bytes(library)
+    mixed.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["registers <= 64"])
+        def test_it(gpuperf):
+            gpuperf.binary("old.fatbin")
+    """)
+    ended = mixed.run()
+
+    ended.assert_outcomes(passed=1)
+    assert lines(ended, "worst of 4 kernels (sm_90a): registers 32")
+    assert lines(ended, "sm_35 is not read: this cuobjdump has dropped it")
+
+
+def test_a_log_that_the_code_contradicts_decides_nothing(mixed: Project) -> None:
+    """A limit on spills passes by the true log only, not by that of another build."""
+    log = (GOLD / "kernels_sm_90.log").read_text()
+    for name, text in {
+        "true.log": log,
+        "none.log": log.replace("340 bytes", "0 bytes"),
+        "some.log": log.replace("340 bytes", "8 bytes"),
+        "more.log": log.replace(" 0 bytes spill stores", " 9 bytes spill stores"),
+    }.items():
+        (mixed.path / name).write_text(text)
+    mixed.write("""
+        import pathlib
+        import pytest
+
+        @pytest.mark.parametrize("log", ["true", "none", "some", "more"])
+        @pytest.mark.gpuperf(limits=["spills_bytes <= 680"])
+        def test_it(gpuperf, log):
+            perf = gpuperf.binary(
+                "kernels_sm_90.cubin", ptxas_log=pathlib.Path(f"{log}.log")
+            )
+            assert perf.has("spills_bytes") == (log == "true")
+    """)
+    ended = mixed.run("--gpuperf-strict")
+
+    assert lines(ended, "is of another build: void spilling<64>(float*) spills 0 B")
+    assert lines(ended, "is of another build: void spilling<64>(float*) spills 16 B")
+    ended.assert_outcomes(passed=1, failed=3)
 
 
 def test_one_session_judges_what_is_exact(mixed: Project) -> None:

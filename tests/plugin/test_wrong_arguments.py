@@ -40,6 +40,7 @@ WRONG_CALLS = {
     "gpuperf.capture('')": "path: '' cannot be the path of a file",
     "gpuperf.capture('a\\0b')": "cannot be the path of a file",
     "gpuperf.capture('a', kernel=5)": "kernel: 5 is not a string",
+    "gpuperf.binary('k', ptxas_log=b'x')": "ptxas_log: b'x' is neither text nor a path",
     "gpuperf.binary(None)": "source: None is not a path",
     "gpuperf.record('x', 5, unit=None)": "unit: None is not a string; write it as",
     "gpuperf.record('x', 5, unit='\\ud800')": "unit: '\\ud800' contains a lone",

@@ -107,6 +107,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "threads of a block, for the occupancy of a binary's kernels",
         int,
     ),
+    _Argument("--target CHIP", "only kernels of a binary for this chip, as sm_90a"),
     _Argument(
         "--nvtx RANGE",
         "launches of a capture inside such an NVTX range, as forward/",

@@ -496,6 +496,7 @@ def show_binary(
     *,
     pattern: str | None,
     block: int | None,
+    target: str | None = None,
     top: int | None = None,
 ) -> int:
     """
@@ -510,6 +511,8 @@ def show_binary(
 
         block: Threads of a block, for the occupancy, or None if unknown.
 
+        target: Print the kernels of this chip only, as sm_90a, or None for all chips.
+
         top: The maximum number of kernels in a table, or None for 40 kernels, or for
             all that match a pattern.
 
@@ -521,7 +524,8 @@ def show_binary(
     from pytest_gpuperf.collect.binary.read import read_cubins
 
     runner = ProcessRunner()
-    chosen = _matching(read_cubins(file, runner=runner, block=block), pattern, file)
+    contents = read_cubins(file, runner=runner, block=block, target=target)
+    chosen = _matching(contents.cubins, pattern, file)
     kernels = [kernel for cubin in chosen for kernel in cubin.kernels]
     mixes, lacking = _mixes(chosen, runner)
     rows = []
@@ -531,6 +535,7 @@ def show_binary(
         occupancy = None if limits is None else kernel_occupancy(kernel, limits)
         rows.append(CompiledKernel(kernel=kernel, mix=mix, occupancy=occupancy))
     remarks = [
+        *contents.unread,
         *lacking,
         "occupancy n/a: give the threads of a block with --block"
         if block is None
@@ -565,10 +570,14 @@ def _mixes(
     size_bytes = sum(len(cubin.content) for cubin in cubins)
     if size_bytes > _MOST_BYTES:
         limit, size = (display.value(n, "bytes") for n in (_MOST_BYTES, size_bytes))
-        reason = (
-            f"the kernels' cubins have {size}, and only {limit} are read; choose kernels "
-            "of few chips with --kernel"
-        )
+        chips = {kernel.target for cubin in cubins for kernel in cubin.kernels}
+        if len(chips) > 1:
+            remedy = f"choose one chip, as --target={max(chips)}"
+        elif len(cubins) > 1:
+            remedy = "choose kernels with --kernel"
+        else:
+            remedy = "gpuperf.binary in a test reads all"
+        reason = f"the kernels' cubins have {size}, and only {limit} are read; {remedy}"
     else:
         try:
             return read_mixes(cubins, runner=runner), []

@@ -45,9 +45,10 @@ _NO_VALUE = b'"value":null'
 def show(arguments: argparse.Namespace) -> int:
     """Print a capture, a run or a binary."""
     if not start_of(arguments.file).startswith(_BINARIES):
-        if arguments.block is not None:
-            message = f"--block is for binaries, and {arguments.file} is not one"
-            raise ConfigError(message, remedy="drop it")
+        for option in ("block", "target"):
+            if getattr(arguments, option) is not None:
+                message = f"--{option} is for binaries, and {arguments.file} is not one"
+                raise ConfigError(message, remedy="drop it")
         return _show_measured(arguments)
     chosen = (arguments.metrics, arguments.nvtx, arguments.exclude, arguments.launches)
     views = (arguments.list, arguments.details, arguments.sort)
@@ -61,6 +62,7 @@ def show(arguments: argparse.Namespace) -> int:
         arguments.format,
         pattern=arguments.kernel,
         block=arguments.block,
+        target=arguments.target,
         top=arguments.top,
     )
 

@@ -26,7 +26,7 @@ from pytest_gpuperf.model.activity import (
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import is_compiled
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void, VoidCode
+from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
@@ -162,19 +162,29 @@ class FileReader:
         """
         from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
 
-        cubins = read_cubins(source, runner=self._runner, **facts)
+        contents = read_cubins(source, runner=self._runner, **facts)
+        cubins = contents.cubins
+        notes = tuple(
+            Note(code="unread-chips", text=text, doubt=True) for text in contents.unread
+        )
         kernels = [kernel for cubin in cubins for kernel in cubin.kernels]
+        log_gaps = [gap for cubin in cubins for gap in cubin.log_gaps]
         mixes = functools.cache(lambda: read_mixes(cubins, runner=self._runner))
         in_code = [metric for metric in plan.judged if is_in_code(metric)]
         maker = self._machine.maker()
+        if log_gaps:
+            kernels, log_gaps = _checked(kernels, log_gaps, code_of([_SPILLS], mixes))
+
+        def code() -> Code:
+            return replace(code_of(in_code, mixes), log_gaps=tuple(log_gaps))
 
         def with_one_more(metric: str | None = None) -> Record:
             if metric is not None and is_in_code(metric) and metric not in in_code:
                 in_code.append(metric)
-            return binary_record(maker, key, kernels, code_of(in_code, mixes))
+            return replace(binary_record(maker, key, kernels, code()), notes=notes)
 
         def advise(failed: Sequence[FailedComparison]) -> list[FailedKernel]:
-            return failed_kernels(kernels, code_of(in_code, mixes), failed)
+            return failed_kernels(kernels, code(), failed)
 
         return with_one_more(), with_one_more, advise
 
@@ -402,11 +412,15 @@ class Code(Frozen, frozen=True, kw_only=True):
             not read.
 
         gap: The reason why the code could not be read, or None.
+
+        log_gaps: Why the compiler's log does not tell the spills of each kernel, in the
+            order of the kernels, None where it does. Empty without a log.
     """
 
     metrics: tuple[str, ...] = ()
     mixes: tuple[InstructionMix, ...] | None = None
     gap: Gap | None = None
+    log_gaps: tuple[Gap | None, ...] = ()
 
     def mix(self, index: int) -> InstructionMix | None:
         """Return the instruction mix of a kernel, or None if the code was not read."""
@@ -437,6 +451,22 @@ def code_of(
         return Code(metrics=tuple(metrics), mixes=read())
     except CollectError as error:
         return Code(metrics=tuple(metrics), gap=Gap.of(error))
+
+
+def _checked(
+    kernels: Sequence[KernelResources], log_gaps: Sequence[Gap | None], code: Code
+) -> tuple[list[KernelResources], list[Gap | None]]:
+    """Return the kernels and the gaps of a log, without spills that the code contradicts."""
+    from pytest_gpuperf.collect.binary.compiler_log import unlike_code
+
+    checked, gaps = list(kernels), list(log_gaps)
+    for index, kernel in enumerate(kernels):
+        mix = code.mix(index)
+        gap = None if mix is None else unlike_code(kernel, mix)
+        if gap is not None:
+            gaps[index] = gap
+            checked[index] = replace(kernel, spills_bytes=None, barriers_count=None)
+    return checked, gaps
 
 
 def binary_record(
@@ -496,10 +526,13 @@ def compiled_values(
             if value is not None:
                 single.append(_resource(metric, value, unit, kernel.name))
             elif metric not in gaps:
-                if metric in code.metrics:
+                log_gap = code.log_gaps[index] if code.log_gaps else None
+                if metric == _SPILLS and log_gap is not None:
+                    gap = log_gap
+                elif metric in code.metrics:
                     gap = _gap_in_code(metric, kernel, mix, code)
                 else:
-                    gap = _gap_of_resource(metric, kernel, kernels)
+                    gap = _gap_of_resource(metric, kernel)
                 gaps[metric] = Unmeasured.of_metric(metric, gap)
     # The value of the whole is that of the worst kernel.
     by_metric: dict[str, list[Estimate]] = {}
@@ -525,7 +558,7 @@ def _kernel_metrics(
     occupancy = kernel_occupancy(kernel, limits) if limits is not None else None
     fraction = None if occupancy is None else occupancy.fraction
     metrics["occupancy.theoretical"] = (fraction, "fraction")
-    if mix is not None and kernel.spills_bytes is None and _SPILLS in code.metrics:
+    if mix is not None and not code.log_gaps and _SPILLS in code.metrics:
         metrics[_SPILLS] = (mix.spills_bytes, "bytes")
     counts = None if mix is None else mix.counts
     for metric in filter(is_compiled, code.metrics):
@@ -611,20 +644,15 @@ def _gap_in_code(
     return gap
 
 
-def _gap_of_resource(
-    metric: str, kernel: KernelResources, kernels: Sequence[KernelResources]
-) -> Gap:
+def _gap_of_resource(metric: str, kernel: KernelResources) -> Gap:
     code = GapCode.NOT_STATED
     name = kernel.demangled or kernel.name
     if metric == "stack_bytes":
         reason = f"the compiler knows no bound for {name}, which recurses or calls"
         remedy = "limit the other kernels by their names"
-    elif metric == _SPILLS and all(k.spills_bytes is None for k in kernels):
+    elif metric == _SPILLS:
         reason = "a binary does not say what was spilled"
         remedy = f"{_LOG_REMEDY}; stack_bytes is known"
-    elif metric == _SPILLS:
-        reason = f"the compiler's log does not name {name}"
-        remedy = "pass the log of the whole binary"
     elif kernel.threads_per_block is None:
         reason = "a binary does not say how many threads a block has"
         remedy = "pass block=, the threads of a block"

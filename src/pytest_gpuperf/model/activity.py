@@ -58,8 +58,8 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
             if the source does not state it.
 
         spills_bytes: Spill stores and loads of a thread [B], including the functions it
-            calls. None if no compiler log was given or the log does not name the
-            kernel.
+            calls. None if no compiler log was given or the log is not certain to be
+            about the kernel.
 
         threads_per_block: Threads per block, or None if the source does not state them.
 

@@ -78,10 +78,31 @@ def test_a_library_is_shown_by_its_greediest_kernels(
     assert text.count("spilling<64>") == 2  # of two chips
     assert "block_sum" not in text
     assert "6 more kernels" in text
-    assert "and only 10 kB are read" in text
+    assert "and only 10 kB are read; choose" in text
+    assert "--target=sm_90a" in text
+    one_chip = shown(capfdbinary, str(GOLD / "kernels_sm_90.cubin"))
+    assert "gpuperf.binary in a test reads all" in " ".join(one_chip.split())
     assert "0 KiB" not in text
     assert len(everything["kernels"]) == 8
     assert {kernel["instructions"] for kernel in everything["kernels"]} == {None}
+
+
+def test_one_chip_of_a_library_is_chosen(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code is read where that of all chips would be too much."""
+    monkeypatch.setattr(records, "_MOST_BYTES", 30_000)
+    file = str(GOLD / "kernels.fatbin")
+    everything = shown(capfdbinary, file)
+    one = json.loads(shown(capfdbinary, file, "--target=sm_90a", "--format=json"))
+
+    assert "--target" in everything
+    assert {kernel["target"] for kernel in one["kernels"]} == {"sm_90a"}
+    assert all(kernel["instructions"] for kernel in one["kernels"])
+    assert cli.main(["show", file, "--target=sm_75"]) == 4
+    assert "has no kernel for sm_75, only for sm_80, sm_90a" in (
+        capfdbinary.readouterr().err.decode()
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,12 +139,16 @@ def test_a_pattern_that_fits_nothing_gets_short_names(
     assert "(float" not in told
 
 
-def test_a_block_is_of_a_binary_alone(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+@pytest.mark.parametrize("option", ["--block=32", "--target=sm_90"])
+def test_block_and_target_are_of_a_binary_alone(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], option: str
 ) -> None:
     """A run or a capture says its own."""
     file = tmp_path / "run.json"
     file.write_text("{}")
 
-    assert cli.main(["show", str(file), "--block=32"]) == 2
-    assert "is not one" in capfdbinary.readouterr().err.decode()
+    assert cli.main(["show", str(file), option]) == 2
+    assert (
+        f"{option.partition('=')[0]} is for binaries"
+        in capfdbinary.readouterr().err.decode()
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fakes.runner import Call, FakeRunner, finished
-from pytest_gpuperf.collect.binary.read import read_cubins
+from pytest_gpuperf.collect.binary.read import Contents, fatbin_chips, read_cubins
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -26,7 +26,6 @@ from pytest_gpuperf.collect.binary.tools import (
     in_triton,
     in_wheel,
     on_path,
-    read_ptxas_log,
 )
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import (
@@ -42,7 +41,7 @@ GOLD = Path(__file__).parents[2] / "gold" / "binary"
 
 def read_binary(source: object, **how: Any) -> tuple[KernelResources, ...]:
     """Return the resources of each kernel of a binary, in its order."""
-    cubins = read_cubins(source, **how)
+    cubins = read_cubins(source, **how).cubins
     return tuple(kernel for cubin in cubins for kernel in cubin.kernels)
 
 
@@ -77,15 +76,25 @@ def small_cubin(*, kind: int = 2) -> bytes:
     )
 
 
+REMOVED = b"cuobjdump fatal   : Support for 'sm_35' has been removed. Use 11.8.\n"
+NOT_DEFINED = b"cuobjdump fatal   : Value 'sm_35' is not defined for -arch\n"
+
+
 class FakeCuobjdump(FakeRunner):
     """cuobjdump with scripted cubins: (target, what -res-usage answers) of each."""
 
     def __init__(
-        self, *cubins: tuple[str, Finished], ending: Finished | None = None
+        self,
+        *cubins: tuple[str, Finished],
+        ending: Finished | None = None,
+        dropped: Sequence[str] = (),
+        removed: bytes = REMOVED,
     ) -> None:
         super().__init__()
         self.cubins = cubins
         self.ending = ending
+        self.dropped = dropped
+        self.removed = removed
 
     def answer(self, call: Call) -> Finished:
         argv, cwd = call.argv, call.cwd
@@ -93,7 +102,14 @@ class FakeCuobjdump(FakeRunner):
             return self.ending
         if "-xelf" in argv and cwd is not None:
             lines = []
+            asked = argv[argv.index("-arch") + 1] if "-arch" in argv else None
+            if asked is not None and asked in self.dropped:
+                return finished(1, stderr=NOT_DEFINED.replace(b"sm_35", asked.encode()))
+            if self.dropped and asked is None:
+                return finished(1, stdout=b"Extracting\n" * 9, stderr=self.removed)
             for number, (target, _) in enumerate(self.cubins, 1):
+                if asked is not None and not target.startswith(asked):
+                    continue
                 name = f"image.{number}.{target}.cubin"
                 (Path(cwd) / name).write_bytes(small_cubin())
                 lines.append(f"Extracting ELF file    {number}: {name}\n")
@@ -101,6 +117,17 @@ class FakeCuobjdump(FakeRunner):
         if "-res-usage" in argv:
             return self.cubins[int(argv[-1].split(".")[-3]) - 1][1]
         return finished(1)
+
+
+def fatbin(*chips: int, of_ptx: Sequence[int] = ()) -> bytes:
+    """Return a fatbin with code of 8 bytes for each chip, and PTX for others."""
+    entries = b"".join(
+        struct.pack("<HHIQQII", kind, 0x101, 64, 8, 0, 0, chip) + bytes(32 + 8)
+        for kind, numbers in ((2, chips), (1, of_ptx))
+        for chip in numbers
+    )
+    head = struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, len(entries))
+    return head + entries
 
 
 def usage(line: str, name: str = "k") -> Finished:
@@ -171,6 +198,25 @@ def test_a_cubin_says_what_the_compiler_said(
     assert {each.target for each in kernels.values()} == {target}
     assert {each.threads_per_block for each in kernels.values()} == {256}
     assert {each.dynamic_shared_bytes for each in kernels.values()} == {None}
+
+
+@with_tool
+def test_a_log_is_believed_for_the_kernels_that_it_fits() -> None:
+    """The log of another chip, relabelled: kernels with other registers are unknown."""
+    log = (GOLD / "kernels_sm_80.log").read_text().replace("sm_80", "sm_90")
+    (cubin,) = read_cubins(
+        GOLD / "kernels_sm_90.cubin", runner=ProcessRunner(), ptxas_log=log
+    ).cubins
+    gaps = {k.name: gap for k, gap in zip(cubin.kernels, cubin.log_gaps, strict=True)}
+    unknown = gaps.pop("_Z7indexedPKiPfi")
+
+    assert unknown is not None
+    assert "30 registers and a stack of 256 B in it, and 32 registers" in unknown.reason
+    assert set(gaps.values()) == {None}
+    kernels = by_name(cubin.kernels)
+    assert kernels["indexed"].spills_bytes is None
+    assert kernels["indexed"].barriers_count is None
+    assert kernels["spilling"].spills_bytes == 680
 
 
 @with_tool
@@ -337,7 +383,7 @@ def test_a_log_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     """It would never answer; a folder has no text."""
     os.mkfifo(tmp_path / "pipe")
     for log in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(CaptureFormatError, match="is a folder or a device"):
+        with pytest.raises(CaptureFormatError, match="is a folder, a pipe or a device"):
             read_binary(b"", ptxas_log=log, runner=FakeRunner())
 
 
@@ -532,59 +578,104 @@ def test_tritons_copy_is_found_without_importing_triton(
     assert in_triton(CUOBJDUMP) == str(folder / "cuobjdump")
 
 
-def test_the_log_of_several_targets_keeps_them_apart() -> None:
-    """One kernel compiled twice has two entries."""
-    log = (GOLD / "kernels_sm_80.log").read_text()
-    log += (GOLD / "kernels_sm_90.log").read_text()
-    facts = read_ptxas_log(log)
-
-    assert {target for _, target in facts} == {"sm_80", "sm_90"}
-    assert facts["_Z8spillingILi64EEvPf", "sm_90"].spills_bytes == 680
-    assert len(facts) == 8
+USAGE = usage("REG:8 STACK:0 SHARED:0 CONSTANT[0]:8")
 
 
-CALLEE = """\
-ptxas info    : Function properties for callee
-    0 bytes stack frame, 368 bytes spill stores, 372 bytes spill loads
-"""
-CALLER = """\
-ptxas info    : Compiling entry function 'caller' for 'sm_90'
-ptxas info    : Function properties for caller
-    312 bytes stack frame, 8 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 255 registers, 312 bytes cumulative stack size
-"""
+def read_chips(
+    content: bytes, target: str | None = None, *, dropped: Sequence[str] = ("sm_35",)
+) -> tuple[Contents, FakeCuobjdump]:
+    """Return what a tool reads that knows sm_80 and sm_90a, and the tool."""
+    runner = FakeCuobjdump(("sm_80", USAGE), ("sm_90a", USAGE), dropped=dropped)
+    contents = read_cubins(content, runner=runner, tool="t", target=target)
+    return contents, runner
 
 
-def test_spills_of_a_called_function_are_the_kernels() -> None:
-    """A callee's spills follow its kernel in the log and are counted with it."""
-    facts = read_ptxas_log(CALLER + CALLEE)["caller", "sm_90"]
-
-    assert facts.spills_bytes == 748
-    assert facts.barriers_count is None
+def targets(contents: Contents) -> list[str]:
+    """Return the chip of each kernel."""
+    return [kernel.target for cubin in contents.cubins for kernel in cubin.kernels]
 
 
-def test_spills_that_nobody_owns_are_everybodys_doubt() -> None:
-    """A function before any kernel may belong to each of them: spills are None."""
-    assert read_ptxas_log(CALLEE + CALLER)["caller", "sm_90"].spills_bytes is None
+def test_a_chip_that_the_tool_has_dropped_does_not_hide_the_others() -> None:
+    """The code of the others is read chip by chip, and it is told what was left out."""
+    contents, _ = read_chips(fatbin(35, 80, 90))
+    both, _ = read_chips(fatbin(80, 37, 35), dropped=("sm_35", "sm_37"))
+
+    assert targets(contents) == ["sm_80", "sm_90a"]
+    assert contents.unread == ("sm_35 is not read: this cuobjdump has dropped it",)
+    assert targets(both) == ["sm_80"]
+    (unread,) = both.unread
+    assert unread == (
+        "sm_35 is not read: this cuobjdump has dropped it, and extracts no sm_37 beside it"
+    )
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{} bytes stack frame, {} bytes spill stores, {} bytes spill loads",
-        "Used 24 registers, used {} barriers",
-    ],
-)
-def test_a_number_of_a_log_that_no_compiler_prints_is_refused(line: str) -> None:
-    """Python makes no integer of 5,000 digits, and 64 bits hold 18."""
-    entry = "ptxas info : Compiling entry function 'f' for 'sm_90'\n"
-    with pytest.raises(CaptureFormatError, match="a number of 5000 digits"):
-        read_ptxas_log(entry + line.replace("{}", "9" * 5000))
+def test_a_chip_that_is_too_new_does_not_hide_the_others() -> None:
+    """The tool names it, and an update helps."""
+    words = b"cuobjdump fatal : Value 'sm_999' is not known\n"
+    runner = FakeCuobjdump(("sm_80", USAGE), dropped=["sm_999"], removed=words)
+    contents = read_cubins(fatbin(80, 999), runner=runner, tool="t")
+
+    assert targets(contents) == ["sm_80"]
+    assert contents.unread == ("sm_999 is not read: this cuobjdump does not know it",)
+    with pytest.raises(CollectorFailedError, match="cannot read sm_999: ") as caught:
+        read_cubins(fatbin(80, 999), runner=runner, tool="t", target="sm_999")
+    assert "update it" in caught.value.remedy
 
 
-@pytest.mark.parametrize("log", ["", "nvcc warning: nothing\n", CALLEE])
-def test_a_log_without_kernels_is_refused(log: str) -> None:
-    """A log that was made without -v is said to be one."""
-    with pytest.raises(CaptureFormatError, match="names no kernel") as caught:
-        read_ptxas_log(log)
-    assert "-Xptxas -v" in caught.value.remedy
+def test_a_target_is_asked_for_alone() -> None:
+    """Code for other chips is not touched: one extraction, and nothing to tell."""
+    contents, runner = read_chips(fatbin(35, 80, 90), "sm_90a")
+
+    assert targets(contents) == ["sm_90a"]
+    assert contents.unread == ()
+    extractions = [call.argv for call in runner.calls if "-xelf" in call.argv]
+    assert [argv[1:3] for argv in extractions] == [("-arch", "sm_90a")]
+
+
+def test_a_target_that_the_tool_has_dropped_needs_an_older_tool() -> None:
+    """The remedy is no update: newer versions read fewer chips. One line is shown."""
+    with pytest.raises(
+        CollectorFailedError, match="cannot read sm_35: cuobj"
+    ) as caught:
+        read_chips(fatbin(35, 80), "sm_35")
+    assert "\n" not in str(caught.value)
+    assert "Support for 'sm_35' has been removed" in str(caught.value)
+    assert "update" not in caught.value.remedy
+    with pytest.raises(CollectorFailedError, match="cannot read it"):
+        read_chips(fatbin(35))
+    with pytest.raises(CaptureFormatError, match="no kernel for sm_75, only for sm_80"):
+        read_chips(fatbin(35, 80), "sm_75")
+
+
+def test_a_damaged_binary_is_not_read_chip_by_chip() -> None:
+    """Half of its kernels would be taken for all."""
+    broken = finished(1, stdout=b"Extracting\n" * 30, stderr=b"Invalid fatbin header")
+    runner = FakeCuobjdump(("sm_80", USAGE), ending=broken)
+
+    with pytest.raises(CaptureFormatError, match="has no device code"):
+        read_cubins(fatbin(35, 80), runner=runner, tool="t")
+    broken = finished(1, stdout=b"Extracting\n" * 30, stderr=b"out of memory")
+    runner = FakeCuobjdump(("sm_80", USAGE), ending=broken)
+    with pytest.raises(CollectorFailedError, match="cannot read it: out of memory;"):
+        read_cubins(fatbin(35, 80), runner=runner, tool="t")
+
+
+def test_the_chips_of_a_fatbin_are_those_with_code() -> None:
+    """In every fatbin of a file; PTX has no code yet."""
+    library = b"\x7fELF" + fatbin(35, 80, of_ptx=[90]) + bytes(7) + fatbin(80, 120)
+
+    assert fatbin_chips(library) == [35, 80, 120]
+    assert fatbin_chips((GOLD / "kernels.fatbin").read_bytes()) == [80, 90]
+    assert fatbin_chips((GOLD / "only_ptx.fatbin").read_bytes()) == []
+
+
+def test_a_fatbin_that_is_cut_or_full_of_nonsense_ends() -> None:
+    """Lengths of 0 or beyond the file, and 1 MB of beginnings."""
+    content = fatbin(35, 80)
+    magic = content[:4]
+
+    assert all(set(fatbin_chips(content[:cut])) <= {35, 80} for cut in range(200))
+    assert fatbin_chips(magic * 250_000) == []
+    assert fatbin_chips(content[:8] + b"\xff" * 200) == []
+    zero = content[:16] + content[16:20] + bytes(12) + content[32:]
+    assert set(fatbin_chips(zero)) <= {0, 35, 80}

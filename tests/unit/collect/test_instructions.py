@@ -378,6 +378,9 @@ def spilled(*lines: str) -> int | None:
     return spilled_bytes(code_of("LDC R1, c[0x0][0x28]", *lines, "EXIT"))
 
 
+SPILL = ("STL [R1], R4", "LDL R4, [R1]")
+
+
 def test_a_kernel_without_local_memory_spills_nothing() -> None:
     """Even where the code is not all known there is no doubt of what is."""
     assert spilled("FADD R4, R5, R6") == 0
@@ -394,16 +397,22 @@ def test_places_of_the_stack_are_spills() -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        ("STL [R5], R4",),
-        ("STL [R1+UR4], R4",),
-        ("LEA R5, R6, R1, 0x2", "STL [R1], R4"),
-        ("IADD3 R4, P0, R1, UR4, RZ", "STL [R1], R4"),
-        ("IADD3 R1, R1, -0x40, RZ", "STL [R1], R4", "IADD3 R1, R1, 0x40, RZ"),
-        ("STL [R1], R4", "CALL.REL.NOINC R8 `(k)"),
+        ("STL [R1], R4",),
+        ("LDL R4, [R1]",),
+        ("STL.U8 [R1], R4", "LDL.U8 R4, [R1]"),
+        ("STL [R5], R4", "LDL R4, [R5]"),
+        ("STL [R1+UR4], R4", "LDL R4, [R1+UR4]"),
+        ("LEA R5, R6, R1, 0x2", *SPILL),
+        ("IADD3 R4, P0, R1, UR4, RZ", *SPILL),
+        ("IADD3 R1, R1, -0x40, RZ", *SPILL, "IADD3 R1, R1, 0x40, RZ"),
+        (*SPILL, "CALL.REL.NOINC R8 `(k)"),
     ],
 )
 def test_an_array_on_the_stack_is_no_spill(lines: tuple[str, ...]) -> None:
-    """Run-time addresses, pointers, callees and unknown code: nobody can tell."""
+    """
+    Nobody can tell what only one way, or less than a register, or a run-time address,
+    a pointer, a callee or unknown code means.
+    """
     assert spilled(*lines) is None
 
 
@@ -412,7 +421,7 @@ def test_an_array_on_the_stack_is_no_spill(lines: tuple[str, ...]) -> None:
 
 def mixes_of(name: str) -> dict[str, dict[str, int]]:
     """Return what each kernel of a gold file consists of, without what it has not."""
-    cubins = read_cubins(GOLD / name, runner=ProcessRunner())
+    cubins = read_cubins(GOLD / name, runner=ProcessRunner()).cubins
     mixes = read_mixes(cubins, runner=ProcessRunner())
     return {
         mix.kernel: {key: count for key, count in mix.counts.items() if count}
@@ -494,7 +503,9 @@ def test_functions_are_followed() -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_spills_are_those_of_the_compilers_log(target: str) -> None:
     """340 bytes stored and 340 loaded, read from the code alone; an array is unknown."""
-    cubins = read_cubins(GOLD / f"kernels_{target}.cubin", runner=ProcessRunner())
+    cubins = read_cubins(
+        GOLD / f"kernels_{target}.cubin", runner=ProcessRunner()
+    ).cubins
     mixes = read_mixes(cubins, runner=ProcessRunner())
 
     assert {mix.kernel: mix.spills_bytes for mix in mixes} == {
@@ -518,7 +529,7 @@ def test_mixes_stand_beside_their_kernels() -> None:
     """Of several files and targets: the order of the kernels."""
     cubins = read_cubins(
         [GOLD / "row_sum_sm_90.cubin", GOLD / "kernels.fatbin"], runner=ProcessRunner()
-    )
+    ).cubins
     mixes = read_mixes(cubins, runner=ProcessRunner())
 
     assert [mix.kernel for mix in mixes] == [

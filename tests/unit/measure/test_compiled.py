@@ -14,6 +14,7 @@ from pytest_gpuperf.measure.reading import (
 )
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES, METRICS, Family
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import FailedComparison
@@ -147,17 +148,31 @@ def test_code_is_read_when_it_is_asked_for() -> None:
     assert code_of([], lambda: pytest.fail("it was read")) == Code()
 
 
-def test_spills_are_read_from_the_code_where_no_log_tells_them() -> None:
-    """The compiler's log wins; without it the code says what it can."""
-    told = replace(TWO, spills_bytes=8)
+def test_spills_are_read_from_the_code_without_a_log() -> None:
+    """Of each kernel, and the most of all."""
     code = Code(
         metrics=("spills_bytes",),
         mixes=(mix("one", loads=0, spills=4), mix("two", loads=0, spills=16)),
     )
-    estimates, gaps = compiled_values([ONE, told], code)
+    estimates, gaps = compiled_values([ONE, TWO], code)
 
-    assert values(estimates, "spills_bytes") == {None: 8.0, "one": 4.0, "two": 8.0}
+    assert values(estimates, "spills_bytes") == {None: 16.0, "one": 4.0, "two": 16.0}
     assert gaps == ()
+
+
+@pytest.mark.parametrize("metrics", [(), ("spills_bytes",)])
+def test_spills_that_a_log_does_not_tell_are_unknown(metrics: tuple[str, ...]) -> None:
+    """With the reason of the log, whether or not the code was read, too."""
+    untold = Gap(code=GapCode.NOT_STATED, reason="of another build", remedy="pass it")
+    code = Code(
+        metrics=metrics,
+        mixes=(mix("one", loads=0, spills=8), mix("two", loads=0, spills=16)),
+        log_gaps=(None, untold),
+    )
+    estimates, gaps = compiled_values([replace(ONE, spills_bytes=8), TWO], code)
+
+    assert values(estimates, "spills_bytes") == {"one": 8.0}
+    assert gap(gaps, "spills_bytes").text == untold.text
 
 
 @pytest.mark.parametrize("other", [mix("one", loads=0, spills=None), doubted("one")])

@@ -297,6 +297,7 @@ _KINDS = MappingProxyType(
 )
 _WARPGROUP = frozenset({"BGMMA", "HGMMA", "IGMMA", "QGMMA"})
 _ADDITIONS = frozenset({"DADD", "FADD", "FADD2", "HADD2"})
+_REGISTER_BYTES = 4
 _STACK = "R1"  # The stack pointer of the ABI.
 _OWN_PLACE = re.compile(rf"\[{_STACK}(?:\+-?0x[0-9a-f]+)?\]")
 
@@ -372,15 +373,19 @@ def spilled_bytes(code: KernelCode) -> int | None:
     """
     Return the bytes that a thread spills, stores and loads together [B], or None.
 
-    A spilled register has a fixed address, which is the stack pointer plus a constant.
-    Other addresses mean arrays, or arguments of external functions. Several moves of
-    the stack pointer mean functions that save registers of their callers. In both cases
-    the result is None.
+    A spilled register has a fixed address, which is the stack pointer plus a constant. It
+    is stored and loaded, as a whole. Other accesses mean arrays, or arguments of external
+    functions. Several moves of the stack pointer mean functions that save registers of
+    their callers. In these cases the result is None.
     """
     accesses = [i for i in code.instructions if i.base in {"LDL", "STL"}]
     if not accesses:
         return 0
-    fixed_places = all(_OWN_PLACE.search(i.operands) for i in accesses)
+    both_ways = {"LDL", "STL"} == {i.base for i in accesses}
+    fixed_places = both_ways and all(
+        _OWN_PLACE.search(i.operands) and _width_bytes(i) >= _REGISTER_BYTES
+        for i in accesses
+    )
     # The address of a memory access, as [R1+0x8], is no source register.
     uses = [
         i

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pytest_gpuperf.collect.binary.compiler_log import (
+    CodeParts,
+    CompilerLog,
+    facts_of,
+    log_text,
+    read_ptxas_log,
+)
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
-    CompilerFacts,
     compiled_kernels,
     demangled_names,
     extract_cubins,
     find_tool,
     holds_no_device_code,
-    read_ptxas_log,
+    last_line,
     refusal,
 )
 from pytest_gpuperf.collect.devices import target_capability
-from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap
 
 _ELF_MAGIC = b"\x7fELF"
 _FATBIN_MAGIC = b"\x50\xed\x55\xba"
@@ -34,9 +43,15 @@ _CONTAINER_MAGICS = (_ELF_MAGIC, _FATBIN_MAGIC, b"!<arch>\n", b"MZ")
 _MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
 _MACHINE_AMD = 224  # EM_AMDGPU
 _TYPE_RELOCATABLE = 1
+# Functions that ptxas itself adds, as a division. They have no lines in its log.
+_COMPILERS_OWN = ("$__internal_", "__cuda_sm")
+_CODE = ".text."  # The start of the name of a section with the code of a function.
 _SECTION_WITHOUT_BYTES = 8  # SHT_NOBITS
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
+_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+_SYMBOL_TABLE = 2  # SHT_SYMTAB
+_FUNCTION_SYMBOL = 2  # STT_FUNC
 
 
 def _file_kind(head: bytes) -> str:
@@ -63,6 +78,92 @@ def _is_whole(content: bytes) -> bool:
         if kind != _SECTION_WITHOUT_BYTES and start + size > len(content):
             return False
     return True
+
+
+def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:
+    """
+    Return the functions of a cubin.
+
+    Args:
+        content: A whole cubin.
+
+        kernels: The names of the kernels. A kernel without a symbol is in no part.
+    """
+    inside: dict[str, set[str]] = {}
+    apart = set()
+    try:
+        functions = list(_functions(content))
+    except (struct.error, IndexError, ValueError):  # A damaged table has no symbols.
+        functions = []
+    for name, section in functions:
+        owner = section.removeprefix(_CODE)
+        if owner not in kernels:
+            apart.add(name)
+            continue
+        own = inside.setdefault(owner, set())
+        called = name.removeprefix(f"${owner}$")
+        if called != owner and not called.startswith(_COMPILERS_OWN):
+            own.add(called)
+    return CodeParts(
+        inside={name: frozenset(own) for name, own in inside.items()},
+        apart=frozenset(apart),
+    )
+
+
+def _functions(content: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the name and the section of each function that a cubin defines."""
+    *_, table_start, _, _, _, _, entry_bytes, count, names = _HEADER.unpack_from(
+        content
+    )
+    sections = [
+        _SECTION.unpack_from(content, table_start + index * entry_bytes)
+        for index in range(count)
+    ]
+
+    def text(table: int, offset: int) -> str:
+        start = sections[table][4] + offset
+        return content[start : content.index(b"\0", start)].decode("utf-8", "replace")
+
+    for section in sections:
+        _, kind, _, _, start, size, link, *_ = section
+        if kind != _SYMBOL_TABLE:
+            continue
+        for offset in range(start, start + size, _SYMBOL.size):
+            name, info, _, owner, *_ = _SYMBOL.unpack_from(content, offset)
+            # The section of an undefined function is 0.
+            if info & 0xF == _FUNCTION_SYMBOL and 0 < owner < count:
+                yield text(link, name), text(names, sections[owner][0])
+
+
+# Magic, version, bytes of the header and of all entries.
+_FATBIN_HEADER = struct.Struct("<4sHHQ")
+# Kind, version, bytes of the header and of the content, ..., number of the chip.
+_FATBIN_ENTRY = struct.Struct("<HHIQQII")
+_FATBIN_CUBIN = 2  # 1 is PTX.
+
+
+def fatbin_chips(content: bytes | mmap.mmap) -> list[int]:
+    """
+    Return the numbers of all chips with code in the fatbins of a file, as 80 for sm_80.
+
+    Args:
+        content: A fatbin, or a file that contains fatbins.
+    """
+    chips = set()
+    start = content.find(_FATBIN_MAGIC)
+    while 0 <= start <= len(content) - _FATBIN_HEADER.size:
+        _, _, header_bytes, size = _FATBIN_HEADER.unpack_from(content, start)
+        place = start + header_bytes
+        end = min(place + size, len(content)) - _FATBIN_ENTRY.size
+        while start < place <= end:
+            kind, _, entry_bytes, size, _, _, chip = _FATBIN_ENTRY.unpack_from(
+                content, place
+            )
+            if kind == _FATBIN_CUBIN:
+                chips.add(chip)
+            place += max(entry_bytes + size, _FATBIN_ENTRY.size)
+        start = content.find(_FATBIN_MAGIC, max(place, start + len(_FATBIN_MAGIC)))
+    return sorted(chips)
 
 
 _WARP_SIZE = 32  # On every NVIDIA chip.
@@ -171,6 +272,11 @@ _DRIVER_SHARED_FROM = (9, 0)
 _GIVE = "give a cubin, a fatbin or a program that holds one"
 
 
+# cuobjdump stops at the first chip that it does not know, and names the chip.
+_UNKNOWN_CHIP = re.compile(r"'(sm_\w+)'")
+_DROPPED = "has been removed"
+
+
 class Cubin(Frozen, frozen=True, kw_only=True):
     """
     The code for one target, and the kernels in that code.
@@ -179,10 +285,28 @@ class Cubin(Frozen, frozen=True, kw_only=True):
         content: The whole file.
 
         kernels: The resources of the kernels, in the file's order.
+
+        log_gaps: Why the compiler's log does not tell the spills of each kernel, None where
+            it does. Empty without a log.
     """
 
     content: bytes
     kernels: tuple[KernelResources, ...]
+    log_gaps: tuple[Gap | None, ...] = ()
+
+
+class Contents(Frozen, frozen=True, kw_only=True):
+    """
+    The device code of some binaries.
+
+    Attributes:
+        cubins: The cubins in the order of the binaries.
+
+        unread: A sentence for each binary with code for chips that cuobjdump does not know.
+    """
+
+    cubins: tuple[Cubin, ...]
+    unread: tuple[str, ...] = ()
 
 
 def read_cubins(
@@ -194,9 +318,11 @@ def read_cubins(
     ptxas_log: str | os.PathLike[str] | None = None,
     target: str | None = None,
     tool: str | None = None,
-) -> tuple[Cubin, ...]:
+) -> Contents:
     """
     Return the cubins of a binary, with the resources of all kernels.
+
+    Code for chips that cuobjdump does not know is left out, if there is other code.
 
     Args:
         source: A path, bytes, the result of Triton's compiler, or a sequence of these.
@@ -234,43 +360,37 @@ def read_cubins(
         dynamic_shared_bytes=_at_least(dynamic_shared_bytes, 0, "dynamic_shared_bytes"),
     )
     images = images_of(source, launch)
-    facts = {} if ptxas_log is None else read_ptxas_log(_log_text(ptxas_log))
+    log = None if ptxas_log is None else read_ptxas_log(log_text(ptxas_log))
     for image in images:
         _refuse_by_head(image)
     tool = tool or find_tool(CUOBJDUMP)
-    cubins = [
-        cubin
-        for image in images
-        for cubin in _read_image(image, target, facts, tool=tool, runner=runner)
-    ]
+    cubins: list[Cubin] = []
+    unread: list[str] = []
+    for image in images:
+        contents = _read_image(image, target, tool=tool, runner=runner)
+        cubins += contents.cubins
+        unread += contents.unread
     mangled = [kernel.name for cubin in cubins for kernel in cubin.kernels]
     names = demangled_names(mangled, runner=runner)
-    return tuple(
-        Cubin(
-            content=cubin.content,
-            kernels=tuple(
-                replace(k, demangled=names.get(k.name)) for k in cubin.kernels
-            ),
-        )
-        for cubin in cubins
-    )
+    named = []
+    for cubin in cubins:
+        kernels = [replace(k, demangled=names.get(k.name)) for k in cubin.kernels]
+        named.append(Cubin(content=cubin.content, kernels=tuple(kernels)))
+    if log is not None:
+        named = [_with_log(cubin, log) for cubin in named]
+    return Contents(cubins=tuple(named), unread=tuple(unread))
 
 
-def _log_text(log: str | os.PathLike[str]) -> str:
-    text = os.fspath(log)
-    if "\n" in text or not text.strip():
-        return text
-    remedy = "name the file with what ptxas -v printed, or pass the text"
-    path = Path(text)
-    try:
-        if path.exists() and not path.is_file():  # A pipe would block forever.
-            message = "the compiler's log is a folder or a device"
-            raise CaptureFormatError(message, remedy=remedy, path=text)
-        return path.read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"the compiler's log cannot be read ({reason})"
-        raise CaptureFormatError(message, remedy=remedy, path=text) from error
+def _with_log(cubin: Cubin, log: CompilerLog) -> Cubin:
+    """Return a cubin with the spills and barriers of a compiler's log."""
+    parts = code_parts(cubin.content, {kernel.name for kernel in cubin.kernels})
+    kernels: list[KernelResources] = []
+    gaps: list[Gap | None] = []
+    for kernel in cubin.kernels:
+        told = facts_of(kernel, log, parts)
+        gaps.append(told if isinstance(told, Gap) else None)
+        kernels.append(kernel if isinstance(told, Gap) else replace(kernel, **told))
+    return replace(cubin, kernels=tuple(kernels), log_gaps=tuple(gaps))
 
 
 def read_mixes(
@@ -364,43 +484,52 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
 
 
 def _read_image(
-    image: Image,
-    target: str | None,
-    facts: Mapping[tuple[str, str], CompilerFacts],
-    *,
-    tool: str,
-    runner: Runner,
-) -> list[Cubin]:
+    image: Image, target: str | None, *, tool: str, runner: Runner
+) -> Contents:
     with ScratchFolder("binary") as folder:
-        files = _cubins_of(image, target, Path(folder), tool=tool, runner=runner)
+        files, unread = _cubins_of(
+            image, target, Path(folder), tool=tool, runner=runner
+        )
         cubins = []
         for file, of in files.items():
             content = file.read_bytes()
             _refuse_unfinished(content, image)
             compiled = compiled_kernels(tool, file, of, runner=runner)
-            kernels = tuple(_completed(k, image.launch, facts) for k in compiled)
+            kernels = tuple(_completed(k, image.launch) for k in compiled)
             cubins.append(Cubin(content=content, kernels=kernels))
     if not any(cubin.kernels for cubin in cubins):
         raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
-    return cubins
+    return Contents(cubins=tuple(cubins), unread=unread)
 
 
 def _cubins_of(
     image: Image, target: str | None, folder: Path, *, tool: str, runner: Runner
-) -> Mapping[Path, str]:
+) -> tuple[Mapping[Path, str], tuple[str, ...]]:
+    """Return the target of each extracted cubin, and what was left out."""
     path = image.path
     if path is None:
         path = folder / "image"
         path.write_bytes(image.content or b"")
-    into = folder / "cubins"
-    into.mkdir()
+    if target is not None:
+        # Code for other chips, perhaps unknown to the tool, is not touched.
+        into = folder / "target"
+        finished, cubins = extract_cubins(
+            tool, path, into=into, runner=runner, target=target
+        )
+        chosen = {file: of for file, of in cubins.items() if of == target}
+        if chosen and not finished.exit_code:
+            return chosen, ()
+    into = folder / "all"
     finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
+    unread: tuple[str, ...] = ()
     if holds_no_device_code(finished) and _file_kind(_head(image)) != "cubin":
         raise CaptureFormatError(
             "it has no device code", remedy=_GIVE, path=image.label
         )
     if finished.exit_code:
-        raise refusal(CUOBJDUMP, finished)
+        cubins, unread = _known_chips(
+            path, target, folder, finished, tool=tool, runner=runner
+        )
     if not cubins:
         raise CaptureFormatError(
             "has no kernel compiled for a chip",
@@ -414,16 +543,64 @@ def _cubins_of(
         raise CaptureFormatError(
             message, remedy=f"take one of {held}", path=image.label
         )
-    return chosen
+    return chosen, unread
 
 
-def _completed(
-    kernel: KernelResources,
-    launch: LaunchFacts,
-    facts: Mapping[tuple[str, str], CompilerFacts],
-) -> KernelResources:
-    unknown = CompilerFacts(spills_bytes=None)
-    compiler = facts.get((kernel.name, kernel.target), unknown)
+def _known_chips(
+    path: Path,
+    target: str | None,
+    folder: Path,
+    failed: Finished,
+    *,
+    tool: str,
+    runner: Runner,
+) -> tuple[Mapping[Path, str], tuple[str, ...]]:
+    """
+    Extract the code chip by chip, after the tool failed at one of them.
+
+    Returns:
+        The target of each extracted cubin, and a sentence about the chips left out.
+
+    Raises:
+        CollectorFailedError: The tool failed for another reason, or knows none of the
+            chips, or not the requested one.
+    """
+    words = last_line(failed)
+    dropped = _DROPPED in words
+    unknown = dict.fromkeys(_UNKNOWN_CHIP.findall(words))
+    cubins: dict[Path, str] = {}
+    for chip in _chips_of(path) if unknown else ():
+        name = f"sm_{chip}"
+        finished, found = extract_cubins(
+            tool, path, into=folder / name, runner=runner, target=name
+        )
+        if not finished.exit_code:
+            cubins.update(found)
+        elif _UNKNOWN_CHIP.search(last_line(finished)):
+            unknown[name] = None
+        else:
+            raise refusal(CUOBJDUMP, finished, name)
+    if target in unknown or not cubins:
+        what = target if target in unknown else None
+        raise refusal(CUOBJDUMP, failed, what or "it", dropped=dropped)
+    first, *others = unknown
+    why = "has dropped" if dropped else "does not know"
+    sentence = f"{first} is not read: this cuobjdump {why} it"
+    if others:
+        # Some of them can be extracted from a binary without the first one.
+        sentence += f", and extracts no {', '.join(others)} beside it"
+    return cubins, (sentence,)
+
+
+def _chips_of(path: Path) -> list[int]:
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return fatbin_chips(content)
+
+
+def _completed(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:
     capability = target_capability(kernel.target)
     reserves = capability is not None and capability >= _DRIVER_SHARED_FROM
     shared_bytes = kernel.shared_bytes
@@ -433,7 +610,5 @@ def _completed(
         kernel,
         shared_bytes=shared_bytes,
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
-        spills_bytes=compiler.spills_bytes,
         threads_per_block=launch.threads_per_block,
-        barriers_count=compiler.barriers_count,
     )

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.errors import (
-    CaptureFormatError,
     CollectError,
     CollectorFailedError,
     CollectorUnavailableError,
 )
 from pytest_gpuperf.model.activity import KernelResources
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import Frozen
 
 
 class Tool(Frozen, frozen=True, kw_only=True):
@@ -100,13 +99,31 @@ def find_tool(
     )
 
 
-def refusal(tool: Tool, finished: Finished) -> CollectorFailedError:
-    """Build the exception for a failed tool, with the tool's output."""
-    words = finished.log_tail or f"no output, exit status {finished.exit_code}"
+def last_line(finished: Finished) -> str:
+    """Return the last line of a tool's output, or the exit status if there is none."""
+    lines = finished.log_tail.rstrip(".").splitlines()
+    return lines[-1] if lines else f"no output, exit status {finished.exit_code}"
+
+
+def refusal(
+    tool: Tool, finished: Finished, what: str = "it", *, dropped: bool = False
+) -> CollectorFailedError:
+    """
+    Build the exception for a failed tool, with the last line of the tool's output.
+
+    Args:
+        tool: The tool.
+
+        finished: The process.
+
+        what: What the tool cannot read.
+
+        dropped: Whether an older version of the tool could read it.
+    """
+    update = "" if dropped else f", or update it (pip install -U {tool.wheel})"
     return CollectorFailedError(
-        f"{tool.name} cannot read it: {words}",
-        remedy=f"put the {tool.name} of the toolkit that compiled it on PATH, "
-        f"or update it (pip install -U {tool.wheel})",
+        f"{tool.name} cannot read {what}: {last_line(finished)}",
+        remedy=f"put the {tool.name} of the toolkit that compiled it on PATH{update}",
         argv=finished.argv,
         exit_code=finished.exit_code,
         log_tail=finished.log_tail,
@@ -123,7 +140,7 @@ _NO_DEVICE_CODE = ("does not contain device code", "Invalid fatbin header")
 
 
 def extract_cubins(
-    tool: str, image: Path, *, into: Path, runner: Runner
+    tool: str, image: Path, *, into: Path, runner: Runner, target: str | None = None
 ) -> tuple[Finished, Mapping[Path, str]]:
     """
     Write the cubins of a binary to separate files.
@@ -133,14 +150,19 @@ def extract_cubins(
 
         image: A cubin, or a file that may contain cubins.
 
-        into: An empty folder.
+        into: The folder to write to. It is created.
 
         runner: Starts the tool.
+
+        target: Extract the code for this chip, and perhaps for chips with the same number,
+            or None to extract all code.
 
     Returns:
         The finished process, and the target of each written file, in the order of writing.
     """
-    argv = [tool, "-xelf", "all", str(image.resolve())]
+    into.mkdir()
+    chosen = () if target is None else ("-arch", target)
+    argv = [tool, *chosen, "-xelf", "all", str(image.resolve())]
     finished = runner.run(argv, timeout_s=_TIMEOUT_S, cwd=str(into))
     text = finished.stdout.decode("utf-8", "replace")
     written = {into / Path(name).name: of for name, of in _EXTRACTED.findall(text)}
@@ -210,88 +232,6 @@ def _kernel(
         shared_bytes=shared_bytes,
         constant_bytes=constant_bytes,
     )
-
-
-_MOST_DIGITS = 18  # A number of 18 digits fits into 64 bits.
-_ENTRY = re.compile(r"Compiling entry function '(.+?)' for '(\w+)'")
-_FRAME = re.compile(
-    r"\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-)
-_BARRIERS = re.compile(r"Used \d+ registers.*?used (\d+) barriers")
-
-
-def _whole(digits: str) -> int:
-    """Parse a number of a log, and refuse a number that is too long for any compiler."""
-    if len(digits) > _MOST_DIGITS:
-        raise CaptureFormatError(
-            f"holds a number of {len(digits)} digits",
-            remedy="compile with -Xptxas -v and hand over all that it prints",
-            path="the compiler's log",
-        )
-    return int(digits)
-
-
-class CompilerFacts(Frozen, frozen=True, kw_only=True):
-    """
-    The compiler's log on one kernel.
-
-    Attributes:
-        spills_bytes: Spill stores and loads of a thread [B], including functions
-            compiled with the kernel, or None if the kernel's spills cannot be
-            separated.
-
-        barriers_count: Barriers of a block, or None if an old compiler does not print them.
-    """
-
-    spills_bytes: int | None = 0
-    barriers_count: int | None = None
-
-
-def read_ptxas_log(log: str) -> Mapping[tuple[str, str], CompilerFacts]:
-    """
-    Parse a compiler's log, and return facts by kernel and target.
-
-    A function that a kernel calls follows the kernel in the log, so that its spills are
-    added to the kernel. In a log of separate compilation a function may precede all
-    kernels. If such a function spills, the spills cannot be assigned to a kernel, and
-    are None for all kernels.
-
-    Args:
-        log: The output of nvcc or ptxas. Other lines are ignored.
-
-    Raises:
-        CaptureFormatError: The log names no kernel.
-    """
-    facts: dict[tuple[str, str], CompilerFacts] = {}
-    kernel: tuple[str, str] | None = None
-    ownerless_bytes = 0
-    for line in log.splitlines():
-        if entry := _ENTRY.search(line):
-            kernel = (entry[1], entry[2])
-            facts[kernel] = CompilerFacts()
-        elif frame := _FRAME.search(line):
-            spills_bytes = _whole(frame[1]) + _whole(frame[2])
-            if kernel is None:
-                ownerless_bytes += spills_bytes
-            else:
-                before_bytes = facts[kernel].spills_bytes or 0
-                facts[kernel] = replace(
-                    facts[kernel], spills_bytes=before_bytes + spills_bytes
-                )
-        elif kernel is not None and (used := _BARRIERS.search(line)):
-            facts[kernel] = replace(facts[kernel], barriers_count=_whole(used[1]))
-    if not facts:
-        raise CaptureFormatError(
-            "names no kernel",
-            remedy="compile with -Xptxas -v and hand over all that it prints",
-            path="the compiler's log",
-        )
-    if ownerless_bytes:
-        return {
-            name: replace(compiler, spills_bytes=None)
-            for name, compiler in facts.items()
-        }
-    return facts
 
 
 _TOOLS = ("cu++filt", "c++filt")
