@@ -35,7 +35,7 @@ from pytest_gpuperf.compute.roofline import (
     counted_rooflines,
     roofline_gap,
 )
-from pytest_gpuperf.judge.files import COMPARED, CaptureSide
+from pytest_gpuperf.judge.files import COMPARED, CapturedKernel, CaptureSide
 from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
@@ -260,33 +260,54 @@ def capture_side(capture: Capture) -> CaptureSide | None:
     launches = [launch for group in kernels.values() for launch in group]
     if not launches:
         return None
-    # The SM clock [Hz] and its ratio to the DRAM clock, weighted by time.
-    clocks, ratios = [], []
-    for launch in launches:
-        known = standard_counters(launch, ("duration_s", *_CLOCKS)).values
-        time_s, sm_hz, dram_hz = map(known.get, ("duration_s", *_CLOCKS))
-        if time_s and sm_hz:
-            clocks.append((time_s, sm_hz))
-            ratios += [(time_s, sm_hz / dram_hz)] if dram_hz else []
-    counters = {}
-    for name, group in kernels.items():
-        estimates, _ = capture_values(group, COMPARED, None)
-        times = (standard_counters(one, ("duration_s",)).values for one in group)
-        time_s = math.fsum(values.get("duration_s", 0.0) for values in times)
-        counters[name] = {
-            **({"time": (time_s, "s")} if time_s else {}),
-            COUNT: (float(len(group)), "count"),  # Also for ranges and graphs.
-            **{e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
-        }
+    clock_hz, clock_ratio = _clocks([_run(launch) for launch in launches])
     return CaptureSide(
         device=translate.captured_facts(launches[0]),
-        clock_hz=_mean(clocks),
-        clock_ratio=_mean(ratios),
-        kernels=counters,
+        clock_hz=clock_hz,
+        clock_ratio=clock_ratio,
+        kernels={name: _captured_kernel(group) for name, group in kernels.items()},
     )
 
 
-_CLOCKS = ("sm_clock_hz", "dram_clock_hz")
+def _captured_kernel(launches: Sequence[CapturedLaunch]) -> CapturedKernel:
+    estimates, _ = capture_values(launches, COMPARED, None)
+    runs = [_run(launch) for launch in launches]
+    times = [run["duration_s"] for run in runs if "duration_s" in run]
+    timed = {"time": (math.fsum(times), "s")} if len(times) == len(runs) else {}
+    clock_hz, _ = _clocks(runs)
+    grids = {int(run[_GRID]) for run in runs if _GRID in run}
+    return CapturedKernel(
+        launches_count=len(launches),
+        values={
+            **timed,
+            COUNT: (float(len(launches)), "count"),  # Also for ranges and graphs.
+            **{e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
+        },
+        clock_hz=clock_hz,
+        grids=tuple(sorted(grids)),
+    )
+
+
+_GRID = "grid_blocks_count"
+
+
+def _run(launch: CapturedLaunch) -> Mapping[str, float]:
+    names = ("duration_s", "sm_clock_hz", "dram_clock_hz", _GRID)
+    return standard_counters(launch, names).values
+
+
+def _clocks(
+    runs: Sequence[Mapping[str, float]],
+) -> tuple[float | None, float | None]:
+    """Return the SM clock [Hz] and its ratio to the DRAM clock, weighted by time."""
+    clocks, ratios = [], []
+    for run in runs:
+        time_s, sm_hz = run.get("duration_s"), run.get("sm_clock_hz")
+        if time_s and sm_hz:
+            clocks.append((time_s, sm_hz))
+            dram_hz = run.get("dram_clock_hz")
+            ratios += [(time_s, sm_hz / dram_hz)] if dram_hz else []
+    return _mean(clocks), _mean(ratios)
 
 
 def _mean(timed: Sequence[tuple[float, float]]) -> float | None:
